@@ -1,0 +1,6 @@
+"""Callbacks that watch the masking and act on it."""
+
+from as_lightning.callbacks.adaptive_gradient_accumulation import AccumulationWindow, AdaptiveGradientAccumulation
+from as_lightning.callbacks.masking_monitor import MaskingMonitor
+
+__all__ = ["AccumulationWindow", "AdaptiveGradientAccumulation", "MaskingMonitor"]

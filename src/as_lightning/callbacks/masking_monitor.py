@@ -1,0 +1,129 @@
+"""Logs how much the margin masks, once per optimizer step and once per epoch."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
+
+from as_lightning.callbacks.window import close_window, masking_counter, window_ends
+from as_lightning.functional.counts import MaskingCounts
+
+
+class EpochMasking(NamedTuple):
+    """The counts of an epoch, summed over its batches and the ranks (see ``MaskingCounts``)."""
+
+    epoch: int
+    masked_samples: int
+    samples: int
+    masked_classes: int
+    classes: int
+
+
+class MaskingMonitor(pl.Callback):
+    r"""Log the masking ratio, the margin and the accumulation, to every logger and for other callbacks.
+
+    Once per optimizer step, for the window of batches that led to it (summed over the ranks):
+
+    - ``masking/sample_ratio``: masked samples / samples;
+    - ``masking/class_ratio``: masked competitors / competitors;
+    - ``masking/delta``: the margin, if the module has one (``as_softmax_delta``);
+    - ``masking/accumulate_grad_batches``: Lightning's ``accumulate_grad_batches`` in the window;
+    - ``masking/samples_seen``: samples since training began.
+
+    Once per epoch ``masking/sample_ratio_epoch`` and ``masking/class_ratio_epoch``, over all its samples. How often
+    the logger writes is ``Trainer(log_every_n_steps=...)``: the steps between are only counted, on the device. The host
+    reads the counts of the steps that are written, and once an epoch. An empty window (only ignored rows) has ratio 0.
+
+    Attributes:
+        history: an :class:`EpochMasking` for each epoch that has ended.
+
+    Raises:
+        MisconfigurationException: at the start of ``fit`` if the module has no masking counter, and at the first
+            optimizer step if it has counted nothing.
+
+    Source: paper, figure of masking ratios; Lightning's ``LearningRateMonitor`` for when to log.
+
+    Example:
+        >>> import lightning.pytorch as pl
+        >>> trainer = pl.Trainer(callbacks=[MaskingMonitor()], logger=False, enable_checkpointing=False)
+    """
+
+    def __init__(self) -> None:
+        self.history: list[EpochMasking] = []
+        self._samples_before = 0
+        self._epoch = torch.zeros(4, dtype=torch.int64)  # the counts of the epoch's windows but the latest
+        self._windows: list[Tensor] = []  # the latest, to be added up in one go
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if stage == "fit":
+            masking_counter(pl_module, self)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if not window_ends(trainer, batch_idx):
+            return
+        self._windows.append(close_window(trainer, pl_module, self, batch_idx))
+        # Not pl_module.log: it costs more than a millisecond for five names, on every step, written or not.
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if every and (trainer.global_step % every == 0 or trainer.should_stop):
+            self._write(trainer, pl_module)
+        elif len(self._windows) == 256:
+            self._sum_of_epoch()
+
+    def _sum_of_epoch(self) -> Tensor:
+        if self._windows:
+            latest = torch.stack(self._windows).sum(0)
+            self._epoch = self._epoch.to(latest.device) + latest
+            self._windows.clear()
+        return self._epoch
+
+    def _write(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        window = self._windows[-1]
+        *counts, samples_of_epoch = torch.cat([window, self._sum_of_epoch()[1:2]]).tolist()
+        masked_samples, samples, masked_classes, classes = counts
+        metrics = {
+            "masking/sample_ratio": masked_samples / max(samples, 1),
+            "masking/class_ratio": masked_classes / max(classes, 1),
+            "masking/accumulate_grad_batches": float(trainer.accumulate_grad_batches),
+            "masking/samples_seen": float(self._samples_before + samples_of_epoch),
+        }
+        delta = getattr(pl_module, "as_softmax_delta", None)
+        if delta is not None:
+            metrics["masking/delta"] = float(delta)
+        values = {name: torch.tensor(value, dtype=torch.float64) for name, value in metrics.items()}
+        trainer.callback_metrics.update(values)
+        trainer.logged_metrics.update(values)
+        for logger in trainer.loggers:
+            logger.log_metrics(metrics, step=trainer.global_step - 1)  # the step that Lightning's own metrics carry
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        counts = MaskingCounts(*self._sum_of_epoch())
+        pl_module.log_dict(
+            {
+                "masking/sample_ratio_epoch": _ratio(counts.masked_samples, counts.samples),
+                "masking/class_ratio_epoch": _ratio(counts.masked_classes, counts.classes),
+            }
+        )
+        self.history.append(EpochMasking(trainer.current_epoch, *self._epoch.tolist()))
+        self._samples_before += self.history[-1].samples
+        self._epoch = torch.zeros(4, dtype=torch.int64)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "history": [tuple(epoch) for epoch in self.history],
+            "samples_before": self._samples_before,
+            "epoch": self._sum_of_epoch().tolist(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.history = [EpochMasking(*epoch) for epoch in state_dict["history"]]
+        self._samples_before = state_dict["samples_before"]
+        self._epoch, self._windows = torch.tensor(state_dict["epoch"]), []
+
+
+def _ratio(part: Tensor, whole: Tensor) -> Tensor:
+    return part / whole.clamp(min=1)

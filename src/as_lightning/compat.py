@@ -1,0 +1,122 @@
+"""The authors' names, so that code written for their ``as_sm.py`` changes one import.
+
+The signatures and the results of their README are kept. Where their code goes wrong this does not follow it: sums are
+stabilised (theirs overflow past a logit of 88), a positive label stays positive when its probability underflows, and
+a sample without positives (or without negatives) keeps all its labels. Each call reads the device once at most.
+
+Source: https://github.com/aopolin-lv/AS-Softmax
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from as_lightning.functional.masking import as_softmax_mask, check_delta
+from as_lightning.functional.multilabel import check_multilabel_target, log_one_plus_sum_exp, multilabel_keep
+
+__all__ = ["AS_Softmax", "Multi_label_AS_Softmax", "compute_accumulation_step"]
+
+
+class AS_Softmax(nn.Module):
+    """Logits with the masked classes at ``-inf``, for a cross-entropy of the caller's.
+
+    Args:
+        delta: the margin, in [0, 1].
+
+    Shape:
+        - logits: ``(..., C)``; labels: ``(...)``, with -100 for the rows that take no part.
+        - output: ``(rows, C)`` and ``(rows,)``. Rows with label -100 are masked as if theirs were 0.
+
+    Example:
+        >>> logits = torch.tensor([[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]])
+        >>> as_logits, labels = AS_Softmax(delta=0.10)(logits, torch.tensor([1, 2, -100]))
+        >>> as_logits
+        tensor([[  -inf, 1.5000,   -inf,   -inf],
+                [2.5000, 3.5000, 0.4000, 0.3000],
+                [2.5000, 3.5000,   -inf,   -inf]])
+        >>> labels
+        tensor([   1,    2, -100])
+    """
+
+    def __init__(self, delta: float) -> None:
+        super().__init__()
+        self.delta = check_delta(delta)
+
+    def forward(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        rows, row_labels = logits.reshape(-1, logits.size(-1)), labels.reshape(-1)
+        return rows.masked_fill(~as_softmax_mask(rows, row_labels, self.delta), -torch.inf), row_labels
+
+
+class Multi_label_AS_Softmax(nn.Module):
+    """The two masks of the multi-label loss, and the loss from them.
+
+    Args:
+        delta: the margin, in [0, 1].
+
+    Shape:
+        - logits, labels and both masks: ``(N, C)``. ``True`` is kept; the first mask speaks of the negatives, the
+          second of the positives.
+
+    Example:
+        >>> logits = torch.tensor([[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]])
+        >>> labels = torch.tensor([[1, 1, 0, 0], [0, 1, 1, 0], [1, 1, 0, 1]])
+        >>> loss = Multi_label_AS_Softmax(delta=0.10)
+        >>> loss.as_multilabel_categorical_crossentropy(logits, labels, *loss(logits, labels))
+        tensor(2.0778)
+    """
+
+    def __init__(self, delta: float) -> None:
+        super().__init__()
+        self.delta = check_delta(delta)
+
+    def forward(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        check_multilabel_target(logits, labels)
+        return multilabel_keep(_single_precision(logits), labels != 0, self.delta)
+
+    def as_multilabel_categorical_crossentropy(
+        self, y_pred: Tensor, y_true: Tensor, mask_neg: Tensor, mask_pos: Tensor
+    ) -> Tensor:
+        """The mean over the samples of the loss with these masks."""
+        check_multilabel_target(y_pred, y_true)
+        scores, positive = _single_precision(y_pred), y_true != 0
+        loss = log_one_plus_sum_exp(scores, mask_neg & ~positive) + log_one_plus_sum_exp(-scores, mask_pos & positive)
+        return loss.mean().to(y_pred.dtype)
+
+
+def compute_accumulation_step(logits: Tensor, lamb: float, speedup: bool = True) -> tuple[int, int, int]:
+    r"""Masked samples, masked classes and the accumulation steps that the masked ``logits`` ask for.
+
+    .. math:: k = \max(1, \operatorname{round}(\lambda N / (N - N_\text{masked} + 10^{-8})))
+
+    It has no upper bound and no memory: the caller's loop bounds it, as the authors' does. With all samples masked it
+    is therefore huge. New code uses :func:`~as_lightning.functional.accumulation_steps`, which bounds it.
+
+    Args:
+        logits: what :class:`AS_Softmax` returns, ``-inf`` at the masked classes, shape ``(..., C)``. Drop the rows
+            labelled -100 first, or they count as samples.
+        lamb: the factor :math:`\lambda`.
+        speedup: ``False`` always asks for 1 step.
+
+    Returns:
+        ``(masked samples, masked classes, steps)``.
+
+    Example:
+        >>> logits = torch.tensor([[9.0, 0.0], [9.0, 0.0], [0.0, 0.1]])
+        >>> as_logits, _ = AS_Softmax(delta=0.1)(logits, torch.tensor([0, 0, 0]))
+        >>> compute_accumulation_step(as_logits, 1)
+        (2, 2, 3)
+    """
+    rows = logits.reshape(-1, logits.size(-1))
+    masked_in_row = (rows == -torch.inf).sum(-1)
+    masked_samples, masked_classes = torch.stack(
+        ((masked_in_row == rows.size(-1) - 1).sum(), masked_in_row.sum())
+    ).tolist()
+    if not speedup:
+        return masked_samples, masked_classes, 1
+    samples = rows.size(0)
+    return masked_samples, masked_classes, max(1, round(lamb * samples / (samples - masked_samples + 1e-8)))
+
+
+def _single_precision(scores: Tensor) -> Tensor:
+    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores

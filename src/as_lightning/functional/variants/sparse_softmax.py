@@ -1,0 +1,107 @@
+r"""Softmax over the k largest logits (Sun et al.: arXiv 2112.12433)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from as_lightning.functional.variants.convention import loss_of_rows, over_rows
+
+
+def check_k(k: int, num_classes: int, of: str = "classes") -> None:
+    """Raise unless ``k`` is a whole number between 1 and ``num_classes``."""
+    if isinstance(k, bool) or not isinstance(k, int):
+        raise TypeError(f"k must be an int, the number of {of} to keep, got {k!r} of type {type(k).__name__}")
+    if not 1 <= k <= num_classes:
+        raise ValueError(f"k must lie between 1 and the number of {of}, {num_classes}, got {k}")
+
+
+def sparse_softmax(logits: Tensor, *, k: int = 10, dim: int = -1) -> Tensor:
+    r"""Softmax over the ``k`` largest logits, exactly 0 elsewhere.
+
+    .. math:: p_i = \frac{e^{o_i}}{\sum_{j \in \Omega_k} e^{o_j}} \text{ for } i \in \Omega_k, \quad 0 \text{ otherwise}
+
+    :math:`\Omega_k` holds the classes of the ``k`` largest logits; which of several classes that tie for the last
+    place is taken is left to :func:`torch.topk`. Order-preserving and invariant to a shift of the logits; ``k = C`` is
+    softmax, ``k = 1`` one-hot.
+
+    Args:
+        logits: any shape, floating point (the half types are computed in float32).
+        k: how many classes keep a probability, in [1, C].
+        dim: the class dimension.
+
+    Returns:
+        Probabilities, of the shape and dtype of ``logits``.
+
+    Raises:
+        ValueError: if ``k`` lies outside [1, C].
+        TypeError: if ``k`` is no int or ``logits`` no floating-point tensor.
+
+    Source: Sun et al. 2021 (arXiv 2112.12433).
+
+    Example:
+        >>> import torch
+        >>> sparse_softmax(torch.tensor([1.0, 2.0, 3.0]), k=2)
+        tensor([0.0000, 0.2689, 0.7311])
+    """
+
+    def of_rows(rows: Tensor) -> Tensor:
+        check_k(k, rows.size(-1))
+        largest, classes = rows.topk(k, dim=-1)
+        return torch.zeros_like(rows).scatter(-1, classes, largest.softmax(-1))
+
+    return over_rows(of_rows, logits, dim)
+
+
+def sparse_softmax_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    k: int = 10,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    r"""Cross-entropy over the ``k`` largest logits and the target's.
+
+    .. math:: \ell = \log \sum_{j \in \Omega_k \cup \{t\}} e^{o_j} - o_t
+
+    A target that is not among the ``k`` largest stays in, as a ``k + 1``-th class: its loss is finite, at least
+    :math:`\log(1 + k)`, and its gradient pulls it up. The gradient is :math:`q_i - [i = t]` on
+    :math:`\Omega_k \cup \{t\}`, ``q`` their softmax, and exactly 0 elsewhere. ``k = C`` is ``F.cross_entropy``.
+
+    Args:
+        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating point (the half types are computed in
+            float32).
+        target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
+        k: how many of the largest logits take part, in [1, C].
+        weight: a weight per class, shape ``(C)``.
+        ignore_index: target value of rows that do not count.
+        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
+
+    Returns:
+        The loss in the dtype of ``logits``: a scalar, or of the shape of ``target`` with ``reduction="none"``.
+
+    Raises:
+        ValueError: if ``k`` lies outside [1, C], the shapes do not fit, or ``reduction`` is unknown.
+        TypeError: if ``k`` is no int or ``target`` holds no class indices.
+
+    Source: Sun et al. 2021 (arXiv 2112.12433).
+
+    Example:
+        >>> import torch
+        >>> logits = torch.tensor([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
+        >>> sparse_softmax_loss(logits, torch.tensor([2, 0]), k=2, reduction="none")
+        tensor([0.3133, 2.4076])
+    """
+
+    def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
+        check_k(k, rows.size(-1))
+        largest, classes = rows.topk(k, dim=-1)
+        own = row_target.unsqueeze(-1)
+        target_logit = rows.gather(-1, own)
+        outside = (classes != own).all(-1, keepdim=True)
+        kept = torch.cat((largest, target_logit.masked_fill(~outside, -torch.inf)), dim=-1)
+        return kept.logsumexp(-1) - target_logit.squeeze(-1)
+
+    return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)

@@ -1,0 +1,105 @@
+"""The losses as modules: thin shells over :mod:`as_lightning.functional`."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from as_lightning.functional.cross_entropy import as_cross_entropy
+from as_lightning.functional.masking import check_delta
+from as_lightning.functional.multilabel import multilabel_as_cross_entropy
+from as_lightning.functional.reduction import check_reduction
+
+
+class ASSoftmaxLoss(nn.Module):
+    r"""AS-Softmax cross-entropy in the place of :class:`torch.nn.CrossEntropyLoss`.
+
+    Its ``weight`` is a buffer of that name, so state dicts of the two modules load into one another.
+
+    Args:
+        delta: the margin, in [0, 1]; 1 is plain cross-entropy. It is read at each call, so it may be changed.
+        weight: a weight per class, shape ``(C)``.
+        ignore_index: target value of rows that take no part.
+        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
+
+    Shape:
+        - logits: ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
+        - target: class indices, ``()``, ``(N)`` or ``(N, d1, ...)``.
+        - output: a scalar, or the shape of the target with ``reduction="none"``.
+
+    Raises:
+        ValueError: if ``delta`` lies outside [0, 1] or ``reduction`` is unknown.
+
+    Source: paper, section III; see :func:`~as_lightning.functional.as_cross_entropy`.
+
+    Example:
+        >>> import torch
+        >>> loss = ASSoftmaxLoss(delta=0.1)
+        >>> loss(torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0]]), torch.tensor([0, 0]))
+        tensor(0.3222)
+    """
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        delta: float = 0.1,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        self.delta = check_delta(delta)
+        self.ignore_index = ignore_index
+        self.reduction = check_reduction(reduction)
+        self.register_buffer("weight", weight)
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return as_cross_entropy(
+            logits,
+            target,
+            self.delta,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
+
+    def extra_repr(self) -> str:
+        weight = "" if self.weight is None else f", weight of {self.weight.numel()} classes"
+        return f"delta={self.delta}, ignore_index={self.ignore_index}, reduction={self.reduction!r}{weight}"
+
+
+class MultiLabelASSoftmaxLoss(nn.Module):
+    r"""Multi-label AS-Softmax cross-entropy.
+
+    Args:
+        delta: the margin, in [0, 1]; 1 masks nothing. It is read at each call, so it may be changed.
+        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
+
+    Shape:
+        - logits: ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
+        - target: 0 and 1, of the shape of the logits.
+        - output: a scalar, or the shape of the logits without the label dimension with ``reduction="none"``.
+
+    Raises:
+        ValueError: if ``delta`` lies outside [0, 1] or ``reduction`` is unknown.
+
+    Source: paper, section III; see :func:`~as_lightning.functional.multilabel_as_cross_entropy`.
+
+    Example:
+        >>> import torch
+        >>> loss = MultiLabelASSoftmaxLoss(delta=0.1)
+        >>> loss(torch.tensor([[4.0, 0.0, -3.0], [1.0, 0.9, -2.0]]), torch.tensor([[1, 0, 0], [0, 1, 0]]))
+        tensor(0.8272)
+    """
+
+    def __init__(self, delta: float = 0.1, *, reduction: str = "mean") -> None:
+        super().__init__()
+        self.delta = check_delta(delta)
+        self.reduction = check_reduction(reduction)
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return multilabel_as_cross_entropy(logits, target, self.delta, reduction=self.reduction)
+
+    def extra_repr(self) -> str:
+        return f"delta={self.delta}, reduction={self.reduction!r}"

@@ -1,0 +1,122 @@
+"""What the masking does to training, as torchmetrics (synchronised over ranks)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric, PearsonCorrCoef
+
+from as_lightning.functional.counts import MaskingCounts
+
+
+class MaskingRate(Metric):
+    r"""The share of samples, or of competing classes, that the margin has masked.
+
+    .. math:: \frac{\sum \text{masked}}{\sum \text{counted}}
+
+    over all updates and all ranks: the ratio of the sums, so that batches and ranks count by their size.
+
+    Args:
+        level: ``"sample"`` (samples whose competitors are all masked) or ``"class"`` (competitors).
+        **kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Shape:
+        - update: a :class:`~as_lightning.functional.MaskingCounts`, 0-dim ``int64`` tensors.
+        - compute: 0-dim ``float32`` tensor in [0, 1]; NaN before any sample was counted.
+
+    Raises:
+        ValueError: if ``level`` is neither.
+
+    Source: paper, section on AS-Speed (its ratio of masked samples).
+
+    Example:
+        >>> import torch
+        >>> from as_lightning.functional import as_cross_entropy
+        >>> rate = MaskingRate()
+        >>> logits = torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0]])
+        >>> loss, counts = as_cross_entropy(logits, torch.tensor([0, 0]), return_counts=True)
+        >>> rate.update(counts)
+        >>> rate.compute()
+        tensor(0.5000)
+    """
+
+    is_differentiable = False
+    higher_is_better = None
+    full_state_update = False
+    plot_lower_bound = 0.0
+    plot_upper_bound = 1.0
+
+    masked: Tensor
+    counted: Tensor
+
+    def __init__(self, level: Literal["sample", "class"] = "sample", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if level not in ("sample", "class"):
+            raise ValueError(f"level must be 'sample' or 'class', got {level!r}")
+        self.level = level
+        self.add_state("masked", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("counted", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, counts: MaskingCounts) -> None:
+        """Add the counts of a batch."""
+        per_sample = self.level == "sample"
+        self.masked = self.masked + (counts.masked_samples if per_sample else counts.masked_classes)
+        self.counted = self.counted + (counts.samples if per_sample else counts.classes)
+
+    def compute(self) -> Tensor:
+        """The ratio of the sums."""
+        return self.masked / self.counted
+
+
+class LossAccuracyCorrelation(Metric):
+    r"""Pearson correlation between the loss and the accuracy of an evaluation, over the evaluations of a run.
+
+    A loss that falls while accuracy rises has correlation near -1. The paper reports 0.038 for softmax (its
+    validation loss grows while accuracy still does) and -0.952 for AS-Softmax on SST-5.
+
+    Shape:
+        - update: the loss and the accuracy of one evaluation, floats or 0-dim tensors.
+        - compute: 0-dim tensor in [-1, 1]; NaN with fewer than two evaluations, or where either has not changed.
+
+    Note:
+        Evaluations are already summed over the ranks, so every rank holds the same values: nothing is synchronised.
+
+    Source: paper, analysis of validation loss and accuracy; :class:`torchmetrics.PearsonCorrCoef`.
+
+    Example:
+        >>> correlation = LossAccuracyCorrelation()
+        >>> for loss, accuracy in [(1.0, 0.5), (0.8, 0.6), (0.6, 0.7)]:
+        ...     correlation.update(loss, accuracy)
+        >>> correlation.compute()
+        tensor(-1., dtype=torch.float64)
+    """
+
+    is_differentiable = False
+    higher_is_better = None
+    full_state_update = False
+    plot_lower_bound = -1.0
+    plot_upper_bound = 1.0
+
+    losses: list[Tensor]
+    accuracies: list[Tensor]
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"sync_on_compute": False, **kwargs})
+        self.add_state("losses", [], dist_reduce_fx=None)
+        self.add_state("accuracies", [], dist_reduce_fx=None)
+
+    def update(self, loss: Tensor | float, accuracy: Tensor | float) -> None:
+        """Add an evaluation."""
+        self.losses.append(torch.as_tensor(loss, dtype=torch.float64, device=self.device).detach())
+        self.accuracies.append(torch.as_tensor(accuracy, dtype=torch.float64, device=self.device).detach())
+
+    def compute(self) -> Tensor:
+        """The correlation over the evaluations so far."""
+        if len(self.losses) < 2:
+            return torch.tensor(torch.nan, dtype=torch.float64, device=self.device)
+        losses, accuracies = torch.stack(self.losses), torch.stack(self.accuracies)
+        if (losses == losses[0]).all() or (accuracies == accuracies[0]).all():
+            return torch.tensor(torch.nan, dtype=torch.float64, device=self.device)
+        return PearsonCorrCoef().to(losses).set_dtype(torch.float64)(losses, accuracies)
