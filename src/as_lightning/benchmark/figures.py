@@ -1,0 +1,118 @@
+"""The report's figures: accuracy against time, masking per epoch, accumulation per window."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from io import BytesIO
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from as_lightning.benchmark.results import Result
+
+
+class ReportFigure(NamedTuple):
+    """A drawn figure: a name for its file, a title, a text for those who do not see it, and the PNG."""
+
+    name: str
+    title: str
+    alt: str
+    png: bytes
+
+    @property
+    def data_uri(self) -> str:
+        """The picture as a ``data:`` address, so that a page can hold it."""
+        return "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
+
+
+def _draw(axes: Axes, figure: Figure) -> bytes:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.3)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=8)
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def _axes() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+    return figure, figure.subplots()
+
+
+class MethodRuns(NamedTuple):
+    """The runs of one method, and the colour that it has in every figure."""
+
+    method: str
+    color: str
+    runs: list[Result]
+
+
+def _by_method(results: Sequence[Result]) -> list[MethodRuns]:
+    methods: dict[str, list[Result]] = {}
+    for result in results:
+        methods.setdefault(result.method, []).append(result)
+    return [MethodRuns(method, f"C{index % 10}", runs) for index, (method, runs) in enumerate(methods.items())]
+
+
+def accuracy_against_time(name: str, results: Sequence[Result]) -> ReportFigure:
+    """Validation accuracy against training time, a line a method: means over the seeds, evaluation by evaluation."""
+    figure, axes = _axes()
+    endings = []
+    for method, color, runs in _by_method(results):
+        length = min(len(run.evaluations) for run in runs)
+        seconds = np.mean([[e["train_seconds"] for e in run.evaluations[:length]] for run in runs], axis=0)
+        accuracy = np.array([[e["accuracy"] for e in run.evaluations[:length]] for run in runs])
+        axes.plot(seconds, accuracy.mean(0), marker=".", color=color, label=f"{method} ({len(runs)} seeds)")
+        axes.fill_between(seconds, accuracy.min(0), accuracy.max(0), alpha=0.15, color=color)
+        endings.append(f"{method} ends at {accuracy.mean(0)[-1]:.3f} after {seconds[-1]:.1f} s")
+    axes.set(xlabel="training time (s)", ylabel="validation accuracy")
+    alt = f"Validation accuracy against training time on {name}: " + "; ".join(endings) + "."
+    return ReportFigure(f"{name}-accuracy", f"{name}: accuracy against training time", alt, _draw(axes, figure))
+
+
+def masking_per_epoch(name: str, results: Sequence[Result]) -> ReportFigure | None:
+    """The share of masked samples in each epoch; None where no run masks."""
+    masking = [group for group in _by_method(results) if all(run.masking for run in group.runs)]
+    if not masking:
+        return None
+    figure, axes = _axes()
+    endings = []
+    for method, color, runs in masking:
+        length = min(len(run.masking) for run in runs)
+        ratios = np.array(
+            [[epoch["masked_samples"] / max(epoch["samples"], 1) for epoch in run.masking[:length]] for run in runs]
+        )
+        epochs = np.arange(1, length + 1)
+        axes.plot(epochs, ratios.mean(0), marker=".", color=color, label=method)
+        axes.fill_between(epochs, ratios.min(0), ratios.max(0), alpha=0.15, color=color)
+        endings.append(f"{method} goes from {ratios.mean(0)[0]:.2f} to {ratios.mean(0)[-1]:.2f}")
+    axes.set(xlabel="epoch", ylabel="masked samples / samples", ylim=(0, 1))
+    alt = f"Share of training samples with zero loss, by epoch, on {name}: " + "; ".join(endings) + "."
+    return ReportFigure(f"{name}-masking", f"{name}: masked samples", alt, _draw(axes, figure))
+
+
+def accumulation_per_window(name: str, results: Sequence[Result]) -> ReportFigure | None:
+    """The length of every accumulation window; None where no run adapts it."""
+    adaptive = [result for result in results if result.accumulation]
+    if not adaptive:
+        return None
+    figure, axes = _axes()
+    for result in adaptive:
+        lengths = [window[2] for window in result.accumulation]
+        ends = np.cumsum(lengths)
+        axes.step(ends, lengths, where="pre", linewidth=1, label=f"{result.method}, seed {result.seed}")
+    mean = float(np.mean([window[2] for result in adaptive for window in result.accumulation]))
+    axes.set(xlabel="batch", ylabel="batches in the window", ylim=(0, None))
+    alt = f"Batches accumulated per optimizer step on {name}; the mean over all windows is {mean:.2f}."
+    return ReportFigure(f"{name}-accumulation", f"{name}: accumulation windows", alt, _draw(axes, figure))
+
+
+def report_figures(name: str, results: Sequence[Result]) -> list[ReportFigure]:
+    """All figures that the results of one experiment give."""
+    drawn = [accuracy_against_time(name, results), masking_per_epoch(name, results)]
+    drawn.append(accumulation_per_window(name, results))
+    return [figure for figure in drawn if figure is not None]

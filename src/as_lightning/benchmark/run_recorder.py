@@ -1,0 +1,64 @@
+"""What a run leaves for the report: its training time and its evaluations."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import lightning.pytorch as pl
+
+
+class RunRecorder(pl.Callback):
+    """Record the time spent training, validation excluded, and every evaluation with the time at which it came.
+
+    Attributes:
+        train_seconds: wall time of training so far, with data loading, without validation and checkpoints.
+        evaluations: for each validation its ``epoch`` and ``step``, the ``train_seconds`` so far, ``loss`` and
+            ``accuracy``.
+        epoch_seconds: the training time of each epoch.
+    """
+
+    def __init__(self) -> None:
+        self.train_seconds = 0.0
+        self.epoch_seconds: list[float] = []
+        self.evaluations: list[dict[str, float]] = []
+        self._mark = 0.0
+        self._epoch_start = 0.0
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._mark = time.perf_counter()
+        self._epoch_start = self.train_seconds
+
+    def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
+        now = time.perf_counter()
+        self.train_seconds += now - self._mark
+        self._mark = now
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._mark = time.perf_counter()
+        if trainer.sanity_checking:
+            return
+        self.evaluations.append(
+            {
+                "epoch": trainer.current_epoch,
+                "step": trainer.global_step,
+                "train_seconds": self.train_seconds,
+                "loss": float(trainer.callback_metrics["val/loss"]),
+                "accuracy": float(trainer.callback_metrics["val/accuracy"]),
+            }
+        )
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.epoch_seconds.append(self.train_seconds - self._epoch_start)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "train_seconds": self.train_seconds,
+            "epoch_seconds": self.epoch_seconds,
+            "evaluations": self.evaluations,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.train_seconds = state_dict["train_seconds"]
+        self.epoch_seconds = list(state_dict["epoch_seconds"])
+        self.evaluations = list(state_dict["evaluations"])

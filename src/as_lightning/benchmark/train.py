@@ -1,0 +1,137 @@
+"""The app: one run of one method on one data set, configured by Hydra."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import hydra
+import lightning.pytorch as pl
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from as_lightning.benchmark.config_dir import config_dir
+from as_lightning.benchmark.results import RESULT_FILE, Result
+from as_lightning.benchmark.run_recorder import RunRecorder
+from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
+from as_lightning.metrics import LossAccuracyCorrelation
+
+log = logging.getLogger(__name__)
+CONFIG_FILE = "run_config.yaml"
+
+
+def comparable_config(config: DictConfig) -> dict[str, Any]:
+    """The resolved configuration without what differs between machines: paths are left as their names."""
+    config = config.copy()
+    with open_dict(config):
+        config.data_dir, config.output_dir = "<data_dir>", "<output_dir>"
+    resolved = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(resolved, dict)
+    return {str(key): value for key, value in resolved.items()}
+
+
+def train(config: DictConfig) -> Result:
+    """Train, test, and write ``result.json`` into ``config.output_dir``.
+
+    A run that has finished there with the same configuration is not run again; one that was interrupted goes on from
+    its last checkpoint. What lies there of another configuration is replaced.
+    """
+    directory = Path(config.output_dir)
+    directory.mkdir(parents=True, exist_ok=True)
+    settings = comparable_config(config)
+    if (directory / RESULT_FILE).exists():
+        finished = Result.read(directory / RESULT_FILE)
+        if finished.config == settings:
+            log.info("%s: already finished, skipped (delete it to run again)", directory)
+            return finished
+        log.warning("%s: was made with another configuration, running again", directory)
+        (directory / RESULT_FILE).unlink()
+
+    pl.seed_everything(config.seed, workers=True, verbose=False)
+    datamodule = instantiate(config.data.module)
+    datamodule.prepare_data()
+    datamodule.setup("fit")
+    encoder = instantiate(config.model)(**datamodule.input_spec)
+    module = instantiate(config.method.module, _partial_=True)(
+        encoder=encoder,
+        num_classes=datamodule.num_classes,
+        optimizer=instantiate(config.optimizer),
+        lr_scheduler=instantiate(config.lr_scheduler),
+    )
+    recorder = RunRecorder()
+    method_callbacks = [instantiate(callback) for callback in config.method.callbacks.values()]
+    # the app's callbacks come last: they see what the method's have logged and decided
+    callbacks = [*method_callbacks, recorder, *(instantiate(callback) for callback in config.callbacks.values())]
+    trainer: pl.Trainer = instantiate(
+        config.trainer,
+        callbacks=callbacks,
+        logger=[instantiate(logger) for logger in config.logger.values()],
+        default_root_dir=str(directory),
+    )
+
+    trainer.fit(module, datamodule=datamodule, ckpt_path=_checkpoint_to_resume(directory, settings))
+    correlation = LossAccuracyCorrelation()
+    for evaluation in recorder.evaluations:
+        correlation.update(evaluation["loss"], evaluation["accuracy"])
+    pearson = float(correlation.compute())
+    monitors = [callback for callback in callbacks if isinstance(callback, MaskingMonitor)]
+    accumulators = [callback for callback in callbacks if isinstance(callback, AdaptiveGradientAccumulation)]
+    # all that the callbacks hold is taken before the test: it puts them back to where the best checkpoint was written
+    result = Result(
+        name=config.name,
+        method=config.method.name,
+        seed=config.seed,
+        metrics={},
+        train_seconds=recorder.train_seconds,
+        epoch_seconds=recorder.epoch_seconds,
+        evaluations=recorder.evaluations,
+        loss_accuracy_correlation=None if math.isnan(pearson) else pearson,
+        masking=[epoch._asdict() for monitor in monitors for epoch in monitor.history],
+        accumulation=[list(window) for accumulator in accumulators for window in accumulator.history],
+        optimizer_steps=trainer.global_step,
+        config=settings,
+    )
+    best = getattr(trainer.checkpoint_callback, "best_model_path", "")
+    (metrics,) = trainer.test(module, datamodule=datamodule, ckpt_path=best or None, verbose=False)
+    result.metrics = {key.removeprefix("test/"): float(value) for key, value in metrics.items()}
+    if trainer.is_global_zero:
+        result.write(directory)
+        log.info("test accuracy %.4f; wrote %s", result.metrics["accuracy"], directory / RESULT_FILE)
+    return result
+
+
+def _checkpoint_to_resume(directory: Path, settings: dict[str, Any]) -> str | None:
+    """The last checkpoint of an interrupted run of these settings; whatever is there of others is set aside."""
+    checkpoint, written = directory / "checkpoints" / "last.ckpt", directory / CONFIG_FILE
+    if checkpoint.exists():
+        if written.exists() and OmegaConf.to_container(OmegaConf.load(written)) == settings:
+            log.info("%s: goes on from its last checkpoint", directory)
+            return str(checkpoint)
+        log.warning("%s: the checkpoint is of another configuration, starting anew", directory)
+        checkpoint.unlink()
+    OmegaConf.save(OmegaConf.create(settings), written)
+    return None
+
+
+def hydra_main(config: DictConfig) -> float:
+    """One job of Hydra's: what a sweeper optimises is the best validation accuracy."""
+    log.info("%s, method %s, seed %s", config.name, config.method.name, config.seed)
+    # of a sweep's many runs the report is the news, not what Lightning says at each start and end
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
+    warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
+    return max((evaluation["accuracy"] for evaluation in train(config).evaluations), default=math.nan)
+
+
+def main() -> None:
+    """The console script ``as-lightning``."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="train")(hydra_main)()
+
+
+if __name__ == "__main__":
+    main()
