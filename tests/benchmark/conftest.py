@@ -1,0 +1,52 @@
+"""Runs of the app, composed as the command line does, and made-up results for the statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+
+from as_lightning.benchmark.config_dir import config_dir
+from as_lightning.benchmark.results import Result
+
+
+@pytest.fixture
+def composed(tmp_path: Path) -> Callable[..., DictConfig]:
+    """Compose a configuration from overrides; its run writes below ``tmp_path``."""
+
+    def compose_config(*overrides: str, output: str = "run") -> DictConfig:
+        quiet = ["trainer.enable_progress_bar=false", f"output_dir={tmp_path / output}"]
+        with initialize_config_dir(str(config_dir()), version_base="1.3"):
+            return compose("train", overrides=[*overrides, *quiet])
+
+    return compose_config
+
+
+@pytest.fixture
+def result() -> Callable[..., Result]:
+    """Make a result of given accuracy; for the report's arithmetic, where training would only blur the numbers."""
+
+    def make(method: str, seed: int, accuracy: float, *, name: str = "set", seconds: float = 10.0, **fields) -> Result:
+        evaluations = [
+            {"epoch": epoch, "step": epoch, "train_seconds": seconds * (epoch + 1) / 4, "loss": 1.0, "accuracy": value}
+            for epoch, value in enumerate([0.25 * accuracy, 0.5 * accuracy, 0.99 * accuracy, accuracy])
+        ]
+        content = {
+            "metrics": {"accuracy": accuracy, "f1_macro": accuracy, "calibration_error": 0.1, "loss": 1.0},
+            "epoch_seconds": [seconds / 4] * 4,
+            "loss_accuracy_correlation": None,
+            "masking": [],
+            "accumulation": [],
+            "optimizer_steps": 4,
+            "config": {},
+            "versions": {"torch": "1"},
+            "machine": {"processor": "abacus", "cores": 2},
+        }
+        return Result(
+            name=name, method=method, seed=seed, train_seconds=seconds, evaluations=evaluations, **(content | fields)
+        )
+
+    return make

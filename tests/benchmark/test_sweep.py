@@ -1,0 +1,125 @@
+"""A sweep from the command line, its report, its TensorBoard; and the same from an installed wheel."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tensorboard import program
+
+pytestmark = pytest.mark.xdist_group("sweep")
+
+ROOT = Path(__file__).parents[2]
+SWEEP = ("-m", "experiment=digits", "seed=0,1", "trainer.max_epochs=2", "trainer.enable_progress_bar=false")
+
+
+def run_app(folder: Path, *arguments: str, module: str = "as_lightning.benchmark.train", **environment: str):
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    """Two methods, two seeds, two epochs; with what the command printed."""
+    folder = tmp_path_factory.mktemp("sweep")
+    finished = run_app(folder, *SWEEP, "method=softmax,as_speed")
+    assert finished.returncode == 0, finished.stderr
+    return folder, finished.stdout
+
+
+def test_a_sweep_leaves_a_result_a_run_and_ends_with_table_report_and_tensorboard_line(sweep):
+    folder, printed = sweep
+    results = sorted((folder / "multirun" / "digits").glob("*/result.json"))
+    assert [path.parent.name for path in results] == [
+        f"method={method},seed={seed},trainer.max_epochs=2" for method in ("as_speed", "softmax") for seed in (0, 1)
+    ]
+    assert "too few seeds" in printed
+    *_, html, markdown, csv, tensorboard = printed.rstrip().splitlines()
+    for line in (html, markdown, csv):
+        assert (folder / line.split()[-1]).is_file()
+    assert tensorboard == "tensorboard: tensorboard --logdir multirun/digits"
+
+
+def test_the_report_names_the_command_that_made_it(sweep):
+    report = (sweep[0] / "multirun/digits/report/report.md").read_text()
+    assert "as-lightning -m experiment=digits seed=0,1 trainer.max_epochs=2" in report
+
+
+def test_a_second_call_skips_what_is_finished_runs_what_is_new_and_reports_its_own_runs(sweep):
+    folder, _ = sweep
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
+    finished = run_app(folder, *SWEEP, "method=softmax,as_softmax")
+    assert finished.stdout.count("already finished, skipped") == 2
+    after = {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
+    assert len(after) == 6
+    assert before.items() <= after.items()
+    rows = pd.read_csv(folder / "multirun/digits/report/report.csv")
+    assert rows["method"].tolist() == ["softmax", "as_softmax"]
+
+
+def test_tensorboard_serves_the_masking_curves_of_the_run(sweep):
+    board = program.TensorBoard()
+    # blocking and without reloads: all is read before the first answer
+    arguments = ["--reload_interval", "0", "--reload_task", "blocking", "--load_fast", "false"]
+    board.configure(("", "--logdir", str(sweep[0] / "multirun" / "digits"), "--port", "0", *arguments))
+    with urllib.request.urlopen(board.launch() + "data/plugin/scalars/tags") as answer:
+        tags = json.load(answer)
+    (curves,) = [set(names) for run, names in tags.items() if "method=as_speed,seed=0" in run]
+    assert curves >= {
+        "masking/sample_ratio",
+        "masking/class_ratio",
+        "masking/delta",
+        "masking/accumulate_grad_batches",
+        "masking/samples_seen",
+        "masking/sample_ratio_epoch",
+        "masking/class_ratio_epoch",
+    }
+
+
+def test_a_moved_run_directory_holds_the_result(tmp_path):
+    arguments = ("experiment=digits", "trainer.max_epochs=1", "hydra.run.dir=elsewhere")
+    assert run_app(tmp_path, *arguments).returncode == 0
+    assert (tmp_path / "elsewhere" / "result.json").is_file()
+
+
+def test_an_unknown_method_ends_with_the_methods_there_are(tmp_path):
+    finished = run_app(tmp_path, "method=nope")
+    assert finished.returncode != 0
+    assert "Could not find 'method/nope'" in finished.stderr
+    assert "as_softmax" in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
+def test_the_wheel_carries_the_app_and_its_configs(tmp_path):
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    installed = tmp_path / "installed"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(installed), str(wheel)]
+    subprocess.run(pip, check=True, capture_output=True)
+    finished = run_app(
+        tmp_path, "experiment=digits", "trainer.max_epochs=1", "hydra.run.dir=out", PYTHONPATH=str(installed)
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["method"] == "as_softmax"
+    where = subprocess.run(
+        [sys.executable, "-c", "from as_lightning.benchmark.config_dir import config_dir; print(config_dir())"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(where.stdout.strip()) == installed / "as_lightning" / "conf"

@@ -1,0 +1,138 @@
+"""One run of the app, for real, on the embedded digits and on CLINC150."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import pytest
+from hydra.errors import MissingConfigException
+
+from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run_recorder import RunRecorder
+from as_lightning.benchmark.train import train
+
+SHORT = ("experiment=digits", "trainer.max_epochs=3", "optimizer.lr=1e-2")
+
+
+def reproducible(result: Result) -> dict:
+    """What must be the same in two runs of one command: all but the times."""
+    content = asdict(result)
+    for evaluation in content["evaluations"]:
+        del evaluation["train_seconds"]
+    return {key: value for key, value in content.items() if key not in ("train_seconds", "epoch_seconds")}
+
+
+def test_the_same_command_twice_gives_the_same_result(composed):
+    runs = [train(composed(*SHORT, "method=as_speed", output=name)) for name in ("first", "second")]
+    assert reproducible(runs[0]) == reproducible(runs[1])
+
+
+def test_another_seed_gives_another_result(composed):
+    runs = [train(composed(*SHORT, f"seed={seed}", output=str(seed))) for seed in (0, 1)]
+    assert runs[0].metrics != runs[1].metrics
+
+
+def test_a_result_holds_every_epoch_also_where_the_tested_weights_are_early_ones(composed):
+    # the worst checkpoint in place of the best: that of an early epoch, whose callback states the test puts back
+    worst = "callbacks.model_checkpoint.mode=min"
+    result = train(composed("experiment=digits", "method=as_speed", "trainer.max_epochs=5", worst))
+    assert min(result.evaluations, key=lambda evaluation: evaluation["accuracy"])["epoch"] < 4
+    assert [evaluation["epoch"] for evaluation in result.evaluations] == [0, 1, 2, 3, 4]
+    assert [epoch["epoch"] for epoch in result.masking] == [0, 1, 2, 3, 4]
+    assert len(result.epoch_seconds) == 5
+    assert sum(result.epoch_seconds) == pytest.approx(result.train_seconds)
+    assert len(result.accumulation) == result.optimizer_steps
+    assert sum(window[2] for window in result.accumulation) == 5 * 40
+
+
+def test_a_run_learns(composed):
+    assert train(composed("experiment=digits", "trainer.max_epochs=4")).metrics["accuracy"] > 0.8
+
+
+def test_the_result_on_disk_is_the_one_returned_and_names_no_path(composed, tmp_path):
+    result = train(composed(*SHORT))
+    written = (tmp_path / "run" / "result.json").read_text()
+    assert asdict(Result.read(tmp_path / "run" / "result.json")) == asdict(result)
+    assert str(tmp_path) not in written
+    assert json.loads(written)["config"]["method"]["delta"] == 0.1
+
+
+def test_a_finished_run_is_not_run_again(composed, monkeypatch):
+    config = composed(*SHORT)
+    first = train(config)
+    monkeypatch.setattr(RunRecorder, "__init__", lambda self: pytest.fail("trained again"))
+    assert asdict(train(config)) == asdict(first)
+
+
+def test_a_run_of_another_configuration_replaces_what_lies_there(composed):
+    train(composed(*SHORT))
+    result = train(composed(*SHORT, "method.delta=0.3"))
+    assert result.config["method"]["delta"] == 0.3
+    assert len(result.evaluations) == 3
+
+
+class Interrupted(Exception):
+    """The machine goes down."""
+
+
+@pytest.mark.parametrize(("changed", "evaluated_again"), [((), [2]), (("seed=7",), [0, 1, 2])])
+def test_an_interrupted_run_goes_on_from_its_checkpoint_unless_the_configuration_has_changed(
+    composed, monkeypatch, changed, evaluated_again
+):
+    on_train_epoch_start = RunRecorder.on_train_epoch_start
+
+    def interrupt(self, trainer, pl_module):
+        if trainer.current_epoch == 2:
+            raise Interrupted
+        on_train_epoch_start(self, trainer, pl_module)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunRecorder, "on_train_epoch_start", interrupt)
+        with pytest.raises(Interrupted):
+            train(composed(*SHORT, "method=as_speed"))
+    started = []
+    monkeypatch.setattr(
+        RunRecorder,
+        "on_train_epoch_start",
+        lambda self, trainer, pl_module: (
+            started.append(trainer.current_epoch),
+            on_train_epoch_start(self, trainer, pl_module),
+        ),
+    )
+    result = train(composed(*SHORT, "method=as_speed", *changed))
+    assert started == evaluated_again
+    assert [evaluation["epoch"] for evaluation in result.evaluations] == [0, 1, 2]
+    assert [epoch["epoch"] for epoch in result.masking] == [0, 1, 2]
+    assert sum(window[2] for window in result.accumulation) == 3 * 40
+
+
+@pytest.mark.parametrize("method", ["softmax", "as_softmax", "as_speed"])
+def test_clinc150_trains_on_the_real_file(composed, real_data, method):
+    result = train(
+        composed(
+            "experiment=clinc150",
+            f"method={method}",
+            f"data_dir={real_data}",
+            "trainer.max_epochs=1",
+            "trainer.limit_train_batches=30",
+            "trainer.limit_val_batches=5",
+            "trainer.limit_test_batches=5",
+        )
+    )
+    assert result.metrics["accuracy"] > 5 / 151
+    assert len(result.evaluations) == 1
+
+
+@pytest.mark.parametrize("group", ["method", "experiment", "data"])
+def test_an_unknown_name_is_refused_with_the_names_there_are(composed, group):
+    with pytest.raises(
+        MissingConfigException, match=rf"(?s)Could not find '{group}/nope'.*Available options.*digits|softmax"
+    ):
+        composed(f"{group}=nope")
+
+
+def test_a_damaged_result_is_refused_by_its_path(tmp_path):
+    (tmp_path / "result.json").write_text('{"format": 1, "name": "x"')
+    with pytest.raises(ValueError, match=r"result.json is not a result of as-lightning"):
+        Result.read(tmp_path / "result.json")

@@ -1,0 +1,342 @@
+"""Training with the callback ends with the weights of a hand-written loop over the same windows, bit for bit."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from reference.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
+from reference.scripted_masking import (
+    OPTIMIZERS,
+    BatchStream,
+    ScriptedMasking,
+    batches_of,
+    loader_of,
+    quiet_trainer,
+)
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from as_lightning.callbacks import AdaptiveGradientAccumulation
+
+RESTLESS = (1, 3, 2, 8, 16, 2, 1, 5, 7, 16, 16, 16, 3)  # up and down again
+
+
+def same_weights(module: torch.nn.Module, other: torch.nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
+
+
+def by_hand(
+    data: list[Any], windows: list[tuple[int, int, int, int]], *, script: Any = (1,), **options: Any
+) -> ScriptedMasking:
+    """The module after a hand-written loop over ``windows``."""
+    build = {key: options.pop(key) for key in ("optimizer", "dtype") if key in options}
+    module = ScriptedMasking(script, **build)
+    epochs = [data] * (1 + max((epoch for epoch, *_ in windows), default=0))
+    optimizer = OPTIMIZERS[module.optimizer_name](module)
+    train_by_hand(module, optimizer, epochs, windows, loss_of=module.loss_of, **options)
+    return module
+
+
+def taken(callback: AdaptiveGradientAccumulation) -> list[tuple[int, int, int]]:
+    return [(window.epoch, window.batch, window.length) for window in callback.history]
+
+
+@pytest.mark.parametrize("max_steps", [1, 2, 3, 4, 8, 16])
+@pytest.mark.parametrize("batches", [1, 13, 48])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_weights_equal_the_hand_written_loop(batches: int, max_steps: int, dtype: torch.dtype, optimizer: str) -> None:
+    data = batches_of(batches, last_size=1, dtype=dtype)
+    module = ScriptedMasking(RESTLESS, optimizer=optimizer, dtype=dtype)
+    callback = AdaptiveGradientAccumulation(max_steps, monotone=False)
+    quiet_trainer(max_epochs=2, callbacks=[callback]).fit(module, loader_of(data))
+
+    windows = windows_of_training([batches] * 2, WantedSteps(RESTLESS, max_steps, monotone=False))
+    assert taken(callback) == [window[:3] for window in windows]
+    assert same_weights(module, by_hand(data, windows, optimizer=optimizer, dtype=dtype))
+
+
+@pytest.mark.parametrize("clip", [{"clip_norm": 0.05}, {"clip_value": 0.01}])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("length_known", [True, False])
+def test_clipping_sees_the_whole_window(clip: dict[str, float], optimizer: str, length_known: bool) -> None:
+    data = batches_of(17)
+    module = ScriptedMasking((16,), optimizer=optimizer)
+    ((name, bound),) = clip.items()
+    trainer = quiet_trainer(
+        max_epochs=3,
+        callbacks=[AdaptiveGradientAccumulation(6)],
+        gradient_clip_val=bound,
+        gradient_clip_algorithm=name.removeprefix("clip_"),
+    )
+    trainer.fit(module, loader_of(data, length_known=length_known))
+
+    windows = windows_of_training([17] * 3, WantedSteps((16,), 6), length_known=length_known)
+    clipped = by_hand(data, windows, optimizer=optimizer, **clip)
+    assert same_weights(module, clipped)
+    assert not same_weights(clipped, by_hand(data, windows, optimizer=optimizer))  # the bound was reached
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    batches=st.integers(1, 40),
+    epochs=st.integers(1, 3),
+    max_steps=st.integers(1, 16),
+    script=st.lists(st.integers(1, 16), min_size=1, max_size=8),
+    monotone=st.booleans(),
+    length_known=st.booleans(),
+    optimizer=st.sampled_from(sorted(OPTIMIZERS)),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    clip=st.sampled_from([{}, {"clip_norm": 0.05}, {"clip_value": 0.01}]),
+    last_size=st.sampled_from([1, 2]),
+    validate=st.booleans(),
+    optimizer_steps=st.just(-1) | st.integers(1, 60),
+    data=st.data(),
+)
+def test_any_training_equals_the_hand_written_loop(
+    batches: int,
+    epochs: int,
+    max_steps: int,
+    script: list[int],
+    monotone: bool,
+    length_known: bool,
+    optimizer: str,
+    dtype: torch.dtype,
+    clip: dict[str, float],
+    last_size: int,
+    validate: bool,
+    optimizer_steps: int,
+    data: st.DataObject,
+) -> None:
+    all_batches = batches_of(batches, last_size=last_size, dtype=dtype)
+    # A stream must not end before its limit: the window open then would be lost (see the tests below).
+    limit = data.draw(st.none() | st.integers(1, batches + 5 * length_known), label="limit_train_batches")
+    seen = min(batches, limit) if limit is not None else batches
+    arguments: dict[str, Any] = {}
+    if clip:
+        ((name, bound),) = clip.items()
+        arguments |= {"gradient_clip_val": bound, "gradient_clip_algorithm": name.removeprefix("clip_")}
+    if limit is not None:
+        arguments["limit_train_batches"] = limit
+    if validate:
+        arguments["val_check_interval"] = data.draw(st.integers(1, seen), label="val_check_interval")
+        arguments["num_sanity_val_steps"] = 1
+    module = ScriptedMasking(script, optimizer=optimizer, dtype=dtype)
+    callback = AdaptiveGradientAccumulation(max_steps, monotone=monotone)
+    trainer = quiet_trainer(max_epochs=epochs, max_steps=optimizer_steps, callbacks=[callback], **arguments)
+    trainer.fit(
+        module,
+        loader_of(all_batches, length_known=length_known),
+        loader_of(all_batches[:2]) if validate else None,
+    )
+
+    # With a limit the end is foreseen although the stream's own length is not.
+    windows = windows_of_training(
+        [seen] * epochs,
+        WantedSteps(script, max_steps, monotone=monotone),
+        length_known=math.isfinite(trainer.num_training_batches),
+        max_windows=None if optimizer_steps == -1 else optimizer_steps,
+    )
+    assert taken(callback) == [window[:3] for window in windows]
+    assert same_weights(module, by_hand(all_batches, windows, optimizer=optimizer, dtype=dtype, **clip))
+    assert trainer.accumulate_grad_batches == 1
+
+
+class FreeAccumulation(pl.Callback):
+    """Assigns the wanted value as soon as a window has stepped, wherever in the epoch that is."""
+
+    def __init__(self, script: tuple[int, ...], max_steps: int) -> None:
+        self.wanted = WantedSteps(script, max_steps, monotone=False)
+        self.windows: list[tuple[int, int, int, int]] = []
+        self.start, self.open = 0, False
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if not self.open:
+            trainer.accumulate_grad_batches = self.wanted()
+            self.start, self.open = batch_idx, True
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch:
+            length = batch_idx + 1 - self.start
+            self.windows.append((trainer.current_epoch, self.start, length, length))
+            self.open = False
+
+
+def test_the_comparison_bites_on_a_callback_that_assigns_freely() -> None:
+    data = batches_of(13)
+    module = ScriptedMasking(RESTLESS)
+    callback = FreeAccumulation(RESTLESS, 8)
+    quiet_trainer(max_epochs=3, callbacks=[callback]).fit(module, loader_of(data))
+
+    assert sum(length for *_, length in callback.windows) == 39  # it did step on windows that tile the epochs
+    reference = by_hand(data, callback.windows)
+    apart = max((a - b).abs().max().item() for a, b in zip(module.parameters(), reference.parameters(), strict=True))
+    assert apart > 1e-3
+
+
+def test_the_last_window_of_a_stream_is_the_mean_of_the_batches_that_came() -> None:
+    data = batches_of(11, dtype=torch.float64)
+    module = ScriptedMasking((16,), dtype=torch.float64)
+    callback = AdaptiveGradientAccumulation(8)
+    quiet_trainer(max_epochs=3, callbacks=[callback]).fit(module, loader_of(data, length_known=False))
+
+    assert (2, 8, 3) in taken(callback)  # a window that was to take 8 batches
+    means = [(epoch, first, length, length) for epoch, first, length in taken(callback)]
+    reference = by_hand(data, means, dtype=torch.float64)
+    for trained, expected in zip(module.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(trained, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_a_stream_that_shows_its_end_early_needs_no_rescaling() -> None:
+    data = batches_of(9)  # the last window starts on the last batch
+    module = ScriptedMasking((2,))
+    callback = AdaptiveGradientAccumulation(2)
+    quiet_trainer(max_epochs=2, callbacks=[callback]).fit(module, loader_of(data, length_known=False))
+
+    assert taken(callback)[-1] == (1, 8, 1)
+    means = [(epoch, first, length, length) for epoch, first, length in taken(callback)]
+    assert same_weights(module, by_hand(data, means))
+
+
+class LeavesEpochEarly(ScriptedMasking):
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+        return -1 if batch_idx == 10 else None
+
+
+def test_an_epoch_that_the_module_leaves_drops_its_open_window_and_leaks_nothing() -> None:
+    data = batches_of(24)
+    module = LeavesEpochEarly((16,))
+    callback = AdaptiveGradientAccumulation(4)
+    with pytest.warns(UserWarning, match="the gradients of its last 2 batches are dropped"):
+        quiet_trainer(max_epochs=3, callbacks=[callback]).fit(module, loader_of(data))
+
+    windows = [(epoch, first, length, length) for epoch, first, length in taken(callback)]
+    assert windows[-1] == (2, 4, 4, 4)  # batches 8 and 9 are dropped, as Lightning drops them
+    assert same_weights(module, by_hand(data, windows))
+    assert all(window.samples == window.length * 720_720 for window in callback.history)
+
+
+class PromisesTooMuch(BatchStream):
+    def __len__(self) -> int:
+        return len(self.batches) + 5
+
+
+@pytest.mark.filterwarnings("ignore:.*has `__len__` defined.*", "ignore:Length of IterableDataset")
+def test_a_data_set_that_ends_before_its_length_says_so_and_leaks_nothing_into_the_next_epoch() -> None:
+    data = batches_of(11)
+    module = ScriptedMasking((16,))
+    callback = AdaptiveGradientAccumulation(4)
+    loader = DataLoader(PromisesTooMuch(data), batch_size=None)
+    with pytest.warns(UserWarning, match="ended inside an accumulation window"):
+        quiet_trainer(max_epochs=3, callbacks=[callback]).fit(module, loader)
+
+    windows = [(epoch, first, length, length) for epoch, first, length in taken(callback)]
+    assert windows[-1] == (2, 4, 4, 4)
+    assert same_weights(module, by_hand(data, windows))
+
+
+class StopsMidWindow(pl.Callback):
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        trainer.should_stop = trainer.current_epoch == 1 and batch_idx == 5
+
+
+def test_stopping_inside_a_window_takes_no_step_on_half_of_it() -> None:
+    data = batches_of(12)
+    module = ScriptedMasking((16,))
+    callback = AdaptiveGradientAccumulation(4)
+    trainer = quiet_trainer(max_epochs=5, callbacks=[StopsMidWindow(), callback])
+    trainer.fit(module, loader_of(data))
+
+    windows = [(epoch, first, length, length) for epoch, first, length in taken(callback)]
+    assert windows[-1] == (1, 0, 4, 4)
+    assert same_weights(module, by_hand(data, windows))
+    assert trainer.accumulate_grad_batches == 1
+
+
+class FrozenUntilAsked(ScriptedMasking):
+    """One layer gets no gradient: it has none to rescale."""
+
+    def loss_of(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        inputs, target = batch
+        return torch.nn.functional.cross_entropy(self.net[0](inputs), target)
+
+
+def test_parameters_without_a_gradient_stay_as_they_are() -> None:
+    data = batches_of(7)
+    module = FrozenUntilAsked((16,))
+    before = [parameter.clone() for parameter in module.net[2].parameters()]
+    trainer = quiet_trainer(max_epochs=2, callbacks=[AdaptiveGradientAccumulation(4)])
+    trainer.fit(module, loader_of(data, length_known=False))
+    assert all(torch.equal(a, b) for a, b in zip(before, module.net[2].parameters(), strict=True))
+
+
+def test_a_second_fit_of_the_trainer_goes_on_and_one_of_another_trainer_starts_anew() -> None:
+    data = batches_of(10)
+    callback = AdaptiveGradientAccumulation(4)
+    module = ScriptedMasking((16,))
+    trainer = quiet_trainer(max_epochs=2, callbacks=[callback])
+    trainer.fit(module, loader_of(data))
+    assert trainer.accumulate_grad_batches == 1
+    first_fit = taken(callback)
+    trainer.fit_loop.max_epochs = 3
+    trainer.fit(module, loader_of(data))
+    windows = windows_of_training([10] * 3, WantedSteps((16,), 4))
+    assert taken(callback) == [window[:3] for window in windows]
+
+    quiet_trainer(max_epochs=2, callbacks=[callback]).fit(ScriptedMasking((16,)), loader_of(data))
+    assert taken(callback) == first_fit
+
+
+def test_training_that_fails_leaves_the_trainer_as_it_was() -> None:
+    class Fails(ScriptedMasking):
+        def on_train_batch_end(self, *args: Any) -> None:
+            if self.trainer.global_step == 3:
+                raise RuntimeError("out of luck")
+
+    trainer = quiet_trainer(max_epochs=1, callbacks=[AdaptiveGradientAccumulation(4)])
+    with pytest.raises(RuntimeError, match="out of luck"):
+        trainer.fit(Fails((16,)), loader_of(batches_of(20)))
+    assert trainer.accumulate_grad_batches == 1
+
+
+def test_every_hook_of_a_batch_sees_the_same_accumulation() -> None:
+    seen: dict[tuple[int, int], set[int]] = {}
+
+    class Watches(pl.Callback):
+        def note(self, trainer: pl.Trainer) -> None:
+            batch = (trainer.current_epoch, trainer.fit_loop.batch_idx)
+            seen.setdefault(batch, set()).add(trainer.accumulate_grad_batches)
+
+        def on_train_batch_start(self, trainer: pl.Trainer, *args: Any) -> None:
+            self.note(trainer)
+
+        on_before_zero_grad = on_before_backward = on_after_backward = on_before_optimizer_step = on_train_batch_start
+        on_train_batch_end = on_validation_start = on_validation_end = on_train_batch_start
+
+    trainer = quiet_trainer(
+        max_epochs=2,
+        callbacks=[Watches(), AdaptiveGradientAccumulation(5, monotone=False)],
+        val_check_interval=3,
+        num_sanity_val_steps=0,
+    )
+    trainer.fit(ScriptedMasking(RESTLESS), loader_of(batches_of(20)), loader_of(batches_of(1)))
+    assert len(seen) == 40
+    assert all(len(values) == 1 for values in seen.values())
+    assert set(itertools.chain.from_iterable(seen.values())) > {1}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Sums in another order are other bits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

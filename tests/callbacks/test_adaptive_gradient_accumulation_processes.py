@@ -1,0 +1,215 @@
+"""Two processes (gloo on the CPU): one decision, one small collective a window, the weights of the joint batch."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from reference import two_ranks
+from reference.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
+from reference.scripted_masking import OPTIMIZERS, SAMPLES, ScriptedMasking
+
+import as_lightning
+from as_lightning.functional import accumulation_steps
+
+pytestmark = pytest.mark.xdist_group("two-ranks")  # the pair of processes runs once
+
+Seen = Callable[[str], list[dict[str, Any]]]
+BATCHES, EPOCHS = two_ranks.BATCHES, two_ranks.EPOCHS
+
+
+SCENARIOS = [
+    "without_accumulation",
+    "different_masking",
+    "with_the_monitor",
+    "one_rank_all_ignored",
+    "nothing_but_ignored",
+    "a_stream_of_unknown_length",
+    "uninterrupted",
+    "resumed_inside_a_window",
+    "saved_by_a_signal_handler",
+    "fully_sharded",
+    "fully_sharded_stream",
+    "sharded_uninterrupted",
+    "sharded_resumed_inside_a_window",
+    "sharded_resumed_between_windows",
+    "tensor_parallel",
+]
+
+
+def run_two_ranks(folder: Path, scenarios: list[str], **environment: str) -> Seen:
+    """Run the scenarios in one pair of processes; returns what each rank has seen in one of them."""
+    settings = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "NODE_RANK": "0",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(as_lightning.__file__).parents[1]),
+    }
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, two_ranks.__file__, str(folder), *scenarios],
+            env=os.environ | settings | environment | {"LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        said = [rank.communicate(timeout=240)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
+
+    def load(scenario: str) -> list[dict[str, Any]]:
+        results = [torch.load(folder / f"{scenario}-{rank}.pt", weights_only=False) for rank in range(2)]
+        for result in results:
+            assert "error" not in result, result["error"]
+        return results
+
+    return load
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    return run_two_ranks(tmp_path_factory.mktemp("two-ranks"), SCENARIOS, CUDA_VISIBLE_DEVICES="")
+
+
+def joint_batches(ranks: tuple[int, ...] = (0, 1)) -> list[Any]:
+    parts_of_batches = zip(*map(two_ranks.data_of, ranks), strict=True)
+    return [tuple(map(torch.cat, zip(*parts, strict=True))) for parts in parts_of_batches]
+
+
+def trained_on_joint_batches(windows: list[tuple[int, int, int, int]], ranks: tuple[int, ...] = (0, 1)) -> Any:
+    module = ScriptedMasking(dtype=torch.float64)
+    epochs = [joint_batches(ranks)] * EPOCHS
+    train_by_hand(module, OPTIMIZERS["sgd"](module), epochs, windows, loss_of=module.loss_of)
+    return module.state_dict()
+
+
+def assert_same_weights(weights: dict[str, Any], expected: dict[str, Any]) -> None:
+    for name, weight in expected.items():
+        torch.testing.assert_close(weights[name], weight, rtol=1e-12, atol=1e-14)
+
+
+def expected_windows(masked: int, samples: int, max_steps: int) -> list[tuple[int, int, int, int]]:
+    """Windows when every batch reports these counts, summed over the ranks."""
+    steps = [1]
+
+    def wanted() -> int:
+        steps.append(accumulation_steps(samples, masked, max_steps=max_steps, previous=steps[-1]))
+        return steps[-2]
+
+    return windows_of_training([BATCHES] * EPOCHS, wanted)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "masked", "samples", "max_steps"),
+    [
+        ("different_masking", SAMPLES - SAMPLES // 8, 2 * SAMPLES, 6),
+        ("with_the_monitor", SAMPLES - SAMPLES // 8, 2 * SAMPLES, 6),
+        ("one_rank_all_ignored", SAMPLES - SAMPLES // 3, SAMPLES, 6),
+        ("nothing_but_ignored", 0, 0, 6),
+        ("fully_sharded", SAMPLES - SAMPLES // 8, 2 * SAMPLES, 6),
+    ],
+)
+def test_both_ranks_take_the_windows_of_the_joint_counts_and_end_with_the_joint_weights(
+    scenario: str, masked: int, samples: int, max_steps: int, seen: Seen
+) -> None:
+    windows = expected_windows(masked, samples, max_steps)
+    expected = trained_on_joint_batches(windows)
+    for rank in seen(scenario):
+        assert rank["history"] == [(e, b, n, n * masked, n * samples) for e, b, n, _ in windows]
+        assert_same_weights(rank["weights"], expected)
+
+
+def test_ranks_that_share_their_batches_are_counted_once(seen: Seen) -> None:
+    windows = windows_of_training([BATCHES] * EPOCHS, WantedSteps((8,), 6))
+    expected = trained_on_joint_batches(windows, ranks=(0,))
+    for rank in seen("tensor_parallel"):
+        assert [window[:3] for window in rank["history"]] == [window[:3] for window in windows]
+        assert rank["history"][0][4] == SAMPLES
+        assert_same_weights(rank["weights"], expected)
+
+
+@pytest.mark.parametrize("scenario", ["a_stream_of_unknown_length", "fully_sharded_stream"])
+def test_the_last_window_of_a_stream_keeps_its_scale(scenario: str, seen: Seen) -> None:
+    windows = windows_of_training([BATCHES] * EPOCHS, WantedSteps((8,), 4), length_known=False)
+    assert windows[-1] == (1, 24, 2, 4)
+    expected = trained_on_joint_batches(windows)
+    for rank in seen(scenario):
+        assert [window[:3] for window in rank["history"]] == [window[:3] for window in windows]
+        assert_same_weights(rank["weights"], expected)
+
+
+@pytest.mark.parametrize("scenario", ["different_masking", "with_the_monitor", "one_rank_all_ignored"])
+def test_gradients_are_reduced_on_stepping_batches_only(scenario: str, seen: Seen) -> None:
+    for rank in seen(scenario):
+        stepping = [(epoch, batch + length - 1) for epoch, batch, length, *_ in rank["history"]]
+        assert rank["bucket_batches"] == rank["stepping_batches"] == stepping
+        assert len(stepping) < BATCHES * EPOCHS
+    for rank in seen("without_accumulation"):
+        assert len(rank["bucket_batches"]) == BATCHES * EPOCHS
+
+
+GRADIENT_BUCKET = ("all_reduce", 36)  # the net has 36 parameters
+
+
+@pytest.mark.parametrize("scenario", ["different_masking", "with_the_monitor", "one_rank_all_ignored"])
+def test_a_window_costs_one_collective_of_four_integers(scenario: str, seen: Seen) -> None:
+    for rank, plain in zip(seen(scenario), seen("without_accumulation"), strict=True):
+        windows = len(rank["history"])
+        of_lightning = {key: count for key, count in plain["collectives"].items() if key != GRADIENT_BUCKET}
+        assert rank["collectives"] == of_lightning | {GRADIENT_BUCKET: windows, ("all_reduce", 4): windows}
+
+
+def test_a_run_resumed_inside_a_window_ends_as_if_it_had_not_stopped(seen: Seen) -> None:
+    for resumed, whole in zip(seen("resumed_inside_a_window"), seen("uninterrupted"), strict=True):
+        assert resumed["history"] == whole["history"]
+        assert_same_weights(resumed["weights"], whole["weights"])
+
+
+def test_a_checkpoint_from_a_signal_handler_starts_no_collective_of_its_own(seen: Seen) -> None:
+    for rank in seen("saved_by_a_signal_handler"):  # the ranks' handlers may run at different batches
+        ours = {key for key in rank["collectives"] if key[0] == "all_reduce"} - {GRADIENT_BUCKET}
+        assert ours == {("all_reduce", 4)}
+        assert rank["collectives"]["all_reduce", 4] == len(rank["history"])
+
+
+def test_a_sharded_run_resumed_between_windows_ends_as_if_it_had_not_stopped(seen: Seen) -> None:
+    for resumed, whole in zip(seen("sharded_resumed_between_windows"), seen("sharded_uninterrupted"), strict=True):
+        assert resumed["history"] == whole["history"]
+        assert_same_weights(resumed["weights"], whole["weights"])
+
+
+def test_a_sharded_run_resumed_inside_a_window_takes_its_windows_and_says_what_is_lost(seen: Seen) -> None:
+    resumed, _ = seen("sharded_resumed_inside_a_window")
+    whole, _ = seen("sharded_uninterrupted")
+    assert [window[:3] for window in resumed["history"]] == [window[:3] for window in whole["history"]]
+    assert any("after 2 of its 4 batches" in message for message in resumed["warnings"])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="FSDPStrategy needs a GPU for each of two processes")
+def test_fsdp_on_two_gpus_ends_with_the_joint_weights(tmp_path: Path) -> None:
+    first, second = run_two_ranks(tmp_path, ["fsdp"])("fsdp")
+    windows = expected_windows(SAMPLES - SAMPLES // 8, 2 * SAMPLES, 6)
+    assert first["history"] == second["history"]
+    assert [window[:3] for window in first["history"]] == [window[:3] for window in windows]
+    weights = first["weights"] or second["weights"]  # the full ones are on the first rank
+    assert_same_weights(weights, trained_on_joint_batches(windows))

@@ -1,0 +1,253 @@
+"""A run that is killed and resumed takes the windows, and ends with the weights, of one that never stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from reference.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
+from reference.scripted_masking import OPTIMIZERS, ScriptedMasking, batches_of, loader_of, quiet_trainer
+from reference.stateful_loader import StatefulLoader
+from torch.optim.lr_scheduler import OneCycleLR
+
+from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
+
+pytestmark = pytest.mark.xdist_group("resume")  # the checkpoints are written once
+
+BATCHES, EPOCHS = 13, 3
+RESTLESS = (1, 3, 2, 8, 5, 2, 1, 4, 4, 4, 3)
+
+
+def one_cycle(optimizer: torch.optim.Optimizer, steps: int) -> dict[str, Any]:
+    return {"scheduler": OneCycleLR(optimizer, max_lr=0.1, total_steps=steps), "interval": "step"}
+
+
+class Run:
+    """One training of the tiny module, from the start or from a checkpoint."""
+
+    def __init__(
+        self,
+        *,
+        resume_from: Path | None = None,
+        callbacks: Sequence[pl.Callback] = (),
+        first: bool = False,
+        datamodule: pl.LightningDataModule | None = None,
+        **arguments: Any,
+    ) -> None:
+        self.module = ScriptedMasking(
+            RESTLESS,
+            optimizer="adamw",
+            scheduler=one_cycle,
+            # Lightning does not restore a loader that trainer.estimated_stepping_batches has already made it load.
+            schedule_length=None if datamodule else BATCHES * EPOCHS,
+        )
+        self.speed = AdaptiveGradientAccumulation(5, monotone=False, update_every=2, warmup_windows=3)
+        others = list(callbacks)
+        self.trainer = quiet_trainer(
+            max_epochs=EPOCHS,
+            gradient_clip_val=0.5,
+            callbacks=[self.speed, *others] if first else [*others, self.speed],
+            **arguments,
+        )
+        data = {"datamodule": datamodule} if datamodule else {"train_dataloaders": StatefulLoader(batches_of(BATCHES))}
+        validation = loader_of(batches_of(1)) if "val_check_interval" in arguments else None
+        if validation is not None:
+            data["val_dataloaders"] = validation
+        self.trainer.fit(self.module, ckpt_path=resume_from, weights_only=True if resume_from else None, **data)
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, Run)
+        same_weights = all(
+            torch.equal(a, b)
+            for a, b in zip(self.module.state_dict().values(), other.module.state_dict().values(), strict=True)
+        )
+        same_rate = (
+            self.trainer.optimizers[0].param_groups[0]["lr"] == other.trainer.optimizers[0].param_groups[0]["lr"]
+        )
+        return same_weights and same_rate and self.speed.history == other.speed.history
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class SavesEveryBatch(pl.Callback):
+    """Not a ``Checkpoint``, so Lightning leaves it where it stands in the list."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        trainer.save_checkpoint(self.folder / f"{trainer.current_epoch}-{batch_idx:02d}.ckpt")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted() -> Run:
+    return Run()
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """One per batch, taken by a callback that stands before the accumulation in the list."""
+    folder = tmp_path_factory.mktemp("every-batch")
+    Run(callbacks=[SavesEveryBatch(folder)])
+    return sorted(folder.glob("*.ckpt"))
+
+
+@pytest.mark.parametrize("batch", range(BATCHES * EPOCHS))
+def test_a_run_resumed_after_any_batch_ends_as_if_it_had_not_stopped(
+    batch: int, uninterrupted: Run, checkpoints: list[Path]
+) -> None:
+    assert len(checkpoints) == BATCHES * EPOCHS
+    assert Run(resume_from=checkpoints[batch]) == uninterrupted
+
+
+def test_the_kill_points_lie_inside_windows_and_between_them(uninterrupted: Run) -> None:
+    lengths = [window.length for window in uninterrupted.speed.history]
+    assert sum(lengths) == BATCHES * EPOCHS
+    assert {1, 2, 3} <= set(lengths)
+
+
+class Killed(Exception):
+    pass
+
+
+class KillsAfter(pl.Callback):
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.current_epoch * BATCHES + batch_idx == self.batches:
+            raise Killed
+
+
+@pytest.mark.parametrize("every", [{"every_n_train_steps": 1}, {"every_n_train_steps": 3}, {"every_n_epochs": 1}])
+@pytest.mark.parametrize("batches", [14, 20, 26, 31, 38])
+def test_a_killed_run_resumes_from_its_last_checkpoint(
+    batches: int, every: dict[str, int], uninterrupted: Run, tmp_path: Path
+) -> None:
+    keeps_last = ModelCheckpoint(tmp_path, save_last=True, save_top_k=1, save_on_train_epoch_end=True, **every)
+    with pytest.raises(Killed):
+        Run(callbacks=[keeps_last, KillsAfter(batches)], enable_checkpointing=True)
+    assert Run(resume_from=tmp_path / "last.ckpt") == uninterrupted
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_checkpoint_of_a_validation_inside_a_window_resumes_exactly(
+    first: bool, uninterrupted: Run, tmp_path: Path
+) -> None:
+    class SavesOnValidation(pl.Callback):
+        def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+            if not trainer.sanity_checking:
+                trainer.save_checkpoint(tmp_path / f"{trainer.current_epoch}-{trainer.fit_loop.batch_idx:02d}.ckpt")
+
+    Run(callbacks=[SavesOnValidation()], first=first, val_check_interval=4)
+    saved = sorted(tmp_path.glob("*.ckpt"))
+    assert len(saved) == 3 * EPOCHS
+    assert all(Run(resume_from=path, val_check_interval=4) == uninterrupted for path in saved)
+
+
+class KeepsItsPlace(pl.LightningDataModule):
+    """The data order is the data module's state: restored before anything loads the training data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loader = StatefulLoader(batches_of(BATCHES))
+
+    def train_dataloader(self) -> StatefulLoader:
+        return self.loader
+
+    def state_dict(self) -> dict[str, int]:
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self.loader.load_state_dict(state_dict)
+
+
+def test_a_schedule_from_estimated_stepping_batches_resumes_exactly(uninterrupted: Run, tmp_path: Path) -> None:
+    assert Run(datamodule=KeepsItsPlace(), callbacks=[SavesEveryBatch(tmp_path)]) == uninterrupted
+    for path in sorted(tmp_path.glob("*.ckpt"))[::5]:
+        assert Run(datamodule=KeepsItsPlace(), resume_from=path) == uninterrupted
+
+
+class SavesInsideABatch(pl.Callback):
+    def __init__(self, path: Path, batch: int) -> None:
+        self.path, self.batch = path, batch
+
+    def on_after_backward(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if trainer.fit_loop.total_batch_idx == self.batch:
+            trainer.save_checkpoint(self.path)
+
+
+def test_a_checkpoint_from_inside_a_batch_says_what_is_lost_and_keeps_the_scale(tmp_path: Path) -> None:
+    data = batches_of(12, dtype=torch.float64)
+    path = tmp_path / "inside.ckpt"
+
+    def train(callbacks: list[pl.Callback], resume_from: Path | None = None) -> tuple[Any, Any]:
+        module, speed = ScriptedMasking((4,), dtype=torch.float64), AdaptiveGradientAccumulation(4)
+        trainer = quiet_trainer(max_epochs=2, callbacks=[speed, *callbacks])
+        trainer.fit(module, loader_of(data), ckpt_path=resume_from)
+        return module, speed
+
+    _, speed = train([SavesInsideABatch(path, 12 + 6)])  # the third batch of the window (1, 4, 4)
+    saved = torch.load(path, weights_only=True)
+    with pytest.warns(UserWarning, match="after 2 of its 4 batches"):
+        resumed, speed_resumed = train([], path)
+    assert speed_resumed.history[:-2] == speed.history[:-2]
+    windows = windows_of_training([12] * 2, WantedSteps((4,), 4))
+    assert [window[:3] for window in speed_resumed.history] == [window[:3] for window in windows]
+
+    reference = ScriptedMasking((4,), dtype=torch.float64)
+    reference.load_state_dict(saved["state_dict"])
+    optimizer = OPTIMIZERS["sgd"](reference)
+    optimizer.load_state_dict(saved["optimizer_states"][0])
+    # Lightning runs the batch again; its loader starts over, as it is not stateful.
+    assert windows[-2:] == [(1, 4, 4, 4), (1, 8, 4, 4)]
+    rest = [(0, 0, 2, 2), (0, 2, 4, 4)]
+    train_by_hand(reference, optimizer, [data], rest, loss_of=reference.loss_of)
+    for trained, expected in zip(resumed.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(trained, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_testing_the_best_checkpoint_does_not_rewind_the_history(tmp_path: Path) -> None:
+    class Tests(ScriptedMasking):
+        def test_step(self, batch: Any, batch_idx: int) -> None:
+            self.loss_of(batch)
+
+    speed = AdaptiveGradientAccumulation(4)
+    trainer = quiet_trainer(max_epochs=2, callbacks=[speed, SavesEveryBatch(tmp_path)])
+    trainer.fit(Tests((4,)), loader_of(batches_of(8)))
+    history = list(speed.history)
+    trainer.test(ckpt_path=tmp_path / "0-03.ckpt", dataloaders=loader_of(batches_of(1)), verbose=False)
+    assert speed.history == history
+    assert len(history) > 4
+
+
+def test_the_monitor_beside_it_resumes_too(tmp_path: Path) -> None:
+    class Keeps(pl.Callback):
+        def __init__(self) -> None:
+            self.metrics: list[dict[str, float]] = []
+
+        def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+            self.metrics.append(
+                {name: float(value) for name, value in trainer.callback_metrics.items() if "masking" in name}
+            )
+
+    whole, rest = Keeps(), Keeps()
+    Run(callbacks=[MaskingMonitor(), whole, SavesEveryBatch(tmp_path)], log_every_n_steps=1)
+    resumed = Run(callbacks=[MaskingMonitor(), rest], resume_from=tmp_path / "1-05.ckpt", log_every_n_steps=1)
+    assert resumed.trainer.global_step == len(resumed.speed.history)
+    assert rest.metrics[-1] == whole.metrics[-1]
+    assert "masking/samples_seen" in rest.metrics[-1]
+
+
+def test_state_is_plain_data() -> None:
+    speed = AdaptiveGradientAccumulation(4)
+    quiet_trainer(max_epochs=1, callbacks=[speed]).fit(ScriptedMasking((4,)), loader_of(batches_of(9)))
+    other = AdaptiveGradientAccumulation(4)
+    other.load_state_dict(speed.state_dict())
+    assert other.history == speed.history
+    assert other.state_dict().keys() == speed.state_dict().keys()

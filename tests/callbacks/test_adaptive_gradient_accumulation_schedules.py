@@ -1,0 +1,268 @@
+"""Learning-rate schedules keep the pace of the data, or of the optimizer steps, whatever the windows are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.callbacks import LearningRateMonitor
+from lightning.pytorch.loggers.logger import DummyLogger
+from reference.scripted_masking import ScriptedMasking, batches_of, loader_of, quiet_trainer
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    LambdaLR,
+    LRScheduler,
+    OneCycleLR,
+    ReduceLROnPlateau,
+    StepLR,
+)
+
+from as_lightning.callbacks import AdaptiveGradientAccumulation
+
+RESTLESS = (1, 3, 2, 8, 5, 2, 1, 4, 4, 4, 3)
+
+
+def one_cycle(optimizer: Optimizer, steps: int) -> LRScheduler:
+    return OneCycleLR(optimizer, max_lr=0.1, total_steps=steps)
+
+
+def cosine(optimizer: Optimizer, steps: int) -> LRScheduler:
+    return CosineAnnealingLR(optimizer, T_max=steps)
+
+
+def warmup_and_decay(optimizer: Optimizer, steps: int) -> LRScheduler:
+    warmup = max(1, steps // 10)
+    return LambdaLR(optimizer, lambda step: min((step + 1) / warmup, max(0.0, (steps - step) / (steps - warmup))))
+
+
+SCHEDULES = [one_cycle, cosine, warmup_and_decay]
+
+
+class RecordsRates(pl.Callback):
+    """The learning rate that each batch's step would use, and the scheduler as training leaves it."""
+
+    def __init__(self) -> None:
+        self.rates: dict[tuple[int, int], float] = {}
+        self.last_step = -1
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        self.rates[trainer.current_epoch, batch_idx] = trainer.optimizers[0].param_groups[0]["lr"]
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.last_step = trainer.lr_scheduler_configs[0].scheduler.last_epoch
+
+
+def fit(
+    build: Callable[[Optimizer, int], LRScheduler],
+    *,
+    batches: int = 23,
+    script: tuple[int, ...] = RESTLESS,
+    callbacks: Any = (),
+    config: dict[str, Any] | None = None,
+    length_known: bool = True,
+    **arguments: Any,
+) -> RecordsRates:
+    records = RecordsRates()
+    module = ScriptedMasking(
+        script,
+        scheduler=lambda optimizer, steps: {"interval": "step", **(config or {}), "scheduler": build(optimizer, steps)},
+    )
+    trainer = quiet_trainer(callbacks=[records, *callbacks], **{"max_epochs": 3, **arguments})
+    validation = loader_of(batches_of(1)) if "val_check_interval" in arguments else None
+    trainer.fit(module, loader_of(batches_of(batches), length_known=length_known), validation)
+    return records
+
+
+@pytest.mark.parametrize("frequency", [1, 2, 3, 7])
+@pytest.mark.parametrize("build", SCHEDULES)
+def test_at_the_pace_of_the_data_every_window_uses_the_rate_of_its_first_batch(
+    build: Callable[[Optimizer, int], LRScheduler], frequency: int
+) -> None:
+    every_batch = fit(build, config={"frequency": frequency})
+    speed = AdaptiveGradientAccumulation(5, monotone=False)
+    accumulated = fit(build, config={"frequency": frequency}, callbacks=[speed])
+
+    assert len(speed.history) < 3 * 23
+    for window in speed.history:
+        start = (window.epoch, window.batch)
+        assert accumulated.rates[start] == pytest.approx(every_batch.rates[start], rel=1e-12)
+    assert accumulated.last_step == every_batch.last_step == 3 * (23 // frequency)
+
+
+@pytest.mark.parametrize("max_steps", [1, 3, 4, 16])
+@pytest.mark.parametrize("build", SCHEDULES)
+def test_at_the_pace_of_the_data_the_schedule_ends_with_training(
+    build: Callable[[Optimizer, int], LRScheduler], max_steps: int
+) -> None:
+    records = fit(build, script=(16,), callbacks=[AdaptiveGradientAccumulation(max_steps)])
+    assert records.last_step == 3 * 23  # trainer.estimated_stepping_batches at the time it was built
+
+
+@pytest.mark.parametrize("build", SCHEDULES)
+def test_at_the_pace_of_the_steps_the_schedule_counts_optimizer_steps(
+    build: Callable[[Optimizer, int], LRScheduler],
+) -> None:
+    speed = AdaptiveGradientAccumulation(5, monotone=False, lr_pace="steps")
+    records = fit(build, callbacks=[speed])
+    assert records.last_step == len(speed.history) < 3 * 23
+
+
+@pytest.mark.parametrize("pace", ["data", "steps"])
+def test_a_scheduler_by_epoch_is_left_alone(pace: Any) -> None:
+    halves = partial(StepLR, step_size=1, gamma=0.5)
+    speed = AdaptiveGradientAccumulation(5, lr_pace=pace)
+    records = fit(lambda optimizer, _: halves(optimizer), config={"interval": "epoch"}, callbacks=[speed])
+    assert [records.rates[epoch, 0] for epoch in range(3)] == [0.1, 0.05, 0.025]
+    assert records.last_step == 3
+
+
+@pytest.mark.parametrize("pace", ["data", "steps"])
+def test_reduce_on_plateau_counts_checks_of_its_metric(pace: Any) -> None:
+    class LogsTheSame(ScriptedMasking):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("never_better", 1.0)
+
+    def train(callbacks: list[pl.Callback]) -> list[float]:
+        records = RecordsRates()
+        module = LogsTheSame(
+            (8,),
+            scheduler=lambda optimizer, _: {
+                "scheduler": ReduceLROnPlateau(optimizer, patience=1, factor=0.1),
+                "monitor": "never_better",
+            },
+        )
+        trainer = quiet_trainer(max_epochs=6, callbacks=[records, *callbacks])
+        trainer.fit(module, loader_of(batches_of(5)), loader_of(batches_of(1)))
+        return [records.rates[epoch, 0] for epoch in range(6)]
+
+    accumulated = train([AdaptiveGradientAccumulation(4, lr_pace=pace)])
+    assert accumulated == train([])
+    assert accumulated[-1] < accumulated[0]
+
+
+def test_reduce_on_plateau_by_step_counts_optimizer_steps() -> None:
+    class LogsItsLoss(ScriptedMasking):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            self.log("loss", loss)
+            return loss
+
+    speed, records = AdaptiveGradientAccumulation(4), RecordsRates()
+    module = LogsItsLoss(
+        (8,),
+        scheduler=lambda optimizer, _: {
+            "scheduler": ReduceLROnPlateau(optimizer, patience=100),
+            "interval": "step",
+            "monitor": "loss",
+        },
+    )
+    quiet_trainer(max_epochs=2, callbacks=[records, speed]).fit(module, loader_of(batches_of(12)))
+    assert records.last_step == len(speed.history) < 24
+
+
+class KeepsMetrics(DummyLogger):
+    def __init__(self) -> None:
+        super().__init__()
+        self.metrics: list[dict[str, float]] = []
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.metrics.append(dict(metrics))
+
+
+def test_learning_rate_monitor_shows_the_pace_of_the_data() -> None:
+    logger, speed = KeepsMetrics(), AdaptiveGradientAccumulation(4)
+    records = fit(
+        warmup_and_decay,
+        script=(16,),
+        callbacks=[LearningRateMonitor(logging_interval="step"), speed],
+        logger=logger,
+        log_every_n_steps=1,
+    )
+    shown = [metrics["lr-SGD"] for metrics in logger.metrics if "lr-SGD" in metrics]
+    every_batch = fit(warmup_and_decay)
+    starts = [(window.epoch, window.batch) for window in speed.history]
+    assert [rate for rate in shown if rate in {every_batch.rates[start] for start in starts}] == shown
+    assert shown[-1] == pytest.approx(every_batch.rates[starts[-1]])
+    assert records.last_step == 3 * 23
+
+
+@pytest.mark.parametrize("script", [(1,), (16,), RESTLESS, (4, 4, 4, 1, 1, 1, 1, 1, 1)])
+@pytest.mark.parametrize("optimizer_steps", [1, 20, 40, 68, 100])
+@pytest.mark.parametrize("max_epochs", [3, None])
+def test_the_schedule_ends_with_training_too_where_max_steps_may_end_it(
+    max_epochs: int | None, optimizer_steps: int, script: Any
+) -> None:
+    speed = AdaptiveGradientAccumulation(5, monotone=False)
+    records = fit(one_cycle, script=script, callbacks=[speed], max_epochs=max_epochs, max_steps=optimizer_steps)
+    estimated = min(optimizer_steps, 69) if max_epochs else optimizer_steps
+    assert records.last_step == estimated
+
+
+def test_without_a_known_length_the_schedule_counts_batches() -> None:
+    halves = partial(StepLR, step_size=4, gamma=0.5)
+    speed = AdaptiveGradientAccumulation(4)
+    records = fit(lambda optimizer, _: halves(optimizer), script=(16,), callbacks=[speed], length_known=False)
+    assert records.last_step == 3 * 23
+
+
+def test_validation_inside_an_epoch_does_not_move_the_schedule() -> None:
+    speed = AdaptiveGradientAccumulation(4, monotone=False)
+    records = fit(one_cycle, callbacks=[speed], val_check_interval=3, num_sanity_val_steps=1)
+    assert records.last_step == 3 * 23
+
+
+def test_an_epoch_that_the_module_leaves_advances_the_schedule_as_without_accumulation() -> None:
+    class LeavesEpochEarly(ScriptedMasking):
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+            return -1 if batch_idx == 10 else None
+
+    def train(callbacks: list[pl.Callback]) -> int:
+        records = RecordsRates()
+        module = LeavesEpochEarly((16,), scheduler=lambda o, n: {"scheduler": cosine(o, n), "interval": "step"})
+        trainer = quiet_trainer(max_epochs=3, callbacks=[records, *callbacks])
+        trainer.fit(module, loader_of(batches_of(23)))
+        return records.last_step
+
+    with pytest.warns(UserWarning, match="inside an accumulation window"):
+        accumulated = train([AdaptiveGradientAccumulation(4)])
+    assert accumulated == train([])
+
+
+def test_a_module_that_steps_its_own_scheduler_is_asked_to() -> None:
+    calls = []
+
+    class OwnStep(ScriptedMasking):
+        def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+            calls.append(metric)
+            scheduler.step()
+
+    module = OwnStep((16,), scheduler=lambda o, n: {"scheduler": cosine(o, n), "interval": "step"})
+    quiet_trainer(max_epochs=2, callbacks=[AdaptiveGradientAccumulation(4)]).fit(module, loader_of(batches_of(9)))
+    assert calls == [None] * 18
+
+
+def test_a_schedule_is_built_from_every_batch_of_training_also_on_resume(tmp_path: Any) -> None:
+    built = []
+
+    def records_length(optimizer: Optimizer, steps: int) -> dict[str, Any]:
+        built.append(steps)
+        return {"scheduler": cosine(optimizer, steps), "interval": "step"}
+
+    data = loader_of(batches_of(12))
+    trainer = quiet_trainer(max_epochs=2, callbacks=[AdaptiveGradientAccumulation(4)])
+    trainer.fit(ScriptedMasking((16,), scheduler=records_length), data)
+    trainer.save_checkpoint(tmp_path / "end.ckpt")
+    resumed = quiet_trainer(max_epochs=4, callbacks=[AdaptiveGradientAccumulation(4)])
+    resumed.fit(ScriptedMasking((16,), scheduler=records_length), data, ckpt_path=tmp_path / "end.ckpt")
+    assert built == [24, 48]
+
+
+def test_torch_does_not_warn_about_the_order_of_steps(recwarn: pytest.WarningsRecorder) -> None:
+    fit(cosine, callbacks=[AdaptiveGradientAccumulation(4)])
+    assert not [warning for warning in recwarn if "lr_scheduler.step()" in str(warning.message)]
+    assert torch.is_grad_enabled()

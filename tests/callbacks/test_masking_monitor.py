@@ -1,0 +1,176 @@
+"""What the monitor logs, and when."""
+
+from __future__ import annotations
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.loggers.logger import Logger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxMixin, DeltaWarmup, MaskingCounter, MaskingMonitor
+from as_lightning.functional import MaskingCounts
+
+NAMES = {
+    "masking/sample_ratio",
+    "masking/class_ratio",
+    "masking/delta",
+    "masking/accumulate_grad_batches",
+    "masking/samples_seen",
+}
+
+
+class ListLogger(Logger):
+    """Keeps what Lightning writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[dict[str, float]] = []
+
+    name = "list"
+    version = 0
+
+    def log_metrics(self, metrics, step=None):
+        self.written.append(metrics)
+
+    def log_hyperparams(self, *args, **kwargs):
+        pass
+
+    def having(self, name: str) -> list[dict[str, float]]:
+        return [metrics for metrics in self.written if name in metrics]
+
+
+class Scripted(pl.LightningModule):
+    """Trains, and reports the counts it is given, batch by batch."""
+
+    def __init__(self, script: list[tuple[int, int, int, int]]) -> None:
+        super().__init__()
+        self.net = nn.Linear(1, 1)
+        self.script = script
+        self.masking_counter = MaskingCounter()
+
+    def training_step(self, batch, batch_idx):
+        step = self.trainer.current_epoch * self.trainer.num_training_batches + batch_idx
+        self.masking_counter.update(MaskingCounts(*torch.tensor(self.script[step])))
+        return self.net(batch[0]).mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def fit(module, callbacks, tmp_path, *, epochs=1, batches=6, **settings) -> tuple[ListLogger, pl.Trainer]:
+    logger = ListLogger()
+    trainer = pl.Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        logger=logger,
+        log_every_n_steps=1,
+        callbacks=callbacks,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=settings.pop("enable_checkpointing", False),
+        default_root_dir=tmp_path,
+        **settings,
+    )
+    trainer.fit(module, DataLoader(TensorDataset(torch.ones(batches, 1)), batch_size=1))
+    return logger, trainer
+
+
+def test_a_step_logs_the_ratio_of_its_window_and_not_of_its_last_batch(tmp_path):
+    script = [(1, 10, 2, 20), (3, 10, 4, 20), (2, 30, 6, 60), (0, 10, 0, 20), (4, 4, 8, 8)]
+    logger, _ = fit(Scripted(script), [MaskingMonitor()], tmp_path, batches=5, accumulate_grad_batches=2)
+    written = logger.having("masking/sample_ratio")
+    assert [entry["masking/sample_ratio"] for entry in written] == pytest.approx([4 / 20, 2 / 40, 4 / 4])
+    assert [entry["masking/class_ratio"] for entry in written] == pytest.approx([6 / 40, 6 / 80, 8 / 8])
+    assert [entry["masking/samples_seen"] for entry in written] == [20, 60, 64]
+    assert [entry["masking/accumulate_grad_batches"] for entry in written] == [2, 2, 2]
+
+
+def test_an_epoch_logs_the_ratio_of_its_sums(tmp_path):
+    script = [(1, 10, 2, 20), (9, 90, 4, 180), (5, 50, 6, 60), (50, 50, 60, 60)]
+    monitor = MaskingMonitor()
+    logger, _ = fit(Scripted(script), [monitor], tmp_path, epochs=2, batches=2)
+    written = logger.having("masking/sample_ratio_epoch")
+    assert [entry["masking/sample_ratio_epoch"] for entry in written] == pytest.approx([10 / 100, 55 / 100])
+    assert [entry["masking/class_ratio_epoch"] for entry in written] == pytest.approx([6 / 200, 66 / 120])
+    assert [tuple(epoch) for epoch in monitor.history] == [(0, 10, 100, 6, 200), (1, 55, 100, 66, 120)]
+
+
+def test_windows_of_ignored_rows_alone_have_ratio_zero(tmp_path):
+    logger, _ = fit(Scripted([(0, 0, 0, 0)] * 2), [MaskingMonitor()], tmp_path, batches=2)
+    assert [entry["masking/sample_ratio"] for entry in logger.having("masking/sample_ratio")] == [0.0, 0.0]
+
+
+def test_a_module_with_the_mixin_logs_the_five_names_and_its_warmup(tmp_path):
+    class Module(ASSoftmaxMixin, pl.LightningModule):
+        def __init__(self):
+            super().__init__(delta=0.2, delta_warmup=DeltaWarmup(batches=2))
+            self.net = nn.Linear(1, 3)
+
+        def training_step(self, batch, batch_idx):
+            return self.as_softmax_loss(self.net(batch[0]), torch.tensor([1]))
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    logger, _ = fit(Module(), [MaskingMonitor()], tmp_path, batches=4)
+    written = logger.having("masking/sample_ratio")
+    assert all(entry.keys() >= NAMES for entry in written)
+    assert [entry["masking/delta"] for entry in written] == pytest.approx([1.0, 1.0, 0.2, 0.2])
+
+
+def test_beside_adaptive_accumulation_the_monitor_adds_no_reduction(tmp_path):
+    module = Scripted([(4, 8, 4, 8)] * 12)
+    speed = AdaptiveGradientAccumulation(max_steps=2)
+    reductions = []
+
+    class Count(pl.Callback):
+        def on_train_start(self, trainer, pl_module):
+            reduce = trainer.strategy.reduce
+            trainer.strategy.reduce = lambda *args, **kwargs: reductions.append(1) or reduce(*args, **kwargs)
+
+    logger, _ = fit(module, [Count(), MaskingMonitor(), speed], tmp_path, batches=12)
+    assert len(reductions) == len(speed.history) < 12
+    lengths = [entry["masking/accumulate_grad_batches"] for entry in logger.having("masking/sample_ratio")]
+    assert lengths == [window.length for window in speed.history]
+
+
+def test_samples_seen_and_history_go_on_after_a_resume(tmp_path):
+    script = [(1, 2, 3, 4)] * 9
+    _, trainer = fit(Scripted(script), [first := MaskingMonitor()], tmp_path, epochs=2, batches=3)
+    trainer.save_checkpoint(tmp_path / "two.ckpt")
+    logger = ListLogger()
+    resumed = MaskingMonitor()
+    trainer = pl.Trainer(
+        max_epochs=3,
+        accelerator="cpu",
+        logger=logger,
+        log_every_n_steps=1,
+        callbacks=[resumed],
+        enable_progress_bar=False,
+        enable_checkpointing=False,
+        default_root_dir=tmp_path,
+    )
+    loader = DataLoader(TensorDataset(torch.ones(3, 1)), batch_size=1)
+    trainer.fit(Scripted(script), loader, ckpt_path=tmp_path / "two.ckpt", weights_only=True)
+    assert [entry["masking/samples_seen"] for entry in logger.having("masking/samples_seen")] == [14, 16, 18]
+    assert resumed.history[:2] == first.history
+    assert len(resumed.history) == 3
+
+
+def test_a_module_without_a_counter_is_refused_when_fit_starts_and_names_the_mixin(tmp_path):
+    module = Scripted([])
+    del module.masking_counter
+    with pytest.raises(MisconfigurationException, match=r"MaskingMonitor needs .* Mix in as_lightning.ASSoftmaxMixin"):
+        fit(module, [MaskingMonitor()], tmp_path)
+
+
+def test_a_counter_that_nobody_updates_is_refused_at_the_first_step(tmp_path):
+    class Silent(Scripted):
+        def training_step(self, batch, batch_idx):
+            return self.net(batch[0]).mean()
+
+    with pytest.raises(MisconfigurationException, match=r"reported no masking counts .*as_softmax_loss"):
+        fit(Silent([]), [MaskingMonitor()], tmp_path)

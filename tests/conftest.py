@@ -1,0 +1,33 @@
+"""Where the real data are, and settings that every test shares."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+# examples are few but the same in every run: a failure is always one of the code
+settings.register_profile(
+    "suite", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("suite")
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real data sets; skips where there is none, fails in CI."""
+    folder = os.environ.get("AS_LIGHTNING_DATA")
+    if folder and Path(folder).is_dir():
+        return Path(folder).resolve()
+    reason = "needs real data sets: set AS_LIGHTNING_DATA to a folder that holds them"
+    if os.environ.get("CI"):
+        pytest.fail(f"{reason}; in CI these tests must run")
+    pytest.skip(reason)

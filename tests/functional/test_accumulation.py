@@ -1,0 +1,103 @@
+"""The accumulation policy and the alignment of windows."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference.accumulation_loop import longest_window
+
+from as_lightning.functional import accumulation_steps
+from as_lightning.functional.accumulation import aligned_window
+
+counts = st.integers(0, 10**9).flatmap(lambda samples: st.tuples(st.just(samples), st.integers(0, samples)))
+
+
+@given(counts=counts, max_steps=st.integers(1, 64), previous=st.integers(1, 64), scale=st.sampled_from([0.5, 1.0, 2.0]))
+def test_steps_are_the_rounded_ratio_clipped(
+    counts: tuple[int, int], max_steps: int, previous: int, scale: float
+) -> None:
+    samples, masked = counts
+    previous = min(previous, max_steps)
+    steps = accumulation_steps(samples, masked, scale=scale, max_steps=max_steps, previous=previous, monotone=False)
+    if samples == 0:
+        expected = previous
+    elif masked == samples:
+        expected = min(max_steps, previous + 1)
+    else:
+        ratio = Fraction(scale) * samples / (samples - masked)
+        rounded = math.floor(ratio + Fraction(1, 2))
+        expected = min(max(rounded, 1), max_steps, previous + 1)
+    assert steps == expected
+
+
+@given(counts=counts, max_steps=st.integers(1, 64), previous=st.integers(1, 64))
+def test_monotone_steps_stay_between_the_previous_and_one_more(
+    counts: tuple[int, int], max_steps: int, previous: int
+) -> None:
+    steps = accumulation_steps(*counts, max_steps=max_steps, previous=previous)
+    assert min(previous, max_steps) <= steps <= min(previous + 1, max_steps)
+
+
+@given(samples=st.integers(1, 1000), data=st.data())
+def test_more_masked_samples_never_ask_for_fewer_steps(samples: int, data: st.DataObject) -> None:
+    fewer, more = sorted(data.draw(st.tuples(st.integers(0, samples), st.integers(0, samples))))
+    options = {"max_steps": 16, "previous": 16, "monotone": False}
+    assert accumulation_steps(samples, fewer, **options) <= accumulation_steps(samples, more, **options)
+
+
+def test_all_masked_asks_for_max_steps() -> None:
+    assert accumulation_steps(8, 8, max_steps=5, previous=4) == 5
+
+
+def test_no_samples_keep_the_previous_steps() -> None:
+    assert accumulation_steps(0, 0, max_steps=5, previous=3, monotone=False) == 3
+
+
+def test_a_half_rounds_up() -> None:
+    assert accumulation_steps(5, 3, previous=2) == 3  # 5 / 2 = 2.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"samples": 1, "masked_samples": 2}, "masked_samples=2"),
+        ({"samples": -1, "masked_samples": -1}, "samples=-1"),
+        ({"samples": 2, "masked_samples": 1, "scale": 0.0}, "scale"),
+        ({"samples": 2, "masked_samples": 1, "scale": math.nan}, "scale"),
+        ({"samples": 2, "masked_samples": 1, "max_steps": 0}, "max_steps"),
+        ({"samples": 2, "masked_samples": 1, "previous": 0}, "previous"),
+    ],
+)
+def test_arguments_outside_their_range_are_refused_by_name(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        accumulation_steps(**arguments)
+
+
+@given(batch=st.integers(0, 500), wanted=st.integers(1, 64), remaining=st.integers(1, 200) | st.just(math.inf))
+def test_an_aligned_window_is_the_longest_that_lightning_treats_as_one(
+    batch: int, wanted: int, remaining: float
+) -> None:
+    length = aligned_window(batch, wanted, remaining)
+    assert length == longest_window(batch, wanted, remaining)
+    assert batch % length == 0  # zeroed before its first batch
+    assert all((batch + i) % length != 0 for i in range(1, length))  # and not inside
+    assert (batch + length) % length == 0  # stepped after its last batch
+    assert all((batch + i + 1) % length != 0 for i in range(length - 1))  # and not before
+
+
+@given(batches=st.integers(1, 200), wanted=st.integers(1, 64))
+def test_aligned_windows_end_where_the_epoch_ends(batches: int, wanted: int) -> None:
+    batch = 0
+    while batch < batches:
+        batch += aligned_window(batch, wanted, batches - batch)
+    assert batch == batches
+
+
+@pytest.mark.parametrize(("arguments", "message"), [((-1, 1), "batch"), ((0, 0), "wanted"), ((3, 2, 0), "remaining")])
+def test_alignment_refuses_arguments_outside_their_range(arguments: tuple, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        aligned_window(*arguments)

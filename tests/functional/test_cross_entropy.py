@@ -1,0 +1,430 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from reference.as_softmax import as_cross_entropy_reference, counts_reference
+from torch import Tensor
+from torch.nn import functional as F
+
+from as_lightning.functional import as_cross_entropy, as_softmax_mask, rows
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+SHAPES = ((7,), (5, 7), (3, 7, 4), (2, 7, 3, 2), (1, 1), (4, 2), (6, 1, 2))
+SCALAR_UPSTREAM = -0.5
+DELTAS = (0.0, 0.1, 0.5, 1.0)
+
+
+def example(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Logits with unmasked, mixed and fully masked rows, and targets."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(shape, generator=generator, dtype=torch.float64)
+    class_dim = 0 if len(shape) == 1 else 1
+    target_shape = shape[:class_dim] + shape[class_dim + 1 :]
+    target = torch.randint(shape[class_dim], target_shape, generator=generator)
+    lead = torch.rand(target_shape, generator=generator, dtype=torch.float64) * 8
+    logits.scatter_add_(class_dim, target.unsqueeze(class_dim), lead.unsqueeze(class_dim))
+    return logits.to(dtype), target
+
+
+def value_and_gradient(loss_function: Any, logits: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    """The loss and its gradient for an upstream gradient that differs from element to element."""
+    leaf = logits.detach().clone().requires_grad_()
+    loss = loss_function(leaf, *args, **kwargs)
+    upstream = (
+        torch.linspace(-1.0, 2.0, loss.numel()).reshape(loss.shape) if loss.dim() else torch.tensor(SCALAR_UPSTREAM)
+    )
+    (gradient,) = torch.autograd.grad(loss, leaf, upstream.to(loss.dtype))
+    return loss.detach(), gradient
+
+
+def assert_agrees(ours: tuple[Tensor, Tensor], reference: tuple[Tensor, Tensor], dtype: torch.dtype) -> None:
+    for mine, theirs in zip(ours, reference, strict=True):
+        torch.testing.assert_close(mine, theirs.to(dtype), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_value_and_gradient_follow_the_formula(shape: tuple[int, ...], reduction: str, dtype: torch.dtype) -> None:
+    logits, target = example(shape, dtype)
+    weight = torch.linspace(0.25, 2.0, logits.size(0 if logits.dim() == 1 else 1))
+    if target.dim() and target.numel() > 2:
+        target.view(-1)[1] = -1
+    for delta in DELTAS:
+        for kwargs in ({}, {"weight": weight}):
+            options = {**kwargs, "ignore_index": -1, "reduction": reduction}
+            assert_agrees(
+                value_and_gradient(as_cross_entropy, logits, target, delta, **options),
+                value_and_gradient(as_cross_entropy_reference, logits.double(), target, delta, **options),
+                dtype,
+            )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("shape", [*SHAPES, (0, 7), (0, 3, 5), (2, 3, 0)], ids=str)
+def test_delta_one_equals_cross_entropy(shape: tuple[int, ...], reduction: str, dtype: torch.dtype) -> None:
+    logits, target = example(shape, dtype)
+    # computed in float32, then rounded: on a CPU F.cross_entropy rounds half types between its steps
+    exact = logits.to(rows.accumulation_dtype(dtype))
+    weight = torch.linspace(0.25, 2.0, logits.size(0 if logits.dim() == 1 else 1), dtype=exact.dtype)
+    for kwargs in ({}, {"weight": weight}):
+        for ignored in (-100, 0):
+            options = {**kwargs, "ignore_index": ignored, "reduction": reduction}
+            assert_agrees(
+                value_and_gradient(as_cross_entropy, logits, target, 1.0, **options),
+                value_and_gradient(F.cross_entropy, exact, target, **options),
+                dtype,
+            )
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("delta", DELTAS)
+def test_all_ignored_equals_cross_entropy(delta: float, reduction: str) -> None:
+    logits, target = example((5, 7))
+    target = torch.full_like(target, -100)
+    ours = as_cross_entropy(logits, target, delta, reduction=reduction)
+    torch.testing.assert_close(ours, F.cross_entropy(logits, target, reduction=reduction), equal_nan=True)
+    leaf = logits.requires_grad_()
+    as_cross_entropy(leaf, target, delta, reduction="sum").backward()
+    assert leaf.grad is not None
+    assert not leaf.grad.any()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    batch=st.integers(0, 6),
+    classes=st.integers(1, 40),
+    extra=st.lists(st.integers(1, 3), max_size=2),
+    delta=st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0.0, 1.0)),
+    scale=st.sampled_from([0.1, 1.0, 8.0, 100.0]),
+    dtype=st.sampled_from(DTYPES),
+    reduction=st.sampled_from(["none", "mean", "sum"]),
+    weighted=st.booleans(),
+    seed=st.integers(0, 2**16),
+)
+def test_any_shape_dtype_and_margin_follows_the_formula(
+    batch: int,
+    classes: int,
+    extra: list[int],
+    delta: float,
+    scale: float,
+    dtype: torch.dtype,
+    reduction: str,
+    weighted: bool,
+    seed: int,
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = (torch.randn((batch, classes, *extra), generator=generator, dtype=torch.float64) * scale).to(dtype)
+    target = torch.randint(classes, (batch, *extra), generator=generator)
+    target[torch.rand(target.shape, generator=generator) < 0.2] = -100
+    weight = torch.rand(classes, generator=generator) + 0.1 if weighted else None
+    if (target == -100).all():
+        nothing = value_and_gradient(F.cross_entropy, logits, target, reduction=reduction)
+        assert_agrees(value_and_gradient(as_cross_entropy, logits, target, delta, reduction=reduction), nothing, dtype)
+        return
+    options = {"weight": weight, "reduction": reduction}
+    expected = value_and_gradient(as_cross_entropy_reference, logits.double(), target, delta, **options)
+    ours = value_and_gradient(as_cross_entropy, logits, target, delta, **options)
+    keep = as_softmax_mask(logits.double(), target, delta)
+    # leave out a class within rounding of the margin: either mask is right, and the values differ by that class
+    assume(torch.equal(as_softmax_mask(logits, target, delta), keep))
+    tolerance = {**TOLERANCE, torch.float32: 1e-5 * max(scale, 1.0), torch.float16: 4e-3, torch.bfloat16: 2e-2}[dtype]
+    for mine, theirs in zip(ours, expected, strict=True):
+        torch.testing.assert_close(
+            mine.double(), theirs.to(dtype).double(), rtol=tolerance, atol=tolerance, equal_nan=True
+        )
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+def test_gradients_are_exact_to_second_order(delta: float) -> None:
+    logits, target = example((6, 5), torch.float64, seed=3)
+    target[2] = -100
+    weight = torch.linspace(0.5, 1.5, 5, dtype=torch.float64)
+    leaf = logits.requires_grad_()
+    for reduction in ("none", "mean"):
+
+        def loss(x: Tensor, reduction: str = reduction) -> Tensor:
+            return as_cross_entropy(x, target, delta, weight=weight, reduction=reduction)
+
+        assert torch.autograd.gradcheck(loss, (leaf,))
+        assert torch.autograd.gradgradcheck(loss, (leaf,))
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("shape", [(9, 7), (4, 7, 3), (5, 2), (3, 1)], ids=str)
+def test_counts_follow_the_mask(shape: tuple[int, ...], delta: float) -> None:
+    logits, target = example(shape)
+    target.view(-1)[0] = -100
+    _, counts = as_cross_entropy(logits, target, delta, return_counts=True)
+    assert tuple(int(count) for count in counts) == counts_reference(logits, target, delta)
+    assert all(count.dtype == torch.int64 and count.dim() == 0 for count in counts)
+
+
+def test_fully_masked_rows_have_zero_loss_and_gradient_to_the_last_bit() -> None:
+    logits = torch.tensor([[9.0, 0.0, 1.0], [0.2, 0.1, 5.0]], requires_grad=True)
+    loss = as_cross_entropy(logits, torch.tensor([0, 2]), 0.1, reduction="none")
+    loss.sum().backward()
+    assert loss.tolist() == [0.0, 0.0]
+    assert logits.grad is not None
+    assert not logits.grad.any()
+
+
+def test_loss_is_that_of_the_kept_classes_alone() -> None:
+    logits, target = example((50, 30))
+    keep = as_softmax_mask(logits, target, 0.1)
+    expected = F.cross_entropy(logits.masked_fill(~keep, -torch.inf), target, reduction="none")
+    torch.testing.assert_close(as_cross_entropy(logits, target, 0.1, reduction="none"), expected)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("where", [0, 1])
+def test_nan_logits_give_a_nan_loss(where: int, reduction: str) -> None:
+    logits, target = example((4, 6))
+    logits[2, (target[2] + where) % 6] = torch.nan
+    leaf = logits.requires_grad_()
+    loss = as_cross_entropy(leaf, target, 0.1, reduction=reduction)
+    assert loss.isnan().any()
+    if reduction == "none":
+        assert loss.isnan().tolist() == [False, False, True, False]
+    loss.sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad[2].isnan().all()
+    assert not leaf.grad[[0, 1, 3]].isnan().any()
+
+
+def test_nan_in_an_ignored_row_is_ignored() -> None:
+    logits, target = example((4, 6))
+    logits[2] = torch.nan
+    target[2] = -100
+    leaf = logits.requires_grad_()
+    as_cross_entropy(leaf, target, 0.1).backward()
+    assert leaf.grad is not None
+    assert not leaf.grad.isnan().any()
+
+
+def test_forbidden_classes_at_minus_infinity_stay_out() -> None:
+    logits, target = example((6, 8), torch.float64)
+    allowed = logits.clone()
+    forbidden = torch.zeros(6, 8, dtype=torch.bool).scatter_(1, ((target + 1) % 8).unsqueeze(1), True)
+    logits[forbidden] = -torch.inf
+    for delta in DELTAS:
+        leaf = logits.clone().requires_grad_()
+        loss = as_cross_entropy(leaf, target, delta, reduction="none")
+        loss.sum().backward()
+        assert leaf.grad is not None
+        assert not leaf.grad[forbidden].any()
+        without = torch.stack([row[~out] for row, out in zip(allowed, forbidden, strict=True)])
+        shifted = torch.tensor([int((~out[:t]).sum()) for out, t in zip(forbidden, target, strict=True)])
+        torch.testing.assert_close(loss, as_cross_entropy(without, shifted, delta, reduction="none"))
+
+
+@pytest.mark.parametrize("shift", [1e4, -1e4])
+def test_a_shift_of_the_logits_changes_nothing(shift: float) -> None:
+    logits, target = example((20, 9))
+    logits = (logits * 64).round() / 64  # so that adding the shift is exact
+    for delta in DELTAS:
+        plain = value_and_gradient(as_cross_entropy, logits, target, delta, reduction="none")
+        moved = value_and_gradient(as_cross_entropy, logits + shift, target, delta, reduction="none")
+        assert_agrees(moved, plain, torch.float32)
+
+
+def test_gaps_of_1e4_overflow_nowhere() -> None:
+    logits = torch.tensor([[1e4, 0.0, -1e4], [1e4, 0.0, -1e4], [1e4, 1e4, 0.0]], requires_grad=True)
+    for delta, expected in ((0.0, [0.0, 1e4, 0.6931472]), (0.1, [0.0, 1e4, 0.6931472]), (1.0, [0.0, 1e4, 0.6931472])):
+        loss = as_cross_entropy(logits, torch.tensor([0, 1, 0]), delta, reduction="none")
+        torch.testing.assert_close(loss, torch.tensor(expected))
+        (gradient,) = torch.autograd.grad(loss.sum(), logits)
+        assert gradient.isfinite().all()
+
+
+@pytest.fixture
+def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Blocks of one row, so that a small example crosses many block borders."""
+    monkeypatch.setattr(rows, "CPU_BLOCK_PER_THREAD", 1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("tiny_blocks")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_blocks_leave_no_seam(dtype: torch.dtype) -> None:
+    logits, target = example((23, 11), dtype, seed=5)
+    target[7] = -100
+    assert rows.block_size(23, 11, logits.device) == 1
+    for delta in DELTAS:
+        assert_agrees(
+            value_and_gradient(as_cross_entropy, logits, target, delta, reduction="none"),
+            value_and_gradient(as_cross_entropy_reference, logits.double(), target, delta, reduction="none"),
+            dtype,
+        )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_masks_of_other_devices_agree_with_picked_rows(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, target = example((40, 13), dtype, seed=6)
+    target[7], logits[7] = -100, torch.nan
+    for delta in DELTAS:
+        picked = value_and_gradient(as_cross_entropy, logits, target, delta, reduction="none")
+        picked_counts = as_cross_entropy(logits, target, delta, return_counts=True)[1]
+        with monkeypatch.context() as patch:
+            patch.setattr(rows, "_pick_mixed", rows._mask_mixed)
+            patch.setattr(rows, "_pick_gradient", rows._mask_gradient)
+            masked = value_and_gradient(as_cross_entropy, logits, target, delta, reduction="none")
+            masked_counts = as_cross_entropy(logits, target, delta, return_counts=True)[1]
+        assert_agrees(masked, picked, dtype)
+        assert masked_counts == picked_counts
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_no_more_is_saved_for_backward_than_by_cross_entropy(dtype: torch.dtype) -> None:
+    logits, target = example((64, 500), dtype)
+
+    def saved_bytes(loss_function: Any) -> int:
+        storages: dict[int, int] = {}
+
+        def pack(tensor: Tensor) -> Tensor:
+            storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss_function(logits.clone().requires_grad_() * 1, target)
+        return sum(storages.values())
+
+    # beside the matrix there is only a handful of numbers for each row
+    assert saved_bytes(as_cross_entropy) <= saved_bytes(F.cross_entropy) + 64 * 64
+    assert saved_bytes(as_cross_entropy) < 1.15 * logits.numel() * logits.element_size()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiles_to_one_graph_with_the_same_result(backend: str) -> None:
+    if backend == "inductor" and not any(shutil.which(compiler) for compiler in ("g++", "clang++", "c++")):
+        pytest.skip("torch.compile for the CPU needs a C++ compiler, and none was found")
+    logits, target = example((33, 17), seed=8)
+    target[4] = -100
+    weight = torch.linspace(0.5, 1.5, 17)
+    torch.compiler.reset()
+
+    def loss_and_counts(x: Tensor, t: Tensor) -> tuple[Tensor, Any]:
+        return as_cross_entropy(x, t, 0.1, weight=weight, return_counts=True)
+
+    compiled = torch.compile(loss_and_counts, fullgraph=True, backend=backend)
+    leaf = logits.clone().requires_grad_()
+    loss, counts = compiled(leaf, target)
+    loss.backward()
+    assert leaf.grad is not None
+    eager_loss, eager_counts = loss_and_counts(logits, target)
+    _, eager_gradient = value_and_gradient(lambda x: loss_and_counts(x, target)[0], logits)
+    torch.testing.assert_close(loss, eager_loss)
+    torch.testing.assert_close(leaf.grad, eager_gradient / SCALAR_UPSTREAM)
+    assert tuple(counts) == tuple(eager_counts)
+
+
+@pytest.mark.parametrize(("shape", "reduction"), [((7,), "mean"), ((4, 7, 3), "none")], ids=str)
+def test_every_shape_and_reduction_traces_to_one_graph(shape: tuple[int, ...], reduction: str) -> None:
+    logits, target = example(shape, torch.bfloat16)
+    torch.compiler.reset()
+    compiled = torch.compile(as_cross_entropy, fullgraph=True, backend="aot_eager")
+    loss = compiled(logits, target, 0.1, reduction=reduction)
+    torch.testing.assert_close(loss, as_cross_entropy(logits, target, 0.1, reduction=reduction))
+
+
+def test_per_sample_gradients_by_torch_func() -> None:
+    logits, target = example((8, 6))
+    gradients = torch.func.vmap(torch.func.grad(lambda row, t: as_cross_entropy(row, t, 0.1)))(logits, target)
+    leaf = logits.requires_grad_()
+    as_cross_entropy(leaf, target, 0.1, reduction="sum").backward()
+    torch.testing.assert_close(gradients, leaf.grad)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_autocast_gives_a_float32_loss_as_cross_entropy_does(dtype: torch.dtype) -> None:
+    logits, target = example((5, 7), dtype)
+    with torch.autocast("cpu", dtype=dtype):
+        assert as_cross_entropy(logits, target, 0.1).dtype == F.cross_entropy(logits, target).dtype == torch.float32
+    assert as_cross_entropy(logits, target, 0.1).dtype == dtype
+
+
+def test_half_precision_logits_are_summed_in_float32() -> None:
+    logits = torch.zeros(1, 5000, dtype=torch.bfloat16)
+    loss = as_cross_entropy(logits, torch.tensor([3]), 1.0, reduction="none")
+    assert loss.item() == torch.tensor(5000.0).log().bfloat16().item()
+
+
+def test_logits_are_left_as_they_were() -> None:
+    logits, target = example((6, 9))
+    before, target_before = logits.clone(), target.clone()
+    leaf = logits.requires_grad_()
+    as_cross_entropy(leaf, target, 0.1).backward()
+    assert torch.equal(leaf.detach(), before)
+    assert torch.equal(target, target_before)
+
+
+def test_a_second_backward_gives_the_same_gradient() -> None:
+    logits, target = example((6, 9))
+    leaf = logits.requires_grad_()
+    loss = as_cross_entropy(leaf, target, 0.1)
+    (first,) = torch.autograd.grad(loss, leaf, retain_graph=True)
+    (second,) = torch.autograd.grad(loss, leaf)
+    assert torch.equal(first, second)
+
+
+GOOD = {"logits": torch.zeros(2, 3), "target": torch.tensor([0, 1])}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"delta": -0.1}, ValueError, r"delta .* \[0, 1\], got -0.1"),
+        ({"delta": 1.5}, ValueError, r"delta .* \[0, 1\], got 1.5"),
+        ({"delta": float("nan")}, ValueError, r"delta .* \[0, 1\], got nan"),
+        ({"delta": "0.1"}, TypeError, r"delta must be a number in \[0, 1\], got '0.1' of type str"),
+        ({"delta": True}, TypeError, r"delta must be a number"),
+        ({"reduction": "avg"}, ValueError, r"reduction must be one of 'none', 'mean', 'sum', got 'avg'"),
+        ({"target": torch.tensor([0.0, 1.0])}, TypeError, r"target must hold class indices .* got torch.float32"),
+        ({"target": torch.full((2, 3), 1 / 3)}, TypeError, r"soft targets"),
+        ({"target": torch.tensor([True, False])}, TypeError, r"target must hold class indices .* got torch.bool"),
+        ({"target": torch.tensor([0, 1, 2])}, ValueError, r"target must have shape \(2,\) .* got \(3,\)"),
+        ({"target": torch.tensor([[0], [1]])}, ValueError, r"target must have shape \(2,\) .* got \(2, 1\)"),
+        ({"target": torch.tensor([0, 3])}, IndexError, r"target must hold class indices from 0 to 2 .* got 3"),
+        ({"target": torch.tensor([0, -1])}, IndexError, r"target must hold class indices from 0 to 2 .* got -1"),
+        ({"logits": torch.zeros(2, 3, dtype=torch.long)}, TypeError, r"logits must be a floating-point tensor"),
+        ({"logits": torch.tensor(1.0)}, ValueError, r"logits must have a class dimension"),
+        ({"weight": torch.ones(4)}, ValueError, r"weight must hold one weight per class, shape \(3,\), got \(4,\)"),
+    ],
+)
+def test_bad_input_is_refused_by_name(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        as_cross_entropy(**{**GOOD, **change})
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_gpu_is_never_waited_for(dtype: torch.dtype) -> None:
+    logits, target = example((64, 100), dtype)
+    target[3] = -100
+    leaf, device_target = logits.cuda().requires_grad_(), target.cuda()
+    weight = torch.linspace(0.5, 1.5, 100)
+    device_weight = weight.cuda()
+    as_cross_entropy(leaf, device_target, 0.1, weight=device_weight).backward()  # start up CUDA's libraries
+    leaf.grad = None
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        loss, counts = as_cross_entropy(leaf, device_target, 0.1, weight=device_weight, return_counts=True)
+        loss.backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert leaf.grad is not None
+    expected, gradient = value_and_gradient(as_cross_entropy, logits, target, 0.1, weight=weight)
+    assert_agrees((loss.detach().cpu(), leaf.grad.cpu()), (expected, gradient / SCALAR_UPSTREAM), dtype)
+    assert [int(count) for count in counts] == list(counts_reference(logits, target, 0.1))

@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference.as_softmax import as_cross_entropy_reference, counts_reference, mask_reference
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy, linear_cross_entropy, rows
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 6e-3}
+DELTAS = (0.0, 0.1, 0.5, 1.0)
+
+
+class Head(NamedTuple):
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor
+    target: Tensor
+
+
+def example(
+    shape: tuple[int, ...] = (24,),
+    classes: int = 80,
+    features: int = 6,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    lead: float = 12.0,
+) -> Head:
+    """A head with unmasked rows, mixed rows of few and of many kept classes, and fully masked rows."""
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(classes, features, generator=generator, dtype=torch.float64)
+    target = torch.randint(classes, shape, generator=generator)
+    certainty = torch.rand((*shape, 1), generator=generator, dtype=torch.float64) * lead
+    hidden = torch.randn((*shape, features), generator=generator, dtype=torch.float64) / features
+    hidden = hidden + certainty * weight[target] / weight[target].square().sum(-1, keepdim=True)
+    bias = torch.randn(classes, generator=generator, dtype=torch.float64) * 0.3
+    return Head(hidden.to(dtype), weight.to(dtype), bias.to(dtype), target)
+
+
+def value_and_gradients(loss_function: Any, head: Head, delta: float, **options: Any) -> tuple[Tensor, ...]:
+    leaves = [x.detach().clone().requires_grad_() for x in head[:3]]
+    loss = loss_function(*leaves, head.target, delta, **options)
+    upstream = torch.linspace(-1.0, 2.0, loss.numel()).reshape(loss.shape) if loss.dim() else torch.tensor(0.7)
+    return loss.detach(), *torch.autograd.grad(loss, leaves, upstream.to(loss.dtype))
+
+
+def fused(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor, delta: float, **options: Any) -> Tensor:
+    return as_linear_cross_entropy(hidden, weight, target, delta, bias=bias, **options)
+
+
+def dense(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor, delta: float, **options: Any) -> Tensor:
+    """The head, then the float64 reference of the loss."""
+    options["weight"] = options.pop("class_weight", None)
+    logits = F.linear(hidden.double(), weight.double(), bias.double())
+    return as_cross_entropy_reference(logits.movedim(-1, 0 if logits.dim() == 1 else 1), target, delta, **options)
+
+
+def assert_agrees(ours: tuple[Tensor, ...], reference: tuple[Tensor, ...], dtype: torch.dtype) -> None:
+    for mine, theirs in zip(ours, reference, strict=True):
+        assert mine.dtype == dtype
+        # relative to the largest entry: sums over rows cancel
+        size = max(1.0, float(theirs.abs().nan_to_num().max())) if theirs.numel() else 1.0
+        torch.testing.assert_close(
+            mine.double(), theirs.double(), rtol=0.0, atol=TOLERANCE[dtype] * size, equal_nan=True
+        )
+
+
+@pytest.fixture(params=[None, 5, 2], ids=["one chunk", "chunks of 5 rows", "chunks of 2 rows"])
+def workspace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Workspaces so small that an example takes many chunks, and blocks of one row."""
+    if request.param is None:
+        yield
+        return
+    monkeypatch.setattr(linear_cross_entropy, "workspace_rows", lambda rows, weight: request.param)
+    monkeypatch.setattr(rows, "CPU_BLOCK_PER_THREAD", 1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_the_example_has_rows_of_every_kind() -> None:
+    head = example()
+    keep = mask_reference(F.linear(head.hidden, head.weight, head.bias), head.target, 0.1).sum(1)
+    few = int(linear_cross_entropy.LISTED_SHARE * 80)
+    assert (keep == 80).any()
+    assert (keep == 1).any()
+    assert ((keep > 1) & (keep <= few)).any()
+    assert ((keep > few) & (keep < 80)).any() or mask_reference(
+        F.linear(head.hidden, head.weight, head.bias), head.target, 0.02
+    ).sum(1).gt(few).any()
+
+
+@pytest.mark.usefixtures("workspace")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_value_and_gradients_follow_the_dense_formula(reduction: str, dtype: torch.dtype) -> None:
+    head = example(dtype=dtype)
+    head.target[[3, 11]] = -1
+    class_weight = torch.linspace(0.25, 2.0, 80)
+    for delta in DELTAS:
+        for options in ({}, {"class_weight": class_weight}):
+            options = {**options, "ignore_index": -1, "reduction": reduction}
+            exact = Head(head.hidden.double(), head.weight.double(), head.bias.double(), head.target)
+            if dtype in (torch.bfloat16, torch.float16):  # the logits are rounded to the half type, as F.linear's are
+                logits = F.linear(*head[:3])
+                if not torch.equal(
+                    mask_reference(logits, head.target, delta, -1),
+                    mask_reference(F.linear(*exact[:3]), head.target, delta, -1),
+                ):
+                    continue
+            assert_agrees(
+                value_and_gradients(fused, head, delta, **options),
+                value_and_gradients(dense, exact, delta, **options),
+                dtype,
+            )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 5), max_size=3),
+    classes=st.integers(1, 120),
+    features=st.integers(1, 8),
+    delta=st.one_of(st.sampled_from([0.0, 0.1, 1.0]), st.floats(0.0, 1.0)),
+    lead=st.sampled_from([0.0, 4.0, 10.0, 100.0]),
+    reduction=st.sampled_from(["none", "mean", "sum"]),
+    seed=st.integers(0, 2**16),
+)
+def test_any_shape_and_margin_follows_the_dense_formula(
+    shape: list[int], classes: int, features: int, delta: float, lead: float, reduction: str, seed: int
+) -> None:
+    head = example(tuple(shape), classes, features, torch.float64, seed, lead)
+    assert_agrees(
+        value_and_gradients(fused, head, delta, reduction=reduction),
+        value_and_gradients(dense, head, delta, reduction=reduction),
+        torch.float64,
+    )
+
+
+@pytest.mark.usefixtures("workspace")
+@pytest.mark.parametrize("delta", [0.05, 0.1, 1.0])
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_gradients_agree_with_finite_differences(reduction: str, delta: float) -> None:
+    head = example((7,), classes=40, features=3, seed=2)
+    leaves = [x.requires_grad_() for x in head[:3]]
+
+    def loss(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return fused(hidden, weight, bias, head.target, delta, reduction=reduction)
+
+    assert torch.autograd.gradcheck(loss, leaves)
+
+
+@pytest.mark.usefixtures("workspace")
+@pytest.mark.parametrize("delta", DELTAS)
+def test_counts_follow_the_mask(delta: float) -> None:
+    head = example()
+    head.target[4] = -100
+    loss, counts = fused(*head, delta, return_counts=True)
+    logits = F.linear(head.hidden, head.weight, head.bias)
+    assert tuple(int(count) for count in counts) == counts_reference(logits, head.target, delta)
+    expected, expected_counts = as_cross_entropy(logits, head.target, delta, return_counts=True)
+    torch.testing.assert_close(loss, expected)
+    assert counts == expected_counts
+
+
+@pytest.mark.parametrize("frozen", ["hidden", "weight", "bias"])
+@pytest.mark.parametrize("reduction", ["none", "sum"])
+def test_a_frozen_input_gets_no_gradient_and_changes_no_other(frozen: str, reduction: str) -> None:
+    head = example()
+    free = {name: x.clone().requires_grad_() for name, x in head._asdict().items() if name not in (frozen, "target")}
+    fused(**{**head._asdict(), **free}, delta=0.1, reduction=reduction).sum().backward()
+    everything = Head(*(x.clone().requires_grad_() for x in head[:3]), head.target)
+    fused(*everything, 0.1, reduction=reduction).sum().backward()
+    for name, x in free.items():
+        torch.testing.assert_close(x.grad, getattr(everything, name).grad)
+    assert getattr(head, frozen).grad is None
+
+
+def test_works_without_bias_and_without_gradients() -> None:
+    head = example()
+    logits = F.linear(head.hidden, head.weight)
+    for reduction in ("none", "mean", "sum"):
+        loss = as_linear_cross_entropy(head.hidden, head.weight, head.target, 0.1, reduction=reduction)
+        assert not loss.requires_grad
+        torch.testing.assert_close(loss, as_cross_entropy(logits, head.target, 0.1, reduction=reduction))
+    hidden = head.hidden.clone().requires_grad_()
+    with torch.no_grad():
+        assert not as_linear_cross_entropy(hidden, head.weight, head.target, 0.1).requires_grad
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_all_ignored_equals_cross_entropy(reduction: str) -> None:
+    head = example()
+    head.target.fill_(-100)
+    ours = value_and_gradients(fused, head, 0.1, reduction=reduction)
+    expected = F.cross_entropy(F.linear(*head[:3]), head.target, reduction=reduction)
+    torch.testing.assert_close(ours[0], expected, equal_nan=True)
+    assert not any(gradient.any() for gradient in ours[1:])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_delta_one_equals_the_head_and_cross_entropy(dtype: torch.dtype) -> None:
+    head = example((4, 6), dtype=dtype)
+    options = {"class_weight": torch.linspace(0.25, 2.0, 80, dtype=torch.float64), "reduction": "mean"}
+
+    def theirs(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor, delta: float, **options: Any) -> Tensor:
+        logits = F.linear(hidden, weight, bias)
+        return F.cross_entropy(logits.flatten(0, -2), target.flatten(), weight=options["class_weight"])
+
+    exact = Head(head.hidden.double(), head.weight.double(), head.bias.double(), head.target)
+    assert_agrees(
+        value_and_gradients(fused, head, 1.0, **options), value_and_gradients(theirs, exact, 1.0, **options), dtype
+    )
+
+
+def test_nan_in_one_row_reaches_the_loss_and_its_gradient_alone() -> None:
+    head = example()
+    head.hidden[5] = torch.nan
+    loss, of_hidden, of_weight, _ = value_and_gradients(fused, head, 0.1, reduction="none")
+    assert loss.isnan().nonzero().flatten().tolist() == [5]
+    assert of_hidden.isnan().any(1).nonzero().flatten().tolist() == [5]
+    assert of_weight.isnan().any()
+    assert value_and_gradients(fused, head, 0.1)[0].isnan()
+
+
+def test_a_fully_masked_batch_has_zero_loss_and_gradients_to_the_last_bit() -> None:
+    head = example(lead=0.0)
+    hidden = 1000.0 * head.weight[head.target] / head.weight[head.target].norm(dim=1, keepdim=True)
+    target = F.linear(hidden, head.weight).argmax(1)
+    results = value_and_gradients(fused, Head(hidden, head.weight, torch.zeros_like(head.bias), target), 0.1)
+    assert not any(result.any() for result in results)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_a_second_backward_gives_the_same_gradients(reduction: str) -> None:
+    head = example()
+    leaves = [x.requires_grad_() for x in head[:3]]
+    loss = fused(*leaves, head.target, 0.1, reduction=reduction).sum()
+    first = torch.autograd.grad(loss, leaves, torch.tensor(1.0, dtype=loss.dtype), retain_graph=True)
+    kept = [gradient.clone() for gradient in first]
+    for gradient in first:
+        gradient.zero_()
+    second = torch.autograd.grad(loss, leaves, torch.tensor(3.0, dtype=loss.dtype))
+    for a, b in zip(kept, second, strict=True):
+        torch.testing.assert_close(3.0 * a, b)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_activation_checkpointing_changes_nothing(reduction: str, reentrant: bool) -> None:
+    head = example()
+    leaves = [x.clone().requires_grad_() for x in head[:3]]
+
+    def loss(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return fused(hidden.tanh(), weight, bias, head.target, 0.1, reduction=reduction).sum()
+
+    plain = torch.autograd.grad(loss(*leaves), leaves)
+    checkpoint(loss, *leaves, use_reentrant=reentrant).backward()
+    for leaf, expected in zip(leaves, plain, strict=True):
+        torch.testing.assert_close(leaf.grad, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_autocast_computes_as_the_dense_head_does(dtype: torch.dtype) -> None:
+    head = example(dtype=torch.float32)
+    results = []
+    for autocast_loss in (
+        lambda h, w, b: fused(h, w, b, head.target, 0.1),
+        lambda h, w, b: as_cross_entropy(F.linear(h, w, b), head.target, 0.1),
+    ):
+        leaves = [x.clone().requires_grad_() for x in head[:3]]
+        with torch.autocast("cpu", dtype=dtype):
+            loss = autocast_loss(*leaves)
+        loss.backward()
+        assert loss.dtype == torch.float32
+        results.append([loss.detach(), *(leaf.grad for leaf in leaves)])
+    for ours, theirs in zip(*results, strict=True):
+        assert ours.dtype == theirs.dtype == torch.float32
+        torch.testing.assert_close(ours, theirs, rtol=0.0, atol=2 * TOLERANCE[dtype])
+
+
+def test_half_precision_gradients_accumulate_in_float32() -> None:
+    # 4096 rows pull the same way: in bfloat16, adding 1/4096 to a sum stops it at a fraction
+    hidden = torch.ones(4096, 1, dtype=torch.bfloat16)
+    weight = torch.zeros(40, 1, dtype=torch.bfloat16, requires_grad=True)
+    as_linear_cross_entropy(hidden, weight, torch.zeros(4096, dtype=torch.long), 1.0).backward()
+    assert weight.grad is not None
+    assert weight.grad[0].item() == pytest.approx(1 / 40 - 1, rel=1e-2)
+    assert weight.grad[1].item() == pytest.approx(1 / 40, rel=1e-2)
+
+
+def test_inside_a_compiled_function_it_gives_the_same_result() -> None:
+    head = example((6,))
+    torch.compiler.reset()
+    compiled = torch.compile(lambda h: fused(h * 2.0, *head[1:], delta=0.1) + 1.0, backend="eager")
+    torch.testing.assert_close(compiled(head.hidden), fused(head.hidden * 2.0, *head[1:], delta=0.1) + 1.0)
+
+
+def test_peak_memory_is_a_workspace_and_the_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = example((64,), classes=2000, features=4, dtype=torch.float32)
+    monkeypatch.setattr(linear_cross_entropy, "workspace_rows", lambda rows, weight: 4)
+    monkeypatch.setattr(rows, "CPU_BLOCK_PER_THREAD", 2000)
+    largest = 0
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            for x in out if isinstance(out, (tuple, list)) else (out,):
+                if isinstance(x, Tensor):
+                    largest = max(largest, x.untyped_storage().nbytes())
+            return out
+
+    leaves = [x.requires_grad_() for x in head[:3]]
+    with Watch():
+        fused(*leaves, head.target, 0.1).backward()
+    assert 0 < largest <= 4 * 2000 * 4
+
+
+GOOD: dict[str, Any] = {
+    "hidden": torch.zeros(2, 4),
+    "weight": torch.zeros(3, 4),
+    "target": torch.tensor([0, 1]),
+    "bias": torch.zeros(3),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"delta": 1.5}, ValueError, r"delta .* got 1.5"),
+        ({"reduction": "avg"}, ValueError, r"reduction must be one of .* got 'avg'"),
+        ({"hidden": torch.zeros(2, 5)}, ValueError, r"hidden must have shape .* got \(2, 5\) and \(3, 4\)"),
+        ({"hidden": torch.zeros(2, 4, dtype=torch.long)}, TypeError, "hidden must be a floating-point tensor"),
+        (
+            {"hidden": torch.zeros(2, 4, dtype=torch.float64)},
+            TypeError,
+            "must have one dtype, got torch.float64, torch",
+        ),
+        ({"weight": nn.Linear(4, 3).weight[0]}, ValueError, r"weight \(C, d\), got \(2, 4\) and \(4,\)"),
+        ({"bias": torch.zeros(2)}, ValueError, r"bias must have shape \(3,\), one number per class, got \(2,\)"),
+        ({"class_weight": torch.zeros(2)}, ValueError, r"weight must hold one weight per class, shape \(3,\)"),
+        ({"target": torch.tensor([0])}, ValueError, r"target must have shape \(2,\), .* got \(1,\)"),
+        ({"target": torch.tensor([0.0, 1.0])}, TypeError, "target must hold class indices .* got torch.float32"),
+        ({"target": torch.tensor([0, 3])}, IndexError, "target must hold class indices from 0 to 2 .* got 3"),
+    ],
+)
+def test_bad_input_is_refused_by_name(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        as_linear_cross_entropy(**{**GOOD, **change})
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_a_gpu_agrees_with_the_dense_formula(reduction: str, dtype: torch.dtype) -> None:
+    head = example(dtype=dtype)
+    on_gpu = Head(*(x.cuda() for x in head))
+    ours = value_and_gradients(fused, on_gpu, 0.1, reduction=reduction) if reduction == "mean" else None
+    if ours is None:
+        leaves = [x.requires_grad_() for x in on_gpu[:3]]
+        loss = fused(*leaves, on_gpu.target, 0.1, reduction="none")
+        upstream = torch.linspace(-1.0, 2.0, loss.numel()).to(loss)
+        ours = (loss.detach(), *torch.autograd.grad(loss, leaves, upstream))
+    exact = Head(head.hidden.double(), head.weight.double(), head.bias.double(), head.target)
+    expected = value_and_gradients(dense, exact, 0.1, reduction=reduction)
+    assert_agrees(tuple(x.cpu() for x in ours), expected, dtype)

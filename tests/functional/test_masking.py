@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from reference.as_softmax import mask_reference
+
+from as_lightning.functional import as_softmax_mask
+
+README_LOGITS = [[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]]
+
+
+def test_the_authors_example_is_masked_as_printed() -> None:
+    keep = as_softmax_mask(torch.tensor(README_LOGITS), torch.tensor([1, 2, -100]), delta=0.10)
+    assert keep.tolist() == [[False, True, False, False], [True] * 4, [True, True, False, False]]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    batch=st.integers(1, 6),
+    classes=st.integers(1, 30),
+    extra=st.lists(st.integers(1, 3), max_size=2),
+    delta=st.one_of(st.sampled_from([0.0, 0.1, 1.0]), st.floats(0.0, 1.0)),
+    scale=st.sampled_from([0.01, 1.0, 10.0, 1000.0]),
+    seed=st.integers(0, 2**16),
+)
+def test_mask_follows_the_formula(
+    batch: int, classes: int, extra: list[int], delta: float, scale: float, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn((batch, classes, *extra), generator=generator, dtype=torch.float64) * scale
+    target = torch.randint(classes, (batch, *extra), generator=generator)
+    target[torch.rand(target.shape, generator=generator) < 0.2] = -100
+    expected = mask_reference(logits, target, delta)
+    on_the_edge = mask_reference(logits, target, min(delta + 1e-12, 1.0)) != expected
+    if delta > 0:
+        on_the_edge |= mask_reference(logits, target, max(delta - 1e-12, 0.0)) != expected
+    underflown = logits - logits.amax(1, keepdim=True) < -700  # the reference's probabilities tie at 0 there
+    assume(not on_the_edge.any() and not (delta == 0 and underflown.any()))
+    assert torch.equal(as_softmax_mask(logits, target, delta), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_delta_one_keeps_everything(dtype: torch.dtype) -> None:
+    logits = torch.randn(50, 20, generator=torch.Generator().manual_seed(0)).mul(30).to(dtype)
+    assert as_softmax_mask(logits, logits.argmax(1), 1.0).all()
+
+
+@pytest.mark.parametrize("value", [0.0, 3.7, -1e4, 1e4, 1e-3])
+def test_at_delta_zero_a_tie_with_the_target_is_kept(value: float) -> None:
+    logits = torch.full((1, 7), value - 1.0)
+    logits[0, [2, 5]] = value
+    assert as_softmax_mask(logits, torch.tensor([2]), 0.0).nonzero()[:, 1].tolist() == [2, 5]
+
+
+@pytest.mark.parametrize(("classes", "delta"), [(2, 0.1), (10, 0.1), (1000, 0.1), (10, 0.5), (1000, 0.9)])
+def test_a_row_is_fully_masked_from_the_margin_in_logits_on(classes: int, delta: float) -> None:
+    # with every competitor at 0, p_t - p_i = (e^m - 1) / (e^m + C - 1) passes delta at this logit m
+    margin = math.log((1 + delta * (classes - 1)) / (1 - delta))
+    for lead, kept in ((margin + 1e-9, 1), (margin - 1e-9, classes)):
+        logits = torch.zeros(1, classes, dtype=torch.float64)
+        logits[0, 0] = lead
+        assert int(as_softmax_mask(logits, torch.tensor([0]), delta).sum()) == kept
+
+
+def test_target_is_kept_and_a_larger_margin_keeps_more() -> None:
+    logits = torch.randn(200, 12, generator=torch.Generator().manual_seed(1)) * 2
+    target = torch.randint(12, (200,), generator=torch.Generator().manual_seed(2))
+    before = torch.zeros_like(logits, dtype=torch.bool)
+    for delta in (0.0, 0.05, 0.1, 0.3, 0.7, 1.0):
+        keep = as_softmax_mask(logits, target, delta)
+        assert keep.gather(1, target.unsqueeze(1)).all()
+        assert not (before & ~keep).any()
+        before = keep
+
+
+def test_nan_logits_are_kept() -> None:
+    logits = torch.tensor([[9.0, float("nan"), 0.0]])
+    assert as_softmax_mask(logits, torch.tensor([0]), 0.1).all()
+
+
+def test_one_sample_without_a_batch_dimension() -> None:
+    logits = torch.tensor(README_LOGITS[0])
+    assert as_softmax_mask(logits, torch.tensor(1), 0.1).tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"delta": 1.01}, ValueError, "delta"),
+        ({"delta": None}, TypeError, "delta"),
+        ({"target": torch.tensor([0.0])}, TypeError, "target must hold class indices"),
+        ({"target": torch.tensor([0, 1])}, ValueError, r"target must have shape \(1,\)"),
+        ({"target": torch.tensor([4])}, IndexError, "target must hold class indices from 0 to 3 .* got 4"),
+        ({"logits": torch.zeros(1, 4, dtype=torch.int32)}, TypeError, "logits must be a floating-point tensor"),
+    ],
+)
+def test_bad_input_is_refused_by_name(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    good = {"logits": torch.zeros(1, 4), "target": torch.tensor([0]), "delta": 0.1}
+    with pytest.raises(error, match=message):
+        as_softmax_mask(**{**good, **change})

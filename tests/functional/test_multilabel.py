@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from reference.as_softmax import multilabel_keep_of_row, multilabel_reference
+
+from as_lightning.functional import multilabel_as_cross_entropy
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
+README_LOGITS = [[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]]
+README_LABELS = [[1, 1, 0, 0], [0, 1, 1, 0], [1, 1, 0, 1]]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    batch=st.integers(1, 5),
+    classes=st.integers(1, 12),
+    extra=st.lists(st.integers(1, 3), max_size=1),
+    delta=st.one_of(st.sampled_from([0.0, 0.1, 1.0]), st.floats(0.0, 1.0)),
+    scale=st.sampled_from([0.1, 1.0, 5.0]),
+    share=st.sampled_from([0.0, 0.2, 0.5, 1.0]),
+    dtype=st.sampled_from(DTYPES),
+    target_dtype=st.sampled_from([torch.bool, torch.int64, torch.float32]),
+    seed=st.integers(0, 2**16),
+)
+def test_value_gradient_and_counts_follow_the_formula(
+    batch: int,
+    classes: int,
+    extra: list[int],
+    delta: float,
+    scale: float,
+    share: float,
+    dtype: torch.dtype,
+    target_dtype: torch.dtype,
+    seed: int,
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    shape = (batch, classes, *extra)
+    logits = (torch.randn(shape, generator=generator, dtype=torch.float64) * scale).to(dtype)
+    target = (torch.rand(shape, generator=generator) < share).to(target_dtype)
+    exact = logits.double().requires_grad_()
+    expected, expected_counts = multilabel_reference(exact, target, delta)
+    # leave out a label within rounding of the margin: either mask is right
+    nearby = [multilabel_reference(exact, target, min(max(delta + d, 0.0), 1.0))[1] for d in (-1e-6, 1e-6)]
+    assume(nearby == [expected_counts] * 2)
+    upstream = torch.linspace(-1.0, 2.0, expected.numel(), dtype=torch.float64).reshape(expected.shape)
+    (expected_gradient,) = torch.autograd.grad(expected, exact, upstream)
+    leaf = logits.requires_grad_()
+    loss, counts = multilabel_as_cross_entropy(leaf, target, delta, reduction="none", return_counts=True)
+    (gradient,) = torch.autograd.grad(loss, leaf, upstream.to(dtype))
+    close = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
+    torch.testing.assert_close(loss.double(), expected.to(dtype).double(), **close)
+    torch.testing.assert_close(gradient.double(), expected_gradient.to(dtype).double(), **close)
+    assert tuple(int(count) for count in counts) == expected_counts
+    assert loss.dtype == gradient.dtype == dtype
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.1, 1.0])
+def test_gradients_are_exact_to_second_order(delta: float) -> None:
+    generator = torch.Generator().manual_seed(4)
+    logits = (torch.randn(5, 6, generator=generator, dtype=torch.float64) * 2).requires_grad_()
+    target = torch.rand(5, 6, generator=generator) < 0.4
+    target[0], target[1] = False, True
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return multilabel_as_cross_entropy(x, target, delta)
+
+    assert torch.autograd.gradcheck(loss, (logits,))
+    assert torch.autograd.gradgradcheck(loss, (logits,))
+
+
+def test_reductions_of_the_authors_example() -> None:
+    logits, target = torch.tensor(README_LOGITS), torch.tensor(README_LABELS)
+    loss = multilabel_as_cross_entropy(logits, target, 0.1, reduction="none")
+    assert loss.shape == (3,)
+    assert f"{multilabel_as_cross_entropy(logits, target, 0.1).item():.4f}" == "2.0778"
+    torch.testing.assert_close(multilabel_as_cross_entropy(logits, target, 0.1), loss.mean())
+    torch.testing.assert_close(multilabel_as_cross_entropy(logits, target, 0.1, reduction="sum"), loss.sum())
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1, 1]], ids=["no positives", "no negatives"])
+@pytest.mark.parametrize("delta", [0.0, 0.1])
+def test_without_positives_or_negatives_nothing_is_masked(labels: list[int], delta: float) -> None:
+    logits, target = torch.tensor([[8.0, -3.0, 0.5]]), torch.tensor([labels])
+    loss, counts = multilabel_as_cross_entropy(logits, target, delta, return_counts=True)
+    sign = -1.0 if labels[0] else 1.0
+    expected = torch.logsumexp(torch.cat([torch.zeros(1, 1), sign * logits], 1), 1)
+    torch.testing.assert_close(loss, expected[0])
+    assert int(counts.masked_classes) == int(counts.masked_samples) == 0
+    assert int(counts.classes) == 3
+
+
+def test_a_sample_past_the_margin_has_zero_loss_and_gradient_to_the_last_bit() -> None:
+    logits = torch.tensor([[20.0, 20.1, 0.0, -4.0]], requires_grad=True)
+    loss, counts = multilabel_as_cross_entropy(logits, torch.tensor([[1, 1, 0, 0]]), 0.1, return_counts=True)
+    loss.backward()
+    assert loss.item() == 0.0
+    assert logits.grad is not None
+    assert not logits.grad.any()
+    assert [int(count) for count in counts] == [1, 1, 4, 4]
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("size", [1e2, 1e4, 1e6])
+def test_large_logits_overflow_nowhere(size: float, delta: float) -> None:
+    logits = torch.tensor([[size, -size, 0.0], [-size, size, 1.0]], requires_grad=True)
+    target = torch.tensor([[0, 1, 0], [0, 1, 0]])
+    loss = multilabel_as_cross_entropy(logits, target, delta, reduction="none")
+    loss.sum().backward()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+    torch.testing.assert_close(loss[0], torch.tensor(2 * size))
+    assert loss[1].item() == pytest.approx(0.0 if delta < 1 else torch.nn.functional.softplus(torch.tensor(1.0)).item())
+
+
+def test_a_positive_whose_probability_underflows_stays_positive() -> None:
+    logits = torch.tensor([[0.0, -200.0, 3.0]])
+    loss = multilabel_as_cross_entropy(logits, torch.tensor([[0, 1, 1]]), 0.1)
+    assert loss.item() == pytest.approx(200.0 + torch.log1p(torch.tensor(1.0)).item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_nan_logits_give_a_nan_loss(reduction: str) -> None:
+    for position in range(3):
+        logits = torch.tensor([[9.0, 0.0, -9.0]])
+        logits[0, position] = torch.nan
+        assert multilabel_as_cross_entropy(logits, torch.tensor([[1, 0, 0]]), 0.1, reduction=reduction).isnan().all()
+
+
+def test_one_sample_without_a_batch_dimension() -> None:
+    loss = multilabel_as_cross_entropy(torch.tensor(README_LOGITS[1]), torch.tensor(README_LABELS[1]), 0.1)
+    rows = multilabel_as_cross_entropy(torch.tensor(README_LOGITS), torch.tensor(README_LABELS), 0.1, reduction="none")
+    torch.testing.assert_close(loss, rows[1])
+
+
+def test_an_empty_batch_reduces_as_any_empty_tensor() -> None:
+    logits = torch.zeros(0, 4, requires_grad=True)
+    assert multilabel_as_cross_entropy(logits, torch.zeros(0, 4), 0.1).isnan()
+    assert multilabel_as_cross_entropy(logits, torch.zeros(0, 4), 0.1, reduction="sum").item() == 0.0
+
+
+def test_traces_to_one_graph() -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(multilabel_as_cross_entropy, fullgraph=True, backend="aot_eager")
+    logits, target = torch.tensor(README_LOGITS), torch.tensor(README_LABELS)
+    torch.testing.assert_close(compiled(logits, target, 0.1), multilabel_as_cross_entropy(logits, target, 0.1))
+
+
+def test_a_wider_margin_keeps_more() -> None:
+    row = torch.tensor(README_LOGITS[1])
+    kept = [sum(multilabel_keep_of_row(row, [False, True, False, False], delta)) for delta in (0.0, 0.3, 0.5, 0.7, 1.0)]
+    counts = [
+        4 - int(multilabel_as_cross_entropy(row, torch.tensor([0, 1, 0, 0]), delta, return_counts=True)[1][2])
+        for delta in (0.0, 0.3, 0.5, 0.7, 1.0)
+    ]
+    assert counts == kept == sorted(kept)
+    assert kept[0] < kept[-1]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"delta": 2}, ValueError, r"delta .* \[0, 1\], got 2"),
+        ({"reduction": "batchmean"}, ValueError, "reduction must be one of"),
+        ({"target": torch.zeros(2)}, ValueError, r"target must have the shape of logits, \(2, 3\), .* got \(2,\)"),
+        ({"target": torch.full((2, 3), 0.5)}, ValueError, r"target must hold only 0 and 1, got 0.5 \(6 such values\)"),
+        ({"target": torch.full((2, 3), -100)}, ValueError, "target must hold only 0 and 1, got -100"),
+        ({"target": torch.full((2, 3), float("nan"))}, ValueError, "target must hold only 0 and 1, got nan"),
+        ({"target": torch.zeros(2, 3, dtype=torch.complex64)}, TypeError, "target must hold 0 and 1"),
+        ({"logits": torch.zeros(2, 3, dtype=torch.long)}, TypeError, "logits must be a floating-point tensor"),
+        ({"logits": torch.tensor(0.0), "target": torch.tensor(0)}, ValueError, "logits must have a label dimension"),
+        ({"logits": torch.zeros(2, 0), "target": torch.zeros(2, 0)}, ValueError, "at least one label"),
+    ],
+)
+def test_bad_input_is_refused_by_name(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    good: dict[str, Any] = {"logits": torch.zeros(2, 3), "target": torch.tensor([[1, 0, 0], [0, 0, 1]])}
+    with pytest.raises(error, match=message):
+        multilabel_as_cross_entropy(**{**good, **change})
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_gpu_is_never_waited_for() -> None:
+    logits, target = torch.tensor(README_LOGITS).cuda().requires_grad_(), torch.tensor(README_LABELS).cuda()
+    multilabel_as_cross_entropy(logits, target, 0.1).backward()  # start up CUDA's libraries
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        loss, _ = multilabel_as_cross_entropy(logits, target, 0.1, return_counts=True)
+        loss.backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert f"{loss.item():.4f}" == "2.0778"

@@ -1,0 +1,352 @@
+"""Properties that every loss with class-index targets has, against its reference and against ``F.cross_entropy``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference.variant_methods import METHODS, Method
+from reference.variants import by_rows
+
+from as_lightning.functional import (
+    entmax_loss,
+    label_smoothing_loss,
+    perturb_max_loss,
+    sparse_softmax_loss,
+    sparsemax_loss,
+    t_softmax_loss,
+    taylor_softmax_loss,
+)
+
+every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
+
+
+def random_logits(*shape: int, scale: float = 2.0, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(*shape, generator=generator, dtype=torch.float64) * scale).to(dtype)
+
+
+@every_method
+@pytest.mark.parametrize("num_classes", [3, 9])
+@pytest.mark.parametrize("scale", [0.3, 3.0, 12.0])
+def test_loss_equals_reference(method: Method, num_classes: int, scale: float) -> None:
+    logits = random_logits(5, num_classes, scale=scale)
+    target = torch.tensor([0, 1, 2, 2, 0])
+    loss = method.loss(logits, target, reduction="none", **method.all_loss_arguments)
+    expected = by_rows(method.reference_loss, logits.numpy(), target.numpy(), **method.all_loss_arguments)
+    np.testing.assert_allclose(loss.numpy(), expected, rtol=1e-6, atol=1e-8)
+
+
+@every_method
+def test_float32_agrees_with_float64(method: Method) -> None:
+    logits = random_logits(16, 50, scale=4.0).float()
+    target = torch.arange(16) * 3
+    exact = method.loss(logits.double(), target, reduction="none", **method.all_loss_arguments)
+    loss = method.loss(logits, target, reduction="none", **method.all_loss_arguments)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss.double(), exact, rtol=1e-4, atol=1e-5)
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_types_are_computed_in_float32(method: Method, dtype: torch.dtype) -> None:
+    logits = random_logits(6, 10).to(dtype).requires_grad_()
+    wide = logits.detach().float().requires_grad_()
+    target = torch.arange(6)
+    loss = method.loss(logits, target, **method.all_loss_arguments)
+    expected = method.loss(wide, target, **method.all_loss_arguments)
+    loss.backward()
+    expected.backward()
+    assert loss.dtype == dtype
+    assert torch.equal(loss, expected.to(dtype))
+    assert torch.equal(logits.grad, wide.grad.to(dtype))
+
+
+@every_method
+@pytest.mark.parametrize("extra", [(), (3,), (2, 3)], ids=str)
+def test_class_dimension_is_one(method: Method, extra: tuple[int, ...]) -> None:
+    logits = random_logits(4, 5, *extra)
+    target = torch.randint(5, (4, *extra), generator=torch.Generator().manual_seed(1))
+    loss = method.loss(logits, target, reduction="none", **method.all_loss_arguments)
+    rows = logits.movedim(1, -1).reshape(-1, 5)
+    by_row = [
+        method.loss(row, t, reduction="none", **method.all_loss_arguments)
+        for row, t in zip(rows, target.reshape(-1), strict=True)
+    ]
+    assert loss.shape == target.shape
+    torch.testing.assert_close(loss.reshape(-1), torch.stack(by_row))
+
+
+@every_method
+def test_reductions_and_ignore_index_are_those_of_cross_entropy(method: Method) -> None:
+    logits = random_logits(6, 5).requires_grad_()
+    target = torch.tensor([0, 1, -1, 4, -1, 2])
+    counted = target != -1
+    arguments = method.all_loss_arguments
+    none = method.loss(logits, target, ignore_index=-1, reduction="none", **arguments)
+    assert torch.equal(none[~counted], torch.zeros(2, dtype=torch.float64))
+    torch.testing.assert_close(
+        none[counted], method.loss(logits[counted], target[counted], reduction="none", **arguments)
+    )
+    torch.testing.assert_close(method.loss(logits, target, ignore_index=-1, reduction="sum", **arguments), none.sum())
+    mean = method.loss(logits, target, ignore_index=-1, **arguments)
+    torch.testing.assert_close(mean, none.sum() / 4)
+    mean.backward()
+    assert torch.equal(logits.grad[~counted], torch.zeros(2, 5, dtype=torch.float64))
+    assert (logits.grad[counted].abs().sum(-1) > 0).any()
+
+
+@every_method
+def test_mean_over_no_row_is_nan_and_sum_zero(method: Method) -> None:
+    logits, ignored = random_logits(3, 5), torch.full((3,), -100)
+    empty, no_target = random_logits(0, 5), torch.empty(0, dtype=torch.int64)
+    arguments = method.all_loss_arguments
+    for x, t in ((logits, ignored), (empty, no_target)):
+        assert method.loss(x, t, **arguments).isnan() == F.cross_entropy(x, t).isnan()
+        assert method.loss(x, t, reduction="sum", **arguments) == 0
+        assert method.loss(x, t, reduction="none", **arguments).shape == t.shape
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "label_smoothing"])
+def test_class_weights_weigh_the_rows_of_their_class(name: str) -> None:
+    method = METHODS[name]
+    logits, target = random_logits(6, 5), torch.tensor([0, 1, -100, 4, 1, 2])
+    weight = torch.tensor([1.0, 2.0, 0.5, 3.0, 0.0])
+    row_weight = torch.tensor([1.0, 2.0, 0.0, 0.0, 2.0, 0.5], dtype=torch.float64)
+    arguments = method.all_loss_arguments
+    plain = method.loss(logits, target, reduction="none", **arguments)
+    weighted = method.loss(logits, target, weight=weight, reduction="none", **arguments)
+    torch.testing.assert_close(weighted, plain * row_weight)
+    mean = method.loss(logits, target, weight=weight, **arguments)
+    torch.testing.assert_close(mean, (plain * row_weight).sum() / row_weight.sum())
+
+
+def test_label_smoothing_is_the_one_of_pytorch() -> None:
+    logits, target, weight = random_logits(6, 5), torch.tensor([0, 1, -100, 4, 1, 2]), torch.rand(5).double()
+    for reduction in ("none", "mean", "sum"):
+        assert torch.equal(
+            label_smoothing_loss(logits, target, smoothing=0.2, weight=weight, reduction=reduction),
+            F.cross_entropy(logits, target, label_smoothing=0.2, weight=weight, reduction=reduction),
+        )
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_the_trivial_cases_are_cross_entropy(reduction: str) -> None:
+    logits, target = random_logits(7, 6), torch.tensor([0, 1, 2, 3, 4, 5, -100])
+    weight = torch.tensor([1.0, 2.0, 0.5, 3.0, 0.1, 1.0], dtype=torch.float64)
+    options = {"weight": weight, "reduction": reduction}
+    expected = F.cross_entropy(logits, target, **options)
+    torch.testing.assert_close(t_softmax_loss(logits, target, tau=1.0, **options), expected)
+    torch.testing.assert_close(sparse_softmax_loss(logits, target, k=6, **options), expected)
+    torch.testing.assert_close(label_smoothing_loss(logits, target, smoothing=0.0, **options), expected)
+    torch.testing.assert_close(perturb_max_loss(logits, target, noise="gumbel", **options), expected)
+
+
+@every_method
+def test_gradient_passes_gradcheck(method: Method) -> None:
+    logits = random_logits(4, 6).requires_grad_()
+    target = torch.tensor([0, 5, -100, 2])
+    weight = torch.tensor([1.0, 2.0, 0.5, 3.0, 0.1, 1.0], dtype=torch.float64)
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return method.loss(x, target, weight=weight, **method.all_loss_arguments)
+
+    assert torch.autograd.gradcheck(loss, (logits,))
+
+
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.gradient_is_p_minus_onehot])
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    rows=st.integers(1, 5),
+    classes=st.integers(1, 300),
+    scale=st.sampled_from([0.1, 1.0, 5.0, 50.0]),
+)
+def test_gradient_is_p_minus_onehot(name: str, seed: int, rows: int, classes: int, scale: float) -> None:
+    method = METHODS[name]
+    assert method.transform is not None
+    logits = random_logits(rows, classes, scale=scale, seed=seed).requires_grad_()
+    target = torch.randint(classes, (rows,), generator=torch.Generator().manual_seed(seed))
+    method.loss(logits, target, reduction="sum", **method.all_loss_arguments).backward()
+    expected = method.transform(logits.detach(), **method.arguments) - F.one_hot(target, classes)
+    torch.testing.assert_close(logits.grad, expected, rtol=1e-7, atol=1e-9)
+
+
+@every_method
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    kind=st.sampled_from([(torch.float32, 1e4), (torch.bfloat16, 1e3), (torch.float16, 1e3), (torch.float64, 1e4)]),
+)
+def test_large_logits_give_finite_losses_and_gradients(
+    method: Method, seed: int, kind: tuple[torch.dtype, float]
+) -> None:
+    dtype, size = kind
+    generator = torch.Generator().manual_seed(seed)
+    logits = ((torch.rand(8, 40, generator=generator) * 2 - 1) * size).to(dtype)
+    logits[0] = size  # all equal
+    logits[1], logits[1, 3] = -size, size  # the target as far ahead as it gets
+    logits[2], logits[2, 3] = size, -size  # and as far behind
+    logits.requires_grad_()
+    target = torch.full((8,), 3)
+    exact = method.loss(logits.detach().double(), target, reduction="none", **method.all_loss_arguments)
+    loss = method.loss(logits, target, reduction="none", **method.all_loss_arguments)
+    fits = exact <= torch.finfo(dtype).max  # a loss of 1e6 is right, and is no float16
+    assert loss[fits].isfinite().all()
+    torch.testing.assert_close(loss[fits].double(), exact[fits], rtol=2e-2, atol=1e-4)
+    loss[fits].double().sum().backward()
+    assert logits.grad.isfinite().all()
+
+
+@every_method
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_bad_logits_give_a_nan_loss_in_their_row_only(method: Method, bad: float) -> None:
+    logits = random_logits(3, 6)
+    logits[1, 2] = bad
+    target = torch.tensor([0, 1, 2])
+    loss = method.loss(logits, target, reduction="none", **method.all_loss_arguments)
+    assert loss.isfinite().tolist() == [True, False, True]
+
+
+@every_method
+def test_classes_masked_with_minus_infinity_are_left_out(method: Method) -> None:
+    if not method.shift_invariant or method.loss is label_smoothing_loss:
+        pytest.skip("a polynomial of -inf is +inf, and smoothing puts mass on every class")
+    logits = random_logits(3, 6, scale=1.0)
+    masked = torch.cat((logits, torch.full((3, 2), -torch.inf, dtype=torch.float64)), dim=1).requires_grad_()
+    target = torch.tensor([0, 1, 2])
+    loss = method.loss(masked, target, reduction="none", **method.all_loss_arguments)
+    expected = method.loss(logits, target, reduction="none", **method.all_loss_arguments)
+    torch.testing.assert_close(loss, expected, rtol=1e-8, atol=1e-9)
+    loss.sum().backward()
+    assert torch.equal(masked.grad[:, 6:], torch.zeros(3, 2, dtype=torch.float64))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(sorted(METHODS)),
+    seed=st.integers(0, 2**31),
+    classes=st.integers(3, 200),
+    scale=st.floats(0, 30),
+)
+def test_losses_are_never_negative(name: str, seed: int, classes: int, scale: float) -> None:
+    method = METHODS[name]
+    logits = random_logits(4, classes, scale=scale, seed=seed, dtype=torch.float32)
+    target = logits.argmax(-1)
+    loss = method.loss(logits, target, reduction="none", **method.all_loss_arguments)
+    assert (loss >= -2e-6).all()
+
+
+@pytest.mark.parametrize(("alpha", "lead"), [(2.0, 1.0), (1.5, 2.0), (1.25, 4.0)])
+def test_entmax_loss_vanishes_past_its_margin(alpha: float, lead: float) -> None:
+    logits = random_logits(5, 8, scale=1.0)
+    target = logits.argmax(-1)
+    best_other = logits.scatter(1, target.unsqueeze(1), -torch.inf).amax(1, keepdim=True)
+    ahead = logits.scatter(1, target.unsqueeze(1), best_other + lead + 1e-9).requires_grad_()
+    short = logits.scatter(1, target.unsqueeze(1), best_other + lead - 0.05)
+    loss = entmax_loss(ahead, target, alpha=alpha, reduction="none")
+    loss.sum().backward()
+    exact = 0.0 if alpha == 2.0 else 1e-14
+    torch.testing.assert_close(loss.detach(), torch.zeros(5, dtype=torch.float64), rtol=0, atol=exact)
+    torch.testing.assert_close(ahead.grad, torch.zeros_like(ahead), rtol=0, atol=exact)
+    assert (entmax_loss(short, target, alpha=alpha, reduction="none") > 0).all()
+
+
+def test_entmax_of_two_is_sparsemax() -> None:
+    logits, target = random_logits(9, 30), torch.arange(9)
+    assert torch.equal(entmax_loss(logits, target, alpha=2.0), sparsemax_loss(logits, target))
+
+
+def test_entmax_losses_of_many_equal_classes_keep_their_digits() -> None:
+    # running sums over 30,000 logits of -1e4 lose all digits in float32
+    logits = torch.full((2, 30_000), -1e4)
+    logits[:, 7], logits[:, 9] = 0.0, -0.4
+    target = torch.tensor([9, 20])
+    for alpha in (1.5, 2.0, 1.3):
+        expected = entmax_loss(logits.double(), target, alpha=alpha, reduction="none")
+        torch.testing.assert_close(entmax_loss(logits, target, alpha=alpha, reduction="none").double(), expected)
+
+
+def test_target_outside_the_k_largest_stays_in() -> None:
+    logits = torch.tensor([[5.0, 4.0, 3.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    loss = sparse_softmax_loss(logits, torch.tensor([3]), k=2)
+    loss.backward()
+    kept = logits.detach()[0, [0, 1, 3]]
+    torch.testing.assert_close(loss.detach(), F.cross_entropy(kept, torch.tensor(2)))
+    assert logits.grad[0, 2] == 0
+    assert logits.grad[0, 3] < 0 < logits.grad[0, 0]
+
+
+def test_taylor_gradient_pulls_a_very_low_target_the_wrong_way() -> None:
+    # left of the polynomial's minimum a smaller logit is more probable: why the method hurts from a bad start
+    logits = torch.tensor([[-3.0, 0.0]], requires_grad=True)
+    taylor_softmax_loss(logits, torch.tensor([0]), order=2).backward()
+    assert logits.grad[0, 0] > 0
+
+
+def test_log_of_the_taylor_polynomial_stays_finite_far_beyond_its_documented_use() -> None:
+    for order, size in ((2, 1e18), (4, 1e9), (6, 1e6)):
+        logits = torch.tensor([[size, -size, 0.0]], requires_grad=True)
+        loss = taylor_softmax_loss(logits, torch.tensor([2]), order=order)
+        loss.backward()
+        assert loss.isfinite()
+        assert logits.grad.isfinite().all()
+
+
+BAD_CALLS = {
+    "float target": (lambda m, x: m.loss(x, x[:, 0], **m.all_loss_arguments), TypeError, "class indices"),
+    "soft target": (lambda m, x: m.loss(x, x.softmax(1), **m.all_loss_arguments), TypeError, "class indices"),
+    "integer logits": (
+        lambda m, x: m.loss(x.long(), torch.tensor([0, 1]), **m.all_loss_arguments),
+        TypeError,
+        "logits must be a floating-point tensor",
+    ),
+    "shape": (lambda m, x: m.loss(x, torch.tensor([0, 1, 2]), **m.all_loss_arguments), ValueError, r"shape \(2,\)"),
+    "reduction": (
+        lambda m, x: m.loss(x, torch.tensor([0, 1]), reduction="batchmean", **m.all_loss_arguments),
+        ValueError,
+        "reduction must be one of .* got 'batchmean'",
+    ),
+    "weight shape": (
+        lambda m, x: m.loss(x, torch.tensor([0, 1]), weight=torch.ones(3), **m.all_loss_arguments),
+        ValueError,
+        r"weight must hold one weight per class, shape \(4,\), got \(3,\)",
+    ),
+    "weight type": (
+        lambda m, x: m.loss(x, torch.tensor([0, 1]), weight=torch.ones(4).long(), **m.all_loss_arguments),
+        TypeError,
+        "weight must be a floating-point tensor",
+    ),
+}
+
+
+@every_method
+@pytest.mark.parametrize("case", BAD_CALLS.values(), ids=BAD_CALLS.keys())
+def test_bad_tensors_are_refused(method: Method, case: tuple) -> None:
+    call, error, message = case
+    with pytest.raises(error, match=message):
+        call(method, torch.randn(2, 4))
+
+
+@every_method
+@pytest.mark.parametrize("index", [4, -1])
+def test_target_out_of_range_is_an_error(method: Method, index: int) -> None:
+    with pytest.raises((IndexError, RuntimeError), match="bound"):
+        method.loss(torch.randn(2, 4), torch.tensor([0, index]), **method.all_loss_arguments)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@every_method
+def test_cuda_agrees_with_cpu(method: Method) -> None:
+    logits, target = random_logits(8, 300, dtype=torch.float32).requires_grad_(), torch.arange(8)
+    on_device = logits.detach().cuda().requires_grad_()
+    loss = method.loss(logits, target, **method.all_loss_arguments)
+    device_loss = method.loss(on_device, target.cuda(), **method.all_loss_arguments)
+    loss.backward()
+    device_loss.backward()
+    torch.testing.assert_close(device_loss.cpu(), loss, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(on_device.grad.cpu(), logits.grad, rtol=1e-3, atol=1e-5)

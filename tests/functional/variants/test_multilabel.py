@@ -1,0 +1,176 @@
+"""The multi-label losses against their references, and against the losses they are a case of."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import variants as reference
+
+from as_lightning.functional import (
+    bce_loss,
+    multilabel_as_cross_entropy,
+    multilabel_softmax_loss,
+    multilabel_sparse_loss,
+)
+
+PER_SAMPLE = {
+    "multilabel_softmax": (multilabel_softmax_loss, reference.multilabel_softmax_loss, {}),
+    "multilabel_sparse": (multilabel_sparse_loss, reference.multilabel_sparse_loss, {"k": 2}),
+}
+per_sample = pytest.mark.parametrize("method", PER_SAMPLE.values(), ids=PER_SAMPLE.keys())
+LOSSES = {**{name: (loss, arguments) for name, (loss, _, arguments) in PER_SAMPLE.items()}, "bce": (bce_loss, {})}
+every_loss = pytest.mark.parametrize(("loss", "arguments"), LOSSES.values(), ids=LOSSES.keys())
+
+
+def sample(*shape: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(*shape, generator=generator, dtype=torch.float64) * 3
+    return logits, torch.randint(2, shape, generator=generator)
+
+
+@per_sample
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**31), labels=st.integers(2, 9))
+def test_loss_equals_reference(method: tuple, seed: int, labels: int) -> None:
+    loss, expected, arguments = method
+    logits, target = sample(6, labels, seed=seed)
+    target[0], target[1] = 0, 1  # samples with no positive and with no negative
+    rows = [expected(x, y, **arguments) for x, y in zip(logits.numpy(), target.numpy(), strict=True)]
+    np.testing.assert_allclose(loss(logits, target, reduction="none", **arguments).numpy(), rows, rtol=1e-10)
+
+
+@per_sample
+def test_labels_are_in_dimension_one(method: tuple) -> None:
+    loss, _, arguments = method
+    logits, target = sample(3, 4, 5)
+    value = loss(logits, target, reduction="none", **arguments)
+    assert value.shape == (3, 5)
+    rows = loss(
+        logits.movedim(1, -1).reshape(15, 4), target.movedim(1, -1).reshape(15, 4), reduction="none", **arguments
+    )
+    torch.testing.assert_close(value.reshape(-1), rows)
+    assert loss(logits[0, :, 0], target[0, :, 0], reduction="none", **arguments).shape == ()
+
+
+@every_loss
+def test_target_may_be_bool_integer_or_float(loss: object, arguments: dict) -> None:
+    logits, target = sample(4, 5)
+    values = [loss(logits, target.to(dtype), **arguments) for dtype in (torch.bool, torch.int64, torch.float32)]  # type: ignore[operator]
+    assert values[0] == values[1] == values[2]
+
+
+@every_loss
+def test_gradient_passes_gradcheck(loss: object, arguments: dict) -> None:
+    logits, target = sample(4, 5)
+    target[0, 1] = -100
+    assert torch.autograd.gradcheck(lambda x: loss(x, target, **arguments), (logits.requires_grad_(),))  # type: ignore[operator]
+
+
+@every_loss
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e4), (torch.bfloat16, 1e3), (torch.float16, 1e3)])
+def test_large_logits_give_finite_losses_and_gradients(
+    loss: object, arguments: dict, dtype: torch.dtype, size: float
+) -> None:
+    logits = torch.tensor([[size, -size, size, -size], [size, size, size, -size]], dtype=dtype, requires_grad=True)
+    value = loss(logits, torch.tensor([[1, 0, 0, 1], [0, 0, 0, 0]]), **arguments)  # type: ignore[operator]
+    value.backward()
+    assert value.isfinite()
+    assert value.dtype == dtype
+    assert logits.grad.isfinite().all()
+
+
+@every_loss
+def test_unknown_labels_count_neither_way(loss: object, arguments: dict) -> None:
+    logits, target = sample(3, 5)
+    without = torch.cat((logits[:, :2], logits[:, 3:]), dim=1)
+    target_without = torch.cat((target[:, :2], target[:, 3:]), dim=1)
+    target[:, 2] = -100
+    logits.requires_grad_()
+    value = loss(logits, target, **arguments)  # type: ignore[operator]
+    value.backward()
+    torch.testing.assert_close(value.detach(), loss(without, target_without, **arguments))  # type: ignore[operator]
+    assert torch.equal(logits.grad[:, 2], torch.zeros(3, dtype=torch.float64))
+
+
+@per_sample
+def test_a_sample_without_known_labels_does_not_count(method: tuple) -> None:
+    loss, _, arguments = method
+    logits, target = sample(3, 5)
+    target[1] = -1
+    value = loss(logits, target, ignore_index=-1, **arguments)
+    torch.testing.assert_close(value, loss(logits[[0, 2]], target[[0, 2]], **arguments))
+    assert loss(logits, target, ignore_index=-1, reduction="none", **arguments)[1] == 0
+
+
+@every_loss
+def test_reductions_add_up(loss: object, arguments: dict) -> None:
+    logits, target = sample(4, 5)
+    none = loss(logits, target, reduction="none", **arguments)  # type: ignore[operator]
+    torch.testing.assert_close(loss(logits, target, reduction="sum", **arguments), none.sum())  # type: ignore[operator]
+    torch.testing.assert_close(loss(logits, target, **arguments), none.mean())  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_bce_is_the_one_of_pytorch(reduction: str) -> None:
+    logits, target = sample(4, 5)
+    expected = F.binary_cross_entropy_with_logits(logits, target.double(), reduction=reduction)
+    torch.testing.assert_close(bce_loss(logits, target, reduction=reduction), expected)
+    if reduction == "none":
+        plain = np.stack([reference.bce(x, y) for x, y in zip(logits.numpy(), target.numpy(), strict=True)])
+        np.testing.assert_allclose(bce_loss(logits, target, reduction="none").numpy(), plain, rtol=1e-8)
+
+
+def test_multilabel_softmax_is_multilabel_as_softmax_at_delta_one() -> None:
+    logits, target = sample(20, 8)
+    torch.testing.assert_close(
+        multilabel_softmax_loss(logits, target, reduction="none"),
+        multilabel_as_cross_entropy(logits, target, delta=1.0, reduction="none"),
+    )
+
+
+def test_multilabel_sparse_with_every_negative_is_multilabel_softmax() -> None:
+    logits, target = sample(20, 8)
+    torch.testing.assert_close(multilabel_sparse_loss(logits, target, k=8), multilabel_softmax_loss(logits, target))
+
+
+def test_negatives_beyond_the_k_strongest_get_no_gradient() -> None:
+    logits = torch.tensor([[3.0, 2.0, 1.0, 0.0, 4.0]], requires_grad=True)
+    multilabel_sparse_loss(logits, torch.tensor([[0, 0, 0, 0, 1]]), k=2).backward()
+    assert (logits.grad != 0).tolist() == [[True, True, False, False, True]]
+
+
+@pytest.mark.parametrize("delta", [0, 1])
+def test_one_label_of_a_single_label_problem_is_softmax_against_the_threshold(delta: int) -> None:
+    # with one label, log(1 + exp(-o)) is the cross-entropy between the label and a class whose logit is 0
+    logits = torch.tensor([[1.3]])
+    expected = F.cross_entropy(torch.tensor([[0.0, 1.3]]), torch.tensor([delta]))
+    torch.testing.assert_close(multilabel_softmax_loss(logits, torch.tensor([[delta]])), expected)
+
+
+@every_loss
+def test_bad_tensors_are_refused(loss: object, arguments: dict) -> None:
+    logits, target = torch.randn(2, 4), torch.zeros(2, 4)
+    with pytest.raises(ValueError, match="shape of logits"):
+        loss(logits, torch.zeros(2), **arguments)  # type: ignore[operator]
+    with pytest.raises(ValueError, match=r"only 0 and 1, got 0\.5"):
+        loss(logits, target + 0.5, **arguments)  # type: ignore[operator]
+    with pytest.raises(TypeError, match="logits must be a floating-point tensor"):
+        loss(logits.long(), target, **arguments)  # type: ignore[operator]
+    with pytest.raises(ValueError, match="reduction must be one of"):
+        loss(logits, target, reduction="average", **arguments)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("k", [0, 5])
+def test_k_out_of_range_is_refused(k: int) -> None:
+    with pytest.raises(ValueError, match=f"k must lie between 1 and the number of labels, 4, got {k}"):
+        multilabel_sparse_loss(torch.randn(2, 4), torch.zeros(2, 4), k=k)
+
+
+@every_loss
+def test_complex_targets_are_refused(loss: object, arguments: dict) -> None:
+    with pytest.raises(TypeError, match="target must hold 0 and 1"):
+        loss(torch.randn(2, 4), torch.zeros(2, 4, dtype=torch.complex64), **arguments)  # type: ignore[operator]

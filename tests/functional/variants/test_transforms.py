@@ -1,0 +1,303 @@
+"""Properties of the transforms: what makes each a probability distribution, and what sets them apart."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference.variant_methods import WITH_TRANSFORM, Method
+
+import as_lightning
+from as_lightning.functional import (
+    am_softmax,
+    entmax,
+    perturb_max,
+    sparse_softmax,
+    sparsemax,
+    t_softmax,
+    taylor_softmax,
+)
+
+every_transform = pytest.mark.parametrize("method", WITH_TRANSFORM.values(), ids=WITH_TRANSFORM.keys())
+DENSE = [name for name in WITH_TRANSFORM if not name.startswith(("sparse", "entmax"))]
+SHIFT_INVARIANT = [name for name, method in WITH_TRANSFORM.items() if method.shift_invariant]
+POLYNOMIAL_MINIMUM = {2: -1.0, 4: -1.5961, 6: -2.1807}  # the real roots of the polynomials of order 1, 3 and 5
+
+
+def random_logits(*shape: int, scale: float = 2.0, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(*shape, generator=generator, dtype=torch.float64) * scale).to(dtype)
+
+
+@every_transform
+@pytest.mark.parametrize("scale", [0.3, 3.0])
+def test_transform_equals_reference(method: Method, scale: float) -> None:
+    logits = random_logits(3, 7, scale=scale)
+    expected = np.stack([method.reference_transform(row, **method.arguments) for row in logits.numpy()])
+    np.testing.assert_allclose(method.transform(logits, **method.arguments).numpy(), expected, rtol=1e-6, atol=1e-9)
+
+
+@every_transform
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    shape=st.lists(st.integers(1, 5), min_size=0, max_size=2),
+    classes=st.integers(3, 60),
+    scale=st.sampled_from([0.0, 1.0, 30.0]),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16]),
+    dim_from_end=st.integers(0, 2),
+)
+def test_probabilities_lie_on_the_simplex(
+    method: Method, seed: int, shape: list[int], classes: int, scale: float, dtype: torch.dtype, dim_from_end: int
+) -> None:
+    dim = -1 - min(dim_from_end, len(shape))
+    logits = random_logits(*shape, classes, scale=scale, seed=seed, dtype=dtype).transpose(-1, dim)
+    p = method.transform(logits, dim=dim, **method.arguments)
+    assert p.dtype == dtype
+    assert p.shape == logits.shape
+    assert (p >= 0).all()
+    assert (p <= 1 + 4 * torch.finfo(dtype).eps).all()
+    tolerance = 1e-5 if dtype in (torch.float32, torch.float64) else classes * torch.finfo(dtype).eps
+    torch.testing.assert_close(p.double().sum(dim), torch.ones_like(p.double().sum(dim)), rtol=0, atol=tolerance)
+
+
+@every_transform
+def test_a_transform_along_another_dimension_is_the_transposed_one(method: Method) -> None:
+    logits = random_logits(4, 5, 6)
+    expected = method.transform(logits.movedim(1, -1), **method.arguments).movedim(-1, 1)
+    assert torch.equal(method.transform(logits, dim=1, **method.arguments), expected)
+
+
+@every_transform
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**31), classes=st.integers(3, 60), scale=st.sampled_from([0.3, 2.0, 8.0]))
+def test_order_is_preserved(method: Method, seed: int, classes: int, scale: float) -> None:
+    logits = random_logits(4, classes, scale=scale, seed=seed)
+    if "order" in method.arguments:  # only right of the polynomial's minimum
+        logits = logits - logits.amin(-1, keepdim=True) + POLYNOMIAL_MINIMUM[method.arguments["order"]]
+    p = method.transform(logits, **method.arguments)
+    ordered = p.gather(-1, logits.argsort(-1))
+    assert (ordered.diff(dim=-1) >= -1e-12).all()
+
+
+@pytest.mark.parametrize("order", [2, 4, 6])
+def test_taylor_reverses_the_order_left_of_its_minimum(order: int) -> None:
+    low = POLYNOMIAL_MINIMUM[order]
+    p = taylor_softmax(torch.tensor([low - 2.0, low - 1.0, low, low + 1.0]), order=order)
+    assert p[0] > p[1] > p[2] < p[3]
+
+
+@pytest.mark.parametrize("name", SHIFT_INVARIANT)
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**31), shift=st.floats(-50, 50))
+def test_a_shift_of_the_logits_changes_nothing(name: str, seed: int, shift: float) -> None:
+    method, logits = WITH_TRANSFORM[name], random_logits(3, 9, seed=seed)
+    p, shifted = (method.transform(x, **method.arguments) for x in (logits, logits + shift))
+    torch.testing.assert_close(p, shifted, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("order", [2, 4, 6])
+def test_taylor_softmax_is_not_shift_invariant(order: int) -> None:
+    logits = torch.tensor([0.0, 1.0, 2.0])
+    assert not torch.allclose(taylor_softmax(logits, order=order), taylor_softmax(logits + 5, order=order), atol=0.01)
+
+
+@every_transform
+def test_gradient_of_the_transform_passes_gradcheck(method: Method) -> None:
+    logits = random_logits(2, 5, scale=0.7).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: method.transform(x, **method.arguments), (logits,))
+
+
+@every_transform
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e4), (torch.bfloat16, 1e3), (torch.float16, 1e3)])
+def test_large_logits_stay_on_the_simplex(method: Method, dtype: torch.dtype, size: float) -> None:
+    logits = torch.tensor([[size, -size, 0.0, size], [-size] * 4, [size] * 4, [size, 0.0, -size, 1.0]], dtype=dtype)
+    p = method.transform(logits, **method.arguments)
+    assert (p >= 0).all()
+    torch.testing.assert_close(p.float().sum(-1), torch.ones(4), rtol=0, atol=4 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize(
+    "name", ["t_softmax_low", "taylor_softmax_2", "taylor_softmax_6", "perturb_max_normal", "perturb_max_logistic"]
+)
+def test_the_likelihood_losses_are_minus_the_log_of_their_transform(name: str) -> None:
+    method, logits = WITH_TRANSFORM[name], random_logits(6, 20)
+    target = torch.arange(6)
+    p = method.transform(logits, **method.arguments).gather(1, target.unsqueeze(1)).squeeze(1)
+    loss = method.loss(logits, target, reduction="none", **method.all_loss_arguments)
+    torch.testing.assert_close(loss, -p.log(), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("transform", [t_softmax, am_softmax])
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**31))
+def test_temperature_to_zero_tends_to_one_hot(transform: object, seed: int) -> None:
+    logits = random_logits(3, 8, seed=seed)
+    one_hot = torch.zeros_like(logits).scatter(1, logits.argmax(1, keepdim=True), 1.0)
+    distances = [(transform(logits, tau=tau) - one_hot).abs().max() for tau in (1.0, 0.1, 0.01, 1e-6)]  # type: ignore[operator]
+    assert distances == sorted(distances, reverse=True)
+    assert distances[-1] < 1e-6
+
+
+def test_sparse_softmax_between_one_hot_and_softmax() -> None:
+    logits = random_logits(5, 8)
+    one_hot = torch.zeros_like(logits).scatter(1, logits.argmax(1, keepdim=True), 1.0)
+    assert torch.equal(sparse_softmax(logits, k=1), one_hot)
+    torch.testing.assert_close(sparse_softmax(logits, k=8), logits.softmax(-1))
+    for k in range(1, 9):
+        assert ((sparse_softmax(logits, k=k) == 0).sum(-1) == 8 - k).all()
+
+
+@pytest.mark.parametrize("alpha", [1.2, 1.5, 2.0])
+def test_entmax_is_exactly_zero_where_a_class_is_far_enough_behind(alpha: float) -> None:
+    logits = random_logits(5, 300, scale=5.0)
+    behind = logits <= logits.amax(-1, keepdim=True) - 1 / (alpha - 1)
+    p = entmax(logits, alpha=alpha)
+    assert behind.any()
+    assert (p[behind] == 0).all()
+    assert ((p == 0).sum(-1) < 300).all()
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_the_dense_transforms_have_no_zeros(name: str) -> None:
+    method = WITH_TRANSFORM[name]
+    assert (method.transform(random_logits(5, 8), **method.arguments) > 0).all()
+
+
+@pytest.mark.parametrize("classes", [8, 500])
+def test_alpha_of_two_is_sparsemax_and_alpha_to_one_tends_to_softmax(classes: int) -> None:
+    logits = random_logits(5, classes)
+    assert torch.equal(entmax(logits, alpha=2.0), sparsemax(logits))
+    torch.testing.assert_close(entmax(logits, alpha=2 - 1e-9), sparsemax(logits), rtol=0, atol=1e-6)
+    distances = [(entmax(logits, alpha=a) - logits.softmax(-1)).abs().max() for a in (2.0, 1.5, 1.1, 1.01, 1.0001)]
+    assert distances == sorted(distances, reverse=True)
+    assert distances[-1] < 1e-3
+
+
+@pytest.mark.parametrize("alpha", [1.0001, 1.005, 1.02, 1.3, 1.7])
+def test_entmax_in_float32_has_the_digits_of_float32(alpha: float) -> None:
+    logits = random_logits(8, 200, dtype=torch.float32)
+    torch.testing.assert_close(
+        entmax(logits, alpha=alpha).double(), entmax(logits.double(), alpha=alpha), rtol=0, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("alpha", [1.5, 2.0])
+def test_partial_sorting_finds_supports_larger_than_it_looks_at(alpha: float) -> None:
+    flat = torch.zeros(2, 1000, dtype=torch.float64)
+    flat[1, :300] = 1.0
+    p = entmax(flat, alpha=alpha)
+    torch.testing.assert_close(p[0], torch.full((1000,), 1e-3, dtype=torch.float64))
+    assert (p[1] > 0).sum() >= 300
+    torch.testing.assert_close(p.sum(-1), torch.ones(2, dtype=torch.float64))
+
+
+def test_gumbel_perturb_max_is_softmax() -> None:
+    logits = random_logits(5, 8)
+    assert torch.equal(perturb_max(logits, noise="gumbel"), logits.softmax(-1))
+
+
+@pytest.mark.parametrize("noise", ["gumbel", "normal", "logistic"])
+def test_perturb_max_agrees_with_sampling(noise: str) -> None:
+    draws = 400_000
+    generator = np.random.default_rng(0)
+    logits = random_logits(6, scale=1.0)
+    epsilon = getattr(generator, noise)(size=(draws, 6))
+    wins = np.bincount((logits.numpy() + epsilon).argmax(1), minlength=6) / draws
+    p = perturb_max(logits, noise=noise).numpy()
+    # 5 standard errors: a fixed seed, so this cannot fail by chance tomorrow
+    np.testing.assert_array_less(np.abs(wins - p), 5 * np.sqrt(p * (1 - p) / draws))
+
+
+@pytest.mark.parametrize("noise", ["normal", "logistic"])
+def test_equal_logits_give_the_uniform_distribution_at_any_number_of_classes(noise: str) -> None:
+    for classes in (2, 10, 1000, 20_000):
+        p = perturb_max(torch.zeros(1, classes), noise=noise)
+        torch.testing.assert_close(p, torch.full((1, classes), 1 / classes), rtol=1e-3, atol=0)
+
+
+def test_two_classes_under_normal_noise_are_probit() -> None:
+    gap = torch.linspace(-6, 6, 13, dtype=torch.float64)
+    p = perturb_max(torch.stack((gap, torch.zeros_like(gap)), dim=1), noise="normal")[:, 0]
+    torch.testing.assert_close(p, torch.special.ndtr(gap / 2**0.5), rtol=1e-5, atol=1e-10)
+
+
+REFUSALS = {
+    "k 0": (lambda x: sparse_softmax(x, k=0), ValueError, "k must lie between 1 and the number of classes, 4, got 0"),
+    "k > C": (lambda x: sparse_softmax(x, k=5), ValueError, "k must lie between 1 and the number of classes, 4, got 5"),
+    "k float": (lambda x: sparse_softmax(x, k=2.0), TypeError, "k must be an int.*got 2.0 of type float"),
+    "k bool": (lambda x: sparse_softmax(x, k=True), TypeError, "k must be an int"),
+    "alpha 1": (lambda x: entmax(x, alpha=1.0), ValueError, r"alpha must be a number in \(1, 2\].*softmax.*got 1.0"),
+    "alpha 2.5": (lambda x: entmax(x, alpha=2.5), ValueError, r"alpha must be a number in \(1, 2\]"),
+    "alpha nan": (lambda x: entmax(x, alpha=float("nan")), ValueError, r"alpha must be a number in \(1, 2\]"),
+    "alpha tensor": (lambda x: entmax(x, alpha=torch.tensor(1.5)), TypeError, "alpha must be a number"),
+    "order 3": (lambda x: taylor_softmax(x, order=3), ValueError, "order must be 2, 4 or 6, got 3; an odd"),
+    "order 0": (lambda x: taylor_softmax(x, order=0), ValueError, "order must be 2, 4 or 6, got 0$"),
+    "order float": (lambda x: taylor_softmax(x, order=2.0), TypeError, "order must be an int: 2, 4 or 6, got 2.0"),
+    "tau 0": (lambda x: t_softmax(x, tau=0), ValueError, "tau must be a positive temperature, got 0"),
+    "tau -1": (lambda x: t_softmax(x, tau=-1.0), ValueError, "tau must be a positive temperature, got -1.0"),
+    "tau inf": (lambda x: t_softmax(x, tau=float("inf")), ValueError, "tau must be a positive temperature"),
+    "tau str": (lambda x: t_softmax(x, tau="1"), TypeError, "tau must be a positive temperature, got '1' of type str"),
+    "am tau": (lambda x: am_softmax(x, tau=0.0), ValueError, "tau must be a positive temperature"),
+    "noise": (lambda x: perturb_max(x, noise="uniform"), ValueError, "noise must be one of 'gumbel'.*got 'uniform'"),
+}
+LOSS_REFUSALS = {
+    "margin": ("am_softmax", {"margin": -0.1}, ValueError, "margin must be a margin between cosines.*got -0.1"),
+    "margin str": ("am_softmax", {"margin": "0.1"}, TypeError, "margin must be"),
+    "smoothing 1": ("label_smoothing", {"smoothing": 1.0}, ValueError, r"smoothing must be a number in \[0, 1\)"),
+    "smoothing -1": ("label_smoothing", {"smoothing": -1}, ValueError, r"smoothing must be .*got -1"),
+    "k": ("sparse_softmax", {"k": 9}, ValueError, "k must lie between 1 and the number of classes, 4, got 9"),
+    "alpha": ("entmax", {"alpha": 1.0}, ValueError, "alpha must be"),
+    "order": ("taylor_softmax", {"order": 5}, ValueError, "order must be 2, 4 or 6, got 5"),
+    "tau": ("t_softmax", {"tau": 0.0}, ValueError, "tau must be"),
+    "noise": ("perturb_max", {"noise": "cauchy"}, ValueError, "noise must be one of"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS.keys())
+def test_arguments_out_of_range_are_refused(case: tuple) -> None:
+    call, error, message = case
+    with pytest.raises(error, match=message):
+        call(torch.randn(2, 4))
+
+
+@pytest.mark.parametrize("case", LOSS_REFUSALS.values(), ids=LOSS_REFUSALS.keys())
+def test_losses_refuse_the_same_arguments(case: tuple) -> None:
+    from as_lightning import functional
+
+    name, arguments, error, message = case
+    with pytest.raises(error, match=message):
+        getattr(functional, f"{name}_loss")(torch.randn(2, 4), torch.tensor([0, 1]), **arguments)
+
+
+@every_transform
+def test_wrong_logits_are_refused(method: Method) -> None:
+    with pytest.raises(TypeError, match=r"logits must be a floating-point tensor, got torch\.int64"):
+        method.transform(torch.arange(6).reshape(2, 3), **method.arguments)
+    with pytest.raises(ValueError, match="class dimension"):
+        method.transform(torch.tensor(1.0), **method.arguments)
+
+
+def test_entmax_says_how_to_get_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "entmax", None)
+    with pytest.raises(ImportError, match=r'pip install "as-lightning\[variants\]"'):
+        sparsemax(torch.randn(2, 4))
+
+
+def test_no_module_imports_entmax_before_it_is_used() -> None:
+    # an optional extra: without it, everything but sparsemax and entmax must work
+    source = Path(as_lightning.__file__).parent
+    at_import = [
+        f"{path.relative_to(source)}:{node.lineno}"
+        for path in source.rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if (isinstance(node, ast.Import) and any(name.name.split(".")[0] == "entmax" for name in node.names))
+        or (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "entmax")
+    ]
+    assert at_import == []

@@ -1,0 +1,122 @@
+"""A tiny module that reports whatever masking a test scripts, so that any sequence of windows can be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from as_lightning.functional import MaskingCounts
+from as_lightning.masking_counter import MaskingCounter
+
+SAMPLES = 720_720  # divisible by 1..16: masking all but SAMPLES / k of them asks for exactly k
+
+OPTIMIZERS: dict[str, Callable[[nn.Module], Optimizer]] = {
+    "sgd": lambda module: torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9),
+    "adamw": lambda module: torch.optim.AdamW(module.parameters(), lr=0.01, weight_decay=0.1),
+}
+
+
+def masking_that_asks_for(steps: int) -> MaskingCounts:
+    masked = SAMPLES - SAMPLES // steps
+    return MaskingCounts(*torch.tensor([masked, SAMPLES, 3 * masked, 3 * SAMPLES]))
+
+
+class ScriptedMasking(pl.LightningModule):
+    """A two-layer net on cross-entropy; window ``i`` reports the masking that asks for ``script[i % len]`` batches."""
+
+    def __init__(
+        self,
+        script: Sequence[int] = (1,),
+        *,
+        optimizer: str = "sgd",
+        dtype: torch.dtype = torch.float32,
+        scheduler: Callable[[Optimizer, int], dict[str, Any]] | None = None,
+        schedule_length: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.script = script
+        self.optimizer_name = optimizer
+        self.scheduler = scheduler
+        self.schedule_length = schedule_length
+        self.masking_counter = MaskingCounter()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4)).to(dtype)
+
+    def loss_of(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        inputs, target = batch
+        return F.cross_entropy(self.net(inputs), target)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        counts = masking_that_asks_for(self.script[self.trainer.global_step % len(self.script)])
+        self.masking_counter.update(MaskingCounts(*(count.to(self.device) for count in counts)))
+        return self.loss_of(batch)
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        self.log("val_loss", self.loss_of(batch))
+
+    def configure_optimizers(self) -> Any:
+        optimizer = OPTIMIZERS[self.optimizer_name](self)
+        if self.scheduler is None:
+            return optimizer
+        steps = self.schedule_length or int(self.trainer.estimated_stepping_batches)
+        return {"optimizer": optimizer, "lr_scheduler": self.scheduler(optimizer, steps)}
+
+
+def batches_of(
+    count: int, *, size: int = 2, last_size: int | None = None, dtype: torch.dtype = torch.float32, seed: int = 1
+) -> list[tuple[Tensor, Tensor]]:
+    """Random batches of ``(inputs, target)``, the last one maybe of another size."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = [size] * (count - 1) + [last_size or size]
+    return [
+        (torch.randn(n, 3, dtype=dtype, generator=generator), torch.randint(4, (n,), generator=generator))
+        for n in sizes
+    ]
+
+
+class Batches(Dataset):
+    """Ready-made batches as a sized data set."""
+
+    def __init__(self, batches: Sequence[Any]) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.batches[index]
+
+
+class BatchStream(IterableDataset):
+    """Ready-made batches whose number nobody knows in advance."""
+
+    def __init__(self, batches: Sequence[Any]) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.batches)
+
+
+def loader_of(batches: Sequence[Any], *, length_known: bool = True) -> DataLoader:
+    return DataLoader(Batches(batches) if length_known else BatchStream(batches), batch_size=None)
+
+
+def quiet_trainer(**kwargs: Any) -> pl.Trainer:
+    """A trainer on the CPU that writes nothing."""
+    settings: dict[str, Any] = {
+        "accelerator": "cpu",
+        "devices": 1,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    return pl.Trainer(**(settings | kwargs))

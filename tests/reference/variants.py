@@ -1,0 +1,158 @@
+"""Every variant of softmax written plainly from its formula, float64, one row at a time: the oracle of the tests.
+
+Nothing here is shared with the library: NumPy and SciPy only, roots by ``brentq``, integrals by ``quad``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import integrate, optimize, special
+
+Row = NDArray[np.float64]
+
+
+def softmax(x: Row) -> Row:
+    powers = np.exp(x - x.max())
+    return powers / powers.sum()
+
+
+def log_sum_exp(x: Row) -> float:
+    return float(x.max() + np.log(np.exp(x - x.max()).sum()))
+
+
+def t_softmax(x: Row, tau: float) -> Row:
+    return softmax(x / tau)
+
+
+def t_softmax_loss(x: Row, t: int, tau: float) -> float:
+    return log_sum_exp(x / tau) - x[t] / tau
+
+
+def label_smoothing_loss(x: Row, t: int, smoothing: float) -> float:
+    log_p = x - log_sum_exp(x)
+    return float(-(1 - smoothing) * log_p[t] - smoothing * log_p.mean())
+
+
+def sparse_softmax(x: Row, k: int) -> Row:
+    largest = np.argsort(-x, kind="stable")[:k]
+    p = np.zeros_like(x)
+    p[largest] = softmax(x[largest])
+    return p
+
+
+def sparse_softmax_loss(x: Row, t: int, k: int) -> float:
+    kept = set(np.argsort(-x, kind="stable")[:k].tolist()) | {t}
+    return log_sum_exp(x[sorted(kept)]) - x[t]
+
+
+def sparsemax_threshold(x: Row) -> float:
+    return float(optimize.brentq(lambda tau: np.maximum(x - tau, 0).sum() - 1, x.max() - 1, x.max(), xtol=1e-15))
+
+
+def sparsemax(x: Row) -> Row:
+    return np.maximum(x - sparsemax_threshold(x), 0)
+
+
+def sparsemax_loss(x: Row, t: int) -> float:
+    shifted = x - x.max()  # the loss does not change; the squares of large logits would lose their digits
+    tau = sparsemax_threshold(shifted)
+    support = shifted > tau
+    return float(0.5 - shifted[t] + (shifted[support] ** 2 - tau**2).sum() / 2)
+
+
+def entmax(x: Row, alpha: float) -> Row:
+    z = (alpha - 1) * (x - x.max())
+
+    def p_of(threshold: float) -> Row:
+        return np.maximum(z - threshold, 0) ** (1 / (alpha - 1))
+
+    return p_of(float(optimize.brentq(lambda threshold: p_of(threshold).sum() - 1, -1.0, 0.0, xtol=1e-16)))
+
+
+def entmax_loss(x: Row, t: int, alpha: float) -> float:
+    p, shifted = entmax(x, alpha), x - x.max()
+    entropy = (1 - (p**alpha).sum()) / (alpha * (alpha - 1))
+    return float(p @ shifted - shifted[t] + entropy)
+
+
+def taylor_polynomial(x: Row, order: int) -> Row:
+    return sum((x**i / math.factorial(i) for i in range(order + 1)), np.zeros_like(x))
+
+
+def taylor_softmax(x: Row, order: int) -> Row:
+    f = taylor_polynomial(x, order)
+    return f / f.sum()
+
+
+def taylor_softmax_loss(x: Row, t: int, order: int) -> float:
+    return float(-np.log(taylor_softmax(x, order)[t]))
+
+
+def am_softmax(x: Row, tau: float) -> Row:
+    return softmax(x / tau)
+
+
+def am_softmax_loss(x: Row, t: int, margin: float, tau: float) -> float:
+    lowered = x.copy()
+    lowered[t] -= margin
+    return log_sum_exp(lowered / tau) - lowered[t] / tau
+
+
+# (log density, log distribution function); scipy.stats has the same, a hundred times slower a call
+DISTRIBUTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "gumbel": (lambda u: -u - np.exp(-u), lambda u: -np.exp(-u)),
+    "normal": (lambda u: -(u**2) / 2 - math.log(math.sqrt(2 * math.pi)), special.log_ndtr),
+    "logistic": (lambda u: special.log_expit(u) + special.log_expit(-u), special.log_expit),
+}
+
+
+def perturb_max_log_probability(x: Row, i: int, noise: str) -> float:
+    """The log of the winning integral, taken around the integrand's maximum so that it does not underflow."""
+    log_pdf, log_cdf = DISTRIBUTIONS[noise]
+    others = np.delete(x, i)
+
+    def log_integrand(e: float) -> float:
+        return float(log_pdf(e - x[i]) + log_cdf(e - others).sum())
+
+    low, high = x.min() - 60, x.max() + 60
+    best = optimize.minimize_scalar(lambda e: -log_integrand(e), bounds=(low, high), method="bounded")
+    top = log_integrand(best.x)
+    cuts = sorted({low, high, *(float(c) for c in np.linspace(best.x - 12, best.x + 12, 9) if low < c < high)})
+    total = sum(
+        integrate.quad(lambda e: math.exp(log_integrand(e) - top), a, b, epsabs=1e-14, epsrel=1e-12)[0]
+        for a, b in itertools.pairwise(cuts)
+    )
+    return top + math.log(total)
+
+
+def perturb_max(x: Row, noise: str) -> Row:
+    return np.exp([perturb_max_log_probability(x, i, noise) for i in range(len(x))])
+
+
+def perturb_max_loss(x: Row, t: int, noise: str) -> float:
+    return -perturb_max_log_probability(x, t, noise)
+
+
+def multilabel_softmax_loss(x: Row, y: Row) -> float:
+    return float(np.log1p(np.exp(x[y == 0]).sum()) + np.log1p(np.exp(-x[y == 1]).sum()))
+
+
+def multilabel_sparse_loss(x: Row, y: Row, k: int) -> float:
+    strongest = np.sort(x[y == 0])[::-1][:k]
+    return float(np.log1p(np.exp(strongest).sum()) + np.log1p(np.exp(-x[y == 1]).sum()))
+
+
+def bce(x: Row, y: Row) -> Row:
+    p = 1 / (1 + np.exp(-x))
+    return -(y * np.log(p) + (1 - y) * np.log(1 - p))
+
+
+def by_rows(row_loss: Callable[..., float], x: Row, targets: NDArray[np.int64], **arguments: Any) -> Row:
+    """The loss of every row of ``(N, C)`` logits."""
+    return np.array([row_loss(row, int(t), **arguments) for row, t in zip(x, targets, strict=True)])

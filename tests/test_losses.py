@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from as_lightning.functional import as_cross_entropy, multilabel_as_cross_entropy
+from as_lightning.losses import ASSoftmaxLoss, MultiLabelASSoftmaxLoss
+
+LOGITS = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)) * 3
+TARGET = torch.tensor([0, 1, -1, 3, 4, 0])
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_module_is_its_function(reduction: str) -> None:
+    weight = torch.linspace(0.5, 1.5, 5)
+    module = ASSoftmaxLoss(0.2, weight=weight, ignore_index=-1, reduction=reduction)
+    expected = as_cross_entropy(LOGITS, TARGET, 0.2, weight=weight, ignore_index=-1, reduction=reduction)
+    assert torch.equal(module(LOGITS, TARGET), expected)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_multilabel_module_is_its_function(reduction: str) -> None:
+    target = (LOGITS > 0.5).long()
+    module = MultiLabelASSoftmaxLoss(0.2, reduction=reduction)
+    assert torch.equal(module(LOGITS, target), multilabel_as_cross_entropy(LOGITS, target, 0.2, reduction=reduction))
+
+
+@pytest.mark.parametrize("weight", [None, torch.linspace(0.5, 1.5, 5)], ids=["unweighted", "weighted"])
+def test_state_dicts_of_cross_entropy_load_both_ways(weight: torch.Tensor | None) -> None:
+    theirs, ours = nn.CrossEntropyLoss(weight=weight), ASSoftmaxLoss(weight=weight)
+    ours.load_state_dict(theirs.state_dict())
+    theirs.load_state_dict(ours.state_dict())
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+
+
+def test_delta_one_is_cross_entropy_with_the_same_settings() -> None:
+    weight = torch.linspace(0.5, 1.5, 5)
+    theirs = nn.CrossEntropyLoss(weight=weight, ignore_index=-1)
+    torch.testing.assert_close(
+        ASSoftmaxLoss(1.0, weight=weight, ignore_index=-1)(LOGITS, TARGET), theirs(LOGITS, TARGET)
+    )
+
+
+def test_weight_follows_the_module_to_another_dtype() -> None:
+    module = ASSoftmaxLoss(weight=torch.ones(5), ignore_index=-1).double()
+    assert module.weight is not None
+    assert module.weight.dtype == torch.float64
+    assert module(LOGITS.double(), TARGET).dtype == torch.float64
+
+
+def test_margin_may_change_between_calls() -> None:
+    module = ASSoftmaxLoss(1.0, ignore_index=-1)
+    module.delta = 0.1
+    assert torch.equal(module(LOGITS, TARGET), as_cross_entropy(LOGITS, TARGET, 0.1, ignore_index=-1))
+
+
+def test_repr_names_the_settings() -> None:
+    module = ASSoftmaxLoss(0.2, weight=torch.ones(5), reduction="sum")
+    assert repr(module) == "ASSoftmaxLoss(delta=0.2, ignore_index=-100, reduction='sum', weight of 5 classes)"
+    assert repr(MultiLabelASSoftmaxLoss()) == "MultiLabelASSoftmaxLoss(delta=0.1, reduction='mean')"
+
+
+@pytest.mark.parametrize("loss", [ASSoftmaxLoss, MultiLabelASSoftmaxLoss])
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"delta": -0.1}, ValueError, r"delta .* got -0.1"),
+        ({"delta": "small"}, TypeError, r"delta .* got 'small'"),
+        ({"reduction": "max"}, ValueError, r"reduction must be one of .* got 'max'"),
+    ],
+)
+def test_bad_settings_are_refused_when_the_module_is_made(
+    loss: type[nn.Module], arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        loss(**arguments)

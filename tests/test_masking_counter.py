@@ -1,0 +1,61 @@
+"""Counting over an accumulation window."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+from as_lightning import MaskingCounter
+from as_lightning.functional import MaskingCounts
+
+
+def counts(*values: int) -> MaskingCounts:
+    return MaskingCounts(*torch.tensor(values))
+
+
+def test_the_first_close_of_a_window_reduces_and_a_second_with_its_key_does_not():
+    counter = MaskingCounter()
+    counter.update(counts(1, 2, 3, 4))
+    counter.update(counts(1, 2, 3, 4))
+    reductions = []
+
+    def over_two_ranks(window):
+        reductions.append(window)
+        return 2 * window
+
+    assert counter.close_window((0, 1), over_two_ranks).tolist() == [4, 8, 12, 16]
+    assert counter.close_window((0, 1), over_two_ranks).tolist() == [4, 8, 12, 16]
+    assert len(reductions) == 1
+
+
+def test_a_closed_window_leaves_nothing_to_the_next():
+    counter = MaskingCounter()
+    counter.update(counts(1, 2, 3, 4))
+    counter.close_window((0, 0), lambda window: window)
+    counter.update(counts(0, 1, 0, 2))
+    assert counter.close_window((0, 1), lambda window: window).tolist() == [0, 1, 0, 2]
+
+
+def test_a_window_without_updates_is_all_zero():
+    assert MaskingCounter().close_window((0, 0), lambda window: window).tolist() == [0, 0, 0, 0]
+
+
+def test_counts_lose_nothing_beyond_float_precision():
+    counter = MaskingCounter()
+    large = 2**53 + 1
+    counter.update(counts(1, large, 0, 0))
+    counter.update(counts(0, 1, 0, 0))
+    assert counter.close_window((0, 0), lambda window: window).tolist()[1] == large + 1
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda counter: pickle.loads(pickle.dumps(counter))])
+def test_a_copy_counts_on_its_own(duplicate):
+    counter = MaskingCounter()
+    counter.update(counts(1, 2, 3, 4))
+    other = duplicate(counter)
+    other.update(counts(1, 2, 3, 4))
+    assert counter.close_window((0, 0), lambda window: window).tolist() == [1, 2, 3, 4]
+    assert other.close_window((0, 0), lambda window: window).tolist() == [2, 4, 6, 8]

@@ -1,0 +1,84 @@
+"""The masking rate and the loss-accuracy correlation."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import numpy as np
+import pytest
+import torch
+import torch.multiprocessing as mp
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from as_lightning import LossAccuracyCorrelation, MaskingRate
+from as_lightning.functional import MaskingCounts
+
+
+def counts(*values: int) -> MaskingCounts:
+    return MaskingCounts(*torch.tensor(values))
+
+
+@pytest.mark.parametrize(("level", "expected"), [("sample", 3 / 40), ("class", 50 / 360)])
+def test_rate_is_the_ratio_of_sums_and_not_the_mean_of_ratios(level, expected):
+    rate = MaskingRate(level)
+    rate.update(counts(3, 10, 40, 90))
+    rate.update(counts(0, 30, 10, 270))
+    assert rate.compute().item() == pytest.approx(expected)
+
+
+def test_rate_before_any_sample_is_nan():
+    rate = MaskingRate()
+    rate.update(counts(0, 0, 0, 0))
+    assert rate.compute().isnan()
+
+
+def test_rate_refuses_an_unknown_level_by_name():
+    with pytest.raises(ValueError, match="level must be 'sample' or 'class', got 'token'"):
+        MaskingRate("token")
+
+
+def _rate_of_a_rank(rank: int, port: int, rates: mp.SimpleQueue) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+    rate = MaskingRate()
+    rate.update([counts(3, 10, 0, 0), counts(0, 30, 0, 0)][rank])
+    rates.put(rate.compute().item())
+    torch.distributed.destroy_process_group()
+
+
+def test_rate_is_summed_over_two_processes():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    rates = mp.get_context("spawn").SimpleQueue()
+    mp.spawn(_rate_of_a_rank, (port, rates), nprocs=2)
+    assert [rates.get(), rates.get()] == pytest.approx([3 / 40, 3 / 40])
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 10), st.floats(0, 1)),
+        min_size=3,
+        max_size=20,
+        unique_by=(lambda p: p[0], lambda p: p[1]),
+    )
+)
+def test_correlation_equals_scipys_pearson(evaluations):
+    losses, accuracies = np.array(evaluations).T
+    if min(losses.std(), accuracies.std()) < 1e-3:
+        return  # too close to constant for the two roundings to agree
+    correlation = LossAccuracyCorrelation()
+    for loss, accuracy in evaluations:
+        correlation.update(torch.tensor(loss), accuracy)
+    assert correlation.compute().item() == pytest.approx(stats.pearsonr(losses, accuracies).statistic, abs=1e-6)
+
+
+@pytest.mark.parametrize("evaluations", [[], [(1.0, 0.5)], [(1.0, 0.5), (1.0, 0.6)], [(1.0, 0.5), (0.8, 0.5)]])
+def test_correlation_is_nan_where_it_is_not_defined(evaluations):
+    correlation = LossAccuracyCorrelation()
+    for loss, accuracy in evaluations:
+        correlation.update(loss, accuracy)
+    assert correlation.compute().isnan()

@@ -1,0 +1,305 @@
+"""The mixin in a new module, and in one that exists."""
+
+from __future__ import annotations
+
+import copy
+
+import lightning.pytorch as pl
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from as_lightning import ASSoftmaxMixin, DeltaWarmup, MaskingMonitor
+from as_lightning.functional import as_cross_entropy, as_softmax_mask, multilabel_as_cross_entropy
+
+
+class New(ASSoftmaxMixin, pl.LightningModule):
+    """The first way: a module that calls the loss."""
+
+    def __init__(self, delta: float = 0.1, delta_warmup: DeltaWarmup | None = None) -> None:
+        super().__init__(delta=delta, delta_warmup=delta_warmup)
+        self.net = nn.Linear(4, 3)
+        self.margins: list[float] = []
+
+    def training_step(self, batch, batch_idx):
+        self.margins.append(self.as_softmax_delta)
+        inputs, target = batch
+        return self.as_softmax_loss(self.net(inputs), target)
+
+    def validation_step(self, batch, batch_idx):
+        self.validation_margin = self.as_softmax_delta
+        self.as_softmax_loss(self.net(batch[0]), batch[1])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class Existing(pl.LightningModule):
+    """Somebody's module, with arguments, hyperparameters and a weighted loss of its own."""
+
+    def __init__(self, features: int, classes: int = 3, *, lr: float = 0.5, class_weights=None) -> None:
+        super().__init__()
+        self.save_hyperparameters(ignore=["class_weights"])
+        self.net = nn.Linear(features, classes)
+        self.criterion = nn.CrossEntropyLoss(weight=class_weights, ignore_index=-1, reduction="sum")
+
+    def training_step(self, batch, batch_idx):
+        inputs, target = batch
+        return self.criterion(self.net(inputs), target)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=self.hparams.lr)
+
+
+class WithAS(ASSoftmaxMixin, Existing):
+    """The second way: the existing module, untouched."""
+
+    as_softmax_replaces = "criterion"
+
+
+@pytest.fixture
+def batches():
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(24, 4, generator=generator)
+    target = torch.randint(0, 3, (24,), generator=generator)
+    return DataLoader(TensorDataset(inputs, target), batch_size=4)
+
+
+def fit(module, batches, tmp_path, **arguments) -> pl.Trainer:
+    settings = {
+        "max_epochs": 2,
+        "accelerator": "cpu",
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "default_root_dir": tmp_path,
+    }
+    ckpt_path = arguments.pop("ckpt_path", None)
+    validation = arguments.pop("validation", None)
+    trainer = pl.Trainer(**(settings | arguments))
+    trainer.fit(module, batches, validation, ckpt_path=ckpt_path)
+    return trainer
+
+
+def test_the_loss_of_a_new_module_is_the_functional_one():
+    module = New(delta=0.2)
+    logits, target = torch.randn(5, 3), torch.tensor([0, 1, 2, -100, 1])
+    assert module.as_softmax_loss(logits, target) == as_cross_entropy(logits, target, 0.2)
+
+
+def test_training_with_delta_one_is_training_with_cross_entropy(batches, tmp_path):
+    weights = []
+    for cls in (Existing, WithAS):
+        pl.seed_everything(0)
+        module = cls(4) if cls is Existing else cls(4, delta=1.0)
+        fit(module, batches, tmp_path)
+        weights.append(module.net.weight.detach())
+    torch.testing.assert_close(*weights)
+
+
+def test_an_existing_module_keeps_weight_ignore_index_and_reduction_of_its_loss():
+    weight = torch.tensor([1.0, 2.0, 0.5])
+    module = WithAS(4, class_weights=weight, delta=0.3)
+    logits, target = torch.randn(6, 3), torch.tensor([0, 1, 2, -1, 1, 0])
+    expected = as_cross_entropy(logits, target, 0.3, weight=weight, ignore_index=-1, reduction="sum")
+    assert module.criterion(logits, target) == expected
+
+
+def test_hyperparameters_hold_the_modules_own_arguments_and_the_margin():
+    module = WithAS(4, lr=0.25, delta=0.3)
+    assert dict(module.hparams) == {"features": 4, "classes": 3, "lr": 0.25, "delta": 0.3, "delta_warmup": None}
+
+
+def test_a_checkpoint_loads_back_with_weights_arguments_and_margin(batches, tmp_path):
+    module = WithAS(4, lr=0.25, delta=0.3, delta_warmup=DeltaWarmup(batches=2))
+    trainer = fit(module, batches, tmp_path)
+    trainer.save_checkpoint(tmp_path / "model.ckpt")
+    loaded = WithAS.load_from_checkpoint(tmp_path / "model.ckpt", weights_only=True)
+    assert torch.equal(loaded.net.weight, module.net.weight)
+    assert (loaded.hparams.lr, loaded.as_softmax_delta) == (0.25, 0.3)
+    assert loaded.hparams.delta_warmup == DeltaWarmup(batches=2)
+
+
+def test_state_dicts_of_the_plain_and_the_mixed_module_are_interchangeable():
+    weight = torch.ones(3)
+    plain, mixed = Existing(4, class_weights=weight), WithAS(4, class_weights=weight)
+    mixed.load_state_dict(plain.state_dict())
+    plain.load_state_dict(mixed.state_dict())
+
+
+def test_a_deep_copy_counts_and_computes_on_its_own():
+    module = WithAS(4, delta=0.3)
+    other = copy.deepcopy(module)
+    other.criterion(torch.randn(2, 3), torch.tensor([0, 1]))
+    assert (module.masking_counter.counted, other.masking_counter.counted) == (False, True)
+
+
+def test_a_dotted_name_reaches_into_a_submodule():
+    class Nested(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.task = nn.ModuleDict({"loss": nn.CrossEntropyLoss()})
+
+    class NestedAS(ASSoftmaxMixin, Nested):
+        as_softmax_replaces = "task.loss"
+
+    module = NestedAS(delta=0.2)
+    logits, target = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
+    assert module.task.loss(logits, target) == as_cross_entropy(logits, target, 0.2)
+
+
+def test_a_loss_function_as_attribute_is_replaced_too():
+    class Functional(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.loss_fn = F.cross_entropy
+
+    class FunctionalAS(ASSoftmaxMixin, Functional):
+        as_softmax_replaces = "loss_fn"
+
+    logits, target = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
+    assert FunctionalAS(delta=0.2).loss_fn(logits, target) == as_cross_entropy(logits, target, 0.2)
+
+
+def test_a_binary_cross_entropy_becomes_the_multi_label_loss():
+    class Tagger(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.criterion = nn.BCEWithLogitsLoss(reduction="sum")
+
+    class TaggerAS(ASSoftmaxMixin, Tagger):
+        as_softmax_replaces = "criterion"
+
+    logits, target = torch.randn(5, 4), torch.randint(0, 2, (5, 4)).float()
+    module = TaggerAS(delta=0.2)
+    assert module.criterion(logits, target) == multilabel_as_cross_entropy(logits, target, 0.2, reduction="sum")
+    assert module.masking_counter.counted
+
+
+def test_the_head_loss_is_the_loss_of_the_heads_logits_and_counts_the_same():
+    module = New(delta=0.2)
+    hidden, target = torch.randn(7, 4), torch.tensor([0, 1, 2, -100, 1, 0, 2])
+    fused = module.as_softmax_head_loss(hidden, module.net, target)
+    fused_counts = module.masking_counter.close_window(0, lambda counts: counts)
+    dense = module.as_softmax_loss(module.net(hidden), target)
+    torch.testing.assert_close(fused, dense)
+    assert fused_counts.tolist() == module.masking_counter.close_window(1, lambda counts: counts).tolist()
+
+
+def test_evaluation_computes_the_loss_but_counts_nothing(batches, tmp_path):
+    module = New()
+    module.eval()
+    module.as_softmax_loss(torch.randn(2, 3), torch.tensor([0, 1]))
+    assert not module.masking_counter.counted
+    fit(module.train(), batches, tmp_path, max_epochs=1, validation=batches)
+    assert module.masking_counter.open_counts[1] == sum(len(batch[1]) for batch in batches)
+
+
+def test_a_module_that_is_trained_in_eval_mode_is_counted(batches, tmp_path):
+    module = New().eval()
+    fit(module, batches, tmp_path, max_epochs=1, callbacks=[monitor := MaskingMonitor()])
+    assert monitor.history[0].samples == sum(len(batch[1]) for batch in batches)
+
+
+def test_the_warmup_counts_batches_and_not_optimizer_steps(batches, tmp_path):
+    module = New(delta=0.2, delta_warmup=DeltaWarmup(ratio=0.5))
+    fit(module, batches, tmp_path, accumulate_grad_batches=3)
+    assert module.margins == [1.0] * 6 + [0.2] * 6
+
+
+def test_validation_uses_the_final_margin_during_the_warmup(batches, tmp_path):
+    module = New(delta=0.2, delta_warmup=DeltaWarmup(batches=1000))
+    fit(module, batches, tmp_path, validation=batches)
+    assert module.margins[-1] == 1.0
+    assert module.validation_margin == 0.2
+
+
+def test_the_warmup_goes_on_where_the_checkpoint_was_written(batches, tmp_path):
+    warmup = DeltaWarmup(batches=10, shape="linear")
+    whole = New(delta=0.1, delta_warmup=warmup)
+    fit(whole, batches, tmp_path, max_epochs=3)
+    first = New(delta=0.1, delta_warmup=warmup)
+    fit(first, batches, tmp_path, max_epochs=1).save_checkpoint(tmp_path / "first.ckpt")
+    resumed = New(delta=0.1, delta_warmup=warmup)
+    fit(resumed, batches, tmp_path, max_epochs=3, ckpt_path=tmp_path / "first.ckpt")
+    assert first.margins + resumed.margins == whole.margins
+
+
+def test_a_warmup_ratio_beside_max_steps_is_refused_and_names_batches(batches, tmp_path):
+    with pytest.raises(ValueError, match=r"DeltaWarmup\(ratio=\.\.\.\) needs .* give batches"):
+        fit(New(delta_warmup=DeltaWarmup(ratio=0.1)), batches, tmp_path, max_steps=5, max_epochs=-1)
+
+
+def test_a_compiled_module_trains_and_counts(batches, tmp_path):
+    module = New(delta=0.2)
+    fit(
+        torch.compile(module, backend="eager"), batches, tmp_path, max_epochs=1, callbacks=[monitor := MaskingMonitor()]
+    )
+    plain = New(delta=0.2)
+    assert monitor.history[0].samples == 24
+    assert not torch.equal(module.net.weight, plain.net.weight)
+
+
+def test_the_mixin_after_the_module_is_refused_with_the_order_that_works():
+    class Wrong(pl.LightningModule, ASSoftmaxMixin):
+        def __init__(self):
+            pl.LightningModule.__init__(self)
+
+    with pytest.raises(RuntimeError, match="name the mixin before"):
+        Wrong().as_softmax_loss(torch.randn(2, 3), torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize("delta", [-0.1, 1.5, float("nan")])
+def test_a_margin_outside_zero_and_one_is_refused(delta):
+    with pytest.raises(ValueError, match=r"delta .* \[0, 1\], got"):
+        WithAS(4, delta=delta)
+
+
+def test_a_missing_loss_attribute_is_refused_by_name():
+    class Missing(ASSoftmaxMixin, Existing):
+        as_softmax_replaces = "loss_function"
+
+    with pytest.raises(
+        AttributeError, match="as_softmax_replaces = 'loss_function', but Missing has no such attribute"
+    ):
+        Missing(4)
+
+
+def test_label_smoothing_is_refused_rather_than_dropped():
+    class Smooth(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
+
+    class SmoothAS(ASSoftmaxMixin, Smooth):
+        as_softmax_replaces = "criterion"
+
+    with pytest.raises(ValueError, match=r"label_smoothing=0\.1"):
+        SmoothAS()
+
+
+def test_weights_of_a_binary_loss_are_refused_rather_than_dropped():
+    class Weighted(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.criterion = nn.BCEWithLogitsLoss(pos_weight=torch.ones(3))
+
+    class WeightedAS(ASSoftmaxMixin, Weighted):
+        as_softmax_replaces = "criterion"
+
+    with pytest.raises(ValueError, match="pos_weight"):
+        WeightedAS()
+
+
+def test_what_the_counter_holds_is_what_the_mask_says():
+    module = New(delta=0.3)
+    logits, target = 2 * torch.randn(50, 3), torch.randint(0, 3, (50,))
+    module.as_softmax_loss(logits, target)
+    masked_samples, samples, masked_classes, classes = module.masking_counter.close_window(0, lambda c: c).tolist()
+    dropped = ~as_softmax_mask(logits, target, 0.3)
+    assert (samples, classes) == (50, 100)
+    assert masked_classes == dropped.sum()
+    assert masked_samples == (dropped.sum(-1) == 2).sum()
