@@ -1,0 +1,119 @@
+"""How the loss benchmarks measure: interleaved rounds for time, the process's high-water mark for memory."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from as_lightning.benchmark.results import machine_description, package_versions
+
+Side = Callable[[], Any]
+
+
+def seconds(side: Side, device: torch.device) -> float:
+    """The time of one call."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    side()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def interleaved_times(
+    sides: Mapping[str, Side], baseline: str, device: torch.device, *, rounds: int, warmup: int = 1
+) -> dict[str, dict[str, float]]:
+    """Each round times every side once; a side's ratio is the median over the rounds of its time over the baseline's.
+
+    A machine that slows down for a while slows down all sides of the round.
+    """
+    for _ in range(warmup):
+        for side in sides.values():
+            side()
+    times = {name: [] for name in sides}  # type: dict[str, list[float]]
+    for _ in range(rounds):
+        for name, side in sides.items():
+            times[name].append(seconds(side, device))
+    found = {}
+    for name, own in times.items():
+        ratios = [t / b for t, b in zip(own, times[baseline], strict=True)]
+        found[name] = {
+            "milliseconds": statistics.median(own) * 1e3,
+            "ratio": statistics.median(ratios),
+            "ratio_min": min(ratios),
+            "ratio_max": max(ratios),
+            "rounds": rounds,
+        }
+    return found
+
+
+def _process_memory(field: str) -> int:
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {field}")
+
+
+def peak_memory(side: Side, device: torch.device) -> int | None:
+    """Bytes by which one call raises the memory in use at its peak; None where the system cannot tell.
+
+    On Linux the resident size of the process, whose high-water mark is reset first; on CUDA the allocator's.
+    """
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        side()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    if not sys.platform.startswith("linux"):
+        return None
+    ctypes.CDLL(None).malloc_trim(0)  # memory that an earlier call has freed must not hide this one's
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return None
+    before = _process_memory("VmRSS")
+    side()
+    return max(0, _process_memory("VmHWM") - before)
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """The machine and the versions that a table belongs to."""
+    return {"machine": machine_description(), "versions": package_versions(), "device": device.type}
+
+
+def machine_line(report: Mapping[str, Any]) -> str:
+    """The command, the machine and the versions, for the head of a table."""
+    machine, versions = report["environment"]["machine"], report["environment"]["versions"]
+    where = machine["accelerator"] if report["environment"]["device"] == "cuda" else machine["processor"]
+    return (
+        f"`{report['command']}` on {where}, {machine['cores']} cores, {machine['threads']} threads; PyTorch "
+        f"{versions['torch']}, Python {versions['python']}."
+    )
+
+
+def megabytes(size: int | None) -> str:
+    """``12.3 MB``, or ``not measured``."""
+    return "not measured" if size is None else f"{size / 1e6:,.1f} MB"
+
+
+def write_report(report: Mapping[str, Any], text: str, output: Path | None) -> None:
+    """Print the table, and write it beside its JSON as ``<output>.md`` and ``<output>.json``."""
+    print(text)
+    if output is None:
+        return
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.with_suffix(".json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    output.with_suffix(".md").write_text(text, encoding="utf-8")
