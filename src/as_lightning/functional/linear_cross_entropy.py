@@ -286,10 +286,12 @@ def _gradients_of_rows(
         index = live[start:stop]
         logits = workspace[workspace.size(0) - index.numel() :]
         _logits(hidden.index_select(0, index), weight, bias, out=logits)
+        # among other rows the product may round the target's logit below the threshold of forward: the target stays in
+        target_logit = logits.gather(-1, target.index_select(0, index).unsqueeze(-1)).squeeze(-1)
         gradients.add(
             logits,
             index,
-            threshold.index_select(0, index),
+            torch.minimum(threshold.index_select(0, index), target_logit.to(threshold.dtype)),
             kept.index_select(0, index),
             scale.index_select(0, index),
         )
