@@ -277,12 +277,20 @@ def test_masks_of_other_devices_agree_with_picked_rows(dtype: torch.dtype, monke
         picked = value_and_gradient(as_cross_entropy, logits, target, delta, reduction="none")
         picked_counts = as_cross_entropy(logits, target, delta, return_counts=True)[1]
         with monkeypatch.context() as patch:
-            patch.setattr(rows, "_pick_mixed", rows._mask_mixed)
-            patch.setattr(rows, "_pick_gradient", rows._mask_gradient)
+            patch.setattr(rows, "picks_rows", lambda device: False)
             masked = value_and_gradient(as_cross_entropy, logits, target, delta, reduction="none")
             masked_counts = as_cross_entropy(logits, target, delta, return_counts=True)[1]
         assert_agrees(masked, picked, dtype)
         assert masked_counts == picked_counts
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_target_whose_probability_underflows_has_the_loss_of_cross_entropy(dtype: torch.dtype) -> None:
+    logits = torch.tensor([[0.0, 95.0, 3.0], [-1e4, 2.0, 2.0], [-90.0, 0.0, -3.0]], dtype=dtype)
+    target = torch.tensor([0, 0, 0])
+    for delta in (0.0, 0.1, 1.0):
+        loss = as_cross_entropy(logits, target, delta, reduction="none")
+        torch.testing.assert_close(loss, F.cross_entropy(logits, target, reduction="none"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -30,18 +30,22 @@ class MaskingCounts(NamedTuple):
         return torch.stack(tuple(self))
 
 
-def counts_of_rows(kept: Tensor, ignored: Tensor, classes: int) -> MaskingCounts:
+def counts_of_rows(kept: Tensor, ignored: Tensor | None, classes: int) -> MaskingCounts:
     """The counts of single-label rows of ``classes`` classes.
 
     Args:
         kept: how many classes each row keeps (all of them where it is ignored), ``int64``, shape ``(N)``.
-        ignored: rows that take no part, boolean, shape ``(N)``.
+        ignored: rows that take no part, boolean, shape ``(N)``; None where there is none.
         classes: the number of classes ``C``.
     """
-    samples = (~ignored).sum()
+    masked = kept == 1
+    if ignored is None:
+        samples = kept.new_full((), kept.numel())
+    else:
+        samples, masked = (~ignored).sum(), masked & ~ignored
     return MaskingCounts(
-        masked_samples=((kept == 1) & ~ignored).sum(),
+        masked_samples=masked.sum(),
         samples=samples,
-        masked_classes=(classes - kept).sum(),
+        masked_classes=kept.numel() * classes - kept.sum(),
         classes=samples * (classes - 1),
     )

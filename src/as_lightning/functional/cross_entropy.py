@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
+import torch
 from torch import Tensor
 
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows
@@ -92,12 +93,17 @@ def as_cross_entropy(
     check_class_weight(weight, logits.size(0 if logits.dim() == 1 else 1))
     check_reduction(reduction)
     rows, row_target = rows_of(logits, target)
-    ignored = row_target == ignore_index
-    safe_target = row_target.masked_fill(ignored, 0).long()
+    ignored: Tensor | None = row_target == ignore_index
+    if rows.device.type == "cpu" and not traced() and not bool(ignored.any()):
+        ignored = None
+    safe_target = (row_target if ignored is None else row_target.masked_fill(ignored, 0)).long()
     check_class_range(safe_target, rows.size(-1))
-    row_loss = plain_row_loss if traced() else RowLoss.apply
-    loss, kept = row_loss(rows, safe_target, ignored, delta)
-    loss = reduce_rows(loss, row_target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+    if traced():
+        loss, kept = plain_row_loss(rows, safe_target, ignored, delta)
+    else:
+        differentiated = torch.is_grad_enabled() and logits.requires_grad
+        loss, kept, _ = RowLoss.apply(rows, safe_target, ignored, delta, differentiated)
+    loss = reduce_rows(loss, safe_target, ignored, weight=weight, reduction=reduction)
     loss = loss.to(loss_dtype(logits.dtype, logits.device))
     if reduction == "none":
         loss = loss.reshape(target.shape)

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows
 from as_lightning.functional.masking import check_class_range, check_delta
 from as_lightning.functional.reduction import check_class_weight, check_reduction, loss_dtype
-from as_lightning.functional.rows import accumulation_dtype, block_size, blocks, gradient_of_block, margin_of_rows
+from as_lightning.functional.rows import accumulation_dtype, block_size, blocks, graph_is_kept, unit_gradient
 
 # The logits held at a time take at most this many bytes, or half as many as the head's weight where that is more: the
 # weight's gradient is of that size anyway, and a matrix product over fewer rows than that is slow.
@@ -143,7 +143,7 @@ def as_linear_cross_entropy(
     loss = loss.to(loss_dtype(hidden.dtype, hidden.device))
     if not return_counts:
         return loss
-    return loss, counts_of_rows(kept, torch.zeros_like(kept, dtype=torch.bool), weight.size(0))
+    return loss, counts_of_rows(kept, None, weight.size(0))
 
 
 def _check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> None:
@@ -219,27 +219,27 @@ class _HeadLoss(torch.autograd.Function):
         differentiated: bool,
     ) -> tuple[Tensor, Tensor]:
         count = hidden.size(0)
-        loss, threshold = torch.empty_like(row_weight), torch.empty_like(row_weight)
+        loss = torch.empty_like(row_weight)
         kept = torch.empty_like(target)
         workspace = weight.new_empty(workspace_rows(count, weight), weight.size(0))
         wanted = ctx.needs_input_grad[:3] if differentiated else (False, False, False)
-        gradients = _HeadGradients(hidden, weight, bias, target, workspace, wanted) if any(wanted) else None
+        gradients = _HeadGradients(hidden, weight, bias, workspace, wanted) if any(wanted) and not each_row else None
         start = 0
         while start < count:
             stop = start + min(count - start, workspace.size(0) - (gradients.waiting if gradients else 0))
             logits = workspace[workspace.size(0) - (stop - start) :]
             _logits(hidden[start:stop], weight, bias, out=logits)
             piece = slice(start, stop)
-            loss[piece], threshold[piece], kept[piece] = margin_of_rows(logits, target[piece], None, delta, pick=True)
-            if gradients and not each_row:
+            loss[piece], kept[piece] = _in_place_gradient(logits, target[piece], delta)
+            if gradients:
                 index = torch.arange(start, stop, device=target.device)
-                gradients.add(logits, index, threshold[piece], kept[piece], row_weight[piece])
+                gradients.add(logits, index, kept[piece], row_weight[piece])
             start = stop
         ctx.mark_non_differentiable(kept)
         ctx.each_row = each_row
-        if gradients and each_row:
-            ctx.wanted = wanted
-            ctx.save_for_backward(hidden, weight, bias, target, row_weight, threshold, kept)
+        if each_row and any(wanted):
+            ctx.wanted, ctx.delta = wanted, delta
+            ctx.save_for_backward(hidden, weight, bias, target, row_weight, kept)
         elif gradients:
             ctx.save_for_backward(*gradients.finish())
         loss = loss * row_weight
@@ -249,18 +249,12 @@ class _HeadLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.each_row:
-            found = _gradients_of_rows(*ctx.saved_tensors, wanted=ctx.wanted, grad_loss=grad_loss)
+            found = _gradients_of_rows(*ctx.saved_tensors, delta=ctx.delta, wanted=ctx.wanted, grad_loss=grad_loss)
         else:
             # a graph that is kept may be asked again, and must not see what became of this answer
-            scale = torch.mul if _graph_is_kept() else Tensor.mul_
+            scale = torch.mul if graph_is_kept() else Tensor.mul_
             found = tuple(None if x is None else scale(x, grad_loss.to(x.dtype)) for x in ctx.saved_tensors)
         return (*found, None, None, None, None, None)
-
-
-def _graph_is_kept() -> bool:
-    """Whether the backward that runs now was called with ``retain_graph=True``; True where torch does not tell."""
-    tells = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
-    return tells is None or tells()
 
 
 def _gradients_of_rows(
@@ -269,16 +263,16 @@ def _gradients_of_rows(
     bias: Tensor | None,
     target: Tensor,
     row_weight: Tensor,
-    threshold: Tensor,
     kept: Tensor,
     *,
+    delta: float,
     wanted: tuple[bool, ...],
     grad_loss: Tensor,
 ) -> tuple[Tensor | None, ...]:
     """The gradients from the upstream gradient of each row: the live rows' logits are computed again."""
     workspace = weight.new_empty(workspace_rows(hidden.size(0), weight), weight.size(0))
-    gradients = _HeadGradients(hidden, weight, bias, target, workspace, wanted)
-    live = (threshold != torch.inf).nonzero().squeeze(-1)
+    gradients = _HeadGradients(hidden, weight, bias, workspace, wanted)
+    live = (kept > 1).nonzero().squeeze(-1)
     scale = grad_loss * row_weight
     start = 0
     while start < live.numel():
@@ -286,15 +280,9 @@ def _gradients_of_rows(
         index = live[start:stop]
         logits = workspace[workspace.size(0) - index.numel() :]
         _logits(hidden.index_select(0, index), weight, bias, out=logits)
-        # among other rows the product may round the target's logit below the threshold of forward: the target stays in
-        target_logit = logits.gather(-1, target.index_select(0, index).unsqueeze(-1)).squeeze(-1)
-        gradients.add(
-            logits,
-            index,
-            torch.minimum(threshold.index_select(0, index), target_logit.to(threshold.dtype)),
-            kept.index_select(0, index),
-            scale.index_select(0, index),
-        )
+        # among other rows a product may round differently: which classes are kept is asked again, not remembered
+        _, row_kept = _in_place_gradient(logits, target.index_select(0, index), delta)
+        gradients.add(logits, index, row_kept, scale.index_select(0, index))
         start = stop
     return gradients.finish()
 
@@ -303,6 +291,20 @@ def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) ->
     if bias is None:
         return torch.mm(hidden, weight.t(), out=out)
     return torch.addmm(bias, hidden, weight.t(), out=out)
+
+
+def _in_place_gradient(logits: Tensor, target: Tensor, delta: float) -> tuple[Tensor, Tensor]:
+    """The loss and the kept classes of each row of a chunk of logits, over which its gradient is written."""
+    dtype = accumulation_dtype(logits.dtype)
+    loss, kept = logits.new_empty(target.shape, dtype=dtype), torch.empty_like(target)
+    for start, stop in blocks(logits.size(0), block_size(*logits.shape, logits.device)):
+        piece = slice(start, stop)
+        block = logits[piece]
+        out = block if block.dtype == dtype else torch.empty_like(block, dtype=dtype)
+        loss[piece], kept[piece], _ = unit_gradient(block, target[piece], None, delta, out, pick=True)
+        if out is not block:
+            block.copy_(out)
+    return loss, kept
 
 
 class _HeadGradients:
@@ -317,11 +319,10 @@ class _HeadGradients:
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        target: Tensor,
         workspace: Tensor,
         wanted: tuple[bool, ...],
     ) -> None:
-        self.hidden, self.weight, self.target, self.workspace = hidden, weight, target, workspace
+        self.hidden, self.weight, self.workspace = hidden, weight, workspace
         self.dtype = accumulation_dtype(hidden.dtype)
         self.waiting = 0
         self._waiting_rows: list[Tensor] = []
@@ -331,18 +332,16 @@ class _HeadGradients:
         )
         self._of_hidden, self._of_weight, self._of_bias = of_hidden, of_weight, of_bias
 
-    def add(self, logits: Tensor, index: Tensor, threshold: Tensor, kept: Tensor, scale: Tensor) -> None:
-        """Take over a chunk of logits, which lies in the workspace and is overwritten.
+    def add(self, gradient: Tensor, index: Tensor, kept: Tensor, scale: Tensor) -> None:
+        """Take over a chunk of logit gradients, which lies in the workspace and is overwritten.
 
         Args:
-            logits: shape ``(n, C)``.
-            index: the rows' places among all rows; threshold, kept classes and upstream gradient are the rows' own.
+            gradient: shape ``(n, C)``, before the upstream gradient.
+            index: the rows' places among all rows; kept classes and upstream gradient are the rows' own.
         """
-        live, mixed = threshold != torch.inf, threshold.abs() < torch.inf
-        listed = mixed & (kept <= int(LISTED_SHARE * logits.size(1)))
-        self._add_listed(logits, index, threshold, scale, listed.nonzero().squeeze(-1))
-        dense = (live & ~listed).nonzero().squeeze(-1)
-        self._add_dense(logits, index, threshold, scale, dense, any_mixed=bool((mixed & ~listed).any()))
+        listed = (kept > 1) & (kept <= int(LISTED_SHARE * gradient.size(1)))
+        self._add_listed(gradient, index, scale, listed.nonzero().squeeze(-1))
+        self._add_dense(gradient, index, scale, ((kept > 1) & ~listed).nonzero().squeeze(-1))
         if 2 * self.waiting >= self.workspace.size(0):
             self._multiply()
 
@@ -352,36 +351,22 @@ class _HeadGradients:
         found = (self._of_hidden, self._of_weight, self._of_bias)
         return tuple(None if x is None else x.to(self.hidden.dtype) for x in found)
 
-    def _add_dense(
-        self, logits: Tensor, index: Tensor, threshold: Tensor, scale: Tensor, picked: Tensor, any_mixed: bool
-    ) -> None:
-        for start, stop in blocks(picked.numel(), block_size(picked.numel(), logits.size(1), logits.device)):
+    def _add_dense(self, gradient: Tensor, index: Tensor, scale: Tensor, picked: Tensor) -> None:
+        for start, stop in blocks(picked.numel(), block_size(picked.numel(), gradient.size(1), gradient.device)):
             block = picked[start:stop]
-            rows = index.index_select(0, block)
-            gradient = gradient_of_block(
-                logits.index_select(0, block).to(self.dtype),
-                self.target.index_select(0, rows),
-                scale.index_select(0, block),
-                threshold.index_select(0, block) if any_mixed else None,
-            )
+            scaled = gradient.index_select(0, block) * scale.index_select(0, block).unsqueeze(-1)
             # rows that wait lie before the chunk, and of the chunk only rows already read are written over
-            self.workspace[self.waiting : self.waiting + gradient.size(0)] = gradient
-            self.waiting += gradient.size(0)
-            self._waiting_rows.append(rows)
+            self.workspace[self.waiting : self.waiting + scaled.size(0)] = scaled
+            self.waiting += scaled.size(0)
+            self._waiting_rows.append(index.index_select(0, block))
 
-    def _add_listed(self, logits: Tensor, index: Tensor, threshold: Tensor, scale: Tensor, picked: Tensor) -> None:
-        classes = logits.size(1)
-        for start, stop in blocks(picked.numel(), block_size(picked.numel(), classes, logits.device)):
+    def _add_listed(self, gradient: Tensor, index: Tensor, scale: Tensor, picked: Tensor) -> None:
+        for start, stop in blocks(picked.numel(), block_size(picked.numel(), gradient.size(1), gradient.device)):
             block = picked[start:stop]
-            rows = index.index_select(0, block)
-            row_logits = logits.index_select(0, block).to(self.dtype)
-            kept = row_logits >= threshold.index_select(0, block).unsqueeze(-1)
-            entry_row, entry_class = kept.nonzero().unbind(-1)
-            row_logits.masked_fill_(kept.logical_not_(), -torch.inf)
-            q = row_logits.softmax(-1)[entry_row, entry_class]
-            is_target = entry_class == self.target.index_select(0, rows).index_select(0, entry_row)
-            values = (q - is_target.to(q.dtype)) * scale.index_select(0, block).index_select(0, entry_row)
-            self._add_entries(rows.index_select(0, entry_row), entry_class, values)
+            rows = gradient.index_select(0, block)
+            entry_row, entry_class = rows.nonzero().unbind(-1)
+            values = rows[entry_row, entry_class].to(self.dtype) * scale.index_select(0, block)[entry_row]
+            self._add_entries(index.index_select(0, block)[entry_row], entry_class, values)
 
     def _add_entries(self, rows: Tensor, classes: Tensor, values: Tensor) -> None:
         """Add single entries of the logit gradient, given by row, class and value."""

@@ -27,31 +27,33 @@ def check_class_weight(weight: Tensor | None, num_classes: int) -> None:
 
 def reduce_rows(
     loss: Tensor,
-    row_target: Tensor,
+    target: Tensor,
+    ignored: Tensor | None,
     *,
     weight: Tensor | None = None,
-    ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
     """Weigh, drop and reduce one loss a row exactly as :func:`torch.nn.functional.cross_entropy` does.
 
     Args:
         loss: the loss of each row, shape ``(R,)``.
-        row_target: class indices, shape ``(R,)``.
+        target: class indices in range, also on ignored rows, shape ``(R,)``.
+        ignored: rows that do not count, boolean, shape ``(R,)``: their loss and their gradient are 0, and the mean is
+            over the others (over their weights). None where there is none.
         weight: a weight per class.
-        ignore_index: target value of the rows that do not count: their loss and their gradient are 0, and the mean
-            is over the others (over their weights).
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
     Returns:
         Shape ``(R,)`` with ``"none"``, else a scalar. The mean over no row at all is NaN.
     """
-    ignored = row_target == ignore_index
-    loss = loss.masked_fill(ignored, 0.0)
-    if weight is None:
-        row_weight = (~ignored).to(loss.dtype)
-    else:
-        row_weight = weight.to(loss.dtype)[row_target.masked_fill(ignored, 0).long()].masked_fill(ignored, 0.0)
+    if ignored is not None:
+        loss = loss.masked_fill(ignored, 0.0)
+    if weight is None and ignored is None:
+        return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
+    row_weight = torch.ones_like(loss) if weight is None else weight.to(loss.dtype)[target]
+    if ignored is not None:
+        row_weight = row_weight.masked_fill(ignored, 0.0)
+    if weight is not None:
         loss = loss * row_weight
     if reduction == "none":
         return loss

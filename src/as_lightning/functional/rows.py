@@ -1,15 +1,17 @@
-r"""The three kinds of rows, and no more work on each than its kind needs.
+r"""The loss and the gradient of rows of logits, from one softmax.
 
-A row's kind follows from its target's probability :math:`p_t` alone:
+Everything that the margin decides can be read off the probabilities: class ``i`` is kept iff
+:math:`p_i \ge p_t - \delta`, and the softmax over the kept classes is :math:`q_i = p_i / \sum_{\text{kept}} p`. A row's
+kind follows from its target's probability alone:
 
-* *unmasked*, :math:`p_t \le \delta`: every class is kept, so it is a row of ordinary cross-entropy;
+* *unmasked*, :math:`p_t \le \delta`: every class is kept and ``q`` is ``p``: a row of ordinary cross-entropy;
 * *fully masked*, :math:`p_t > (1 + \delta) / 2`: no competitor can be kept (:math:`p_i \le 1 - p_t`), so loss and
   gradient are exactly 0;
-* *mixed*: only these need a second look at their logits.
+* *mixed*: only these need a second look at their probabilities.
 
-One number a row holds all of it: the smallest logit that the row keeps (``keep_threshold``), :math:`-\infty` for an
-unmasked row and :math:`+\infty` for a fully masked one. Forward and backward compare the same logits with the same
-numbers, so they cannot disagree about a class on the edge.
+The gradient of a row's loss, :math:`q - \operatorname{onehot}(t)`, is finished in forward, while the probabilities are
+in the cache; backward multiplies it by the upstream gradient. ``F.cross_entropy`` takes two passes of exponentials
+(one in forward, one in backward) where this takes one.
 """
 
 from __future__ import annotations
@@ -47,163 +49,167 @@ def blocks(rows: int, size: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + size, rows)) for start in range(0, rows, size))
 
 
-def target_log_probability(rows: Tensor, target: Tensor) -> Tensor:
-    r""":math:`\log p_t` of each row, without holding the log-probabilities of more than a block.
-
-    Args:
-        rows: logits, shape ``(N, C)``.
-        target: class indices in range, shape ``(N)``.
-    """
-    count, classes = rows.shape
-    dtype = accumulation_dtype(rows.dtype)
-    result = rows.new_empty((count, 1), dtype=dtype)
-    index = target.unsqueeze(-1)
-    size = block_size(count, classes, rows.device)
-    buffer = rows.new_empty((size, classes), dtype=dtype)
-    for start, stop in blocks(count, size):
-        out = torch.log_softmax(rows[start:stop].to(dtype), -1, out=buffer[: stop - start])
-        torch.gather(out, -1, index[start:stop], out=result[start:stop])
-    return result.squeeze(-1)
+def picks_rows(device: torch.device) -> bool:
+    """Whether rows of a kind are picked out: where it costs no waiting for the device."""
+    return device.type == "cpu"
 
 
-def kept_log_softmax(block: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-softmax over the kept classes of a block of mixed rows, ``-inf`` on the others, and the mask of those.
-
-    Args:
-        block: logits in the accumulation dtype, shape ``(N, C)``; overwritten.
-        threshold: finite thresholds, shape ``(N)``.
-    """
-    dropped = block < threshold.unsqueeze(-1)
-    return torch.log_softmax(block.masked_fill_(dropped, -torch.inf), -1), dropped
-
-
-def margin_of_rows(
-    rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, *, pick: bool
+def unit_gradient(
+    logits: Tensor, target: Tensor, ignored: Tensor | None, delta: float, out: Tensor, *, pick: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss of each row, the threshold that tells its kind, and the number of classes it keeps.
+    """The loss of each row, the number of classes it keeps, and whether it is live; writes its gradient into ``out``.
 
-    An ignored row has the threshold of a fully masked one and keeps every class.
+    A row is live if it has a gradient: it is neither ignored nor fully masked. What ``out`` holds for other rows means
+    nothing. An ignored row has loss 0 and keeps every class.
 
     Args:
-        rows: logits, shape ``(N, C)``.
+        logits: one block, shape ``(N, C)``.
         target: class indices in range, shape ``(N)``.
-        ignored: rows that take no part, boolean, shape ``(N)``.
+        ignored: rows that take no part, boolean, shape ``(N)``; None where there is none.
         delta: the margin.
-        pick: pick the mixed rows out, which reads their number from the device, instead of masking the others.
+        out: shape ``(N, C)``, of the accumulation dtype; may be ``logits`` itself.
+        pick: pick out the rows that need a second look, which reads their number from the device; otherwise all rows
+            get it.
     """
-    log_probability = target_log_probability(rows, target)
-    target_logit = rows.gather(-1, target.unsqueeze(-1)).squeeze(-1).to(log_probability.dtype)
-    threshold = keep_threshold(target_logit, log_probability, delta)
-    masked = threshold == torch.inf
-    kept = torch.where(masked, 1, rows.size(-1))
+    column = target.unsqueeze(-1)
+    if pick:
+        # of a probability that is right to the last digits the logarithm is too: no second exponential is needed
+        target_logit, peak = logits.gather(-1, column), logits.amax(-1, keepdim=True) if out is logits else None
+        p = torch.softmax(logits.to(out.dtype), -1, out=out)
+        p_target = p.gather(-1, column)
+        log_p_target = p_target.log()
+        small = p_target < _SMALL[p.dtype]
+        if bool(small.any()):  # digits were lost to underflow; the largest probability has lost none
+            peak = logits.amax(-1, keepdim=True) if peak is None else peak
+            exact = (target_logit - peak).to(p.dtype) + p.amax(-1, keepdim=True).log()
+            log_p_target = torch.where(small, exact, log_p_target)
+    else:
+        log_p = torch.log_softmax(logits.to(out.dtype), -1)
+        log_p_target = log_p.gather(-1, column)
+        p = torch.exp(log_p, out=out)
+        p_target = p.gather(-1, column)
+    loss = (0.0 - log_p_target).squeeze(-1).clamp_(min=0.0)
+    kept = torch.full_like(target, p.size(-1))
+    live = torch.ones_like(target, dtype=torch.bool)
+    if delta < 1.0:
+        second_look = _pick_mixed if pick else _mask_mixed
+        live = second_look(p, p_target.squeeze(-1), delta, loss, kept)
     if ignored is not None:
-        kept.masked_fill_(ignored, rows.size(-1))
-        threshold.masked_fill_(ignored, torch.inf)
-        masked |= ignored
-    loss = (0.0 - log_probability).masked_fill_(masked, 0.0)
-    second_look = _pick_mixed if pick else _mask_mixed
-    second_look(rows, target, threshold, loss, kept)
-    threshold.masked_fill_(kept == 1, torch.inf)  # a mixed row may turn out to keep its target alone
-    return loss, threshold, kept
+        kept.masked_fill_(ignored, p.size(-1))
+        live = live & ~ignored
+    p.scatter_add_(-1, column, p.new_full((), -1.0).expand_as(column))
+    return loss.mul_(live) if pick else loss.masked_fill_(~live, 0.0), kept, live
 
 
-def gradient_of_block(
-    block: Tensor, target: Tensor, scale: Tensor, threshold: Tensor | None, out: Tensor | None = None
-) -> Tensor:
-    """``scale * (q - one_hot(target))`` of rows that keep more than their target.
+# below, a probability has lost digits to underflow
+_SMALL = {dtype: torch.finfo(dtype).tiny / torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64)}
 
-    Args:
-        block: logits in the accumulation dtype, shape ``(N, C)``.
-        target: shape ``(N)``.
-        scale: upstream gradient of each row's loss, shape ``(N)``.
-        threshold: shape ``(N)``, or None where no row is mixed.
-        out: written to, where given.
-    """
-    if threshold is not None:
-        block = block.masked_fill(block < threshold.unsqueeze(-1), -torch.inf)
-    q = torch.softmax(block, -1, out=out)
-    scale = scale.unsqueeze(-1)
-    return q.mul_(scale).scatter_add_(-1, target.unsqueeze(-1), -scale)
+
+def _pick_mixed(p: Tensor, p_target: Tensor, delta: float, loss: Tensor, kept: Tensor) -> Tensor:
+    """Turn ``p`` into ``q`` in mixed rows, add to their loss and set their kept classes; the rows that are live."""
+    classes = p.size(-1)
+    masked = p_target > (1.0 + delta) / 2.0
+    mixed = ((p_target > delta) & ~masked).nonzero().squeeze(-1)
+    kept.masked_fill_(masked, 1)
+    for start, stop in blocks(mixed.numel(), block_size(mixed.numel(), classes, p.device)):
+        index = mixed[start:stop]
+        q = p.index_select(0, index)
+        dropped = q < (p_target.index_select(0, index) - delta).unsqueeze(-1)
+        total = q.masked_fill_(dropped, 0.0).sum(-1)
+        p.index_copy_(0, index, q.div_(total.unsqueeze(-1)))
+        loss.index_copy_(0, index, total.log_().add_(loss.index_select(0, index)).clamp_(min=0.0))
+        kept.index_copy_(0, index, classes - dropped.sum(-1))
+    return kept != 1
+
+
+def _mask_mixed(p: Tensor, p_target: Tensor, delta: float, loss: Tensor, kept: Tensor) -> Tensor:
+    """The same with masks, so that the host never waits for the device."""
+    margin = torch.where(p_target > delta, p_target - delta, -1.0).unsqueeze(-1)
+    dropped = p < margin
+    kept.sub_(dropped.sum(-1))
+    total = p.masked_fill_(dropped, 0.0).sum(-1, keepdim=True).masked_fill_(margin < 0.0, 1.0)
+    p.div_(total)
+    loss.add_(total.squeeze(-1).log()).clamp_(min=0.0)
+    return kept != 1
 
 
 class RowLoss(torch.autograd.Function):
-    """The unweighted loss of each row and the number of classes that it keeps.
+    """The unweighted loss of each row, the number of classes that it keeps, and its gradient.
 
-    Only the logits themselves and one number a row are saved for backward. Blocks of rows keep temporaries small: the
-    only new memory of the logits' size is the gradient.
+    The gradient is the one tensor of the logits' size that is saved, and backward's answer is written into it.
 
-    On the CPU the rows of each kind are picked out, so that a mixed row costs a second look and a fully masked one no
-    backward at all. On other devices picking would make the host wait for the device, so the same is done with masks.
+    On the CPU the rows of each kind are picked out, so that only mixed rows cost a second look. On other devices
+    picking would make the host wait for the device, so the same is done with masks.
     """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, target: Tensor, ignored: Tensor, delta: float) -> tuple[Tensor, Tensor]:
-        loss, threshold, kept = margin_of_rows(rows, target, ignored, delta, pick=rows.device.type == "cpu")
-        ctx.save_for_backward(rows, target, threshold)
+    def forward(
+        ctx: Any, rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, differentiated: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        count, classes = rows.shape
+        dtype = accumulation_dtype(rows.dtype)
+        loss, kept = rows.new_empty(count, dtype=dtype), torch.empty_like(target)
+        live = torch.empty_like(target, dtype=torch.bool)
+        gradient = rows.new_empty((count, classes) if differentiated else (0, classes))
+        pick = picks_rows(rows.device)
+        # the probabilities of all rows can lie where their gradient will, unless that is of another dtype or not wanted
+        direct = pick and differentiated and rows.dtype == dtype
+        size = max(count, 1) if direct else block_size(count, classes, rows.device)
+        buffer = gradient if direct else rows.new_empty((size, classes), dtype=dtype)
+        for start, stop in blocks(count, size):
+            piece, block = slice(start, stop), buffer[: stop - start]
+            loss[piece], kept[piece], live[piece] = unit_gradient(
+                rows[piece], target[piece], None if ignored is None else ignored[piece], delta, block, pick=pick
+            )
+            if differentiated:
+                _zero_dead(block, live[piece], pick=pick)
+                if not direct:
+                    gradient[piece] = block
+        ctx.save_for_backward(gradient, target, live)
+        ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(kept)
-        return loss, kept
+        return loss, kept, gradient
 
     @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, None, None, None]:
-        rows, target, threshold = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True: the gradient must be differentiable itself
-            return plain_gradient(rows, target, threshold, grad_loss), None, None, None
-        gradient = _pick_gradient if rows.device.type == "cpu" else _mask_gradient
-        return gradient(rows, target, threshold, grad_loss), None, None, None
+    def backward(
+        ctx: Any, grad_loss: Tensor | None, _: Tensor | None, grad_gradient: Tensor | None
+    ) -> tuple[Tensor | None, None, None, None, None]:
+        gradient, target, live = ctx.saved_tensors
+        if torch.is_grad_enabled() or grad_gradient is not None or graph_is_kept():
+            found = None if grad_loss is None else gradient * grad_loss.unsqueeze(-1).to(gradient.dtype)
+            if grad_gradient is not None:  # the gradient is a softmax over the kept classes, less a constant
+                q = gradient + torch.zeros_like(gradient).scatter_(-1, target.unsqueeze(-1), 1.0)
+                second = q * (grad_gradient - (q * grad_gradient).sum(-1, keepdim=True))
+                second = second * live.unsqueeze(-1)
+                found = second if found is None else found + second
+            return found, None, None, None, None
+        if grad_loss is None:
+            return None, None, None, None, None
+        scale = grad_loss.unsqueeze(-1).to(gradient.dtype)
+        picked = live.nonzero().squeeze(-1) if picks_rows(gradient.device) else None
+        if picked is None or 8 * picked.numel() > gradient.size(0):
+            return gradient.mul_(scale), None, None, None, None
+        if picked.numel():  # most rows are 0 and stay it
+            gradient.index_copy_(0, picked, gradient.index_select(0, picked).mul_(scale.index_select(0, picked)))
+        return gradient, None, None, None, None
 
 
-def _pick_mixed(rows: Tensor, target: Tensor, threshold: Tensor, loss: Tensor, kept: Tensor) -> None:
-    mixed = (threshold.abs() < torch.inf).nonzero().squeeze(-1)
-    for start, stop in blocks(mixed.numel(), block_size(mixed.numel(), rows.size(-1), rows.device)):
-        index = mixed[start:stop]
-        block = rows.index_select(0, index).to(loss.dtype)
-        log_q, dropped = kept_log_softmax(block, threshold.index_select(0, index))
-        target_log_q = log_q.gather(-1, target.index_select(0, index).unsqueeze(-1)).squeeze(-1)
-        loss.index_copy_(0, index, 0.0 - target_log_q)
-        kept.index_copy_(0, index, rows.size(-1) - dropped.sum(-1))
+def _zero_dead(gradient: Tensor, live: Tensor, *, pick: bool) -> None:
+    """Set the rows that are not live to 0."""
+    if not pick:
+        gradient.masked_fill_(~live.unsqueeze(-1), 0.0)
+        return
+    dead = (~live).nonzero().squeeze(-1)
+    if dead.numel() == live.numel():
+        gradient.zero_()
+    elif dead.numel():
+        gradient.index_fill_(0, dead, 0.0)
 
 
-def _mask_mixed(rows: Tensor, target: Tensor, threshold: Tensor, loss: Tensor, kept: Tensor) -> None:
-    mixed = threshold.abs() < torch.inf
-    threshold = threshold.masked_fill(~mixed, -torch.inf)
-    for start, stop in blocks(rows.size(0), block_size(rows.size(0), rows.size(1), rows.device)):
-        block = rows[start:stop].to(loss.dtype, copy=True)
-        log_q, dropped = kept_log_softmax(block, threshold[start:stop])
-        target_log_q = log_q.gather(-1, target[start:stop].unsqueeze(-1)).squeeze(-1)
-        loss[start:stop] = torch.where(mixed[start:stop], 0.0 - target_log_q, loss[start:stop])
-        kept[start:stop] = torch.where(mixed[start:stop], rows.size(-1) - dropped.sum(-1), kept[start:stop])
-
-
-def _pick_gradient(rows: Tensor, target: Tensor, threshold: Tensor, grad_loss: Tensor) -> Tensor:
-    count, classes = rows.shape
-    live = (threshold != torch.inf).nonzero().squeeze(-1)
-    all_live, any_mixed = live.numel() == count, bool((threshold.abs() < torch.inf).any())
-    gradient = torch.empty_like(rows) if all_live else torch.zeros_like(rows)
-    size = block_size(live.numel(), classes, rows.device)
-    buffer = rows.new_empty((size, classes), dtype=threshold.dtype)
-    for start, stop in blocks(live.numel(), size):
-        index = live[start:stop]
-        block = (rows[start:stop] if all_live else rows.index_select(0, index)).to(threshold.dtype)
-        row_threshold = threshold.index_select(0, index) if any_mixed else None
-        scale, row_target = grad_loss.index_select(0, index), target.index_select(0, index)
-        block_gradient = gradient_of_block(block, row_target, scale, row_threshold, out=buffer[: stop - start])
-        if all_live:
-            gradient[start:stop] = block_gradient
-        else:
-            gradient.index_copy_(0, index, block_gradient.to(gradient.dtype))
-    return gradient
-
-
-def _mask_gradient(rows: Tensor, target: Tensor, threshold: Tensor, grad_loss: Tensor) -> Tensor:
-    masked = threshold == torch.inf
-    threshold, scale = threshold.masked_fill(masked, -torch.inf), grad_loss.masked_fill(masked, 0.0)
-    gradient = torch.empty_like(rows)
-    for start, stop in blocks(rows.size(0), block_size(rows.size(0), rows.size(1), rows.device)):
-        piece = slice(start, stop)
-        block = gradient_of_block(rows[piece].to(threshold.dtype), target[piece], scale[piece], threshold[piece])
-        # an ignored row of NaN is 0, not NaN
-        gradient[piece] = block.masked_fill_(masked[piece].unsqueeze(-1), 0.0)
-    return gradient
+def graph_is_kept() -> bool:
+    """Whether the backward that runs now was called with ``retain_graph=True``; True where torch does not tell."""
+    tells = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return tells is None or tells()
 
 
 def plain_row_loss(rows: Tensor, target: Tensor, ignored: Tensor, delta: float) -> tuple[Tensor, Tensor]:
@@ -222,13 +228,3 @@ def plain_row_loss(rows: Tensor, target: Tensor, ignored: Tensor, delta: float) 
         kept = torch.where(masked, 1, rows.size(-1) - dropped.sum(-1, keepdim=True)).squeeze(-1)
     loss = scores.exp().masked_fill(dropped, 0.0).sum(-1, keepdim=True).log() - target_score
     return loss.masked_fill(masked, 0.0).squeeze(-1), kept.masked_fill(ignored, rows.size(-1))
-
-
-def plain_gradient(rows: Tensor, target: Tensor, threshold: Tensor, grad_loss: Tensor) -> Tensor:
-    """The gradient of the row losses by operations that can be differentiated again."""
-    masked = (threshold == torch.inf).unsqueeze(-1)
-    scores = rows.to(threshold.dtype).masked_fill(masked, 0.0)
-    dropped = (scores < threshold.unsqueeze(-1)) & ~masked
-    q = scores.masked_fill(dropped, -torch.inf).softmax(-1)
-    one_hot = torch.zeros_like(q).scatter_(-1, target.unsqueeze(-1), 1.0)
-    return ((q - one_hot) * grad_loss.unsqueeze(-1)).masked_fill(masked, 0.0).to(rows.dtype)

@@ -121,8 +121,7 @@ def loss_of_rows(
     check_reduction(reduction)
     rows, row_target = rows_of(widened(logits), target)
     check_class_weight(weight, rows.size(-1))
-    safe_target = row_target.masked_fill(row_target == ignore_index, 0).long()
-    loss = reduce_rows(
-        row_loss(rows, safe_target), row_target, weight=weight, ignore_index=ignore_index, reduction=reduction
-    )
+    ignored = row_target == ignore_index
+    safe_target = row_target.masked_fill(ignored, 0).long()
+    loss = reduce_rows(row_loss(rows, safe_target), safe_target, ignored, weight=weight, reduction=reduction)
     return (loss.reshape(target.shape) if reduction == "none" else loss).to(logits.dtype)

@@ -43,9 +43,8 @@ def _per_sample(
     scores, positive, negative = (tensor.movedim(dim, -1) for tensor in (widened(logits), positive, negative))
     loss = sample_loss(scores, positive, negative)
     # a sample of which no label is known takes part as little as an ignored row does
-    any_known = (positive | negative).any(-1)
-    row_target = torch.where(any_known, ignore_index + 1, ignore_index).reshape(-1)
-    reduced = reduce_rows(loss.reshape(-1), row_target, ignore_index=ignore_index, reduction=reduction)
+    unknown = ~(positive | negative).any(-1).reshape(-1)
+    reduced = reduce_rows(loss.reshape(-1), torch.zeros_like(unknown), unknown, reduction=reduction)
     return (reduced.reshape(loss.shape) if reduction == "none" else reduced).to(logits.dtype)
 
 
