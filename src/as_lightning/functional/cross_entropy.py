@@ -15,7 +15,7 @@ from as_lightning.functional.masking import (
     rows_of,
 )
 from as_lightning.functional.reduction import check_class_weight, check_reduction, loss_dtype, reduce_rows
-from as_lightning.functional.rows import RowLoss, plain_row_loss
+from as_lightning.functional.rows import RowLoss, compiled_row_loss, plain_row_loss
 from as_lightning.functional.tracing import traced
 
 
@@ -93,18 +93,20 @@ def as_cross_entropy(
     check_class_weight(weight, logits.size(0 if logits.dim() == 1 else 1))
     check_reduction(reduction)
     rows, row_target = rows_of(logits, target)
-    ignored: Tensor | None = row_target == ignore_index
-    if rows.device.type == "cpu" and not traced() and not bool(ignored.any()):
-        ignored = None
-    safe_target = (row_target if ignored is None else row_target.masked_fill(ignored, 0)).long()
+    ignored = row_target == ignore_index
+    safe_target = row_target.masked_fill(ignored, 0).long()
     check_class_range(safe_target, rows.size(-1))
-    if traced():
+    # the host may look where it costs no waiting
+    some_ignored = ignored if traced() or rows.device.type != "cpu" or bool(ignored.any()) else None
+    differentiated = torch.is_grad_enabled() and logits.requires_grad
+    if torch.compiler.is_compiling() and rows.device.type == "cpu":
+        loss, kept, _ = compiled_row_loss(rows, safe_target, ignored, delta, differentiated)
+    elif traced():
         loss, kept = plain_row_loss(rows, safe_target, ignored, delta)
     else:
-        differentiated = torch.is_grad_enabled() and logits.requires_grad
-        loss, kept, _ = RowLoss.apply(rows, safe_target, ignored, delta, differentiated)
-    loss = reduce_rows(loss, safe_target, ignored, weight=weight, reduction=reduction)
+        loss, kept, _ = RowLoss.apply(rows, safe_target, some_ignored, delta, differentiated)
+    loss = reduce_rows(loss, safe_target, some_ignored, weight=weight, reduction=reduction)
     loss = loss.to(loss_dtype(logits.dtype, logits.device))
     if reduction == "none":
         loss = loss.reshape(target.shape)
-    return (loss, counts_of_rows(kept, ignored, rows.size(-1))) if return_counts else loss
+    return (loss, counts_of_rows(kept, some_ignored, rows.size(-1))) if return_counts else loss

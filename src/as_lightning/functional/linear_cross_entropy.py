@@ -297,7 +297,7 @@ def _in_place_gradient(logits: Tensor, target: Tensor, delta: float) -> tuple[Te
     """The loss and the kept classes of each row of a chunk of logits, over which its gradient is written."""
     dtype = accumulation_dtype(logits.dtype)
     loss, kept = logits.new_empty(target.shape, dtype=dtype), torch.empty_like(target)
-    for start, stop in blocks(logits.size(0), block_size(*logits.shape, logits.device)):
+    for start, stop in blocks(logits.size(0), block_size(logits.size(0), logits.size(1), logits.device)):
         piece = slice(start, stop)
         block = logits[piece]
         out = block if block.dtype == dtype else torch.empty_like(block, dtype=dtype)
