@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from as_lightning.benchmark.results import Result
 CONFIDENCE = 0.95
 MIN_SEEDS = 3
 TARGET_SHARE = 0.98
+BASELINES = ("softmax", "multilabel_softmax")
 
 
 def runs_frame(results: Sequence[Result]) -> pd.DataFrame:
@@ -26,7 +27,10 @@ def runs_frame(results: Sequence[Result]) -> pd.DataFrame:
                 "name": result.name,
                 "method": result.method,
                 "seed": result.seed,
+                # with one class a sample (or token) micro F1 is the accuracy
+                "f1_micro": result.metrics.get("accuracy", np.nan),
                 **result.metrics,
+                "score": result.metrics[result.score],
                 "train_seconds": result.train_seconds,
                 "optimizer_steps": result.optimizer_steps,
                 "final_masking_ratio": last["masked_samples"] / max(last["samples"], 1) if last else np.nan,
@@ -38,7 +42,15 @@ def runs_frame(results: Sequence[Result]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def compare(frame: pd.DataFrame, metric: str = "accuracy", baseline: str = "softmax") -> pd.DataFrame:
+def baseline_of(methods: Iterable[str], baseline: str | None = None) -> str:
+    """What the methods of an experiment are compared with: ``baseline``, or the first of :data:`BASELINES` present."""
+    if baseline is not None:
+        return baseline
+    present = set(methods)
+    return next((name for name in BASELINES if name in present), BASELINES[0])
+
+
+def compare(frame: pd.DataFrame, metric: str = "score", baseline: str | None = None) -> pd.DataFrame:
     """Per experiment and method: seeds, mean, standard deviation, and the paired difference to the baseline.
 
     The difference is paired by seed; its interval is Student's t at 95%, its p-value the paired t-test's. Holm's
@@ -53,7 +65,8 @@ def compare(frame: pd.DataFrame, metric: str = "accuracy", baseline: str = "soft
     rows = []
     for name, runs in frame.groupby("name", sort=False):
         by_seed = {method: group.set_index("seed")[metric] for method, group in runs.groupby("method", sort=False)}
-        for method in sorted(by_seed, key=lambda method: method != baseline):
+        base = baseline_of(by_seed, baseline)
+        for method in sorted(by_seed, key=lambda method: method != base):
             values = by_seed[method]
             row = {
                 "name": name,
@@ -67,12 +80,12 @@ def compare(frame: pd.DataFrame, metric: str = "accuracy", baseline: str = "soft
                 "p": np.nan,
                 "verdict": "no evidence",
             }
-            if method == baseline:
+            if method == base:
                 row["verdict"] = "baseline"
-            elif baseline not in by_seed:
+            elif base not in by_seed:
                 row["verdict"] = "no baseline"
             else:
-                row |= _paired(values.sub(by_seed[baseline]).dropna().to_numpy())
+                row |= _paired(values.sub(by_seed[base]).dropna().to_numpy())
             rows.append(row)
     table = pd.DataFrame(rows)
     tested = table["p"].notna()
@@ -95,16 +108,16 @@ def _paired(differences: np.ndarray) -> dict[str, float | str]:
     return {"difference": mean, "low": low, "high": high, "p": float(stats.ttest_1samp(differences, 0.0).pvalue)}
 
 
-def seconds_to_accuracy(result: Result, target: float) -> float:
-    """Training time until a validation reached ``target`` accuracy; NaN if none did."""
-    reached = (evaluation for evaluation in result.evaluations if evaluation["accuracy"] >= target)
+def seconds_to_score(result: Result, target: float) -> float:
+    """Training time until a validation reached the score ``target``; NaN if none did."""
+    reached = (evaluation for evaluation in result.evaluations if evaluation["score"] >= target)
     return next((evaluation["train_seconds"] for evaluation in reached), np.nan)
 
 
-def time_ratios(results: Sequence[Result], baseline: str = "softmax") -> pd.DataFrame:
+def time_ratios(results: Sequence[Result], baseline: str | None = None) -> pd.DataFrame:
     """Per experiment and method the ratio of times to the baseline's: the median over the seeds of paired ratios.
 
-    ``train`` compares the whole training; ``to_target`` the time to 98% of the baseline's best validation accuracy
+    ``train`` compares the whole training; ``to_target`` the time to 98% of the baseline's best validation score
     (its mean over seeds), ``reached`` says how many of the method's runs got there.
     """
     experiments: dict[str, dict[str, dict[int, Result]]] = {}
@@ -112,20 +125,20 @@ def time_ratios(results: Sequence[Result], baseline: str = "softmax") -> pd.Data
         experiments.setdefault(result.name, {}).setdefault(result.method, {})[result.seed] = result
     rows = []
     for name, methods in experiments.items():
-        base = methods.get(baseline, {})
-        best = [max(evaluation["accuracy"] for evaluation in run.evaluations) for run in base.values()]
+        base = methods.get(baseline_of(methods, baseline), {})
+        best = [max(evaluation["score"] for evaluation in run.evaluations) for run in base.values()]
         target = TARGET_SHARE * float(np.mean(best)) if best else np.nan
         for method, runs in methods.items():
             pairs = [(run, base[seed]) for seed, run in runs.items() if seed in base]
-            to_target = [seconds_to_accuracy(run, target) / seconds_to_accuracy(other, target) for run, other in pairs]
+            to_target = [seconds_to_score(run, target) / seconds_to_score(other, target) for run, other in pairs]
             rows.append(
                 {
                     "name": name,
                     "method": method,
                     "train": _median([run.train_seconds / other.train_seconds for run, other in pairs]),
-                    "target_accuracy": target,
+                    "target_score": target,
                     "to_target": _median(to_target),
-                    "reached": sum(not np.isnan(seconds_to_accuracy(run, target)) for run in runs.values()),
+                    "reached": sum(not np.isnan(seconds_to_score(run, target)) for run in runs.values()),
                 }
             )
     return pd.DataFrame(rows)

@@ -1,4 +1,4 @@
-"""The report's figures: accuracy against time, masking per epoch, accumulation per window."""
+"""The report's figures: score against time, masking per epoch, accumulation per window."""
 
 from __future__ import annotations
 
@@ -43,6 +43,14 @@ def _axes() -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
+SCORE_NAMES = {"f1_micro": "micro F1", "f1_macro": "macro F1", "span_f1": "span F1"}
+
+
+def score_name(score: str) -> str:
+    """A score as a report calls it."""
+    return SCORE_NAMES.get(score, score.replace("_", " "))
+
+
 class MethodRuns(NamedTuple):
     """The runs of one method, and the colour that it has in every figure."""
 
@@ -58,20 +66,21 @@ def _by_method(results: Sequence[Result]) -> list[MethodRuns]:
     return [MethodRuns(method, f"C{index % 10}", runs) for index, (method, runs) in enumerate(methods.items())]
 
 
-def accuracy_against_time(name: str, results: Sequence[Result]) -> ReportFigure:
-    """Validation accuracy against training time, a line a method: means over the seeds, evaluation by evaluation."""
+def score_against_time(name: str, results: Sequence[Result]) -> ReportFigure:
+    """Validation score against training time, a line a method: means over the seeds, evaluation by evaluation."""
     figure, axes = _axes()
     endings = []
     for method, color, runs in _by_method(results):
         length = min(len(run.evaluations) for run in runs)
         seconds = np.mean([[e["train_seconds"] for e in run.evaluations[:length]] for run in runs], axis=0)
-        accuracy = np.array([[e["accuracy"] for e in run.evaluations[:length]] for run in runs])
-        axes.plot(seconds, accuracy.mean(0), marker=".", color=color, label=f"{method} ({len(runs)} seeds)")
-        axes.fill_between(seconds, accuracy.min(0), accuracy.max(0), alpha=0.15, color=color)
-        endings.append(f"{method} ends at {accuracy.mean(0)[-1]:.3f} after {seconds[-1]:.1f} s")
-    axes.set(xlabel="training time (s)", ylabel="validation accuracy")
-    alt = f"Validation accuracy against training time on {name}: " + "; ".join(endings) + "."
-    return ReportFigure(f"{name}-accuracy", f"{name}: accuracy against training time", alt, _draw(axes, figure))
+        scores = np.array([[e["score"] for e in run.evaluations[:length]] for run in runs])
+        axes.plot(seconds, scores.mean(0), marker=".", color=color, label=f"{method} ({len(runs)} seeds)")
+        axes.fill_between(seconds, scores.min(0), scores.max(0), alpha=0.15, color=color)
+        endings.append(f"{method} ends at {scores.mean(0)[-1]:.3f} after {seconds[-1]:.1f} s")
+    score = score_name(results[0].score)
+    axes.set(xlabel="training time (s)", ylabel=f"validation {score}")
+    alt = f"Validation {score} against training time on {name}: " + "; ".join(endings) + "."
+    return ReportFigure(f"{name}-score", f"{name}: {score} against training time", alt, _draw(axes, figure))
 
 
 def masking_per_epoch(name: str, results: Sequence[Result]) -> ReportFigure | None:
@@ -113,6 +122,6 @@ def accumulation_per_window(name: str, results: Sequence[Result]) -> ReportFigur
 
 def report_figures(name: str, results: Sequence[Result]) -> list[ReportFigure]:
     """All figures that the results of one experiment give."""
-    drawn = [accuracy_against_time(name, results), masking_per_epoch(name, results)]
+    drawn = [score_against_time(name, results), masking_per_epoch(name, results)]
     drawn.append(accumulation_per_window(name, results))
     return [figure for figure in drawn if figure is not None]

@@ -17,12 +17,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from rich.console import Console
 from rich.table import Table
 
-from as_lightning.benchmark.comparison import compare, runs_frame, time_ratios
-from as_lightning.benchmark.figures import ReportFigure, report_figures
+from as_lightning.benchmark.comparison import baseline_of, compare, runs_frame, time_ratios
+from as_lightning.benchmark.figures import ReportFigure, report_figures, score_name
 from as_lightning.benchmark.results import Result, distinguish_variants, find_results
 
 SWEEP_FILE = "sweep.json"
-METRICS = ("accuracy", "f1_macro", "calibration_error")
+# metrics that not every task has
+OPTIONAL_COLUMNS = ("accuracy", "f1_macro", "f1_micro", "span_f1", "calibration_error", "memorised", "recovered")
 
 
 @dataclass(frozen=True)
@@ -39,32 +40,42 @@ class Experiment:
     """What the report says of one experiment: a row a method."""
 
     name: str
+    score: str
+    baseline: str
     rows: list[dict[str, Any]]
     figures: list[ReportFigure]
-    target_accuracy: float
+    target_score: float
+    memorisation: bool
 
 
-def summarize(results: Sequence[Result], baseline: str = "softmax") -> list[Experiment]:
+def summarize(results: Sequence[Result], baseline: str | None = None) -> list[Experiment]:
     """The numbers and figures of the report, experiment by experiment."""
     results = distinguish_variants(results)
     frame = runs_frame(results)
-    table = compare(frame, "accuracy", baseline)
+    table = compare(frame, "score", baseline)
     means = frame.groupby(["name", "method"], sort=False).mean(numeric_only=True).reset_index()
     times = time_ratios(results, baseline)
-    table = table.merge(means.drop(columns=["seed", "accuracy"]), on=["name", "method"]).merge(
+    for column in OPTIONAL_COLUMNS:
+        if column not in means:
+            means[column] = math.nan
+    table = table.merge(means.drop(columns=["seed", "score"]), on=["name", "method"]).merge(
         times, on=["name", "method"]
     )
     table["best"] = table["mean"] == table.groupby("name")["mean"].transform("max")
     experiments = []
     for name, rows in table.groupby("name", sort=False):
         runs = [result for result in results if result.name == name]
-        runs.sort(key=lambda result: result.method != baseline)  # the baseline first, as in the tables
+        base = baseline_of((result.method for result in runs), baseline)
+        runs.sort(key=lambda result: result.method != base)  # the baseline first, as in the tables
         experiments.append(
             Experiment(
-                str(name),
-                rows.to_dict("records"),
-                report_figures(str(name), runs),
-                float(rows["target_accuracy"].iloc[0]),
+                name=str(name),
+                score=score_name(runs[0].score),
+                baseline=base,
+                rows=rows.to_dict("records"),
+                figures=report_figures(str(name), runs),
+                target_score=float(rows["target_score"].iloc[0]),
+                memorisation=bool(rows["memorised"].notna().any()),
             )
         )
     return experiments
@@ -90,7 +101,7 @@ def difference(row: dict[str, Any]) -> str:
 
 
 def write_report(
-    results: Sequence[Result], directory: str | Path, *, baseline: str = "softmax", commands: Sequence[str] = ()
+    results: Sequence[Result], directory: str | Path, *, baseline: str | None = None, commands: Sequence[str] = ()
 ) -> Report:
     """Write ``report.md``, ``report.csv``, ``report.html`` and the figures into ``directory``."""
     directory = Path(directory)
@@ -110,7 +121,7 @@ def write_report(
     environment.filters |= {"percent": percent, "number": number, "difference": difference}
     content = {
         "experiments": experiments,
-        "baseline": baseline,
+        "baselines": " or ".join(dict.fromkeys(experiment.baseline for experiment in experiments)),
         "commands": list(commands),
         "methods": list(dict.fromkeys(row["method"] for experiment in experiments for row in experiment.rows)),
         "machines": sorted({json.dumps(result.machine, sort_keys=True) for result in results}),
@@ -125,19 +136,27 @@ def write_report(
     return report
 
 
-def print_comparison(results: Sequence[Result], baseline: str = "softmax", console: Console | None = None) -> None:
+def print_comparison(results: Sequence[Result], baseline: str | None = None, console: Console | None = None) -> None:
     """Print the comparison table of every experiment."""
     console = console or Console(width=None if sys.stdout.isatty() else 120)
     for experiment in summarize(results, baseline):
-        table = Table(title=f"{experiment.name}: test accuracy, paired with {baseline} by seed")
-        for column in ("method", "seeds", "accuracy %", "difference [95% CI]", "verdict", "time ratio", "masked %"):
+        table = Table(title=f"{experiment.name}: test {experiment.score}, paired with {experiment.baseline} by seed")
+        for column in (
+            "method",
+            "seeds",
+            f"{experiment.score} %",
+            "difference [95% CI]",
+            "verdict",
+            "time ratio",
+            "masked %",
+        ):
             table.add_column(column, justify="left" if column in ("method", "verdict") else "right")
         for row in experiment.rows:
-            accuracy = f"{percent(row['mean'])} ± {percent(row['std'])}"
+            score = f"{percent(row['mean'])} ± {percent(row['std'])}"
             table.add_row(
                 row["method"],
                 str(row["seeds"]),
-                f"[bold]{accuracy}[/bold]" if row["best"] else accuracy,
+                f"[bold]{score}[/bold]" if row["best"] else score,
                 difference(row).replace("[", "\\["),
                 row["verdict"],
                 number(row["train"]),
@@ -159,7 +178,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("paths", nargs="+", help="folders with result.json files below them, e.g. multirun/digits")
     parser.add_argument("--output", help="folder for the report (default: 'report' in the first path)")
-    parser.add_argument("--baseline", default="softmax", help="the method to compare with (default: %(default)s)")
+    parser.add_argument(
+        "--baseline", help="the method to compare with (default: softmax, of several labels multilabel_softmax)"
+    )
     options = parser.parse_args(arguments)
     try:
         results = find_results(options.paths)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 RESULT_FILE = "result.json"
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass
@@ -22,8 +22,10 @@ class Result:
     Attributes:
         name: the experiment, a column of the report.
         method: the method, a row of the report.
+        score: the metric that runs are compared by, a key of ``metrics``; higher is better.
         seed: what the runs of different methods are paired by.
-        metrics: of the test split, at the weights of the best validation accuracy; plain numbers.
+        metrics: of the test split, at the weights of the best validation score; with label noise also what became of
+            the wrong labels (:mod:`as_lightning.benchmark.memorisation`); plain numbers.
         train_seconds: training time, validation excluded.
         epoch_seconds: the same, per epoch.
         evaluations: see :class:`~as_lightning.benchmark.run_recorder.RunRecorder`.
@@ -40,6 +42,7 @@ class Result:
 
     name: str
     method: str
+    score: str
     seed: int
     metrics: dict[str, float]
     train_seconds: float

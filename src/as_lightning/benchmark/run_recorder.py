@@ -14,11 +14,15 @@ class RunRecorder(pl.Callback):
     Attributes:
         train_seconds: wall time of training so far, with data loading, without validation and checkpoints.
         evaluations: for each validation its ``epoch`` and ``step``, the ``train_seconds`` so far, ``loss`` and
-            ``accuracy``.
+            ``score``.
         epoch_seconds: the training time of each epoch.
+
+    Args:
+        score: the validation metric that runs are compared by.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, score: str = "accuracy") -> None:
+        self.score = score
         self.train_seconds = 0.0
         self.epoch_seconds: list[float] = []
         self.evaluations: list[dict[str, float]] = []
@@ -44,9 +48,18 @@ class RunRecorder(pl.Callback):
                 "step": trainer.global_step,
                 "train_seconds": self.train_seconds,
                 "loss": float(trainer.callback_metrics["val/loss"]),
-                "accuracy": float(trainer.callback_metrics["val/accuracy"]),
+                "score": self._score(trainer),
             }
         )
+
+    def _score(self, trainer: pl.Trainer) -> float:
+        try:
+            return float(trainer.callback_metrics[f"val/{self.score}"])
+        except KeyError:
+            names = sorted(name.removeprefix("val/") for name in trainer.callback_metrics if name.startswith("val/"))
+            raise ValueError(
+                f"data.score={self.score!r} is no metric of this task: there are {', '.join(names)}"
+            ) from None
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.epoch_seconds.append(self.train_seconds - self._epoch_start)

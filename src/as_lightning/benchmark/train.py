@@ -15,6 +15,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from as_lightning.benchmark.config_dir import config_dir
+from as_lightning.benchmark.memorisation import memorisation
 from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.run_recorder import RunRecorder
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
@@ -56,13 +57,17 @@ def train(config: DictConfig) -> Result:
     datamodule.prepare_data()
     datamodule.setup("fit")
     encoder = instantiate(config.model)(**datamodule.input_spec)
+    if config.compile is not None:
+        encoder.compile(**instantiate(config.compile))
     module = instantiate(config.method.module, _partial_=True)(
         encoder=encoder,
-        num_classes=datamodule.num_classes,
+        class_names=datamodule.class_names,
+        task=datamodule.task,
         optimizer=instantiate(config.optimizer),
         lr_scheduler=instantiate(config.lr_scheduler),
     )
-    recorder = RunRecorder()
+    score = config.data.score
+    recorder = RunRecorder(score)
     method_callbacks = [instantiate(callback) for callback in config.method.callbacks.values()]
     # the app's callbacks come last: they see what the method's have logged and decided
     callbacks = [*method_callbacks, recorder, *(instantiate(callback) for callback in config.callbacks.values())]
@@ -76,7 +81,7 @@ def train(config: DictConfig) -> Result:
     trainer.fit(module, datamodule=datamodule, ckpt_path=_checkpoint_to_resume(directory, settings))
     correlation = LossAccuracyCorrelation()
     for evaluation in recorder.evaluations:
-        correlation.update(evaluation["loss"], evaluation["accuracy"])
+        correlation.update(evaluation["loss"], evaluation["score"])
     pearson = float(correlation.compute())
     monitors = [callback for callback in callbacks if isinstance(callback, MaskingMonitor)]
     accumulators = [callback for callback in callbacks if isinstance(callback, AdaptiveGradientAccumulation)]
@@ -84,6 +89,7 @@ def train(config: DictConfig) -> Result:
     result = Result(
         name=config.name,
         method=config.method.name,
+        score=score,
         seed=config.seed,
         metrics={},
         train_seconds=recorder.train_seconds,
@@ -95,12 +101,13 @@ def train(config: DictConfig) -> Result:
         optimizer_steps=trainer.global_step,
         config=settings,
     )
+    remembered = memorisation(trainer, module, datamodule) if datamodule.true_targets is not None else {}
     best = getattr(trainer.checkpoint_callback, "best_model_path", "")
     (metrics,) = trainer.test(module, datamodule=datamodule, ckpt_path=best or None, verbose=False)
-    result.metrics = {key.removeprefix("test/"): float(value) for key, value in metrics.items()}
+    result.metrics = {key.removeprefix("test/"): float(value) for key, value in metrics.items()} | remembered
     if trainer.is_global_zero:
         result.write(directory)
-        log.info("test accuracy %.4f; wrote %s", result.metrics["accuracy"], directory / RESULT_FILE)
+        log.info("test %s %.4f; wrote %s", score, result.metrics[score], directory / RESULT_FILE)
     return result
 
 
@@ -118,13 +125,13 @@ def _checkpoint_to_resume(directory: Path, settings: dict[str, Any]) -> str | No
 
 
 def hydra_main(config: DictConfig) -> float:
-    """One job of Hydra's: what a sweeper optimises is the best validation accuracy."""
+    """One job of Hydra's: what a sweeper optimises is the best validation score."""
     log.info("%s, method %s, seed %s", config.name, config.method.name, config.seed)
     # of a sweep's many runs the report is the news, not what Lightning says at each start and end
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
     warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
-    return max((evaluation["accuracy"] for evaluation in train(config).evaluations), default=math.nan)
+    return max((evaluation["score"] for evaluation in train(config).evaluations), default=math.nan)
 
 
 def main() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-from torch.utils.data import TensorDataset
 
 from as_lightning.data.base import BenchmarkDataModule
+from as_lightning.data.labelled import LabelledDataset
 
 
 class Digits(BenchmarkDataModule):
@@ -32,9 +32,7 @@ class Digits(BenchmarkDataModule):
     def input_spec(self) -> dict[str, Any]:
         return {"in_channels": 1}
 
-    def setup(self, stage: str | None = None) -> None:
-        if self.splits:
-            return
+    def load_splits(self) -> dict[str, LabelledDataset]:
         digits = load_digits()
         images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16.0
         targets = torch.tensor(digits.target, dtype=torch.int64)
@@ -43,5 +41,5 @@ class Digits(BenchmarkDataModule):
             range(len(targets)), test_size=360, stratify=targets, random_state=self.split_seed
         )
         train, validation = train_test_split(rest, test_size=180, stratify=targets[rest], random_state=self.split_seed)
-        for name, indices in (("train", train), ("validation", validation), ("test", test)):
-            self.splits[name] = TensorDataset(images[indices], targets[indices])
+        splits = {"train": train, "validation": validation, "test": test}
+        return {name: LabelledDataset(images[indices], targets[indices]) for name, indices in splits.items()}

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from as_lightning.data.text import Sentence, TextDataModule, split_sentences
+from as_lightning.data.text import TextDataModule, split_sentences
+from as_lightning.data.text_formats import Sentence
 
 TEST_FOLDERS = {"test", "tests", "idle_test"}
 

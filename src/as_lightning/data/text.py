@@ -1,47 +1,75 @@
-"""Text: sentences cut by a tokeniser that is fitted on the training split, padded batch by batch."""
+"""Text: a tokeniser fitted on the training split (or a pretrained one), batches of similar length, padded."""
 
 from __future__ import annotations
 
-import csv
-import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from sklearn.model_selection import train_test_split
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from as_lightning.data.base import BenchmarkDataModule
 from as_lightning.data.download import RemoteFile, fetch
+from as_lightning.data.labelled import LabelledDataset
+from as_lightning.data.length_batches import LengthBatchSampler
+from as_lightning.data.text_formats import (
+    LabelledText,
+    Sentence,
+    read_clinc_json,
+    read_fasttext,
+    read_goemotions,
+    read_table,
+)
 
 PADDING, UNKNOWN = "[PAD]", "[UNK]"
+Text = TypeVar("Text")
 
 
-class Sentence(NamedTuple):
-    """A text and the name of its class."""
+def fit_tokenizer(texts: Iterable[str] | Iterable[Sequence[str]], vocab_size: int, lowercase: bool = True) -> Tokenizer:
+    """A byte-pair tokeniser of at most ``vocab_size`` tokens; padding is token 0.
 
-    text: str
-    label: str
-
-
-def fit_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """A byte-pair tokeniser (lower-cased, accents stripped) of at most ``vocab_size`` tokens; padding is token 0.
+    With ``lowercase`` accents are stripped too.
 
     Byte-pair merges without a continuing-subword prefix: with one, as WordPiece has, the library breaks ties in the
     order of a hash map, and two fits on the same texts differ.
     """
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=[PADDING, UNKNOWN], show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
+
+
+def pretrained_tokenizer(name: str) -> tuple[Tokenizer, int]:
+    """The tokeniser of a Hugging Face model, by name or local path, and its padding token.
+
+    Raises:
+        ImportError: if transformers is not installed.
+        ValueError: if there is no such model, or its tokeniser is not of the fast kind or pads with nothing.
+    """
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise ImportError(
+            'a pretrained tokenizer needs transformers: pip install "as-lightning[pretrained]"'
+        ) from error
+    try:
+        found = AutoTokenizer.from_pretrained(name, use_fast=True)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"tokenizer={name!r} is no Hugging Face model or local folder with a tokeniser: {error}"
+        ) from None
+    if not found.is_fast or found.pad_token_id is None:
+        raise ValueError(f"tokenizer={name!r}: expected a fast tokeniser with a padding token")
+    return found.backend_tokenizer, int(found.pad_token_id)
 
 
 def split_sentences(sentences: list[Sentence], split_seed: int) -> dict[str, list[Sentence]]:
@@ -62,38 +90,33 @@ def split_sentences(sentences: list[Sentence], split_seed: int) -> dict[str, lis
     return {"train": train, "validation": validation, "test": test}
 
 
-class TokenizedSentences(Dataset[tuple[Tensor, int]]):
-    """Sentences as ``(token ids of shape (length,), class index)``."""
-
-    def __init__(self, token_ids: list[Tensor], targets: list[int]) -> None:
-        self.token_ids, self.targets = token_ids, targets
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self.token_ids[index], self.targets[index]
-
-
-class TextDataModule(BenchmarkDataModule):
-    """Sentence classification with a tokeniser fitted on the training split.
-
-    Batches are ``(token ids (N, longest of the batch) int64, padded with 0; class indices (N,) int64)``. A subclass
-    reads its splits.
+class TokenizedDataModule(BenchmarkDataModule):
+    """What data of token ids share: the tokeniser, and batches of similar length, padded to the longest.
 
     Args:
         data_dir: where its files are, or are downloaded to.
-        vocab_size: the tokeniser's largest vocabulary, at least 3.
-        max_length: tokens that are kept of a sentence, at least 1.
+        vocab_size: the fitted tokeniser's largest vocabulary, at least 3.
+        max_length: tokens that are kept of a text, at least 1.
+        tokenizer: a Hugging Face model (name or local path) whose tokeniser is used; None fits one on the training
+            split.
+        lowercase: fit the tokeniser on lower-cased texts.
+        length_buckets: make batches of texts of similar length (:class:`LengthBatchSampler`); validation and test are
+            sorted by length.
         **loader: arguments of :class:`BenchmarkDataModule`.
 
     Raises:
-        ValueError: if an argument is out of range, a file is malformed, or a class of a later split is not among the
-            training split's.
+        ValueError: if an argument is out of range.
     """
 
     def __init__(
-        self, data_dir: str | Path = "data", vocab_size: int = 4000, max_length: int = 64, **loader: Any
+        self,
+        data_dir: str | Path = "data",
+        vocab_size: int = 4000,
+        max_length: int = 64,
+        tokenizer: str | None = None,
+        lowercase: bool = True,
+        length_buckets: bool = True,
+        **loader: Any,
     ) -> None:
         super().__init__(**loader)
         if vocab_size < 3:
@@ -101,37 +124,82 @@ class TextDataModule(BenchmarkDataModule):
         if max_length < 1:
             raise ValueError(f"max_length must be at least 1, got {max_length}")
         self.data_dir, self.vocab_size, self.max_length = Path(data_dir), vocab_size, max_length
+        self.pretrained, self.lowercase, self.length_buckets = tokenizer, lowercase, length_buckets
         self.tokenizer: Tokenizer | None = None
-
-    @abstractmethod
-    def read_splits(self) -> dict[str, list[Sentence]]:
-        """The splits ``train``, ``validation`` and ``test``."""
+        self.padding_id = 0
 
     @property
     def input_spec(self) -> dict[str, Any]:
         if self.tokenizer is None:
             raise RuntimeError("the vocabulary is known after setup()")
-        return {"vocab_size": self.tokenizer.get_vocab_size(), "max_length": self.max_length}
+        size = self.tokenizer.get_vocab_size()
+        return {"vocab_size": size, "max_length": self.max_length, "padding_id": self.padding_id}
 
-    def setup(self, stage: str | None = None) -> None:
-        if self.splits:
-            return
-        sentences = self.read_splits()
-        self.class_names = sorted({sentence.label for sentence in sentences["train"]})
-        class_index = {name: index for index, name in enumerate(self.class_names)}
-        self.tokenizer = fit_tokenizer((sentence.text for sentence in sentences["train"]), self.vocab_size)
-        for split, rows in sentences.items():
-            unknown = sorted({row.label for row in rows} - class_index.keys())
-            if unknown:
-                raise ValueError(f"the {split} split has classes that the train split lacks: {', '.join(unknown)}")
-            encodings = self.tokenizer.encode_batch_fast([row.text for row in rows])
+    def make_tokenizer(self, texts: Iterable[str] | Iterable[Sequence[str]]) -> Tokenizer:
+        """Set :attr:`tokenizer`: the pretrained one, or one fitted on the training split's ``texts``."""
+        if self.pretrained is None:
+            self.tokenizer, self.padding_id = fit_tokenizer(texts, self.vocab_size, self.lowercase), 0
+        else:
+            self.tokenizer, self.padding_id = pretrained_tokenizer(self.pretrained)
+        self.tokenizer.no_padding()
+        self.tokenizer.enable_truncation(self.max_length)
+        return self.tokenizer
+
+    def pad(self, token_ids: Sequence[Tensor]) -> Tensor:
+        """Token ids as one tensor ``(N, longest)``."""
+        return pad_sequence(list(token_ids), batch_first=True, padding_value=self.padding_id)
+
+    def loader(self, dataset: Any, *, shuffle: bool = False) -> DataLoader[Any]:
+        if not self.length_buckets or not isinstance(dataset, LabelledDataset):
+            return super().loader(dataset, shuffle=shuffle)
+        batches = LengthBatchSampler(
+            RandomSampler(dataset) if shuffle else SequentialSampler(dataset),
+            self.batch_size,
+            drop_last=False,
+            lengths=[len(token_ids) for token_ids in dataset.inputs],
+            pool_batches=50 if shuffle else max(len(dataset), 1),
+            shuffle=shuffle,
+        )
+        return DataLoader(dataset, batch_sampler=batches, **self.loader_settings)
+
+
+class TextDataModule(TokenizedDataModule):
+    """Classification of texts.
+
+    Batches are ``(token ids (N, longest of the batch) int64, padded; class indices (N,) int64)``. A subclass reads its
+    splits.
+
+    Args:
+        **text: arguments of :class:`TokenizedDataModule`.
+
+    Raises:
+        ValueError: if an argument is out of range, a file is malformed, or a class of a later split is not among the
+            training split's.
+    """
+
+    @abstractmethod
+    def read_splits(self) -> Mapping[str, Sequence[LabelledText]]:
+        """The splits ``train``, ``validation`` and ``test``."""
+
+    def encode_targets(self, splits: Mapping[str, Sequence[LabelledText]]) -> dict[str, Tensor]:
+        """The targets of each split; sets :attr:`class_names`."""
+        return self.encode_labels({split: [str(row.label) for row in rows] for split, rows in splits.items()})
+
+    def load_splits(self) -> dict[str, LabelledDataset]:
+        texts = self.read_splits()
+        targets = self.encode_targets(texts)
+        tokenizer = self.make_tokenizer(row.text for row in texts["train"])
+        splits = {}
+        for split, rows in texts.items():
+            encodings = tokenizer.encode_batch_fast([row.text for row in rows])
             # a text of unknown characters alone may leave no token: keep one, so that pooling has something to read
-            token_ids = [torch.tensor(encoding.ids[: self.max_length] or [1]) for encoding in encodings]
-            self.splits[split] = TokenizedSentences(token_ids, [class_index[row.label] for row in rows])
+            token_ids = [torch.tensor(encoding.ids or [1]) for encoding in encodings]
+            splits[split] = LabelledDataset(token_ids, targets[split])
+        return splits
 
-    def collate(self, samples: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
+    def collate(self, samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         token_ids, targets = zip(*samples, strict=True)
-        return pad_sequence(list(token_ids), batch_first=True), torch.tensor(targets)
+        return self.pad(token_ids), torch.stack(targets)
 
 
 class Clinc150(TextDataModule):
@@ -157,27 +225,6 @@ class Clinc150(TextDataModule):
             split: parts[part] + parts[f"oos_{part}"]
             for split, part in (("train", "train"), ("validation", "val"), ("test", "test"))
         }
-
-
-def read_clinc_json(path: Path) -> dict[str, list[Sentence]]:
-    """Read a file in CLINC150's format: a JSON object of lists of ``[text, label]``.
-
-    Raises:
-        ValueError: if the file is not such an object; the message names the file and the line or the entry.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: expected JSON, got {error}") from error
-    names = [prefix + name for prefix in ("", "oos_") for name in ("train", "val", "test")]
-    missing = [name for name in names if not isinstance(content, dict) or not isinstance(content.get(name), list)]
-    if missing:
-        raise ValueError(f"{path}: expected a JSON object with the lists {', '.join(names)}; missing {missing[0]}")
-    for name in names:
-        for index, entry in enumerate(content[name]):
-            if not (isinstance(entry, list) and len(entry) == 2 and all(isinstance(part, str) for part in entry)):
-                raise ValueError(f"{path}: {name}[{index}]: expected [text, label], got {json.dumps(entry)[:200]}")
-    return {name: [Sentence(*entry) for entry in content[name]] for name in names}
 
 
 class SST5(TextDataModule):
@@ -210,17 +257,54 @@ class SST5(TextDataModule):
         return {split: list(read_fasttext(fetch(file, self.data_dir))) for split, file in self.FILES.items()}
 
 
-def read_fasttext(path: Path) -> Iterator[Sentence]:
-    """Read lines of ``__label__NAME<TAB>text``.
+class GoEmotions(TextDataModule):
+    """GoEmotions: comments with any of 27 emotions or neutral, 43,410 / 5,426 / 5,427, several labels a comment.
 
-    Raises:
-        ValueError: if a line is malformed; the message names the file and the line.
+    Targets are ``(N, 28)`` ``int64`` in {0, 1}.
+
+    Source: Demszky et al., "GoEmotions: A Dataset of Fine-Grained Emotions", ACL 2020;
+    ``github.com/google-research/google-research``, Apache 2.0.
     """
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        label, separator, text = line.partition("\t")
-        if not (label.startswith("__label__") and separator and text.strip()):
-            raise ValueError(f"{path}:{number}: expected '__label__NAME<TAB>text', got {line[:80]!r}")
-        yield Sentence(text.strip(), label.removeprefix("__label__"))
+
+    task = "multilabel"
+    HOME = "https://raw.githubusercontent.com/google-research/google-research/master/goemotions/data"
+    FILES: ClassVar[dict[str, RemoteFile]] = {
+        "train": RemoteFile(
+            "goemotions_train.tsv",
+            f"{HOME}/train.tsv",
+            "1c254a142be5c00e80d819b9ae1bbd36d94b2eeb8f4b1271846508d57e57d9c5",
+        ),
+        "validation": RemoteFile(
+            "goemotions_dev.tsv", f"{HOME}/dev.tsv", "575489c079c9de1097062a01738f998590d6b7ead66dd1c9fd1d2ba01fd8bc62"
+        ),
+        "test": RemoteFile(
+            "goemotions_test.tsv",
+            f"{HOME}/test.tsv",
+            "0587b2dd8b27b97352adbfc3fb083d46005c8946657fdc2b1ca8b1cc7f1f8be4",
+        ),
+        "labels": RemoteFile(
+            "goemotions_labels.txt",
+            f"{HOME}/emotions.txt",
+            "45c3ef86782d2a4d7fedcd6d8c111aa0d0e94720689bd164fac94fefb4495a89",
+        ),
+    }
+
+    def prepare_data(self) -> None:
+        for file in self.FILES.values():
+            fetch(file, self.data_dir)
+
+    def read_splits(self) -> dict[str, list[LabelledText]]:
+        paths = {name: fetch(file, self.data_dir) for name, file in self.FILES.items()}
+        self.class_names = paths.pop("labels").read_text(encoding="utf-8").split()
+        return {split: list(read_goemotions(path, len(self.class_names))) for split, path in paths.items()}
+
+    def encode_targets(self, splits: Mapping[str, Sequence[LabelledText]]) -> dict[str, Tensor]:
+        targets = {}
+        for split, rows in splits.items():
+            targets[split] = torch.zeros(len(rows), len(self.class_names), dtype=torch.int64)
+            for number, row in enumerate(rows):
+                targets[split][number, list(row.label)] = 1
+        return targets
 
 
 class TextFile(TextDataModule):
@@ -269,52 +353,3 @@ class TextFile(TextDataModule):
 
     def _read(self, path: str | Path) -> list[Sentence]:
         return list(read_table(self.data_dir / path, self.text_column, self.label_column))
-
-
-def read_table(path: Path, text_column: str, label_column: str) -> Iterator[Sentence]:
-    """Read the texts and labels of a ``.csv``, ``.tsv`` or ``.jsonl`` file.
-
-    Raises:
-        ValueError: if the ending is another, a column is missing, or a row has no text or no label; the message names
-            the file and the line.
-    """
-    if path.suffix not in (".csv", ".tsv", ".jsonl"):
-        raise ValueError(f"{path}: expected a file that ends in .csv, .tsv or .jsonl")
-    with path.open(encoding="utf-8", newline="") as lines:
-        rows = _json_rows(path, lines) if path.suffix == ".jsonl" else _delimited_rows(path, lines)
-        empty = True
-        for number, row in rows:
-            empty = False
-            for column in (text_column, label_column):
-                if column not in row:
-                    raise ValueError(f"{path}:{number}: no column {column!r}, there are {', '.join(map(repr, row))}")
-            text, label = row[text_column], row[label_column]
-            if not isinstance(text, str) or not text.strip() or label is None or not str(label).strip():
-                raise ValueError(f"{path}:{number}: expected a text and a label, got {text!r} and {label!r}")
-            yield Sentence(text.strip(), str(label).strip())
-    if empty:
-        raise ValueError(f"{path}: expected rows of texts and labels, got none")
-
-
-def _delimited_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    reader = csv.DictReader(lines, delimiter="," if path.suffix == ".csv" else "\t", strict=True)
-    try:
-        for row in reader:
-            if None in row:
-                raise ValueError(
-                    f"{path}:{reader.line_num}: more fields than the {len(row) - 1} columns of the first line"
-                )
-            yield reader.line_num, row
-    except csv.Error as error:
-        raise ValueError(f"{path}:{reader.line_num + 1}: {error}") from error  # line_num is of the row before
-
-
-def _json_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}:{number}: expected a JSON object, got {error}") from error
-        if not isinstance(row, dict):
-            raise ValueError(f"{path}:{number}: expected a JSON object, got {line.strip()[:80]!r}")
-        yield number, row

@@ -2,36 +2,67 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
+
+
+def pool(hidden: Tensor, present: Tensor, pooling: str) -> Tensor:
+    """Features of a text from those of its tokens.
+
+    Args:
+        hidden: shape ``(N, L, d)``.
+        present: which tokens are no padding, boolean, shape ``(N, L)``.
+        pooling: ``"mean"`` over the tokens present, the ``"first"`` one, or ``"none"``.
+
+    Returns:
+        Shape ``(N, d)``; with ``"none"`` ``hidden`` itself.
+
+    Raises:
+        ValueError: if ``pooling`` is none of these.
+    """
+    if pooling == "none":
+        return hidden
+    if pooling == "first":
+        return hidden[:, 0]
+    if pooling != "mean":
+        raise ValueError(f"pooling must be 'mean', 'first' or 'none', got {pooling!r}")
+    weight = present.unsqueeze(-1).to(hidden.dtype)
+    return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1.0)
 
 
 class TextTransformer(nn.Module):
     """Token and position embeddings, pre-norm transformer layers, the mean over the tokens.
 
     Args:
-        vocab_size: tokens of the vocabulary; token 0 is padding.
+        vocab_size: tokens of the vocabulary.
         max_length: the longest sequence.
+        padding_id: the token that pads.
         width: size of the embeddings, a multiple of ``heads``.
         layers: transformer layers.
         heads: attention heads.
         dropout: dropout in the layers and on the embeddings, in [0, 1).
+        pooling: ``"mean"`` over the tokens, ``"first"`` token, or ``"none"`` for token data.
 
     Shape:
-        - input: ``(N, L)`` ``int64`` token ids, ``L <= max_length``; output: ``(N, width)``.
+        - input: ``(N, L)`` ``int64`` token ids, ``L <= max_length``; output: ``(N, width)``, or ``(N, L, width)``
+          without pooling.
     """
 
     def __init__(
         self,
         vocab_size: int,
         max_length: int = 64,
+        padding_id: int = 0,
         width: int = 128,
         layers: int = 2,
         heads: int = 4,
         dropout: float = 0.1,
+        pooling: Literal["mean", "first", "none"] = "mean",
     ) -> None:
         super().__init__()
-        self.token_embedding = nn.Embedding(vocab_size, width, padding_idx=0)
+        self.token_embedding = nn.Embedding(vocab_size, width, padding_idx=padding_id)
         self.position_embedding = nn.Parameter(torch.empty(max_length, width))
         nn.init.normal_(self.token_embedding.weight, std=0.02)
         nn.init.normal_(self.position_embedding, std=0.02)
@@ -46,11 +77,11 @@ class TextTransformer(nn.Module):
             norm_first=True,
         )
         self.encoder = nn.TransformerEncoder(layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False)
+        self.padding_id, self.pooling = padding_id, pooling
         self.out_features = width
 
     def forward(self, token_ids: Tensor) -> Tensor:
-        padding = token_ids == 0
+        present = token_ids != self.padding_id
         embedded = self.token_embedding(token_ids) + self.position_embedding[: token_ids.size(1)]
-        hidden = self.encoder(self.dropout(embedded), src_key_padding_mask=padding)
-        present = (~padding).unsqueeze(-1).to(hidden.dtype)
-        return (hidden * present).sum(1) / present.sum(1).clamp(min=1.0)
+        hidden = self.encoder(self.dropout(embedded), src_key_padding_mask=~present)
+        return pool(hidden, present, self.pooling)

@@ -1,0 +1,63 @@
+"""Batches of samples of similar length, so that little of a batch is padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch.utils.data import BatchSampler, Sampler
+
+
+class LengthBatchSampler(BatchSampler):
+    """Cut a sampler's order into batches of samples of similar length.
+
+    Of ``pool_batches`` batches' worth of samples at a time, in the sampler's order, the samples are sorted by length
+    and cut into batches; with ``shuffle`` the batches of a pool come in random order. The sampler decides which samples
+    share a pool, so a random sampler makes other batches each epoch, and a distributed one gives each rank its own.
+
+    Args:
+        sampler: indices, e.g. of :class:`torch.utils.data.RandomSampler`.
+        batch_size: samples a batch; the last batch of the last pool may be short.
+        drop_last: leave a short batch out.
+        lengths: the length of each sample of the data set.
+        pool_batches: batches a pool, at least 1.
+        shuffle: mix the batches of a pool.
+
+    Raises:
+        ValueError: if ``pool_batches`` is below 1.
+
+    Example:
+        >>> list(LengthBatchSampler([0, 1, 2, 3, 4], 2, False, lengths=[9, 1, 8, 2, 5], pool_batches=2))
+        [[1, 3], [2, 0], [4]]
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler[int] | Iterable[int],
+        batch_size: int,
+        drop_last: bool,
+        lengths: Sequence[int] = (),
+        pool_batches: int = 50,
+        shuffle: bool = False,
+    ) -> None:
+        super().__init__(sampler, batch_size, drop_last)
+        if pool_batches < 1:
+            raise ValueError(f"pool_batches must be at least 1, got {pool_batches}")
+        self.lengths, self.pool_batches, self.shuffle = lengths, pool_batches, shuffle
+
+    def __iter__(self) -> Iterator[list[int]]:
+        pool: list[int] = []
+        for index in self.sampler:
+            pool.append(index)
+            if len(pool) == self.pool_batches * self.batch_size:
+                yield from self._batches(pool)
+                pool = []
+        yield from self._batches(pool)
+
+    def _batches(self, pool: list[int]) -> Iterator[list[int]]:
+        pool = sorted(pool, key=lambda index: self.lengths[index])
+        batches = [pool[start : start + self.batch_size] for start in range(0, len(pool), self.batch_size)]
+        if batches and self.drop_last and len(batches[-1]) < self.batch_size:
+            batches.pop()
+        order = torch.randperm(len(batches)).tolist() if self.shuffle else range(len(batches))
+        return (batches[number] for number in order)

@@ -1,0 +1,38 @@
+"""A multi-layer perceptron for feature vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+
+class MLP(nn.Module):
+    """Linear layers with layer normalisation and GELU.
+
+    Args:
+        in_features: size of the inputs.
+        widths: output size of each layer, at least one.
+        dropout: dropout after each layer, in [0, 1).
+
+    Shape:
+        - input: ``(N, in_features)``; output: ``(N, out_features)``, the last width.
+
+    Raises:
+        ValueError: if there is no layer.
+    """
+
+    def __init__(self, in_features: int, widths: Sequence[int] = (256,), dropout: float = 0.0) -> None:
+        super().__init__()
+        if not widths:
+            raise ValueError("widths must name at least one layer, got none")
+        layers: list[nn.Module] = []
+        size = in_features
+        for width in widths:
+            layers += [nn.Linear(size, width), nn.LayerNorm(width), nn.GELU(), nn.Dropout(dropout)]
+            size = width
+        self.layers = nn.Sequential(*layers)
+        self.out_features = size
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layers(inputs)

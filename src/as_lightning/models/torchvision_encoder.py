@@ -1,0 +1,141 @@
+"""Any of torchvision's image classifiers as an encoder, from scratch or pretrained."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchvision import models
+
+WEIGHT_FILES = (".pth", ".pt")
+
+
+class TorchvisionEncoder(nn.Module):
+    """A classifier of torchvision's without its last linear layer; what lies before that, e.g. dropout, is kept.
+
+    Pretrained weights expect images normalised as they were in pretraining: give the data module its ``mean`` and
+    ``std`` (for weights of ImageNet ``[0.485, 0.456, 0.406]`` and ``[0.229, 0.224, 0.225]``).
+
+    Args:
+        name: as torchvision calls it, e.g. ``"efficientnet_b0"``.
+        weights: None for random ones; the name of torchvision's, e.g. ``"DEFAULT"`` or ``"IMAGENET1K_V1"``, which are
+            downloaded into the folder of :func:`torch.hub.get_dir`; or the path of a ``.pth`` or ``.pt`` file that
+            holds the network's state dict, with a last layer of any number of classes or none.
+        in_channels: colour channels of the images. If not 3, the first convolution is replaced. With pretrained weights
+            each of the ``C`` channels gets 3 / C times the mean of theirs: a grey image is seen as before.
+
+    Attributes:
+        out_features: what the last linear layer took in.
+
+    Shape:
+        - input: ``(N, in_channels, H, W)``; some networks take one size only, e.g. 224x224 the vision transformers.
+        - output: ``(N, out_features)``.
+
+    Raises:
+        ValueError: if torchvision has no such classifier or weights, the network has no linear layer (SqueezeNet), or
+            the file holds another network's weights.
+        FileNotFoundError: if there is no file at the path.
+        RuntimeError: if the weights cannot be downloaded.
+    """
+
+    def __init__(self, name: str, weights: str | None = None, in_channels: int = 3) -> None:
+        super().__init__()
+        known = models.list_models(module=models)
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=5) or known
+            raise ValueError(f"torchvision has no classifier {name!r}; close to it: {', '.join(close)}")
+        from_file = weights is not None and weights.endswith(WEIGHT_FILES)
+        network = _build(name, None if from_file else weights)
+        head = _last_linear(network, name)
+        self.out_features = network.get_submodule(head).in_features
+        if from_file:
+            _load(network, head, Path(str(weights)).expanduser())
+        _replace(network, head, nn.Identity())
+        if getattr(network, "aux_logits", False):
+            # GoogLeNet and Inception have more heads, which in training make the output a tuple
+            network.aux_logits = False
+            for auxiliary in ("aux1", "aux2", "AuxLogits"):
+                if hasattr(network, auxiliary):
+                    setattr(network, auxiliary, None)
+        if in_channels != 3:
+            _replace_first_convolution(network, in_channels, keep_weights=weights is not None)
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.network(images)
+
+
+def _build(name: str, weights: str | None) -> Any:
+    if weights is None:
+        # only these two have the argument, and warn if it is not given
+        slow_start: dict[str, Any] = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
+        return models.get_model(name, weights=None, **slow_start)
+    choices = models.get_model_weights(name)
+    short = weights.removeprefix(f"{choices.__name__}.")
+    if short not in choices.__members__:
+        raise ValueError(
+            f"torchvision has no weights {weights!r} for {name}: expected one of {', '.join(choices.__members__)}, or "
+            f"the path of a file that ends in {' or '.join(WEIGHT_FILES)}"
+        )
+    try:
+        return models.get_model(name, weights=choices[short])
+    except OSError as error:
+        raise RuntimeError(
+            f"the weights {choices[short]} could not be downloaded: {error}. Download {choices[short].url} elsewhere, "
+            "and give the path of the file"
+        ) from error
+
+
+def _last_linear(network: nn.Module, name: str) -> str:
+    linear = [path for path, module in network.named_modules() if isinstance(module, nn.Linear)]
+    if not linear:
+        raise ValueError(f"{name} has no linear layer to take features from")
+    return linear[-1]
+
+
+def _load(network: nn.Module, head: str, path: Path) -> None:
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: expected a state dict of the network")
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ValueError(f"{path}: expected a state dict, which gives a tensor for each name")
+    # the head's classes are those of another data set
+    body = {key: value for key, value in state.items() if not key.startswith(f"{head}.")}
+    try:
+        missing, unexpected = network.load_state_dict(body, strict=False)
+    except RuntimeError as error:  # a tensor of another shape
+        raise ValueError(f"{path} holds weights of another network: {error}") from error
+    missing = [key for key in missing if not key.startswith(f"{head}.")]
+    if missing or unexpected:
+        raise ValueError(
+            f"{path} holds weights of another network: {len(missing)} of its tensors are missing, e.g. {missing[:1]}, "
+            f"{len(unexpected)} are not its own, e.g. {unexpected[:1]}"
+        )
+
+
+def _replace(network: nn.Module, path: str, module: nn.Module) -> None:
+    parent, _, name = path.rpartition(".")
+    setattr(network.get_submodule(parent), name, module)
+
+
+def _replace_first_convolution(network: nn.Module, in_channels: int, *, keep_weights: bool) -> None:
+    path, old = next((path, module) for path, module in network.named_modules() if isinstance(module, nn.Conv2d))
+    new = nn.Conv2d(
+        in_channels,
+        old.out_channels,
+        old.kernel_size,  # type: ignore[arg-type]
+        stride=old.stride,  # type: ignore[arg-type]
+        padding=old.padding,  # type: ignore[arg-type]
+        bias=old.bias is not None,
+    )
+    if keep_weights:
+        with torch.no_grad():
+            new.weight.copy_(old.weight.mean(1, keepdim=True).expand_as(new.weight) * (old.in_channels / in_channels))
+            if old.bias is not None and new.bias is not None:
+                new.bias.copy_(old.bias)
+    _replace(network, path, new)
+    if hasattr(network, "transform_input"):
+        network.transform_input = False  # type: ignore[assignment]  # it renormalises three channels

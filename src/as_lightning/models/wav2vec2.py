@@ -1,0 +1,122 @@
+"""Pretrained encoders of waveforms: wav2vec 2.0, HuBERT and WavLM from torchaudio."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Architecture(NamedTuple):
+    """What a bundle's weights belong to: a function of :mod:`torchaudio.models`, and what the waveforms must be."""
+
+    build: str
+    standardised: bool
+
+
+ARCHITECTURES = {
+    "WAV2VEC2_BASE": Architecture("wav2vec2_base", False),
+    "WAV2VEC2_LARGE": Architecture("wav2vec2_large", False),
+    "WAV2VEC2_LARGE_LV60K": Architecture("wav2vec2_large_lv60k", True),
+    "WAV2VEC2_XLSR53": Architecture("wav2vec2_large_lv60k", True),
+    "WAV2VEC2_XLSR_300M": Architecture("wav2vec2_xlsr_300m", True),
+    "HUBERT_BASE": Architecture("hubert_base", False),
+    "HUBERT_LARGE": Architecture("hubert_large", True),
+    "WAVLM_BASE": Architecture("wavlm_base", False),
+    "WAVLM_BASE_PLUS": Architecture("wavlm_base", False),
+    "WAVLM_LARGE": Architecture("wavlm_large", True),
+}
+
+
+class Wav2Vec2Encoder(nn.Module):
+    """A waveform's frames through a pretrained network, then the mean over the frames.
+
+    Args:
+        bundle: the name of a bundle of :mod:`torchaudio.pipelines`, a key of ``ARCHITECTURES``.
+        pretrained: take the bundle's weights, which torchaudio downloads once (360 MB to 1.3 GB) to ``torch.hub``'s
+            folder; otherwise they are random.
+        weights: a file with the state dict of the bundle's network, such as torchaudio downloads; taken in place of the
+            download.
+        layers: how many of the transformer's layers to use, from the first on; all by default.
+        freeze_feature_extractor: leave the convolutions that make frames of the waveform as they are.
+
+    Shape:
+        - input: ``(N, samples)``, 16 kHz in [-1, 1], at least 400 samples; output: ``(N, out_features)``. A frame is
+          every 320 samples.
+
+    Raises:
+        ValueError: if an argument is out of range, the weights are another network's, or the input is no waveform.
+        FileNotFoundError: if there is no file of weights.
+        RuntimeError: if the weights cannot be downloaded.
+
+    Source: Baevski et al. 2020 (arXiv 2006.11477); :class:`torchaudio.models.Wav2Vec2Model`.
+    """
+
+    network: Any  # torchaudio's Wav2Vec2Model, whose parts are not typed
+
+    def __init__(
+        self,
+        bundle: str = "WAV2VEC2_BASE",
+        pretrained: bool = True,
+        weights: str | Path | None = None,
+        layers: int | None = None,
+        freeze_feature_extractor: bool = True,
+    ) -> None:
+        super().__init__()
+        # here, as torchaudio refuses to load beside a torch that was built for another CUDA
+        import torchaudio
+
+        if bundle not in ARCHITECTURES:
+            raise ValueError(f"bundle must be one of {', '.join(ARCHITECTURES)}, got {bundle!r}")
+        architecture = ARCHITECTURES[bundle]
+        self.standardised = architecture.standardised
+        if weights is None and pretrained:
+            loaded: Any = _download(bundle)
+            # torchaudio wraps a network whose waveforms are to be standardised, and does so over the batch as a whole:
+            # a clip's features would depend on its neighbours
+            self.network = loaded.model if architecture.standardised else loaded
+        else:
+            self.network = getattr(torchaudio.models, architecture.build)()
+        if weights is not None:
+            self._load(Path(weights).expanduser(), bundle)
+        transformer = self.network.encoder.transformer
+        available = len(transformer.layers)
+        if layers is not None and not 1 <= layers <= available:
+            raise ValueError(f"layers must be between 1 and the {available} of {bundle}, got {layers}")
+        transformer.layers = transformer.layers[:layers]
+        if freeze_feature_extractor:
+            self.network.feature_extractor.requires_grad_(False)
+        self.network.train()  # torchaudio hands it over in evaluation mode, and Lightning leaves it in that
+        self.out_features = int(transformer.layer_norm.normalized_shape[0])
+
+    def _load(self, path: Path, bundle: str) -> None:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            self.network.load_state_dict(state)
+        except RuntimeError as error:
+            raise ValueError(f"{path} does not hold the weights of {bundle}: {error}") from error
+
+    def forward(self, waveforms: Tensor) -> Tensor:
+        if waveforms.dim() != 2:
+            raise ValueError(
+                f"expected waveforms of shape (N, samples), got {tuple(waveforms.shape)}: set features=waveform"
+            )
+        if self.standardised:
+            waveforms = F.layer_norm(waveforms, waveforms.shape[-1:])
+        frames, _ = self.network(waveforms)
+        return frames.mean(dim=1)
+
+
+def _download(bundle: str) -> nn.Module:
+    import torchaudio
+
+    try:
+        return getattr(torchaudio.pipelines, bundle).get_model()
+    except OSError as error:
+        raise RuntimeError(
+            f"the weights of {bundle} could not be downloaded: {error}. Give a file of them as weights, or "
+            "pretrained=False for random ones"
+        ) from error
