@@ -22,7 +22,7 @@ CARDS = Path(__file__).parents[1] / "docs" / "methods"
 OF_THE_COMPARISON = {
     *("softmax", "t_softmax", "label_smoothing", "sparse_softmax", "sparsemax", "entmax", "taylor_softmax"),
     *("am_softmax", "perturb_max", "as_softmax", "as_speed"),
-    *("multilabel_softmax", "multilabel_sparse", "bce", "multilabel_as_softmax"),
+    *("multilabel_softmax", "multilabel_sparse", "bce", "multilabel_as_softmax", "multilabel_as_speed"),
 }
 
 
@@ -64,7 +64,7 @@ def test_a_method_learns_a_batch_of_digits(method: str, digits: Digits) -> None:
     torch.manual_seed(0)
     module = instantiate(config.method.module, _partial_=True)(
         encoder=instantiate(config.model)(**digits.input_spec),
-        num_classes=digits.num_classes,
+        class_names=digits.class_names,
         optimizer=instantiate(config.optimizer),
         lr_scheduler=None,
     )

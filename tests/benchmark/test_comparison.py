@@ -97,7 +97,7 @@ def test_time_ratios_are_medians_of_paired_ratios(result):
     rows = time_ratios(results).set_index("method")
     assert rows.loc["fast", "train"] == pytest.approx(0.5)
     assert rows.loc["fast", "to_target"] == pytest.approx(0.5)
-    assert rows.loc["fast", "target_accuracy"] == pytest.approx(0.98 * 0.8)
+    assert rows.loc["fast", "target_score"] == pytest.approx(0.98 * 0.8)
 
 
 def test_a_target_that_is_not_reached_is_said_so(result):

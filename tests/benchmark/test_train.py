@@ -37,7 +37,7 @@ def test_a_result_holds_every_epoch_also_where_the_tested_weights_are_early_ones
     # the worst checkpoint in place of the best: that of an early epoch, whose callback states the test puts back
     worst = "callbacks.model_checkpoint.mode=min"
     result = train(composed("experiment=digits", "method=as_speed", "trainer.max_epochs=5", worst))
-    assert min(result.evaluations, key=lambda evaluation: evaluation["accuracy"])["epoch"] < 4
+    assert min(result.evaluations, key=lambda evaluation: evaluation["score"])["epoch"] < 4
     assert [evaluation["epoch"] for evaluation in result.evaluations] == [0, 1, 2, 3, 4]
     assert [epoch["epoch"] for epoch in result.masking] == [0, 1, 2, 3, 4]
     assert len(result.epoch_seconds) == 5
@@ -61,7 +61,7 @@ def test_the_result_on_disk_is_the_one_returned_and_names_no_path(composed, tmp_
 def test_a_finished_run_is_not_run_again(composed, monkeypatch):
     config = composed(*SHORT)
     first = train(config)
-    monkeypatch.setattr(RunRecorder, "__init__", lambda self: pytest.fail("trained again"))
+    monkeypatch.setattr(RunRecorder, "__init__", lambda self, score: pytest.fail("trained again"))
     assert asdict(train(config)) == asdict(first)
 
 

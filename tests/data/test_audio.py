@@ -185,7 +185,7 @@ def test_small_data_are_kept_of_themselves():
 
 def test_silent_training_clips_give_finite_features(tmp_path):
     for index in range(10):
-        write(tmp_path / "a" / f"{index}.wav", torch.zeros(4000))
+        write(tmp_path / "ab"[index % 2] / f"{index}.wav", torch.zeros(4000))
     data = AudioFolder(tmp_path, **SMALL)
     data.setup()
     assert data.splits["train"].inputs.abs().max() < 1e-3
@@ -340,6 +340,10 @@ def small_class(root: Path) -> None:
         write(root / "middle" / f"{index}.wav", tone(400))
 
 
+def one_class(root: Path) -> None:
+    shutil.rmtree(root / "high")
+
+
 def train_alone(root: Path) -> None:
     (root / "train").mkdir()
     for name in ("low", "high"):
@@ -349,11 +353,12 @@ def train_alone(root: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (empty_class, "tones/middle: the class folder has no files that end in .wav"),
-        (class_without_clips, "tones/middle: the class folder has no files that end in .wav"),
+        (empty_class, "tones/middle: the class folder holds no clips"),
+        (class_without_clips, "tones/middle: the class folder holds no clips"),
         (clip_outside, "tones/stray.wav lies in no class folder"),
         (small_class, "class 'middle' has 2 clips, too few for the splits train, validation, test"),
-        (train_alone, "expected clips in the folders train, test and .*, found train"),
+        (one_class, "expected a folder for each class, found one: 'low'"),
+        (train_alone, "expected the folders train, test and .*, found no clips in test"),
     ],
 )
 def test_folders_that_are_not_as_described_are_refused_by_name(folder, change, message):
@@ -365,7 +370,7 @@ def test_folders_that_are_not_as_described_are_refused_by_name(folder, change, m
 def test_a_class_folder_of_an_archive_that_has_no_clips_is_refused_by_name(folder, tmp_path):
     class_without_clips(folder)
     shutil.make_archive(str(tmp_path / "tones"), "zip", folder)
-    with pytest.raises(ValueError, match=r"tones.zip/middle: the class folder has no files"):
+    with pytest.raises(ValueError, match=r"tones.zip/middle: the class folder holds no clips"):
         AudioFolder(tmp_path / "tones.zip").index_clips()
 
 

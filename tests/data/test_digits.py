@@ -13,10 +13,10 @@ def test_splits_are_disjoint_complete_and_stratified():
     data.setup()
     sizes = {name: len(split) for name, split in data.splits.items()}
     assert sizes == {"train": 1257, "validation": 180, "test": 360}
-    images = torch.cat([split.tensors[0].flatten(1) for split in data.splits.values()])
+    images = torch.cat([split.inputs.flatten(1) for split in data.splits.values()])
     assert len(images.unique(dim=0)) == len(images)
     for split in data.splits.values():
-        shares = split.tensors[1].bincount() / len(split)
+        shares = split.targets.bincount() / len(split)
         assert shares.min() > 0.08
         assert shares.max() < 0.12
 
@@ -26,7 +26,7 @@ def test_the_split_depends_on_its_own_seed_and_on_no_other():
         torch.manual_seed(seed)
         data = Digits(split_seed=split_seed)
         data.setup()
-        return data.splits["test"].tensors[1]
+        return data.splits["test"].targets
 
     assert torch.equal(targets(0, 1), targets(0, 2))
     assert not torch.equal(targets(0, 1), targets(1, 1))

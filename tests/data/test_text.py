@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+from itertools import islice
 
 import pytest
 import torch
 
 from as_lightning.data import SST5, Clinc150, TextFile
-from as_lightning.data.text import (
-    Sentence,
-    TextDataModule,
-    fit_tokenizer,
-    read_clinc_json,
-    read_fasttext,
-    read_table,
-    split_sentences,
-)
+from as_lightning.data.text import TextDataModule, fit_tokenizer, split_sentences
+from as_lightning.data.text_formats import Sentence, read_clinc_json, read_fasttext, read_table
 
 
 class Small(TextDataModule):
@@ -57,12 +51,22 @@ def test_clinc150_has_its_published_sizes_and_classes(clinc):
 
 
 def test_a_clinc150_batch_decodes_to_its_sentences(clinc, real_data):
-    first = read_clinc_json(real_data / "clinc150.json")["test"][0]
-    token_ids, targets = next(iter(clinc.test_dataloader()))
-    assert token_ids.dtype == targets.dtype == torch.int64
-    assert clinc.class_names[targets[0]] == first.label
-    decoded = clinc.tokenizer.decode([token for token in token_ids[0].tolist() if token])
-    assert decoded.replace(" ", "") == first.text.lower().replace(" ", "")
+    parts = read_clinc_json(real_data / "clinc150.json")
+    rows = parts["test"] + parts["oos_test"]
+    loader = clinc.test_dataloader()
+    for indices, (token_ids, targets) in zip(islice(loader.batch_sampler, 100), loader, strict=False):
+        assert token_ids.dtype == targets.dtype == torch.int64
+        for index, tokens, target in zip(indices, token_ids.tolist(), targets, strict=True):
+            assert clinc.class_names[target] == rows[index].label
+            decoded = clinc.tokenizer.decode([token for token in tokens if token])
+            assert decoded.replace(" ", "") == rows[index].text.lower().replace(" ", "")
+
+
+def test_without_length_buckets_the_batches_keep_the_order_of_the_file(real_data):
+    data = Clinc150(data_dir=real_data, length_buckets=False)
+    data.setup()
+    loaded = torch.cat([targets for _, targets in data.test_dataloader()])
+    assert torch.equal(loaded, data.splits["test"].targets)
 
 
 def test_the_tokenizer_sees_the_training_split_alone():
@@ -90,7 +94,7 @@ def test_batches_are_padded_with_zero_to_their_longest_sentence():
 def test_long_sentences_are_cut_at_max_length():
     data = Small(SPLITS, max_length=2)
     data.setup()
-    assert max(len(ids) for ids in data.splits["train"].token_ids) == 2
+    assert max(len(ids) for ids in data.splits["train"].inputs) == 2
 
 
 def test_a_class_that_the_training_split_lacks_is_refused_by_name():
@@ -196,7 +200,7 @@ def test_a_text_file_alone_is_split_the_same_whatever_the_runs_seed(tmp_path):
         data = TextFile("set.csv", data_dir=tmp_path)
         data.setup()
         assert [len(data.splits[split]) for split in ("train", "validation", "test")] == [80, 10, 10]
-        targets.append([ids.tolist() for ids in data.splits["test"].token_ids])
+        targets.append([ids.tolist() for ids in data.splits["test"].inputs])
     assert targets[0] == targets[1]
 
 

@@ -19,14 +19,18 @@ def memorisation(trainer: pl.Trainer, module: pl.LightningModule, data: Benchmar
     Returns:
         ``memorised``: the share of them to which the module gives the wrong label that it was trained with;
         ``recovered``: the share to which it gives the true one; both in [0, 1], at the weights of training's end.
-        Of several processes each asks for its own part of the samples.
+        Nothing where the noise is so little that no label is wrong.
+        Several processes share the samples, and all get the same numbers.
     """
     loader = data.corrupted_dataloader()
+    if not len(loader):
+        return {}
     predicted = trainer.predict(module, dataloaders=loader)
     assert predicted is not None
-    wrong, true = torch.cat([pairs for _, pairs in loader]).unbind(-1)
+    pairs = torch.cat([pairs for _, pairs in loader])
+    # Lightning deals the samples out to the ranks in turn
+    wrong, true = pairs[trainer.global_rank :: trainer.world_size].unbind(-1)
     classes = torch.cat([part for part in predicted if isinstance(part, torch.Tensor)]).cpu()
-    return {
-        "memorised": float((classes == wrong).double().mean()),
-        "recovered": float((classes == true).double().mean()),
-    }
+    counts = torch.stack([(classes == wrong).sum(), (classes == true).sum()]).to(trainer.strategy.root_device)
+    memorised, recovered = trainer.strategy.reduce(counts, reduce_op="sum").tolist()
+    return {"memorised": memorised / len(pairs), "recovered": recovered / len(pairs)}

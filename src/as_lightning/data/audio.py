@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import math
-import random
 import re
 import tarfile
 from abc import abstractmethod
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 from as_lightning.data.base import BenchmarkDataModule
 from as_lightning.data.download import fetch_checked
 from as_lightning.data.files import FileTree, FolderTree, open_tree
+from as_lightning.data.folder_classes import check_validation_share, split_classes
 from as_lightning.data.labelled import LabelledDataset
 
 # torchaudio is imported where it is used: it refuses to load beside a torch that was built for another CUDA, and that
@@ -33,9 +33,6 @@ AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
 LOG_FLOOR = 1e-6  # power below which log-mel takes all for silence: about that of 16-bit rounding noise
 CACHE_LIMIT = 2**30  # bytes
 NAMED = 5  # files that an error names; the others it counts
-SPLIT_FOLDERS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
-
-ClassFiles = dict[str, list[str]]  # the files of each class
 
 
 class Clip(Protocol):
@@ -475,85 +472,21 @@ class AudioFolder(AudioDataModule):
 
     Raises:
         FileNotFoundError: if there is nothing at ``path``.
-        ValueError: if an argument is out of range; the folders are not as described; a class folder of the training
-            split has no clips; or a class has too few clips to split.
+        ValueError: if an argument is out of range; the folders are not as described; there is one class alone; a class
+            folder of the training split has no clips; or a class has too few clips to split.
     """
 
     def __init__(self, path: str | Path, validation_share: float = 0.1, split_seed: int = 0, **audio: Any) -> None:
         super().__init__(**audio)
-        if not 0.0 < validation_share < 1.0:
-            raise ValueError(f"validation_share must be a share in (0, 1), got {validation_share}")
+        check_validation_share(validation_share)
         self.path, self.validation_share, self.split_seed = path, validation_share, split_seed
 
     def index_clips(self) -> dict[str, list[LabelledClip]]:
         tree = open_tree(self.data_dir / Path(self.path).expanduser())
-        splits = find_classes(tree, AUDIO_SUFFIXES)
-        if "all" in splits:
-            splits = self._split_off(splits["all"], {"validation": self.validation_share, "test": 0.1})
-        elif "validation" not in splits:
-            splits |= self._split_off(splits["train"], {"validation": self.validation_share})
-        return {
-            split: [
-                LabelledClip(AudioFile(tree, name), label)
-                for label, names in sorted(splits[split].items())
-                for name in names
-            ]
-            for split in ("train", "validation", "test")
-        }
-
-    def _split_off(self, classes: ClassFiles, shares: dict[str, float]) -> dict[str, ClassFiles]:
-        splits: dict[str, ClassFiles] = {split: {} for split in ("train", *shares)}
-        for label, names in classes.items():
-            # a seed for each class: what one of them loses or gains does not reorder the others
-            rest = random.Random(f"{self.split_seed}/{label}").sample(names, len(names))
-            for split, share in shares.items():
-                size = max(1, round(share * len(names)))
-                splits[split][label], rest = rest[:size], rest[size:]
-            if not rest:
-                raise ValueError(f"class {label!r} has {len(names)} clips, too few for the splits {', '.join(splits)}")
-            splits["train"][label] = rest
-        return splits
-
-
-def find_classes(tree: FileTree, suffixes: tuple[str, ...]) -> dict[str, ClassFiles]:
-    """The files by split and class; of class folders without splits above them, all as the split ``"all"``.
-
-    Raises:
-        ValueError: if the folders are not as :class:`AudioFolder` describes them.
-    """
-    parts_of = {name: PurePosixPath(name).parts for name in tree.with_suffixes(suffixes)}
-    around, first = 0, next(iter(parts_of.values()))
-    while all(len(parts) > around + 2 and parts[around] == first[around] for parts in parts_of.values()):
-        if first[around] in SPLIT_FOLDERS:
-            break
-        around += 1
-    tops = {parts[around] for parts in parts_of.values() if len(parts) > around + 1}
-    has_splits = bool(tops) and (tops <= SPLIT_FOLDERS.keys() or {"train", "test"} <= tops)
-    if has_splits and ({"train", "test"} - tops or {"validation", "val"} <= tops or tops - SPLIT_FOLDERS.keys()):
-        raise ValueError(
-            f"{tree.root}: expected clips in the folders train, test and perhaps validation (or val), found "
-            f"{', '.join(sorted(tops))}"
+        splits = split_classes(
+            tree, AUDIO_SUFFIXES, "clips", validation_share=self.validation_share, split_seed=self.split_seed
         )
-    depth = around + 2 if has_splits else around + 1
-    found: dict[str, ClassFiles] = {}
-    for name, parts in parts_of.items():
-        if len(parts) <= depth:
-            raise ValueError(f"{tree.where(name)} lies in no class folder")
-        split = SPLIT_FOLDERS[parts[around]] if has_splits else "all"
-        found.setdefault(split, {}).setdefault(parts[depth - 1], []).append(name)
-    above = (*first[:around], "train") if has_splits else first[:around]
-    for label in sorted(_subfolders(tree, above)):
-        if label not in found["train" if has_splits else "all"]:
-            where = tree.where("/".join((*above, label)))
-            raise ValueError(f"{where}: the class folder has no files that end in {', '.join(suffixes)}")
-    return found
-
-
-def _subfolders(tree: FileTree, above: tuple[str, ...]) -> set[str]:
-    """The folders right below ``above``; an archive's empty ones are not known."""
-    paths = (PurePosixPath(name).parts for name in tree.names)
-    found = {parts[len(above)] for parts in paths if len(parts) > len(above) + 1 and parts[: len(above)] == above}
-    folder = tree.root.joinpath(*above)
-    if folder.is_dir():
-        found |= {path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")}
-    return found
+        return {
+            split: [LabelledClip(AudioFile(tree, name), label) for label, names in classes.items() for name in names]
+            for split, classes in splits.items()
+        }

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import random
 import tempfile
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -24,14 +23,13 @@ from torchvision.transforms import v2
 from as_lightning.data.base import BenchmarkDataModule
 from as_lightning.data.download import RemoteFile, fetch
 from as_lightning.data.files import FileTree, open_tree
+from as_lightning.data.folder_classes import SPLITS, check_validation_share, split_classes
 from as_lightning.data.labelled import LabelledDataset
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-SPLIT_FOLDERS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
 CACHE_LIMIT = 2**30
 NAMED = 5  # files that an error names; the others it counts
 
-ClassFiles = dict[str, list[str]]  # the files of each class
 Limit = int | None
 
 
@@ -308,10 +306,10 @@ class ImageFolder(ImageDataModule):
 
     Raises:
         FileNotFoundError: if there is nothing at ``path``.
-        ValueError: if an argument is out of range; the folders are not as described; a class folder of the training
-            split is empty; a class has too few images to split; a split has a class that the training split lacks; a
-            file cannot be decoded (all are counted, the first five named); or with ``image_size=None`` there is more
-            than one size.
+        ValueError: if an argument is out of range; the folders are not as described; there is one class alone; a class
+            folder of the training split is empty; a class has too few images to split; a split has a class that the
+            training split lacks; a file cannot be decoded (all are counted, the first five named); or with
+            ``image_size=None`` there is more than one size.
     """
 
     def __init__(
@@ -326,8 +324,7 @@ class ImageFolder(ImageDataModule):
         super().__init__(**images)
         if image_size is not None and image_size < 1:
             raise ValueError(f"image_size must be at least 1, got {image_size}")
-        if not 0.0 < validation_share < 1.0:
-            raise ValueError(f"validation_share must be a share in (0, 1), got {validation_share}")
+        check_validation_share(validation_share)
         if cache not in (True, False, "auto"):
             raise ValueError(f"cache must be True, False or 'auto', got {cache!r}")
         self.path, self.image_size, self.validation_share, self.cache = path, image_size, validation_share, cache
@@ -337,132 +334,33 @@ class ImageFolder(ImageDataModule):
         tree = open_tree(self.data_dir / Path(self.path).expanduser())
         rows = self._rows(tree)
         targets = self.encode_labels({split: [label for label, _ in pairs] for split, pairs in rows.items()})
-        if self.num_classes < 2:
-            raise ValueError(f"{tree.root}: expected a folder for each class, found one: {self.class_names[0]!r}")
         files = {split: ImageFiles(tree, [name for _, name in pairs], self.image_size) for split, pairs in rows.items()}
         images = index_images(files, self.cache)
         return {split: ImageSplit(images[split], targets[split]) for split in images}
 
     def _rows(self, tree: FileTree) -> dict[str, list[tuple[str, str]]]:
         """Label and file of each image to use, the classes of a split mixed (a loader may be cut short)."""
-        folders = {split: self._shuffled(classes) for split, classes in find_classes(tree).items()}
-        splits: dict[str, ClassFiles] = folders
-        if "all" in folders:
-            splits = split_off(folders["all"], {"validation": self.validation_share, "test": 0.1})
-        elif "validation" not in folders:
-            splits = {**folders, **split_off(folders["train"], {"validation": self.validation_share})}
+        splits = split_classes(
+            tree, SUFFIXES, "images", validation_share=self.validation_share, split_seed=self.split_seed
+        )
         rows = {}
-        for split in ("train", "validation", "test"):
+        for split, classes in splits.items():
             limit = self.max_per_class[split]
-            rows[split] = [(label, name) for label, names in splits[split].items() for name in names[:limit]]
+            rows[split] = [(label, name) for label, names in classes.items() for name in names[:limit]]
             random.Random(self.split_seed).shuffle(rows[split])
         return rows
 
-    def _shuffled(self, classes: ClassFiles) -> ClassFiles:
-        # a seed for each class: what one of them loses or gains does not reorder the others
-        return {
-            label: random.Random(f"{self.split_seed}/{label}").sample(names, len(names))
-            for label, names in sorted(classes.items())
-        }
-
 
 def _limits(max_per_class: int | Mapping[str, int | None] | None) -> dict[str, Limit]:
-    splits = ("train", "validation", "test")
     if not isinstance(max_per_class, Mapping):
-        max_per_class = dict.fromkeys(splits, max_per_class)
-    unknown = sorted(set(max_per_class) - set(splits))
+        max_per_class = dict.fromkeys(SPLITS, max_per_class)
+    unknown = sorted(set(max_per_class) - set(SPLITS))
     if unknown:
         raise ValueError(f"max_per_class has the splits train, validation and test, got {unknown[0]!r}")
     for limit in max_per_class.values():
         if limit is not None and limit < 1:
             raise ValueError(f"max_per_class must be at least 1, got {limit}")
-    return {split: max_per_class.get(split) for split in splits}
-
-
-def find_classes(tree: FileTree) -> dict[str, ClassFiles]:
-    """The image files by split and class; of class folders without splits above them, all as the split ``"all"``.
-
-    Raises:
-        ValueError: if the folders are not as :class:`ImageFolder` describes them.
-    """
-    files = {name: PurePosixPath(name).parts for name in tree.with_suffixes(SUFFIXES)}
-    depth = _depth_of_wrapping(list(files.values()))
-    parts_of = {name: parts[depth:] for name, parts in files.items()}
-    for name, parts in parts_of.items():
-        if len(parts) < 2:
-            raise ValueError(f"{tree.where(name)} lies in no class folder")
-    tops = {parts[0] for parts in parts_of.values()}
-    has_splits = tops <= SPLIT_FOLDERS.keys() or {"train", "test"} <= tops
-    if has_splits:
-        _check_split_folders(tree, tops)
-    found: dict[str, ClassFiles] = {}
-    for name, parts in parts_of.items():
-        split, *rest = (SPLIT_FOLDERS[parts[0]], *parts[1:]) if has_splits else ("all", *parts)
-        if len(rest) < 2:
-            raise ValueError(f"{tree.where(name)} lies in no class folder")
-        found.setdefault(split, {}).setdefault(rest[0], []).append(name)
-    wrapping = next(iter(files.values()))[:depth]
-    class_level = (*wrapping, "train") if has_splits else wrapping
-    for label, folder in sorted(_subfolders(tree, class_level).items()):
-        if label not in found["train" if has_splits else "all"]:
-            raise ValueError(f"{tree.where(folder)}: the class folder holds no image")
-    return found
-
-
-def _depth_of_wrapping(paths: list[tuple[str, ...]]) -> int:
-    """How many folders lie around all the files, above the split or class folders."""
-    depth, first = 0, paths[0]
-    while all(len(parts) >= depth + 3 and parts[depth] == first[depth] for parts in paths):
-        if first[depth] in SPLIT_FOLDERS:
-            break
-        depth += 1
-    return depth
-
-
-def _check_split_folders(tree: FileTree, tops: set[str]) -> None:
-    expected = "train, test and perhaps validation (or val)"
-    for name in ("train", "test"):
-        if name not in tops:
-            raise ValueError(f"{tree.root}: expected the folders {expected}, found no images in {name}")
-    if {"validation", "val"} <= tops:
-        raise ValueError(f"{tree.root}: expected the folders {expected}, found both validation and val")
-    others = sorted(tops - SPLIT_FOLDERS.keys())
-    if others:
-        raise ValueError(f"{tree.root}: expected the folders {expected}, found {', '.join(others)} too")
-
-
-def _subfolders(tree: FileTree, above: tuple[str, ...]) -> dict[str, str]:
-    """The folders right below ``above``, by their last part; an archive's empty ones are not known."""
-    found = {
-        parts[len(above)]: "/".join(parts[: len(above) + 1])
-        for parts in (PurePosixPath(name).parts for name in tree.names)
-        if len(parts) > len(above) + 1 and parts[: len(above)] == above
-    }
-    folder = tree.root.joinpath(*above)
-    if folder.is_dir():
-        for entry in os.scandir(folder):
-            if entry.is_dir() and not entry.name.startswith("."):
-                found[entry.name] = "/".join((*above, entry.name))
-    return found
-
-
-def split_off(classes: ClassFiles, shares: Mapping[str, float]) -> dict[str, ClassFiles]:
-    """Divide each class: of ``n`` files ``max(1, round(share * n))`` for each split of ``shares``, the rest to train.
-
-    Raises:
-        ValueError: if a class is too small for all splits to get a file.
-    """
-    splits: dict[str, ClassFiles] = {split: {} for split in ("train", *shares)}
-    for label, names in classes.items():
-        start = 0
-        for split, share in shares.items():
-            end = start + max(1, round(share * len(names)))
-            splits[split][label] = names[start:end]
-            start = end
-        if start >= len(names):
-            raise ValueError(f"class {label!r} has {len(names)} images, too few for the splits {', '.join(splits)}")
-        splits["train"][label] = names[start:]
-    return splits
+    return {split: max_per_class.get(split) for split in SPLITS}
 
 
 def index_images(files: Mapping[str, ImageFiles], cache: bool | Literal["auto"]) -> dict[str, Tensor | ImageFiles]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partialmethod
 
 import torch
 from torch.utils.data import BatchSampler, Sampler
@@ -36,7 +37,7 @@ class LengthBatchSampler(BatchSampler):
         sampler: Sampler[int] | Iterable[int],
         batch_size: int,
         drop_last: bool,
-        lengths: Sequence[int] = (),
+        lengths: Sequence[int],
         pool_batches: int = 50,
         shuffle: bool = False,
     ) -> None:
@@ -44,6 +45,18 @@ class LengthBatchSampler(BatchSampler):
         if pool_batches < 1:
             raise ValueError(f"pool_batches must be at least 1, got {pool_batches}")
         self.lengths, self.pool_batches, self.shuffle = lengths, pool_batches, shuffle
+
+    @classmethod
+    def bound(
+        cls, lengths: Sequence[int], *, pool_batches: int = 50, shuffle: bool = False
+    ) -> type[LengthBatchSampler]:
+        """This class with all but the sampler and the size of a batch settled.
+
+        Lightning makes the sampler of a distributed run, and of any prediction, anew, and of a loader that it is handed
+        it knows no more than these: ``type(batch_sampler)(sampler, batch_size, drop_last)``.
+        """
+        settled = partialmethod(cls.__init__, lengths=lengths, pool_batches=pool_batches, shuffle=shuffle)
+        return type(cls.__name__, (cls,), {"__init__": settled})
 
     def __iter__(self) -> Iterator[list[int]]:
         pool: list[int] = []

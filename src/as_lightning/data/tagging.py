@@ -62,7 +62,7 @@ class TaggingDataModule(TokenizedDataModule):
         assert self.tokenizer is not None
         encoding = self.tokenizer.encode(list(words), is_pretokenized=True)
         lost = set(range(len(words))) - set(encoding.word_ids)
-        if lost and len(encoding.ids) < self.max_length:  # words that the normaliser leaves nothing of
+        if lost:  # words that the normaliser leaves nothing of, or that lie past max_length (and do so again)
             stood_in = [STAND_IN if number in lost else word for number, word in enumerate(words)]
             encoding = self.tokenizer.encode(stood_in, is_pretokenized=True)
         targets = torch.full((len(encoding.ids),), IGNORED)

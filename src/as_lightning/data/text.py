@@ -152,14 +152,13 @@ class TokenizedDataModule(BenchmarkDataModule):
     def loader(self, dataset: Any, *, shuffle: bool = False) -> DataLoader[Any]:
         if not self.length_buckets or not isinstance(dataset, LabelledDataset):
             return super().loader(dataset, shuffle=shuffle)
-        batches = LengthBatchSampler(
-            RandomSampler(dataset) if shuffle else SequentialSampler(dataset),
-            self.batch_size,
-            drop_last=False,
-            lengths=[len(token_ids) for token_ids in dataset.inputs],
+        sampler_of_lengths = LengthBatchSampler.bound(
+            [len(token_ids) for token_ids in dataset.inputs],
             pool_batches=50 if shuffle else max(len(dataset), 1),
             shuffle=shuffle,
         )
+        order = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
+        batches = sampler_of_lengths(order, self.batch_size, drop_last=False)
         return DataLoader(dataset, batch_sampler=batches, **self.loader_settings)
 
 
