@@ -21,6 +21,13 @@ SCALAR_UPSTREAM = -0.5
 DELTAS = (0.0, 0.1, 0.5, 1.0)
 
 
+@pytest.fixture(autouse=True, params=["few logits", "many logits"])
+def _both_paths_of_the_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few logits take another path than many: the tests' small examples take both."""
+    if request.param == "many logits":
+        monkeypatch.setattr(rows, "FEW_LOGITS", 0)
+
+
 def example(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Logits with unmasked, mixed and fully masked rows, and targets."""
     generator = torch.Generator().manual_seed(seed)

@@ -29,6 +29,8 @@ from as_lightning.functional.masking import keep_threshold
 # other devices a block only bounds the temporary memory.
 CPU_BLOCK_PER_THREAD = 1 << 19
 DEVICE_BLOCK = 1 << 26
+# Up to so many logits, on the CPU, an operation costs more than what it does.
+FEW_LOGITS = 1 << 15
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -73,16 +75,7 @@ def unit_gradient(
     """
     column = target.unsqueeze(-1)
     if pick:
-        # of a probability that is right to the last digits the logarithm is too: no second exponential is needed
-        target_logit, peak = logits.gather(-1, column), logits.amax(-1, keepdim=True) if out is logits else None
-        p = torch.softmax(logits.to(out.dtype), -1, out=out)
-        p_target = p.gather(-1, column)
-        log_p_target = p_target.log()
-        small = p_target < _SMALL[p.dtype]
-        if bool(small.any()):  # digits were lost to underflow; the largest probability has lost none
-            peak = logits.amax(-1, keepdim=True) if peak is None else peak
-            exact = (target_logit - peak).to(p.dtype) + p.amax(-1, keepdim=True).log()
-            log_p_target = torch.where(small, exact, log_p_target)
+        p, p_target, log_p_target = _softmax(logits, column, out)
     else:
         log_p = torch.log_softmax(logits.to(out.dtype), -1)
         log_p_target = log_p.gather(-1, column)
@@ -99,6 +92,49 @@ def unit_gradient(
         live = live & ~ignored
     p.scatter_add_(-1, column, p.new_full((), -1.0).expand_as(column))
     return loss.mul_(live) if pick else loss.masked_fill_(~live, 0.0), kept, live
+
+
+def _softmax(logits: Tensor, column: Tensor, out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The probabilities in ``out`` (which may be ``logits``), the target's, and the target's logarithm."""
+    target_logit, peak = logits.gather(-1, column), logits.amax(-1, keepdim=True) if out is logits else None
+    p = torch.softmax(logits.to(out.dtype), -1, out=out)
+    p_target = p.gather(-1, column)
+    # of a probability that is right to the last digits the logarithm is too: no second exponential is needed
+    log_p_target = p_target.log()
+    small = p_target < _SMALL[p.dtype]
+    if bool(small.any()):  # digits were lost to underflow; the largest probability has lost none
+        peak = logits.amax(-1, keepdim=True) if peak is None else peak
+        exact = (target_logit - peak).to(p.dtype) + p.amax(-1, keepdim=True).log()
+        log_p_target = torch.where(small, exact, log_p_target)
+    return p, p_target, log_p_target
+
+
+def _few_logits(
+    rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What :func:`losses_and_gradient` gives, in as few operations as can be: of few logits they cost, not the work.
+
+    The fully masked rows need no care: where the target alone is kept, ``q`` is 1 and the loss ``log(p) - log(p)``.
+    """
+    column = target.unsqueeze(-1)
+    logits = rows.to(accumulation_dtype(rows.dtype))
+    p, p_target, log_p_target = _softmax(logits, column, torch.empty_like(logits))
+    kept = torch.full_like(target, p.size(-1))
+    if delta < 1.0:
+        dropped = p < torch.where(p_target > delta, p_target - delta, 0.0)
+        total = p.masked_fill_(dropped, 0.0).sum(-1, keepdim=True)
+        p.div_(total)
+        kept.sub_(dropped.sum(-1))
+        log_p_target = log_p_target.where(kept.unsqueeze(-1) == p.size(-1), log_p_target - total.log())
+    loss = (0.0 - log_p_target).squeeze(-1).clamp_(min=0.0)
+    p.scatter_add_(-1, column, p.new_full((), -1.0).expand_as(column))
+    live = kept > 1
+    if ignored is not None:
+        live = live & ~ignored
+        kept.masked_fill_(ignored, p.size(-1))
+        loss.masked_fill_(ignored, 0.0)
+        p.masked_fill_(ignored.unsqueeze(-1), 0.0)
+    return loss, kept, live, p.to(rows.dtype)
 
 
 # below, a probability has lost digits to underflow
@@ -141,6 +177,8 @@ def losses_and_gradient(
     The gradient is of the dtype of ``rows`` and 0 in rows that are not live.
     """
     count, classes = rows.shape
+    if picks_rows(rows.device) and rows.numel() <= FEW_LOGITS:
+        return _few_logits(rows, target, ignored, delta)
     dtype = accumulation_dtype(rows.dtype)
     loss, kept = rows.new_empty(count, dtype=dtype), torch.empty_like(target)
     live = torch.empty_like(target, dtype=torch.bool)
@@ -197,7 +235,8 @@ class RowLoss(torch.autograd.Function):
         if grad_loss is None:
             return None, None, None, None, None
         scale = grad_loss.unsqueeze(-1).to(gradient.dtype)
-        picked = live.nonzero().squeeze(-1) if picks_rows(gradient.device) else None
+        many = picks_rows(gradient.device) and gradient.numel() > FEW_LOGITS
+        picked = live.nonzero().squeeze(-1) if many else None
         if picked is None or 8 * picked.numel() > gradient.size(0):
             return gradient.mul_(scale), None, None, None, None
         if picked.numel():  # most rows are 0 and stay it
