@@ -2,10 +2,10 @@
 
     python benchmarks/extreme_training.py --output results/performance/extreme_training
 
-The data are a synthetic stand-in: every class has a prototype in R^64, a sample is its class's prototype with noise,
-and the classes of the training samples follow Zipf's law. Both trainings start from the same weights, see the same
-batches in the same order and take turns, an epoch each, so that both see the same machine. Peak memory is measured on
-a step of the first epoch and on one of the last.
+The data are those of ``as-lightning experiment=extreme``: noisy copies of one random vector a class, synthetic.
+Both
+trainings start from the same weights, see the same batches in the same order and take turns, an epoch each, so that
+both see the same machine. Peak memory is measured on a step of the first epoch and on one of the last.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from interleaved import environment, machine_line, megabytes, peak_memory, write_report
 from torch import Tensor, nn
 
+from as_lightning.data import Extreme, LabelledDataset
 from as_lightning.functional import MaskingCounts, as_linear_cross_entropy
 
 DELTA = 0.1
@@ -93,11 +94,11 @@ class Training:
         return int(torch.stack(hits).sum()) / target.numel()
 
 
-def samples(count: int, prototypes: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Noisy prototypes of classes drawn by Zipf's law."""
-    rank = torch.arange(1, prototypes.size(0) + 1, dtype=torch.float64)
-    target = torch.multinomial(1.0 / rank, count, replacement=True, generator=generator)
-    return prototypes[target] + 0.3 * torch.randn(count, INPUT_SIZE, generator=generator), target
+def tensors_of(split: LabelledDataset, device: torch.device) -> tuple[Tensor, Tensor]:
+    """All inputs and targets of a split."""
+    assert isinstance(split.inputs, Tensor)
+    assert isinstance(split.targets, Tensor)
+    return split.inputs.to(device), split.targets.to(device)
 
 
 def markdown(report: dict[str, Any]) -> str:
@@ -106,7 +107,7 @@ def markdown(report: dict[str, Any]) -> str:
         f"# Training with {setting['classes']:,} classes",
         "",
         "Softmax with a dense head (`F.linear`, `F.cross_entropy`) against `as_linear_cross_entropy` at",
-        f"`delta = {DELTA}`, epoch by epoch: {setting['samples']:,} synthetic samples (a stand-in, see the script),",
+        f"`delta = {DELTA}`, epoch by epoch: {setting['samples']:,} samples of the synthetic data set `extreme`,",
         f"batches of {setting['batch_size']}, head of width {FEATURES}, AdamW. Seconds of a whole epoch, and of the",
         "forward and backward passes alone; the optimizer's step over the head is the same on both sides.",
         "",
@@ -157,9 +158,9 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     generator = torch.Generator().manual_seed(0)
-    prototypes = torch.randn(arguments.classes, INPUT_SIZE, generator=generator)
-    x, target = (part.to(device) for part in samples(arguments.samples, prototypes, generator))
-    test_x, test_target = (part.to(device) for part in samples(2048, prototypes, generator))
+    data = Extreme(arguments.classes, INPUT_SIZE, arguments.samples, evaluation_samples=2048)
+    data.setup()
+    (x, target), (test_x, test_target) = (tensors_of(data.splits[split], device) for split in ("train", "test"))
     trainings = {
         name: Training(loss, arguments.classes, arguments.learning_rate, device)
         for name, loss in ((DENSE, softmax_loss), (FUSED, as_softmax_loss))
@@ -197,7 +198,6 @@ def main() -> None:
             "features": FEATURES,
             "learning_rate": arguments.learning_rate,
             "delta": DELTA,
-            "data": "synthetic prototypes",
         },
         "epochs": epochs,
         "peak_bytes": peak_bytes,
