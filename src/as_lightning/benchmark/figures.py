@@ -1,4 +1,4 @@
-"""The report's figures: score against time, masking per epoch, accumulation per window."""
+"""The report's figures: score against time and margin, masking per epoch, accumulation per window."""
 
 from __future__ import annotations
 
@@ -120,8 +120,44 @@ def accumulation_per_window(name: str, results: Sequence[Result]) -> ReportFigur
     return ReportFigure(f"{name}-accumulation", f"{name}: accumulation windows", alt, _draw(axes, figure))
 
 
+def score_against_delta(name: str, results: Sequence[Result]) -> ReportFigure | None:
+    """The test score of each margin that was tried; None where fewer than three were.
+
+    A line a method, means over the seeds with the range of the seeds; methods without a margin are level lines.
+    """
+    by_delta: dict[str, dict[float, list[float]]] = {}
+    level: dict[str, list[float]] = {}
+    for result in results:
+        delta = result.config.get("method", {}).get("delta")
+        score = result.metrics[result.score]
+        if delta is None:
+            level.setdefault(result.method, []).append(score)
+        else:
+            by_delta.setdefault(result.config["method"]["name"], {}).setdefault(float(delta), []).append(score)
+    by_delta = {method: scores for method, scores in by_delta.items() if len(scores) >= 3}
+    if not by_delta:
+        return None
+    figure, axes = _axes()
+    said = []
+    for index, (method, scores) in enumerate(by_delta.items()):
+        deltas = sorted(scores)
+        means = [float(np.mean(scores[delta])) for delta in deltas]
+        low, high = [min(scores[delta]) for delta in deltas], [max(scores[delta]) for delta in deltas]
+        axes.plot(deltas, means, marker="o", color=f"C{index}", label=method)
+        axes.fill_between(deltas, low, high, alpha=0.15, color=f"C{index}")
+        said += [f"{method} at {delta:g}: {mean:.3f}" for delta, mean in zip(deltas, means, strict=True)]
+    for index, (method, values) in enumerate(level.items(), start=len(by_delta)):
+        mean = float(np.mean(values))
+        axes.axhline(mean, color=f"C{index}", linestyle="--", label=method)
+        said.append(f"{method}: {mean:.3f}")
+    metric = score_name(results[0].score)
+    axes.set(xlabel="margin delta", ylabel=f"test {metric}", xscale="log")
+    alt = f"Test {metric} against the margin delta on {name}: " + "; ".join(said) + "."
+    return ReportFigure(f"{name}-delta", f"{name}: test {metric} by margin", alt, _draw(axes, figure))
+
+
 def report_figures(name: str, results: Sequence[Result]) -> list[ReportFigure]:
     """All figures that the results of one experiment give."""
     drawn = [score_against_time(name, results), masking_per_epoch(name, results)]
-    drawn.append(accumulation_per_window(name, results))
+    drawn += [accumulation_per_window(name, results), score_against_delta(name, results)]
     return [figure for figure in drawn if figure is not None]
