@@ -27,16 +27,26 @@ def composed(tmp_path: Path) -> Callable[..., DictConfig]:
 
 @pytest.fixture
 def result() -> Callable[..., Result]:
-    """Make a result of given score; for the report's arithmetic, where training would only blur the numbers."""
+    """Make a result of given accuracy (or other score); for the report's arithmetic, where training would only blur
+    the numbers."""
 
-    def make(method: str, seed: int, score: float, *, name: str = "set", seconds: float = 10.0, **fields) -> Result:
+    def make(
+        method: str,
+        seed: int,
+        score: float,
+        *,
+        name: str = "set",
+        seconds: float = 10.0,
+        score_name: str = "accuracy",
+        **fields,
+    ) -> Result:
         evaluations = [
             {"epoch": epoch, "step": epoch, "train_seconds": seconds * (epoch + 1) / 4, "loss": 1.0, "score": value}
             for epoch, value in enumerate([0.25 * score, 0.5 * score, 0.99 * score, score])
         ]
         content = {
-            "score": "accuracy",
-            "metrics": {"accuracy": score, "f1_macro": score, "calibration_error": 0.1, "loss": 1.0},
+            "score": score_name,
+            "metrics": {score_name: score, "f1_macro": score, "calibration_error": 0.1, "loss": 1.0},
             "epoch_seconds": [seconds / 4] * 4,
             "loss_accuracy_correlation": None,
             "masking": [],

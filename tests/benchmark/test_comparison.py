@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from as_lightning.benchmark.comparison import compare, runs_frame, time_ratios
+from as_lightning.benchmark.comparison import baseline_of, compare, runs_frame, time_ratios
 
 
 def table(results, **arguments):
@@ -104,3 +104,55 @@ def test_a_target_that_is_not_reached_is_said_so(result):
     rows = time_ratios(runs(result, "softmax", BASE) + runs(result, "bad", [0.1] * 5)).set_index("method")
     assert rows.loc["bad", "reached"] == 0
     assert math.isnan(rows.loc["bad", "to_target"])
+
+
+def test_each_experiment_is_compared_with_the_baseline_of_its_kind(result):
+    def labels(method: str, scores: list[float]):
+        return runs(result, method, scores, name="labels", score_name="f1_micro")
+
+    better = [value + 0.02 + 0.001 * index for index, value in enumerate(BASE)]
+    results = [
+        *labels("multilabel_as_softmax", better),
+        *labels("bce", BASE),
+        *labels("multilabel_softmax", BASE),
+        *runs(result, "as_softmax", better),
+        *runs(result, "softmax", BASE),
+    ]
+    rows = table(results)
+    verdicts = {key: row["verdict"] for key, row in rows.iterrows()}
+    assert verdicts == {
+        ("labels", "multilabel_softmax"): "baseline",
+        ("labels", "multilabel_as_softmax"): "better",
+        ("labels", "bce"): "no evidence",
+        ("set", "softmax"): "baseline",
+        ("set", "as_softmax"): "better",
+    }
+    assert rows["difference"].dropna().tolist() == pytest.approx([0.022, 0.0, 0.022])
+    assert [name for name, _ in rows.index[:1]] == ["labels"]
+    ratios = time_ratios(results).set_index(["name", "method"])
+    assert ratios.loc[("labels", "bce"), "train"] == pytest.approx(1.0)
+    assert ratios.loc[("labels", "bce"), "target_score"] == pytest.approx(0.98 * np.mean(BASE))
+
+
+def test_runs_are_compared_by_the_metric_that_they_name(result):
+    metrics = {"accuracy": 0.1, "f1_micro": 0.2, "span_f1": 0.3}
+    frame = runs_frame([result("softmax", 0, 0.0, score_name=name, metrics=metrics) for name in metrics])
+    assert frame["score"].tolist() == [0.1, 0.2, 0.3]
+
+
+def test_the_micro_f1_of_one_class_a_sample_is_the_accuracy(result):
+    assert runs_frame([result("softmax", 0, 0.7)])["f1_micro"].tolist() == [0.7]
+
+
+@pytest.mark.parametrize(
+    ("methods", "asked", "baseline"),
+    [
+        (["as_softmax", "softmax"], None, "softmax"),
+        (["bce", "multilabel_softmax"], None, "multilabel_softmax"),
+        (["multilabel_softmax", "softmax"], None, "softmax"),
+        (["bce", "as_softmax"], None, "softmax"),
+        (["as_softmax", "softmax"], "as_softmax", "as_softmax"),
+    ],
+)
+def test_the_baseline_is_the_one_asked_for_or_the_plain_method_that_is_there(methods, asked, baseline):
+    assert baseline_of(methods, asked) == baseline

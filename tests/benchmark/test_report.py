@@ -117,3 +117,33 @@ def test_a_folder_without_results_ends_with_a_message_and_no_traceback(tmp_path,
         main([str(make(tmp_path))])
     assert exit_.value.code == 1
     assert message in capsys.readouterr().err
+
+
+def test_an_experiment_is_reported_by_its_score_and_its_baseline(result, tmp_path):
+    labels = {"name": "labels", "score_name": "f1_micro"}
+    results = [result("softmax", seed, 0.8) for seed in range(3)]
+    results += [result(method, seed, 0.5, **labels) for method in ("bce", "multilabel_softmax") for seed in range(3)]
+    report = write_report(results, tmp_path)
+    markdown, page = report.markdown.read_text(), Page(report.html.read_text())
+    assert markdown.startswith("# Comparison with softmax or multilabel_softmax\n")
+    assert "| method | set, accuracy | labels, micro F1 |" in markdown
+    assert "| micro F1, % | difference to multilabel_softmax, points" in markdown
+    assert "| accuracy, % | difference to softmax, points" in markdown
+    assert any("Validation micro F1 against training time on labels" in image["alt"] for image in page.images)
+    assert "difference to multilabel_softmax" in page.text
+
+
+def test_what_became_of_wrong_labels_is_reported_where_there_were_some(result, tmp_path):
+    noise = {"accuracy": 0.6, "memorised": 0.253, "recovered": 0.5}
+    results = [result("softmax", seed, 0.8, name="clean") for seed in range(3)]
+    results += [result("softmax", seed, 0.6, name="noisy", metrics=noise) for seed in range(3)]
+    report = write_report(results, tmp_path)
+    _, clean, noisy = re.split(r"^## (?:clean|noisy)$", report.markdown.read_text(), flags=re.MULTILINE)
+    assert "wrong labels" not in clean
+    assert "| wrong labels memorised, % | wrong labels recovered, % |" in noisy
+    assert re.search(r"\| 25\.30 \| 50\.00 \|$", noisy, flags=re.MULTILINE)
+    for section in (clean, noisy):
+        lines = [line for line in section.splitlines() if line.startswith("|")]
+        assert len({line.count("|") for line in lines}) == 1
+    page = report.html.read_text()
+    assert page.count("memorised") == page.count("recovered") == 1

@@ -1,10 +1,13 @@
-"""Results of one method that differ in a setting."""
+"""Results of one method that differ in a setting, and results on disk."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import pytest
 
-from as_lightning.benchmark.results import distinguish_variants
+from as_lightning.benchmark.results import Result, distinguish_variants
 
 
 def config(delta: float, seed: int, **more) -> dict:
@@ -34,3 +37,15 @@ def test_seeds_of_one_setting_keep_their_name(result):
 def test_two_runs_that_differ_in_nothing_are_refused(result):
     with pytest.raises(ValueError, match="two results are of set, softmax, seed 0, with the same settings"):
         distinguish_variants([result("softmax", 0, 0.8), result("softmax", 0, 0.9)])
+
+
+def test_a_result_is_read_as_it_was_written(result, tmp_path):
+    written = result("softmax", 0, 0.8, score_name="span_f1")
+    assert Result.read(written.write(tmp_path)) == written
+
+
+def test_a_result_of_an_older_format_is_refused_by_its_path(result, tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(asdict(result("softmax", 0, 0.8)) | {"format": 1}))
+    with pytest.raises(ValueError, match=r"result.json is not a result of as-lightning: expected format 2, got 1"):
+        Result.read(path)

@@ -124,6 +124,61 @@ def test_clinc150_trains_on_the_real_file(composed, real_data, method):
     assert len(result.evaluations) == 1
 
 
+FEW_BATCHES = (
+    "trainer.max_epochs=1",
+    "trainer.limit_train_batches=30",
+    "trainer.limit_val_batches=5",
+    "trainer.limit_test_batches=5",
+)
+
+
+@pytest.mark.parametrize("method", ["multilabel_softmax", "multilabel_as_speed"])
+def test_goemotions_trains_on_the_real_files(composed, real_data, method):
+    result = train(composed("experiment=goemotions", f"method={method}", f"data_dir={real_data}", *FEW_BATCHES))
+    assert result.score == "f1_micro"
+    assert set(result.metrics) == {"loss", "accuracy", "f1_micro", "f1_macro", "calibration_error"}
+    assert result.evaluations[0]["score"] > 0.1
+    if method == "multilabel_as_speed":
+        assert result.masking[0]["classes"] == 30 * 128 * 28
+        assert sum(window[2] for window in result.accumulation) == 30
+
+
+@pytest.mark.parametrize("method", ["softmax", "as_speed"])
+def test_wnut17_trains_on_the_real_files(composed, real_data, method):
+    result = train(composed("experiment=wnut17", f"method={method}", f"data_dir={real_data}", *FEW_BATCHES))
+    assert result.score == "span_f1"
+    assert set(result.metrics) == {"loss", "accuracy", "span_f1", "f1_macro", "calibration_error"}
+    assert result.metrics["accuracy"] > 0.8  # most words are no part of an entity
+    if method == "as_speed":  # words are counted, and neither padding nor other pieces
+        assert 30 * 32 < result.masking[0]["samples"] < 62_730
+
+
+def test_head_and_loss_in_one_give_the_same_run_as_one_after_the_other(composed):
+    overrides = ("experiment=extreme", "data.module.classes=500", "data.module.train_samples=2000")
+    apart, fused = (
+        train(composed(*overrides, "trainer.max_epochs=1", f"method.module.fused_head={fused}", output=fused))
+        for fused in ("false", "true")
+    )
+    assert apart.evaluations[0]["score"] > 0.05
+    for key in ("loss", "score"):
+        assert fused.evaluations[0][key] == pytest.approx(apart.evaluations[0][key], rel=1e-4)
+    assert fused.metrics == pytest.approx(apart.metrics, rel=1e-4)
+    assert fused.optimizer_steps == apart.optimizer_steps == 8
+    for fused_epoch, epoch in zip(fused.masking, apart.masking, strict=True):
+        assert fused_epoch["samples"] == epoch["samples"] == 2000
+        assert fused_epoch["masked_classes"] == pytest.approx(epoch["masked_classes"], rel=1e-3)
+
+
+def test_a_fused_head_is_refused_for_a_method_of_several_labels(composed):
+    with pytest.raises(ValueError, match=r"fused_head needs a head that is nn.Linear, and data and a method of one cl"):
+        train(composed("experiment=digits", "method=multilabel_as_softmax", "method.module.fused_head=true"))
+
+
+def test_a_score_that_the_task_does_not_have_is_refused_with_those_it_has(composed):
+    with pytest.raises(ValueError, match=r"(?s)data.score='span_f1' is no metric of this task: .*accuracy, .*f1_mac"):
+        train(composed("experiment=digits", "data.score=span_f1", *FEW_BATCHES))
+
+
 @pytest.mark.parametrize("group", ["method", "experiment", "data"])
 def test_an_unknown_name_is_refused_with_the_names_there_are(composed, group):
     with pytest.raises(

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +9,13 @@ import pytest
 import torch
 from reference import two_ranks
 from reference.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
+from reference.rank_processes import Seen, run_two_ranks
 from reference.scripted_masking import OPTIMIZERS, SAMPLES, ScriptedMasking
 
-import as_lightning
 from as_lightning.functional import accumulation_steps
 
 pytestmark = pytest.mark.xdist_group("two-ranks")  # the pair of processes runs once
 
-Seen = Callable[[str], list[dict[str, Any]]]
 BATCHES, EPOCHS = two_ranks.BATCHES, two_ranks.EPOCHS
 
 
@@ -44,50 +38,9 @@ SCENARIOS = [
 ]
 
 
-def run_two_ranks(folder: Path, scenarios: list[str], **environment: str) -> Seen:
-    """Run the scenarios in one pair of processes; returns what each rank has seen in one of them."""
-    settings = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "NODE_RANK": "0",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(Path(as_lightning.__file__).parents[1]),
-    }
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, two_ranks.__file__, str(folder), *scenarios],
-            env=os.environ | settings | environment | {"LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        said = [rank.communicate(timeout=240)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
-
-    def load(scenario: str) -> list[dict[str, Any]]:
-        results = [torch.load(folder / f"{scenario}-{rank}.pt", weights_only=False) for rank in range(2)]
-        for result in results:
-            assert "error" not in result, result["error"]
-        return results
-
-    return load
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    return run_two_ranks(tmp_path_factory.mktemp("two-ranks"), SCENARIOS, CUDA_VISIBLE_DEVICES="")
+    return run_two_ranks(two_ranks.__file__, tmp_path_factory.mktemp("two-ranks"), SCENARIOS, CUDA_VISIBLE_DEVICES="")
 
 
 def joint_batches(ranks: tuple[int, ...] = (0, 1)) -> list[Any]:
@@ -207,7 +160,7 @@ def test_a_sharded_run_resumed_inside_a_window_takes_its_windows_and_says_what_i
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="FSDPStrategy needs a GPU for each of two processes")
 def test_fsdp_on_two_gpus_ends_with_the_joint_weights(tmp_path: Path) -> None:
-    first, second = run_two_ranks(tmp_path, ["fsdp"])("fsdp")
+    first, second = run_two_ranks(two_ranks.__file__, tmp_path, ["fsdp"])("fsdp")
     windows = expected_windows(SAMPLES - SAMPLES // 8, 2 * SAMPLES, 6)
     assert first["history"] == second["history"]
     assert [window[:3] for window in first["history"]] == [window[:3] for window in windows]

@@ -11,7 +11,7 @@ import sys
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -279,11 +279,11 @@ def fsdp(folder: Path) -> dict[str, Any]:
     return train(RankScripted(), [AdaptiveGradientAccumulation(6)], strategy="fsdp", accelerator="gpu")
 
 
-def main(folder: Path, scenarios: list[str]) -> None:
+def main(folder: Path, scenarios: list[str], functions: Mapping[str, Callable[[Path], dict[str, Any]]]) -> None:
     torch.set_num_threads(1)
     for scenario in scenarios:
         try:
-            seen = globals()[scenario](folder)
+            seen = functions[scenario](folder)
         except Exception:
             seen = {"error": traceback.format_exc()}
         torch.save(seen, folder / f"{scenario}-{RANK}.pt")
@@ -291,4 +291,4 @@ def main(folder: Path, scenarios: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(Path(sys.argv[1]), sys.argv[2:], globals())

@@ -12,9 +12,11 @@ from typing import Any
 import hydra
 import lightning.pytorch as pl
 from hydra.utils import instantiate
+from lightning.pytorch.callbacks import LearningRateMonitor
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from as_lightning.benchmark.config_dir import config_dir
+from as_lightning.benchmark.job_processes import command_of_one_job
 from as_lightning.benchmark.memorisation import memorisation
 from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.run_recorder import RunRecorder
@@ -69,12 +71,16 @@ def train(config: DictConfig) -> Result:
     score = config.data.score
     recorder = RunRecorder(score)
     method_callbacks = [instantiate(callback) for callback in config.method.callbacks.values()]
+    app_callbacks = [instantiate(callback) for callback in config.callbacks.values()]
+    loggers = [instantiate(logger) for logger in config.logger.values()]
+    if not loggers:  # a LearningRateMonitor refuses a trainer that could not log its rates
+        app_callbacks = [callback for callback in app_callbacks if not isinstance(callback, LearningRateMonitor)]
     # the app's callbacks come last: they see what the method's have logged and decided
-    callbacks = [*method_callbacks, recorder, *(instantiate(callback) for callback in config.callbacks.values())]
+    callbacks = [*method_callbacks, recorder, *app_callbacks]
     trainer: pl.Trainer = instantiate(
         config.trainer,
         callbacks=callbacks,
-        logger=[instantiate(logger) for logger in config.logger.values()],
+        logger=loggers,
         default_root_dir=str(directory),
     )
 
@@ -131,7 +137,9 @@ def hydra_main(config: DictConfig) -> float:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
     warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
-    return max((evaluation["score"] for evaluation in train(config).evaluations), default=math.nan)
+    with command_of_one_job(config):
+        result = train(config)
+    return max((evaluation["score"] for evaluation in result.evaluations), default=math.nan)
 
 
 def main() -> None:

@@ -92,7 +92,7 @@ def _tar_members(path: Path) -> Iterator[tuple[str, bytes]]:
         # only who reads a .gz to its end has compared its checksum
         assert archive.fileobj is not None
         archive.fileobj.seek(archive.offset)
-        rest = archive.fileobj.read()
+        rest = archive.fileobj.read(-1)
         if not rest or rest.strip(b"\0"):
             raise tarfile.ReadError("files are missing at its end" if not rest else "a file's header is damaged")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partialmethod
 
 import torch
@@ -49,7 +49,7 @@ class LengthBatchSampler(BatchSampler):
     @classmethod
     def bound(
         cls, lengths: Sequence[int], *, pool_batches: int = 50, shuffle: bool = False
-    ) -> type[LengthBatchSampler]:
+    ) -> Callable[[Sampler[int] | Iterable[int], int, bool], LengthBatchSampler]:
         """This class with all but the sampler and the size of a batch settled.
 
         Lightning makes the sampler of a distributed run, and of any prediction, anew, and of a loader that it is handed

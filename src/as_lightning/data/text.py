@@ -158,7 +158,7 @@ class TokenizedDataModule(BenchmarkDataModule):
             shuffle=shuffle,
         )
         order = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
-        batches = sampler_of_lengths(order, self.batch_size, drop_last=False)
+        batches = sampler_of_lengths(order, self.batch_size, False)
         return DataLoader(dataset, batch_sampler=batches, **self.loader_settings)
 
 

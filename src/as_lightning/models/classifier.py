@@ -107,7 +107,8 @@ class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):
         **kwargs: keyword arguments of :class:`Classifier` and :class:`~as_lightning.ASSoftmaxMixin`.
 
     Raises:
-        ValueError: if ``fused_head`` is asked for with another head than ``nn.Linear`` or several labels a sample.
+        ValueError: if ``fused_head`` is asked for with another head than ``nn.Linear``, or for data or a loss of
+            several labels a sample.
     """
 
     as_softmax_replaces = "criterion"
@@ -115,8 +116,9 @@ class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):
     def __init__(self, *args: Any, fused_head: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fused_head = fused_head
-        if fused_head and not (type(self.head) is nn.Linear and isinstance(self.task, Multiclass)):
-            raise ValueError("fused_head needs a head that is nn.Linear, and data of one class a sample")
+        one_class = isinstance(self.task, Multiclass) and not self.task.multi_hot
+        if fused_head and not (type(self.head) is nn.Linear and one_class):
+            raise ValueError("fused_head needs a head that is nn.Linear, and data and a method of one class a sample")
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         if not self.fused_head:

@@ -38,6 +38,8 @@ class SpanF1(Metric):
         0.6667
     """
 
+    full_state_update = False
+    higher_is_better = True
     right: Tensor
     predicted: Tensor
     annotated: Tensor

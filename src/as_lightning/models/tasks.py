@@ -7,21 +7,20 @@ from collections.abc import Callable, Sequence
 
 import torch.nn.functional as F
 from torch import Tensor
-from torchmetrics import Metric, MetricCollection
+from torchmetrics import MetricCollection
 from torchmetrics.classification import (
     BinaryCalibrationError,
     MulticlassAccuracy,
     MulticlassCalibrationError,
-    MulticlassF1Score,
     MultilabelExactMatch,
     MultilabelF1Score,
 )
 
+from as_lightning.models.macro_f1 import MacroF1
 from as_lightning.models.span_f1 import SpanF1
 
 Probabilities = Callable[[Tensor], Tensor]
 IGNORED = -100
-MOST_CLASSES_OF_MACRO_F1 = 2000  # torchmetrics counts in a matrix of C x C
 
 
 class TaskForm(ABC):
@@ -51,7 +50,7 @@ class Multiclass(TaskForm):
     """One class a sample: logits ``(N, C)``, targets ``(N)``.
 
     Metrics: ``accuracy`` (the same as ``f1_micro``), ``f1_macro`` and ``calibration_error`` (expected calibration error
-    of the top class, 15 bins, in [0, 1]); no ``f1_macro`` above 2,000 classes.
+    of the top class, 15 bins, in [0, 1]).
 
     Args:
         class_names: the names of the classes.
@@ -120,13 +119,14 @@ class TokenTags(TaskForm):
 
 
 def _class_metrics(count: int, ignore_index: int | None) -> MetricCollection:
-    metrics: dict[str, Metric | MetricCollection] = {
-        "accuracy": MulticlassAccuracy(count, average="micro", ignore_index=ignore_index),
-        "calibration_error": MulticlassCalibrationError(count, n_bins=15, norm="l1", ignore_index=ignore_index),
-    }
-    if count <= MOST_CLASSES_OF_MACRO_F1:
-        metrics["f1_macro"] = MulticlassF1Score(count, average="macro", ignore_index=ignore_index)
-    return MetricCollection(metrics, compute_groups=False)
+    return MetricCollection(
+        {
+            "accuracy": MulticlassAccuracy(count, average="micro", ignore_index=ignore_index),
+            "f1_macro": MacroF1(count, ignore_index=ignore_index),
+            "calibration_error": MulticlassCalibrationError(count, n_bins=15, norm="l1", ignore_index=ignore_index),
+        },
+        compute_groups=False,
+    )
 
 
 def task_form(task: str, class_names: Sequence[str], targets: str = "class_index") -> TaskForm:

@@ -1,0 +1,24 @@
+"""The app as its users call it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def as_lightning(folder: Path, *arguments: str) -> str:
+    """Run ``as-lightning`` in ``folder``, without progress bars, and give what it has printed, errors too."""
+    command = [sys.executable, "-m", "as_lightning.benchmark.train", *arguments, "trainer.enable_progress_bar=false"]
+    finished = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout
+    return finished.stdout
