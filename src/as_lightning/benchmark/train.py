@@ -137,6 +137,7 @@ def hydra_main(config: DictConfig) -> float:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
     warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message=r".*'masking/.*sync_dist=True.*")  # these are sums over the ranks already
     with command_of_one_job(config):
         result = train(config)
     return max((evaluation["score"] for evaluation in result.evaluations), default=math.nan)

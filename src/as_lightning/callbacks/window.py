@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.strategies import ModelParallelStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
@@ -49,9 +49,11 @@ def sum_over_ranks(trainer: pl.Trainer, counts: Tensor) -> Tensor:
 
     Ranks that share their batches (tensor parallelism) are counted once.
     """
-    if trainer.world_size == 1 or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return trainer.strategy.reduce(counts, reduce_op="sum")
     strategy = trainer.strategy
+    if isinstance(strategy, SingleDeviceStrategy):
+        return counts
+    if trainer.world_size == 1 or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return strategy.reduce(counts, reduce_op="sum")
     group = strategy.device_mesh["data_parallel"].get_group() if isinstance(strategy, ModelParallelStrategy) else None
     counts = counts.clone()
     torch.distributed.all_reduce(counts, op=torch.distributed.ReduceOp.SUM, group=group)

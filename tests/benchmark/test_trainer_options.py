@@ -1,0 +1,58 @@
+"""Mixed precision, compilation, no logger: options of the trainer, in real runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from as_lightning.benchmark.train import train
+
+SHORT = ("experiment=digits", "trainer.max_epochs=2")
+SMALL_HEAD = ("experiment=extreme", "data.module.classes=50", "data.module.train_samples=2000", "trainer.max_epochs=1")
+
+
+def losses(result) -> list[float]:
+    return [evaluation["loss"] for evaluation in result.evaluations]
+
+
+def test_mixed_precision_trains_as_full_precision_does_up_to_rounding(composed):
+    full = train(composed(*SHORT, "method=as_speed", output="full"))
+    mixed = train(composed(*SHORT, "method=as_speed", "trainer.precision=bf16-mixed", output="mixed"))
+    assert losses(mixed) != losses(full)
+    assert losses(mixed) == pytest.approx(losses(full), rel=0.05)
+    weights = torch.load(composed(output="mixed").output_dir + "/checkpoints/best.ckpt")["state_dict"]
+    assert {weight.dtype for weight in weights.values() if weight.is_floating_point()} == {torch.float32}
+
+
+def test_a_compiled_encoder_trains_as_the_same_one_does_uncompiled(composed):
+    plain = train(composed(*SMALL_HEAD, output="plain"))
+    counters.clear()
+    compiled = train(composed(*SMALL_HEAD, "compile={}", output="compiled"))
+    assert counters["stats"]["unique_graphs"] > 0
+    assert counters["inductor"]
+    assert losses(compiled) == pytest.approx(losses(plain), rel=1e-4)
+    assert compiled.metrics["accuracy"] == pytest.approx(plain.metrics["accuracy"], abs=0.01)
+
+
+def test_the_arguments_of_compile_reach_it(composed):
+    counters.clear()
+    train(composed(*SMALL_HEAD, "compile={backend: aot_eager}"))
+    assert counters["stats"]["unique_graphs"] > 0
+    assert not counters["inductor"]
+
+
+def test_a_compiled_run_goes_on_from_the_checkpoint_of_an_uncompiled_one(composed, tmp_path):
+    train(composed(*SMALL_HEAD))
+    checkpoint = torch.load(tmp_path / "run/checkpoints/best.ckpt")
+    assert "encoder.layers.0.weight" in checkpoint["state_dict"] or not any(
+        "_orig_mod" in name for name in checkpoint["state_dict"]
+    )
+
+
+@pytest.mark.parametrize(("logger", "files"), [("none", set()), ("csv", {"csv"}), ("tensorboard", {"tensorboard"})])
+def test_a_run_writes_the_logs_that_it_is_asked_for_and_no_others(composed, tmp_path, logger, files):
+    result = train(composed("experiment=digits", "trainer.max_epochs=1", f"logger={logger}"))
+    assert result.metrics["accuracy"] > 0.3
+    written = {path.name for path in (tmp_path / "run").iterdir()}
+    assert written - {"checkpoints", "result.json", "run_config.yaml"} == files
