@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxMixin, DeltaWarmup, MaskingCounter, MaskingMonitor
+from as_lightning.callbacks import window
 from as_lightning.functional import MaskingCounts
 
 NAMES = {
@@ -121,20 +122,16 @@ def test_a_module_with_the_mixin_logs_the_five_names_and_its_warmup(tmp_path):
     assert [entry["masking/delta"] for entry in written] == pytest.approx([1.0, 1.0, 0.2, 0.2])
 
 
-def test_beside_adaptive_accumulation_the_monitor_adds_no_reduction(tmp_path):
+def test_beside_adaptive_accumulation_the_monitor_adds_no_reduction(tmp_path, monkeypatch):
     module = Scripted([(4, 8, 4, 8)] * 12)
     speed = AdaptiveGradientAccumulation(max_steps=2)
     reductions = []
-
-    class Count(pl.Callback):
-        def on_train_start(self, trainer, pl_module):
-            reduce = trainer.strategy.reduce
-            trainer.strategy.reduce = lambda *args, **kwargs: reductions.append(1) or reduce(*args, **kwargs)
-
-    logger, _ = fit(module, [Count(), MaskingMonitor(), speed], tmp_path, batches=12)
+    sum_over_ranks = window.sum_over_ranks
+    monkeypatch.setattr(window, "sum_over_ranks", lambda *args: reductions.append(1) or sum_over_ranks(*args))
+    logger, _ = fit(module, [MaskingMonitor(), speed], tmp_path, batches=12)
     assert len(reductions) == len(speed.history) < 12
     lengths = [entry["masking/accumulate_grad_batches"] for entry in logger.having("masking/sample_ratio")]
-    assert lengths == [window.length for window in speed.history]
+    assert lengths == [taken.length for taken in speed.history]
 
 
 def test_samples_seen_and_history_go_on_after_a_resume(tmp_path):
