@@ -23,7 +23,7 @@ from as_lightning.benchmark.report import (
     sweep_commands,
     write_report,
 )
-from as_lightning.benchmark.results import Result, find_results
+from as_lightning.benchmark.results import find_results
 
 RESULTS = Path("results")
 START, END = "<!-- written by benchmarks/results_readme.py -->", "<!-- end -->"
@@ -101,12 +101,12 @@ def without_paths(text: str) -> str:
 
 
 def main() -> None:
-    everything: list[Result] = []
+    experiments: list[Experiment] = []
     sections: list[str] = []
     for folder in folders():
         sweeps = [folder / name for name in ("main", "others") if (folder / name).is_dir()]
         results = find_results(sweeps)
-        everything += results
+        experiments += summarize(results)
         commands = [without_paths(command) for command in sweep_commands(sweeps)]
         write_report(results, folder / "report", commands=commands)
         links = [f"[report]({folder.name}/report/report.md)"]
@@ -121,13 +121,12 @@ def main() -> None:
             write_report(runs, folder / name / "report", commands=commands)
             links.append(f"[{title}]({folder.name}/{name}/report/report.md)")
         sections.append(f"* {results[0].name}: {', '.join(links)}.")
-    experiments = summarize(everything)
     lines = [
         "# Results",
         "",
         "Written by `python benchmarks/results_readme.py` from the `result.json` files below: run it again to check.",
         "Scores are of the test split, means over the seeds with standard deviations. Verdicts are of paired",
-        "t-tests by seed, corrected (Holm) for all comparisons of this page. Times are of a busy two-core machine, one",
+        "t-tests by seed, corrected (Holm) for all comparisons of a data set. Times are of a busy two-core machine, one",
         "thread a run; the runs of softmax, AS-Softmax and AS-Speed take turns, so that drift cancels.",
         "",
         "## In short",
