@@ -126,7 +126,7 @@ def main() -> None:
         "",
         "Written by `python benchmarks/results_readme.py` from the `result.json` files below: run it again to check.",
         "Scores are of the test split, means over the seeds with standard deviations. Verdicts are of paired",
-        "t-tests by seed, corrected (Holm) for all comparisons of a data set. Times are of a busy two-core machine, one",
+        "t-tests by seed, corrected (Holm) for all comparisons of a data set. Times: a busy two-core machine, one",
         "thread a run; the runs of softmax, AS-Softmax and AS-Speed take turns, so that drift cancels.",
         "",
         "## In short",
