@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch.distributed
 from hydra.core.hydra_config import HydraConfig
@@ -32,7 +33,7 @@ def command_of_one_job(config: DictConfig) -> Iterator[None]:
     if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
         yield
         return
-    hydra = HydraConfig.get()
+    hydra: Any = HydraConfig.get()  # a DictConfig, whatever it says
     with read_write(hydra):
         hydra.run.dir = hydra.runtime.output_dir  # which Lightning hands on
     main = sys.modules["__main__"]
