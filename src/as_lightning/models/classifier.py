@@ -75,7 +75,7 @@ class Classifier(pl.LightningModule):
         inputs, target = batch
         logits = self(inputs)
         loss = self.criterion(*self.task.loss_arguments(logits, target))
-        self.log(loss_name, loss, batch_size=len(target))
+        self.log(loss_name, loss, batch_size=len(target), sync_dist=True)
         metrics.update(*self.task.scored(logits, target, self.probabilities))
         self.log_dict(metrics, batch_size=len(target))
 
