@@ -15,7 +15,7 @@ from as_lightning.functional.masking import (
     rows_of,
 )
 from as_lightning.functional.reduction import check_class_weight, check_reduction, loss_dtype, reduce_rows
-from as_lightning.functional.rows import RowLoss, compiled_row_loss, plain_row_loss
+from as_lightning.functional.rows import RowLoss, compiled_row_loss, few_logits, plain_row_loss
 from as_lightning.functional.tracing import traced
 
 
@@ -99,7 +99,8 @@ def as_cross_entropy(
     # the host may look where it costs no waiting
     some_ignored = ignored if traced() or rows.device.type != "cpu" or bool(ignored.any()) else None
     differentiated = torch.is_grad_enabled() and logits.requires_grad
-    if torch.compiler.is_compiling() and rows.device.type == "cpu":
+    # of few logits the compiler's kernels for the formula cost less than the call of an operator, of many more
+    if torch.compiler.is_compiling() and rows.device.type == "cpu" and not few_logits(rows):
         loss, kept, _ = compiled_row_loss(rows, safe_target, ignored, delta, differentiated)
     elif traced():
         loss, kept = plain_row_loss(rows, safe_target, ignored, delta)

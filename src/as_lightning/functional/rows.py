@@ -56,6 +56,11 @@ def picks_rows(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
+def few_logits(rows: Tensor) -> bool:
+    """Whether there are so few logits that the number of operations is their cost."""
+    return rows.numel() <= FEW_LOGITS
+
+
 def unit_gradient(
     logits: Tensor, target: Tensor, ignored: Tensor | None, delta: float, out: Tensor, *, pick: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -177,7 +182,7 @@ def losses_and_gradient(
     The gradient is of the dtype of ``rows`` and 0 in rows that are not live.
     """
     count, classes = rows.shape
-    if picks_rows(rows.device) and rows.numel() <= FEW_LOGITS:
+    if picks_rows(rows.device) and few_logits(rows):
         return _few_logits(rows, target, ignored, delta)
     dtype = accumulation_dtype(rows.dtype)
     loss, kept = rows.new_empty(count, dtype=dtype), torch.empty_like(target)
@@ -235,7 +240,7 @@ class RowLoss(torch.autograd.Function):
         if grad_loss is None:
             return None, None, None, None, None
         scale = grad_loss.unsqueeze(-1).to(gradient.dtype)
-        many = picks_rows(gradient.device) and gradient.numel() > FEW_LOGITS
+        many = picks_rows(gradient.device) and not few_logits(gradient)
         picked = live.nonzero().squeeze(-1) if many else None
         if picked is None or 8 * picked.numel() > gradient.size(0):
             return gradient.mul_(scale), None, None, None, None
