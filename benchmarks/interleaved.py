@@ -31,11 +31,19 @@ def seconds(side: Side, device: torch.device) -> float:
 
 
 def interleaved_times(
-    sides: Mapping[str, Side], baseline: str, device: torch.device, *, rounds: int, warmup: int = 1
+    sides: Mapping[str, Side],
+    baseline: str,
+    device: torch.device,
+    *,
+    rounds: int,
+    warmup: int = 1,
+    settle: bool = False,
 ) -> dict[str, dict[str, float]]:
     """Each round times every side once; a side's ratio is the median over the rounds of its time over the baseline's.
 
-    A machine that slows down for a while slows down all sides of the round.
+    A machine that slows down for a while slows down all sides of the round. With ``settle`` a side is called once more,
+    untimed, just before: so that it finds the allocator as it leaves it itself, as in a training, and not as another
+    side has left it (fresh pages can cost more than the loss).
     """
     for _ in range(warmup):
         for side in sides.values():
@@ -43,6 +51,8 @@ def interleaved_times(
     times = {name: [] for name in sides}  # type: dict[str, list[float]]
     for _ in range(rounds):
         for name, side in sides.items():
+            if settle:
+                side()
             times[name].append(seconds(side, device))
     found = {}
     for name, own in times.items():
