@@ -34,7 +34,12 @@ def test_seeds_of_one_setting_keep_their_name(result):
     assert distinguish_variants(runs) == runs
 
 
-def test_two_runs_that_differ_in_nothing_are_refused(result):
+def test_the_same_run_of_two_sweeps_counts_once(result):
+    runs = [result("softmax", seed, 0.8) for seed in (0, 1)]
+    assert distinguish_variants([*runs, result("softmax", 0, 0.8, seconds=11.0)]) == runs
+
+
+def test_two_runs_that_differ_in_what_they_found_alone_are_refused(result):
     with pytest.raises(ValueError, match="two results are of set, softmax, seed 0, with the same settings"):
         distinguish_variants([result("softmax", 0, 0.8), result("softmax", 0, 0.9)])
 

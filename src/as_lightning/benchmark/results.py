@@ -103,9 +103,12 @@ def distinguish_variants(results: Sequence[Result]) -> list[Result]:
     Runs that share experiment, method and seed are told apart by the configuration's values that vary between them:
     ``as_softmax`` becomes ``as_softmax (delta=0.2)``.
 
+    The same run twice, from two sweeps, counts once.
+
     Raises:
-        ValueError: if two of them do not differ in any setting.
+        ValueError: if two of them do not differ in any setting, but in what they have found.
     """
+    results = _each_once(results)
     groups: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         groups.setdefault((result.name, result.method), []).append(result)
@@ -130,6 +133,16 @@ def distinguish_variants(results: Sequence[Result]) -> list[Result]:
                 "of each; leave one of their folders out"
             )
     return [replace(result, method=labels.get(id(result), result.method)) for result in results]
+
+
+def _each_once(results: Sequence[Result]) -> list[Result]:
+    """Without the runs that repeat another with the same settings and the same metrics."""
+    kept: list[Result] = []
+    for result in results:
+        found = (result.name, result.method, result.seed, result.config, result.metrics)
+        if not any(found == (run.name, run.method, run.seed, run.config, run.metrics) for run in kept):
+            kept.append(result)
+    return kept
 
 
 def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -57,7 +57,7 @@ def as_cross_entropy(
               \text{keep}_i = (i = t) \lor (p_t - p_i \le \delta), \qquad p = \operatorname{softmax}(o)
 
     The mask is a constant: the gradient is :math:`q_i - [i = t]` on the kept classes, ``q`` their softmax, and 0 on
-    the others. ``delta=1`` is ``F.cross_entropy`` exactly.
+    the others. ``delta=1`` is ``F.cross_entropy``, up to rounding.
 
     Args:
         logits: unnormalised scores, shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``: float32, float64, bfloat16 or

@@ -1,13 +1,13 @@
 r"""The loss and the gradient of rows of logits, from one softmax.
 
 Everything that the margin decides can be read off the probabilities: class ``i`` is kept iff
-:math:`p_i \ge p_t - \delta`, and the softmax over the kept classes is :math:`q_i = p_i / \sum_{\text{kept}} p`. A row's
-kind follows from its target's probability alone:
+:math:`p_i \ge p_t - \delta`, and the softmax over the kept classes is :math:`q_i = p_i / \sum_{\text{kept}} p`. The
+target's probability alone settles two kinds of rows:
 
 * *unmasked*, :math:`p_t \le \delta`: every class is kept and ``q`` is ``p``: a row of ordinary cross-entropy;
 * *fully masked*, :math:`p_t > (1 + \delta) / 2`: no competitor can be kept (:math:`p_i \le 1 - p_t`), so loss and
   gradient are exactly 0;
-* *mixed*: only these need a second look at their probabilities.
+* *mixed*: only these need a second look at their probabilities; they keep some competitors or none.
 
 The gradient of a row's loss, :math:`q - \operatorname{onehot}(t)`, is finished in forward, while the probabilities are
 in the cache; backward multiplies it by the upstream gradient. ``F.cross_entropy`` takes two passes of exponentials
