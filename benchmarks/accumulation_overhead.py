@@ -291,8 +291,8 @@ def overhead_table(report: dict[str, Any]) -> list[str]:
         f"| **median** | | {median['without_ms']:.2f} | {median['with_ms']:.2f} | {median['added_us']:.0f} | "
         f"{median['added_by_idle_us']:.0f} | **{median['ratio']:.4f}** |",
         "",
-        f"The aim is {result['bar']:.2f} for a step of 10 ms, {(result['bar'] - 1) * 1e4:.0f} µs. The number of layers is",
-        "chosen anew for each round, for a step of about that length.",
+        f"The aim is {result['bar']:.2f} for a step of 10 ms, {(result['bar'] - 1) * 1e4:.0f} µs. The number of",
+        "layers is chosen anew for each round, for a step of about that length.",
     ]
 
 
