@@ -384,6 +384,18 @@ def test_logits_are_left_as_they_were() -> None:
     assert torch.equal(target, target_before)
 
 
+@pytest.mark.parametrize("share", [0.0, 1.0], ids=["live rows", "mostly masked rows"])
+def test_the_gradient_has_no_graph_of_its_own(share: float) -> None:
+    logits, target = example((40, 9))
+    logits[torch.arange(int(36 * share)), target[: int(36 * share)]] += 50.0
+    for retain_graph in (False, True):
+        leaf = logits.clone().requires_grad_()
+        as_cross_entropy(leaf, target, 0.1).backward(retain_graph=retain_graph)
+        assert leaf.grad is not None
+        assert not leaf.grad.requires_grad
+        assert leaf.grad.grad_fn is None
+
+
 def test_a_second_backward_gives_the_same_gradient() -> None:
     logits, target = example((6, 9))
     leaf = logits.requires_grad_()

@@ -239,6 +239,7 @@ class RowLoss(torch.autograd.Function):
             return found, None, None, None, None
         if grad_loss is None:
             return None, None, None, None, None
+        gradient = gradient.detach()  # as an output it has a graph, which the answer must not have
         scale = grad_loss.unsqueeze(-1).to(gradient.dtype)
         many = picks_rows(gradient.device) and not few_logits(gradient)
         picked = live.nonzero().squeeze(-1) if many else None
