@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from as_lightning.benchmark.comparison import BASELINES
 from as_lightning.benchmark.report import (
     Experiment,
     difference,
@@ -116,7 +117,7 @@ def main() -> None:
             runs = find_results([folder / name])
             if name == "delta":  # beside the margins stands what they are compared with
                 seeds = {run.seed for run in runs}
-                runs += [run for run in results if run.method == "softmax" and run.seed in seeds]
+                runs += [run for run in results if run.method in BASELINES and run.seed in seeds]
             of_sweeps = [folder / name, folder / "main"] if name == "delta" else [folder / name]
             commands = [without_paths(command) for command in sweep_commands(of_sweeps)]
             write_report(runs, folder / name / "report", commands=commands)
