@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
 from as_lightning.benchmark.config_dir import config_dir
 from as_lightning.benchmark.train import train
@@ -119,6 +119,24 @@ def test_more_tokens_than_the_encoder_knows_are_refused_with_the_way_out(checkpo
 def test_texts_longer_than_the_encoders_positions_are_refused(checkpoint):
     with pytest.raises(ValueError, match=rf"data.module.max_length is {POSITIONS + 1}, .* has {POSITIONS} positions"):
         encoder(checkpoint, max_length=POSITIONS + 1)
+
+
+def test_positions_that_an_encoder_counts_from_behind_the_padding_are_fewer(tmp_path):
+    config = RobertaConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=POSITIONS,
+        pad_token_id=1,
+    )
+    RobertaModel(config).save_pretrained(tmp_path)
+    sizes = {"vocab_size": 50, "padding_id": 1}
+    model = AutoModelEncoder(str(tmp_path), max_length=POSITIONS - 2, **sizes)
+    assert model(torch.full((1, POSITIONS - 2), 7)).shape == (1, 16)
+    with pytest.raises(ValueError, match=rf"max_length is {POSITIONS - 1}, .* has {POSITIONS - 2} positions"):
+        AutoModelEncoder(str(tmp_path), max_length=POSITIONS - 1, **sizes)
 
 
 def test_a_folder_that_does_not_exist_is_refused_by_its_name(tmp_path):

@@ -53,6 +53,12 @@ class AutoModelEncoder(nn.Module):
                 f"data.module.tokenizer={name} so that both use the same"
             )
         positions = getattr(config, "max_position_embeddings", None)
+        embedding = getattr(getattr(self.model, "embeddings", None), "position_embeddings", None)
+        unused = getattr(embedding, "padding_idx", None)
+        if (
+            positions is not None and unused is not None
+        ):  # RoBERTa and its kind count positions from behind the padding's
+            positions -= unused + 1
         if positions is not None and max_length > positions:
             raise ValueError(f"data.module.max_length is {max_length}, {name!r} has {positions} positions")
         self.model.train()  # from_pretrained leaves it in eval mode, without dropout
