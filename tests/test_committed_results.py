@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import shutil
 from pathlib import Path
@@ -34,6 +35,4 @@ def test_a_table_is_the_one_that_the_results_give(rebuilt: Path, name: str) -> N
 def test_no_result_names_a_path_of_the_machine_that_made_it() -> None:
     for path in (ROOT / "results").rglob("*.json"):
         text = path.read_text(encoding="utf-8")
-        assert "/tmp/" not in text, path
-        assert "/home/" not in text, path
-        assert "/work/" not in text, path
+        assert not re.search(r'["= ]/\w', text), path
