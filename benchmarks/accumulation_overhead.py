@@ -36,6 +36,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxMixin, MaskingMonitor
+from as_lightning.benchmark.results import machine_description
 from as_lightning.functional import MaskingCounts
 
 CLASSES = 32
@@ -259,16 +260,6 @@ def measure_processes(rounds: int, batches: int, width: int, layers: int) -> dic
     return {"parameters": parameters, "batches": batches, "batch_size": 8, "rounds": len(results), "steps": rows}
 
 
-def processor() -> str:
-    """The processor's name, as the operating system gives it."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
 def overhead_table(report: dict[str, Any]) -> list[str]:
     result = report["result"]
     median = result["median"]
@@ -343,7 +334,7 @@ def main() -> None:
         table = processes_table
     report = {
         "command": f"python benchmarks/accumulation_overhead.py {' '.join(sys.argv[1:])}",
-        "machine": processor(),
+        "machine": machine_description()["processor"],
         "cores": os.cpu_count(),
         "threads": 1,
         "torch": torch.__version__,

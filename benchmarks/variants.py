@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import shlex
 import statistics
 import sys
@@ -26,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from as_lightning import functional
+from as_lightning.benchmark.results import machine_description
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -90,16 +90,6 @@ def measure(
     }
 
 
-def processor() -> str:
-    """The processor's name, as the operating system gives it."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
 def markdown(report: dict[str, Any]) -> str:
     """The report as a Markdown document."""
     shapes = report["shapes"]
@@ -154,7 +144,7 @@ def main() -> None:
     on_gpu = torch.device(arguments.device).type == "cuda"
     report = {
         "command": shlex.join(["python", "benchmarks/variants.py", *sys.argv[1:]]),
-        "machine": torch.cuda.get_device_name(arguments.device) if on_gpu else processor(),
+        "machine": torch.cuda.get_device_name(arguments.device) if on_gpu else machine_description()["processor"],
         "threads": arguments.threads,
         "torch": torch.__version__,
         "shapes": arguments.shapes,

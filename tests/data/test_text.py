@@ -224,3 +224,11 @@ def test_a_class_too_small_to_split_is_refused_by_name():
     sentences = [Sentence("x", "large")] * 20 + [Sentence("y", "small")] * 9
     with pytest.raises(ValueError, match="class 'small' has 9 sentences: at least 10 are needed"):
         split_sentences(sentences, 0)
+
+
+def test_a_label_that_the_training_file_lacks_is_named_by_file_and_line(tmp_path):
+    (tmp_path / "train.csv").write_text("text,label\n" + "some words,a\nother words,b\n" * 3)
+    (tmp_path / "test.csv").write_text("text,label\nsome words,a\nodd words,c\n")
+    data = TextFile("train.csv", "train.csv", "test.csv", data_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"test.csv:3: the training split has no 'c', it has a, b"):
+        data.setup()

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from as_lightning.data.base import BenchmarkDataModule
 from as_lightning.data.download import fetch_checked
-from as_lightning.data.files import FileTree, FolderTree, open_tree
+from as_lightning.data.files import CACHE_LIMIT, NAMED, FileTree, FolderTree, open_tree
 from as_lightning.data.folder_classes import check_validation_share, split_classes
 from as_lightning.data.labelled import LabelledDataset
 
@@ -31,8 +31,6 @@ Features = Literal["log_mel", "waveform"]
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
 LOG_FLOOR = 1e-6  # power below which log-mel takes all for silence: about that of 16-bit rounding noise
-CACHE_LIMIT = 2**30  # bytes
-NAMED = 5  # files that an error names; the others it counts
 
 
 class Clip(Protocol):

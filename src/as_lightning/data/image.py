@@ -22,13 +22,11 @@ from torchvision.transforms import v2
 
 from as_lightning.data.base import BenchmarkDataModule
 from as_lightning.data.download import RemoteFile, fetch
-from as_lightning.data.files import FileTree, open_tree
+from as_lightning.data.files import CACHE_LIMIT, NAMED, FileTree, open_tree
 from as_lightning.data.folder_classes import SPLITS, check_validation_share, split_classes
 from as_lightning.data.labelled import LabelledDataset
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-CACHE_LIMIT = 2**30
-NAMED = 5  # files that an error names; the others it counts
 
 Limit = int | None
 

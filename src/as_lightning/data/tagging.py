@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from as_lightning.data.download import RemoteFile, fetch
+from as_lightning.data.download import RemoteFile
 from as_lightning.data.labelled import LabelledDataset
 from as_lightning.data.text import TokenizedDataModule
 from as_lightning.data.text_formats import TaggedSentence, read_conll
@@ -104,12 +104,8 @@ class WNUT17(TaggingDataModule):
         ),
     }
 
-    def prepare_data(self) -> None:
-        for file in self.FILES.values():
-            fetch(file, self.data_dir)
-
     def read_splits(self) -> dict[str, list[TaggedSentence]]:
-        return {split: list(read_conll(fetch(file, self.data_dir))) for split, file in self.FILES.items()}
+        return {split: list(read_conll(path)) for split, path in self.fetch_files().items()}
 
 
 class Conll(TaggingDataModule):
@@ -142,7 +138,9 @@ class Conll(TaggingDataModule):
         self.word_column, self.tag_column = word_column, tag_column
 
     def read_splits(self) -> dict[str, list[TaggedSentence]]:
-        return {
-            split: list(read_conll(self.data_dir / path, self.word_column, self.tag_column))
-            for split, path in self.paths.items()
-        }
+        splits: dict[str, list[TaggedSentence]] = {}
+        known = None
+        for split, path in self.paths.items():  # the training split first
+            splits[split] = list(read_conll(self.data_dir / path, self.word_column, self.tag_column, known))
+            known = known or {tag for sentence in splits[split] for tag in sentence.tags}
+        return splits

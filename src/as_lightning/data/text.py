@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -108,6 +108,8 @@ class TokenizedDataModule(BenchmarkDataModule):
         ValueError: if an argument is out of range.
     """
 
+    FILES: ClassVar[dict[str, RemoteFile]] = {}  # what a published data set consists of, by what a file holds
+
     def __init__(
         self,
         data_dir: str | Path = "data",
@@ -127,6 +129,13 @@ class TokenizedDataModule(BenchmarkDataModule):
         self.pretrained, self.lowercase, self.length_buckets = tokenizer, lowercase, length_buckets
         self.tokenizer: Tokenizer | None = None
         self.padding_id = 0
+
+    def prepare_data(self) -> None:
+        self.fetch_files()
+
+    def fetch_files(self) -> dict[str, Path]:
+        """The paths of :attr:`FILES`; what is not in ``data_dir`` is downloaded."""
+        return {name: fetch(file, self.data_dir) for name, file in self.FILES.items()}
 
     @property
     def input_spec(self) -> dict[str, Any]:
@@ -208,18 +217,16 @@ class Clinc150(TextDataModule):
     ``github.com/clinc/oos-eval``.
     """
 
-    FILE = RemoteFile(
-        "clinc150.json",
-        "https://raw.githubusercontent.com/clinc/oos-eval/master/data/data_full.json",
-        "36923c3705a59e08fe9c3883d8bc2dd966ef93e22cb78ac41171782a698d56e0",
-    )
-
-    def prepare_data(self) -> None:
-        fetch(self.FILE, self.data_dir)
+    FILES: ClassVar[dict[str, RemoteFile]] = {
+        "all": RemoteFile(
+            "clinc150.json",
+            "https://raw.githubusercontent.com/clinc/oos-eval/master/data/data_full.json",
+            "36923c3705a59e08fe9c3883d8bc2dd966ef93e22cb78ac41171782a698d56e0",
+        )
+    }
 
     def read_splits(self) -> dict[str, list[Sentence]]:
-        path = fetch(self.FILE, self.data_dir)
-        parts = read_clinc_json(path)
+        parts = read_clinc_json(self.fetch_files()["all"])
         return {
             split: parts[part] + parts[f"oos_{part}"]
             for split, part in (("train", "train"), ("validation", "val"), ("test", "test"))
@@ -248,12 +255,8 @@ class SST5(TextDataModule):
         ),
     }
 
-    def prepare_data(self) -> None:
-        for file in self.FILES.values():
-            fetch(file, self.data_dir)
-
     def read_splits(self) -> dict[str, list[Sentence]]:
-        return {split: list(read_fasttext(fetch(file, self.data_dir))) for split, file in self.FILES.items()}
+        return {split: list(read_fasttext(path)) for split, path in self.fetch_files().items()}
 
 
 class GoEmotions(TextDataModule):
@@ -288,12 +291,8 @@ class GoEmotions(TextDataModule):
         ),
     }
 
-    def prepare_data(self) -> None:
-        for file in self.FILES.values():
-            fetch(file, self.data_dir)
-
     def read_splits(self) -> dict[str, list[LabelledText]]:
-        paths = {name: fetch(file, self.data_dir) for name, file in self.FILES.items()}
+        paths = self.fetch_files()
         self.class_names = paths.pop("labels").read_text(encoding="utf-8").split()
         return {split: list(read_goemotions(path, len(self.class_names))) for split, path in paths.items()}
 
@@ -348,7 +347,9 @@ class TextFile(TextDataModule):
         train = self._read(self.path)
         if self.validation_path is None or self.test_path is None:
             return split_sentences(train, self.split_seed)
-        return {"train": train, "validation": self._read(self.validation_path), "test": self._read(self.test_path)}
+        known = {sentence.label for sentence in train}
+        later = {"validation": self.validation_path, "test": self.test_path}
+        return {"train": train} | {split: self._read(path, known) for split, path in later.items()}
 
-    def _read(self, path: str | Path) -> list[Sentence]:
-        return list(read_table(self.data_dir / path, self.text_column, self.label_column))
+    def _read(self, path: str | Path, known: Collection[str] | None = None) -> list[Sentence]:
+        return list(read_table(self.data_dir / path, self.text_column, self.label_column, known))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -93,7 +93,17 @@ def read_goemotions(path: Path, num_classes: int) -> Iterator[MultilabelSentence
         yield MultilabelSentence(fields[0], indices)
 
 
-def read_conll(path: Path, word_column: int = 0, tag_column: int = -1) -> Iterator[TaggedSentence]:
+def check_known(path: Path, number: int, label: str, known: Collection[str] | None) -> None:
+    """Raise a ValueError that names the line if ``label`` is not among those of the training split."""
+    if known is not None and label not in known:
+        raise ValueError(
+            f"{path}:{number}: the training split has no {label!r}, it has {', '.join(sorted(known)[:20])}"
+        )
+
+
+def read_conll(
+    path: Path, word_column: int = 0, tag_column: int = -1, known: Collection[str] | None = None
+) -> Iterator[TaggedSentence]:
     """Read CoNLL columns: a word a line with its tag, columns parted by a tab or spaces, a blank line after a sentence.
 
     Lines that start with ``-DOCSTART-`` are skipped.
@@ -102,10 +112,11 @@ def read_conll(path: Path, word_column: int = 0, tag_column: int = -1) -> Iterat
         path: the file.
         word_column: the column of the words; negative counts from the last.
         tag_column: the column of the tags.
+        known: the tags that there may be, of a later split those of the training split; None for any.
 
     Raises:
-        ValueError: if a line lacks a column or a tag is not ``O``, ``B-...`` or ``I-...``, or there is no sentence;
-            the message names the file and the line.
+        ValueError: if a line lacks a column or a tag is not ``O``, ``B-...`` or ``I-...`` or not known, or there is no
+            sentence; the message names the file and the line.
     """
     words: list[str] = []
     tags: list[str] = []
@@ -127,6 +138,7 @@ def read_conll(path: Path, word_column: int = 0, tag_column: int = -1) -> Iterat
             ) from None
         if len(columns) < 2 or not (tag == "O" or tag.startswith(("B-", "I-"))):
             raise ValueError(f"{path}:{number}: expected a tag O, B-... or I-..., got {line[:80]!r}")
+        check_known(path, number, tag, known)
         words.append(word)
         tags.append(tag)
     if words:
@@ -136,12 +148,20 @@ def read_conll(path: Path, word_column: int = 0, tag_column: int = -1) -> Iterat
         raise ValueError(f"{path}: expected sentences in columns, found none")
 
 
-def read_table(path: Path, text_column: str, label_column: str) -> Iterator[Sentence]:
+def read_table(
+    path: Path, text_column: str, label_column: str, known: Collection[str] | None = None
+) -> Iterator[Sentence]:
     """Read the texts and labels of a ``.csv``, ``.tsv`` or ``.jsonl`` file.
 
+    Args:
+        path: the file.
+        text_column: the column of texts.
+        label_column: the column of labels.
+        known: the labels that there may be, of a later split those of the training split; None for any.
+
     Raises:
-        ValueError: if the ending is another, a column is missing, or a row has no text or no label; the message names
-            the file and the line.
+        ValueError: if the ending is another, a column is missing, or a row has no text, no label or one that is not
+            known; the message names the file and the line.
     """
     if path.suffix not in (".csv", ".tsv", ".jsonl"):
         raise ValueError(f"{path}: expected a file that ends in .csv, .tsv or .jsonl")
@@ -156,6 +176,7 @@ def read_table(path: Path, text_column: str, label_column: str) -> Iterator[Sent
             text, label = row[text_column], row[label_column]
             if not isinstance(text, str) or not text.strip() or label is None or not str(label).strip():
                 raise ValueError(f"{path}:{number}: expected a text and a label, got {text!r} and {label!r}")
+            check_known(path, number, str(label).strip(), known)
             yield Sentence(text.strip(), str(label).strip())
     if empty:
         raise ValueError(f"{path}: expected rows of texts and labels, got none")
