@@ -15,7 +15,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from as_lightning.benchmark.config_dir import config_dir
-from as_lightning.data import Digits
+from as_lightning.benchmark.data.digits import Digits
 
 METHODS = sorted(path.stem for path in (config_dir() / "method").glob("*.yaml"))
 CARDS = Path(__file__).parents[1] / "docs" / "methods"

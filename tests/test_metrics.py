@@ -29,10 +29,10 @@ def test_rate_is_the_ratio_of_sums_and_not_the_mean_of_ratios(level, expected):
     assert rate.compute().item() == pytest.approx(expected)
 
 
-def test_rate_before_any_sample_is_nan():
+def test_rate_before_any_sample_is_zero():
     rate = MaskingRate()
     rate.update(counts(0, 0, 0, 0))
-    assert rate.compute().isnan()
+    assert rate.compute() == 0
 
 
 def test_rate_refuses_an_unknown_level_by_name():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric, PearsonCorrCoef
 
-from as_lightning.functional.counts import MaskingCounts
+from as_lightning.functional.counts import MaskingCounts, masking_ratio
 
 
 class MaskingRate(Metric):
@@ -24,7 +24,7 @@ class MaskingRate(Metric):
 
     Shape:
         - update: a :class:`~as_lightning.functional.MaskingCounts`, 0-dim ``int64`` tensors.
-        - compute: 0-dim ``float32`` tensor in [0, 1]; NaN before any sample was counted.
+        - compute: 0-dim ``float32`` tensor in [0, 1]; 0 before any sample was counted.
 
     Raises:
         ValueError: if ``level`` is neither.
@@ -67,7 +67,7 @@ class MaskingRate(Metric):
 
     def compute(self) -> Tensor:
         """The ratio of the sums."""
-        return self.masked / self.counted
+        return masking_ratio(self.masked, self.counted)  # type: ignore[return-value]
 
 
 class LossAccuracyCorrelation(Metric):

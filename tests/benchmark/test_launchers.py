@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from reference.command_line import as_lightning
+from harness.command_line import as_lightning
 
 from as_lightning.benchmark.results import Result
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from harness.data_on_two_ranks import SaysTheLabelOfEvenSamples
+from harness.scripted_masking import quiet_trainer
 from hydra.utils import instantiate
 from lightning.pytorch import seed_everything
-from reference.data_on_two_ranks import SaysTheLabelOfEvenSamples
-from reference.scripted_masking import quiet_trainer
 
+from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.memorisation import memorisation
 from as_lightning.benchmark.train import train
-from as_lightning.data import Digits
 
 DIGITS = ("experiment=digits", "trainer.max_epochs=3", "optimizer.lr=1e-2")
 

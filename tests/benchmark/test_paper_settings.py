@@ -10,8 +10,8 @@ from hydra.utils import instantiate
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from as_lightning.benchmark.config_dir import config_dir
+from as_lightning.benchmark.data.text import fit_tokenizer
 from as_lightning.benchmark.train import train
-from as_lightning.data.text import fit_tokenizer
 
 EXPERIMENTS = sorted(path.stem for path in (config_dir() / "experiment").glob("*.yaml"))
 TEXT = ("clinc150", "conll", "docstrings", "goemotions", "sst5", "text_file", "wnut17")

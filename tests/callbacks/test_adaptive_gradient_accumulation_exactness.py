@@ -10,10 +10,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from reference.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
-from reference.scripted_masking import (
+from harness.scripted_masking import (
     OPTIMIZERS,
     BatchStream,
     ScriptedMasking,
@@ -21,6 +18,9 @@ from reference.scripted_masking import (
     loader_of,
     quiet_trainer,
 )
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from oracles.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
 from torch import Tensor
 from torch.utils.data import DataLoader
 

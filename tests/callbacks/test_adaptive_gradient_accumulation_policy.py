@@ -10,8 +10,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from reference.accumulation_loop import train_by_hand
-from reference.scripted_masking import (
+from harness.scripted_masking import (
     SAMPLES,
     ScriptedMasking,
     batches_of,
@@ -19,6 +18,7 @@ from reference.scripted_masking import (
     masking_that_asks_for,
     quiet_trainer,
 )
+from oracles.accumulation_loop import train_by_hand
 from torch import Tensor
 from torch._dynamo.utils import counters as dynamo
 

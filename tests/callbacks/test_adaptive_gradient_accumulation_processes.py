@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from reference import two_ranks
-from reference.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
-from reference.rank_processes import Seen, run_two_ranks
-from reference.scripted_masking import OPTIMIZERS, SAMPLES, ScriptedMasking
+from harness import two_ranks
+from harness.rank_processes import Seen, run_two_ranks
+from harness.scripted_masking import OPTIMIZERS, SAMPLES, ScriptedMasking
+from oracles.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
 
 from as_lightning.functional import accumulation_steps
 

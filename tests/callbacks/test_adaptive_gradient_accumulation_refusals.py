@@ -8,10 +8,10 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from harness.scripted_masking import ScriptedMasking, batches_of, loader_of, quiet_trainer
 from lightning.pytorch.callbacks import GradientAccumulationScheduler, StochasticWeightAveraging
 from lightning.pytorch.strategies import DeepSpeedStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from reference.scripted_masking import ScriptedMasking, batches_of, loader_of, quiet_trainer
 from torch import nn
 
 from as_lightning.callbacks import AdaptiveGradientAccumulation

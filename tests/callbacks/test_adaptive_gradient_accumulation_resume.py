@@ -9,10 +9,10 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from harness.scripted_masking import OPTIMIZERS, ScriptedMasking, batches_of, loader_of, quiet_trainer
+from harness.stateful_loader import StatefulLoader
 from lightning.pytorch.callbacks import ModelCheckpoint
-from reference.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
-from reference.scripted_masking import OPTIMIZERS, ScriptedMasking, batches_of, loader_of, quiet_trainer
-from reference.stateful_loader import StatefulLoader
+from oracles.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
 from torch.optim.lr_scheduler import OneCycleLR
 
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor

@@ -9,9 +9,9 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from harness.scripted_masking import ScriptedMasking, batches_of, loader_of, quiet_trainer
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers.logger import DummyLogger
-from reference.scripted_masking import ScriptedMasking, batches_of, loader_of, quiet_trainer
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import (
     CosineAnnealingLR,

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference.accumulation_loop import longest_window
+from oracles.accumulation_loop import longest_window
 
 from as_lightning.functional import accumulation_steps
 from as_lightning.functional.accumulation import aligned_window

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from reference.as_softmax import mask_reference
+from oracles.as_softmax import mask_reference
 
 from as_lightning.functional import as_softmax_mask
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from reference.as_softmax import multilabel_keep_of_row, multilabel_reference
+from oracles.as_softmax import multilabel_keep_of_row, multilabel_reference
 
 from as_lightning.functional import multilabel_as_cross_entropy
 

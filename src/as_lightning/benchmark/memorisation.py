@@ -5,7 +5,7 @@ from __future__ import annotations
 import lightning.pytorch as pl
 import torch
 
-from as_lightning.data.base import BenchmarkDataModule
+from as_lightning.benchmark.data.base import BenchmarkDataModule
 
 
 def memorisation(trainer: pl.Trainer, module: pl.LightningModule, data: BenchmarkDataModule) -> dict[str, float]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from as_lightning.callbacks.window import close_window, masking_counter, window_ends
-from as_lightning.functional.counts import MaskingCounts
+from as_lightning.functional.counts import MaskingCounts, masking_ratio
 
 
 class EpochMasking(NamedTuple):
@@ -86,8 +86,8 @@ class MaskingMonitor(pl.Callback):
         *counts, samples_of_epoch = torch.cat([window, self._sum_of_epoch()[1:2]]).tolist()
         masked_samples, samples, masked_classes, classes = counts
         metrics = {
-            "masking/sample_ratio": masked_samples / max(samples, 1),
-            "masking/class_ratio": masked_classes / max(classes, 1),
+            "masking/sample_ratio": float(masking_ratio(masked_samples, samples)),
+            "masking/class_ratio": float(masking_ratio(masked_classes, classes)),
             "masking/accumulate_grad_batches": float(trainer.accumulate_grad_batches),
             "masking/samples_seen": float(self._samples_before + samples_of_epoch),
         }
@@ -104,8 +104,8 @@ class MaskingMonitor(pl.Callback):
         counts = MaskingCounts(*self._sum_of_epoch())
         pl_module.log_dict(
             {
-                "masking/sample_ratio_epoch": _ratio(counts.masked_samples, counts.samples),
-                "masking/class_ratio_epoch": _ratio(counts.masked_classes, counts.classes),
+                "masking/sample_ratio_epoch": counts.sample_ratio,
+                "masking/class_ratio_epoch": counts.class_ratio,
             }
         )
         self.history.append(EpochMasking(trainer.current_epoch, *self._epoch.tolist()))
@@ -123,7 +123,3 @@ class MaskingMonitor(pl.Callback):
         self.history = [EpochMasking(*epoch) for epoch in state_dict["history"]]
         self._samples_before = state_dict["samples_before"]
         self._epoch, self._windows = torch.tensor(state_dict["epoch"]), []
-
-
-def _ratio(part: Tensor, whole: Tensor) -> Tensor:
-    return part / whole.clamp(min=1)

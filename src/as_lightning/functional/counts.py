@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+
+CountT = TypeVar("CountT", int, Tensor)
+
+
+def masking_ratio(masked: CountT, total: CountT) -> float | Tensor:
+    """``masked / total``, and 0 where ``total`` is 0: without a sample, nothing is masked.
+
+    This is the one place that divides counts: the ratios of :class:`MaskingCounts`, metrics, callbacks and reports
+    follow the same convention.
+
+    Args:
+        masked: how many were masked, an ``int`` or an integer tensor of any shape.
+        total: how many there were, of the same type and shape.
+
+    Returns:
+        The ratio in [0, 1]: a ``float`` of two integers, else a ``float32`` tensor on the same device (no host read).
+
+    Example:
+        >>> masking_ratio(3, 4), masking_ratio(0, 0)
+        (0.75, 0.0)
+    """
+    return masked / total.clamp(min=1) if isinstance(total, Tensor) else masked / max(total, 1)
 
 
 class MaskingCounts(NamedTuple):
@@ -24,6 +46,16 @@ class MaskingCounts(NamedTuple):
     samples: Tensor
     masked_classes: Tensor
     classes: Tensor
+
+    @property
+    def sample_ratio(self) -> Tensor:
+        """The share of masked samples, a 0-dim ``float32`` tensor in [0, 1]; 0 without samples."""
+        return masking_ratio(self.masked_samples, self.samples)  # type: ignore[return-value]
+
+    @property
+    def class_ratio(self) -> Tensor:
+        """The share of masked competitors, a 0-dim ``float32`` tensor in [0, 1]; 0 without competitors."""
+        return masking_ratio(self.masked_classes, self.classes)  # type: ignore[return-value]
 
     def stacked(self) -> Tensor:
         """The four counts as one ``int64`` tensor of shape ``(4,)``, in the order of the fields."""

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from harness.variant_methods import METHODS, Method
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference.variant_methods import METHODS, Method
-from reference.variants import by_rows
+from oracles.variants import by_rows
 
 from as_lightning.functional import (
     entmax_loss,

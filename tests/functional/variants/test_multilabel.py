@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import variants as reference
+from oracles import variants as reference
 
 from as_lightning.functional import (
     bce_loss,

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from harness.variant_methods import WITH_TRANSFORM, Method
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference.variant_methods import WITH_TRANSFORM, Method
 
 import as_lightning
 from as_lightning.functional import (

@@ -24,7 +24,7 @@ def am_softmax(logits: Tensor, *, tau: float = DEFAULT_TAU, dim: int = -1) -> Te
 
     Args:
         logits: cosines in [-1, 1], any shape, floating point (the half types are computed in float32);
-            :class:`as_lightning.models.CosineHead` gives them.
+            :class:`as_lightning.benchmark.tasks.cosine_head.CosineHead` gives them.
         tau: the temperature, positive: the inverse of the paper's scale ``s``.
         dim: the class dimension.
 
@@ -65,7 +65,7 @@ def am_softmax_loss(
     Args:
         logits: cosines in [-1, 1] (the loss takes any number, but the margin and the temperature are meant for
             cosines), shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating point (the half types are computed in
-            float32); :class:`as_lightning.models.CosineHead` gives them.
+            float32); :class:`as_lightning.benchmark.tasks.cosine_head.CosineHead` gives them.
         target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
         margin: the margin ``m`` between cosines, 0 or more.
         tau: the temperature, positive: the inverse of the paper's scale ``s``.

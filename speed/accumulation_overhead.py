@@ -1,0 +1,358 @@
+"""What the callbacks cost a training step, and what accumulation saves where gradients are reduced over processes.
+
+    python speed/accumulation_overhead.py overhead --output results/accumulation/overhead
+    python speed/accumulation_overhead.py processes --output results/accumulation/processes
+
+``overhead``: one training whose steps run, in pairs of random order, with ``MaskingMonitor`` and
+``AdaptiveGradientAccumulation(max_steps=1)`` (which decides after every batch: the most it can cost) and without them.
+Both steps of a pair see the same machine, so that one that slows down slows down both sides; the clock is the
+process's own processor time, so that what else the machine does is not counted.
+
+``processes``: DDP on two processes of this machine (gloo), a model whose gradients take longer to reduce than its
+batches to compute. Every batch reports masking that asks for all of ``max_steps = k``; rounds interleave the k.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxMixin, MaskingMonitor
+from as_lightning.benchmark.results import machine_description
+from as_lightning.functional import MaskingCounts
+
+CLASSES = 32
+
+
+class OneBatch(Dataset[tuple[Tensor, Tensor]]):
+    """The same batch over and over: the data cost nothing."""
+
+    def __init__(self, batches: int, size: int, width: int) -> None:
+        self.batches = batches
+        self.batch = (torch.randn(size, width), torch.randint(CLASSES, (size,)))
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.batch
+
+
+class Perceptron(ASSoftmaxMixin, pl.LightningModule):
+    """Equal layers, as many as it takes."""
+
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__(delta=0.1)
+        hidden = [layer for _ in range(layers) for layer in (nn.Linear(width, width), nn.ReLU())]
+        self.net = nn.Sequential(*hidden, nn.Linear(width, CLASSES))
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        inputs, target = batch
+        loss = self.as_softmax_loss(self.net(inputs), target)
+        self.log("train_loss", loss)
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=1e-4)
+
+
+def trainer_of(**arguments: Any) -> pl.Trainer:
+    """One epoch, nothing printed or saved."""
+    settings: dict[str, Any] = {
+        "max_epochs": 1,
+        "accelerator": "cpu",
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    return pl.Trainer(**(settings | arguments))
+
+
+class SwitchesCallbacks(Perceptron):
+    """Trains one step of each pair with the callbacks, in random order, and takes each step's time from end to end."""
+
+    def start_switching(self, trainer: pl.Trainer, callbacks: list[pl.Callback], steps: int) -> None:
+        self.without: list[pl.Callback] = []
+        self.with_callbacks = callbacks
+        draw = random.Random(0)
+        self.order = [on for _ in range(steps // 2) for on in draw.sample([True, False], 2)] + [True]
+        self.step = 0
+        self.seconds: list[float] = []
+        self.clock = 0.0
+        trainer.callbacks = self.chosen()  # type: ignore[attr-defined]
+
+    def chosen(self) -> list[pl.Callback]:
+        return self.with_callbacks if self.order[self.step] else self.without
+
+    def on_train_start(self) -> None:
+        self.clock = time.process_time()
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        # the callbacks' hooks of this step have run, and no loop over the list is under way
+        now = time.process_time()
+        self.seconds.append(now - self.clock)
+        self.step += 1
+        self.trainer.callbacks = self.chosen()  # type: ignore[attr-defined]
+        self.clock = time.process_time()
+
+
+class StartsSwitching(pl.Callback):
+    def __init__(self, callbacks: list[pl.Callback], steps: int) -> None:
+        self.callbacks, self.steps = callbacks, steps
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        assert isinstance(pl_module, SwitchesCallbacks)
+        pl_module.start_switching(trainer, self.callbacks, self.steps)
+
+
+class Idle(pl.Callback):
+    """Does nothing; Lightning calls its hooks all the same."""
+
+
+def paired_steps(
+    callbacks: list[pl.Callback], width: int, layers: int, size: int, steps: int, logger: Any
+) -> tuple[list[float], list[float]]:
+    """Seconds of the steps with and without the callbacks, pair by pair."""
+    module = SwitchesCallbacks(width, layers)
+    trainer = trainer_of(callbacks=[StartsSwitching(callbacks, steps)], logger=logger)
+    trainer.fit(module, DataLoader(OneBatch(steps, size, width), batch_size=None))
+    timed = list(zip(module.order, module.seconds, strict=False))[steps // 10 // 2 * 2 :]  # the first ones warm up
+    return [seconds for on, seconds in timed if on], [seconds for on, seconds in timed if not on]
+
+
+def layers_for(milliseconds: float, width: int, size: int) -> int:
+    """How many layers make a step of about so many milliseconds."""
+    _, few = paired_steps([], width, 2, size, 60, False)
+    _, more = paired_steps([], width, 12, size, 60, False)
+    per_layer = (statistics.median(more) - statistics.median(few)) / 10
+    return max(1, round((milliseconds / 1e3 - statistics.median(few)) / per_layer) + 2)
+
+
+def measure_overhead(milliseconds: float, steps: int, rounds: int) -> dict[str, Any]:
+    from lightning.pytorch.loggers import TensorBoardLogger
+
+    width, size = 256, 64
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(rounds):
+            layers = layers_for(milliseconds, width, size)  # every round: the machine may have others to serve
+            shape = (width, layers, size, steps)
+            idle_on, idle_off = paired_steps([Idle(), Idle()], *shape, TensorBoardLogger(folder))
+            ours: list[pl.Callback] = [AdaptiveGradientAccumulation(max_steps=1), MaskingMonitor()]
+            on, off = paired_steps(ours, *shape, TensorBoardLogger(folder))
+            differences = [a - b for a, b in zip(on, off, strict=True)]
+            results.append(
+                {
+                    "layers": layers,
+                    "with_ms": statistics.median(on) * 1e3,
+                    "without_ms": statistics.median(off) * 1e3,
+                    "added_us": statistics.median(differences) * 1e6,
+                    "added_by_idle_us": statistics.median(a - b for a, b in zip(idle_on, idle_off, strict=True)) * 1e6,
+                    "ratio": 1 + statistics.median(differences) / statistics.median(off),
+                    "share_of_the_bars_step": statistics.median(differences) / (milliseconds / 1e3),
+                }
+            )
+            print(results[-1], flush=True)
+    summary = {key: statistics.median(result[key] for result in results) for key in results[0]}
+    return {
+        "width": width,
+        "batch_size": size,
+        "steps": steps,
+        "rounds": results,
+        "median": summary,
+        "bar": 1.01,
+    }
+
+
+class AlwaysMasked(Perceptron):
+    """Reports every sample as masked, so that the callback goes to ``max_steps`` as fast as it may."""
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        inputs, target = batch
+        samples = target.numel()
+        self.masking_counter.update(MaskingCounts(*torch.tensor([samples, samples, 0, 1])))
+        return nn.functional.cross_entropy(self.net(inputs), target)
+
+
+class Clock(pl.Callback):
+    """Times the batches after the first ``skip``: the window has then reached its length."""
+
+    def __init__(self, skip: int) -> None:
+        self.skip, self.start, self.seconds = skip, 0.0, 0.0
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if batch_idx == self.skip:
+            torch.distributed.barrier()
+            self.start = time.perf_counter()
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.seconds = time.perf_counter() - self.start
+
+
+def train_on_two_processes(steps: int, batches: int, width: int, layers: int) -> dict[str, float]:
+    clock, speed = Clock(skip=12), AdaptiveGradientAccumulation(max_steps=steps)
+    trainer = trainer_of(devices=2, strategy="ddp", callbacks=[clock, speed], use_distributed_sampler=False)
+    torch.manual_seed(0)
+    trainer.fit(AlwaysMasked(width, layers), DataLoader(OneBatch(12 + batches, 8, width), batch_size=None))
+    timed = [window for window in speed.history if window.batch >= 12]
+    assert {window.length for window in timed} == {steps}
+    return {"seconds": clock.seconds, "optimizer_steps": len(timed)}
+
+
+def one_process(output: Path, rounds: int, batches: int, width: int, layers: int) -> None:
+    """Run as one of the two processes; the first writes what it has measured."""
+    train_on_two_processes(1, 12, width, layers)
+    results = []
+    for round_index in range(rounds):
+        order = [1, 2, 4] if round_index % 2 == 0 else [4, 2, 1]
+        results.append({steps: train_on_two_processes(steps, batches, width, layers) for steps in order})
+    if os.environ["LOCAL_RANK"] == "0":
+        output.write_text(json.dumps(results), encoding="utf-8")
+    torch.distributed.destroy_process_group()
+
+
+def measure_processes(rounds: int, batches: int, width: int, layers: int) -> dict[str, Any]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": "0"}
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "seconds.json"
+        shape = ["--rounds", str(rounds), "--batches", str(batches), "--width", str(width), "--layers", str(layers)]
+        command = [sys.executable, __file__, "one-process", "--output", str(output), *shape]
+        ranks = [subprocess.Popen(command, env=environment | {"LOCAL_RANK": str(rank)}) for rank in range(2)]
+        codes = [rank.wait() for rank in ranks]
+        if any(codes):
+            raise SystemExit("a process failed: its message is above")
+        results = json.loads(output.read_text(encoding="utf-8"))
+    parameters = sum(parameter.numel() for parameter in Perceptron(width, layers).parameters())
+    rows = {}
+    for steps in ("1", "2", "4"):
+        ratios = [result[steps]["seconds"] / result["1"]["seconds"] for result in results]
+        rows[steps] = {
+            "ratio": statistics.median(ratios),
+            "ratio_min": min(ratios),
+            "ratio_max": max(ratios),
+            "milliseconds_a_batch": statistics.median(result[steps]["seconds"] for result in results) / batches * 1e3,
+            "optimizer_steps": results[0][steps]["optimizer_steps"],
+        }
+    return {"parameters": parameters, "batches": batches, "batch_size": 8, "rounds": len(results), "steps": rows}
+
+
+def overhead_table(report: dict[str, Any]) -> list[str]:
+    result = report["result"]
+    median = result["median"]
+    return [
+        "# Cost of the callbacks",
+        "",
+        "`MaskingMonitor` and `AdaptiveGradientAccumulation(max_steps=1)` (a decision after every batch) beside a",
+        f"training step of a perceptron (layers of {result['width']}, batches of {result['batch_size']}), TensorBoard",
+        "writing every 50 steps. Steps with and without the callbacks alternate in pairs of random order; the",
+        "difference is the median over a round's pairs. Processor time of the process. Two callbacks that do nothing",
+        "stand beside it: Lightning calls every hook of every callback, which is part of what a callback costs.",
+        "",
+        "| round | layers | without, ms | with, ms | added, µs | by two idle callbacks, µs | ratio |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        *(
+            f"| {index} | {row['layers']} | {row['without_ms']:.2f} | {row['with_ms']:.2f} | {row['added_us']:.0f} | "
+            f"{row['added_by_idle_us']:.0f} | {row['ratio']:.4f} |"
+            for index, row in enumerate(result["rounds"], 1)
+        ),
+        f"| **median** | | {median['without_ms']:.2f} | {median['with_ms']:.2f} | {median['added_us']:.0f} | "
+        f"{median['added_by_idle_us']:.0f} | **{median['ratio']:.4f}** |",
+        "",
+        f"The aim is {result['bar']:.2f} for a step of 10 ms, {(result['bar'] - 1) * 1e4:.0f} µs. The number of",
+        "layers is chosen anew for each round, for a step of about that length.",
+    ]
+
+
+def processes_table(report: dict[str, Any]) -> list[str]:
+    result = report["result"]
+    return [
+        "# Accumulation on two processes",
+        "",
+        f"DDP on two processes of one machine (gloo), a perceptron of {result['parameters'] / 1e6:.1f} million "
+        f"parameters, batches of {result['batch_size']} a",
+        f"process. Time of {result['batches']} batches relative to k = 1: median of {result['rounds']} interleaved "
+        "rounds, with the smallest and the largest.",
+        "Gradients are reduced once a window; no sample is skipped, so this is what fewer reductions and optimizer",
+        "steps save.",
+        "",
+        "| k | optimizer steps | ms a batch | time / k = 1 |",
+        "| --- | --- | --- | --- |",
+        *(
+            f"| {steps} | {row['optimizer_steps']} | {row['milliseconds_a_batch']:.1f} | **{row['ratio']:.2f}** "
+            f"({row['ratio_min']:.2f}–{row['ratio_max']:.2f}) |"
+            for steps, row in result["steps"].items()
+        ),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    parser.add_argument("what", choices=["overhead", "processes", "one-process"])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=400, help="overhead: steps of a round")
+    parser.add_argument("--milliseconds", type=float, default=10.0, help="overhead: a step's length")
+    parser.add_argument("--batches", type=int, default=24, help="processes: batches that are timed")
+    parser.add_argument("--width", type=int, default=1024, help="processes: width of the layers")
+    parser.add_argument("--layers", type=int, default=16, help="processes: how many of them")
+    parser.add_argument("--output", type=Path, help="where to write: <output>.json and <output>.md")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
+    shape = (arguments.batches, arguments.width, arguments.layers)
+    if arguments.what == "one-process":
+        one_process(arguments.output, arguments.rounds, *shape)
+        return
+    if arguments.what == "overhead":
+        result = measure_overhead(arguments.milliseconds, arguments.steps, arguments.rounds)
+        table = overhead_table
+    else:
+        result = measure_processes(arguments.rounds, *shape)
+        table = processes_table
+    report = {
+        "command": f"python speed/accumulation_overhead.py {' '.join(sys.argv[1:])}",
+        "machine": machine_description()["processor"],
+        "cores": os.cpu_count(),
+        "threads": 1,
+        "torch": torch.__version__,
+        "lightning": lightning.__version__,
+        "python": platform.python_version(),
+        "result": result,
+    }
+    made = (
+        f"`{report['command']}` on {report['machine']}, {report['cores']} cores, 1 thread a process, "
+        f"PyTorch {report['torch']}, Lightning {report['lightning']}, Python {report['python']}."
+    )
+    document = "\n".join([*table(report), "", made, ""])
+    print(document)
+    if arguments.output is not None:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.with_suffix(".json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        arguments.output.with_suffix(".md").write_text(document, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

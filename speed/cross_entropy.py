@@ -1,0 +1,139 @@
+"""What ``as_cross_entropy`` costs, forward and backward, relative to ``F.cross_entropy``.
+
+    python speed/cross_entropy.py --output results/performance/cross_entropy
+
+Sides: ``F.cross_entropy``, ``as_cross_entropy`` and a plain four-line formulation (softmax, gather, where,
+cross_entropy, which is how the paper's code does it), each eager and compiled. A share of the samples is fully masked;
+the others have logits drawn from a standard normal, so that they are unmasked for many classes and mixed for few.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from interleaved import environment, interleaved_times, machine_line, megabytes, peak_memory, write_report
+from torch import Tensor
+
+from as_lightning.functional import as_cross_entropy
+
+DELTA = 0.1
+SIDES = ("F.cross_entropy", "as_cross_entropy", "four lines")
+
+
+def four_lines(logits: Tensor, target: Tensor) -> Tensor:
+    """The loss as its formula reads."""
+    probability = logits.softmax(-1)
+    target_probability = probability.gather(-1, target.unsqueeze(-1))
+    kept = torch.where(target_probability - probability <= DELTA, logits, -torch.inf)
+    return F.cross_entropy(kept, target)
+
+
+def batch(rows: int, classes: int, masked_share: float, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Logits of which a share is fully masked, in random order, and their targets."""
+    torch.manual_seed(0)
+    logits, target = torch.randn(rows, classes, device=device), torch.randint(classes, (rows,), device=device)
+    masked = torch.randperm(rows, device=device)[: round(masked_share * rows)]
+    logits[masked, target[masked]] += 30.0
+    return logits.requires_grad_(), target
+
+
+def forward_backward(loss: Any, logits: Tensor, target: Tensor) -> None:
+    logits.grad = None
+    loss(logits, target).backward()
+
+
+def markdown(report: dict[str, Any]) -> str:
+    lines = [
+        "# Cost of `as_cross_entropy`",
+        "",
+        "Forward and backward on the same float32 logits: the time relative to eager `F.cross_entropy` (median of",
+        f"{report['rounds']} interleaved rounds, each side called once untimed before), in brackets the milliseconds.",
+        f"`delta = {DELTA}`.",
+        "",
+        machine_line(report),
+        "",
+        "| rows x classes | masked samples | " + " | ".join(report["sides"]) + " |",
+        "| --- | --- |" + " --- |" * len(report["sides"]),
+    ]
+    for row in report["rows"]:
+        cells = [f"{row['times'][s]['ratio']:.2f} ({row['times'][s]['milliseconds']:.2f})" for s in report["sides"]]
+        lines.append(f"| {row['shape']} | {row['masked_share']:.0%} | " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "Peak memory of forward and backward beyond the logits, the gradient (of their size) included:",
+        "",
+        "| rows x classes | masked samples | logits | " + " | ".join(SIDES) + " |",
+        "| --- | --- | --- |" + " --- |" * len(SIDES),
+    ]
+    for row in report["rows"]:
+        if row["peak_bytes"] is not None:
+            cells = [megabytes(row["peak_bytes"][side]) for side in SIDES]
+            size = megabytes(row["logits_bytes"])
+            lines.append(f"| {row['shape']} | {row['masked_share']:.0%} | {size} | " + " | ".join(cells) + " |")
+    others = "" if report["environment"]["device"] == "cuda" else "\nOn a GPU: not measured.\n"
+    return "\n".join([*lines, others])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    parser.add_argument("--shapes", nargs="+", default=["64x10", "4096x1000", "1024x32000", "256x131072"])
+    parser.add_argument("--shares", nargs="+", type=float, default=[0.0, 0.5, 0.9, 1.0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--no-compile", action="store_true", help="leave out the compiled sides")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--output", type=Path, help="where to write: <output>.json and <output>.md")
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    eager = (F.cross_entropy, partial(as_cross_entropy, delta=DELTA), four_lines)
+    losses: dict[str, Any] = dict(zip(SIDES, eager, strict=True))
+    if not arguments.no_compile:
+        compiled = (
+            torch.compile(lambda logits, target: F.cross_entropy(logits, target), fullgraph=True),
+            torch.compile(lambda logits, target: as_cross_entropy(logits, target, DELTA), fullgraph=True),
+            torch.compile(four_lines, fullgraph=True),
+        )
+        losses |= {f"{name}, compiled": loss for name, loss in zip(SIDES, compiled, strict=True)}
+    rows = []
+    for shape in arguments.shapes:
+        samples, classes = map(int, shape.split("x"))
+        small = samples * classes < 1 << 17
+        for share in arguments.shares:
+            logits, target = batch(samples, classes, share, device)
+            sides = {name: partial(forward_backward, loss, logits, target) for name, loss in losses.items()}
+            rounds = 20 * arguments.rounds if small else arguments.rounds
+            times = interleaved_times(sides, SIDES[0], device, rounds=rounds, warmup=2, settle=True)
+            logits.grad = None
+            peaks = {}
+            for name in SIDES:
+                peaks[name] = peak_memory(sides[name], device)
+                logits.grad = None
+            logits_bytes = logits.numel() * logits.element_size()
+            rows.append(
+                {
+                    "shape": shape,
+                    "masked_share": share,
+                    "times": times,
+                    "peak_bytes": None if small else peaks,  # next to nothing, among the interpreter's own pages
+                    "logits_bytes": logits_bytes,
+                }
+            )
+            ratios = ", ".join(f"{name} {found['ratio']:.2f}" for name, found in times.items())
+            print(f"{shape} masked {share:.0%}: {ratios}", flush=True)
+    report = {
+        "command": "python speed/cross_entropy.py --output results/performance/cross_entropy",
+        "environment": environment(device),
+        "delta": DELTA,
+        "rounds": arguments.rounds,
+        "sides": list(losses),
+        "rows": rows,
+    }
+    write_report(report, markdown(report), arguments.output)
+
+
+if __name__ == "__main__":
+    main()

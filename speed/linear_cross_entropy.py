@@ -1,0 +1,240 @@
+"""What a wide head with ``as_linear_cross_entropy`` costs, relative to ``F.linear`` and ``F.cross_entropy``.
+
+    python speed/linear_cross_entropy.py --output results/performance/linear_cross_entropy
+
+Forward and backward, gradients of hidden states and weight. A share of the samples is fully masked, the others are
+unmasked (the target no likelier than any class): the most work that a sample can be. Where they are present, it also
+times ``torch.nn.functional.linear_cross_entropy``, and on a GPU Liger-Kernel's and Apple's cut-cross-entropy.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from interleaved import environment, interleaved_times, machine_line, megabytes, peak_memory, write_report
+from torch import Tensor
+
+from as_lightning.functional import as_linear_cross_entropy
+from as_lightning.functional import linear_cross_entropy as fused
+
+DELTA = 0.1
+BASELINE, OURS = "F.linear + F.cross_entropy", "as_linear_cross_entropy"
+OTHERS = ("torch linear_cross_entropy", "Liger-Kernel", "cut-cross-entropy")
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def dense(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(F.linear(hidden, weight), target)
+
+
+def ours(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+    return as_linear_cross_entropy(hidden, weight, target, DELTA)
+
+
+def available(device: torch.device) -> dict[str, Loss]:
+    """The sides that run here, ours and the baseline first."""
+    losses: dict[str, Loss] = {BASELINE: dense, OURS: ours}
+    if hasattr(F, "linear_cross_entropy"):
+        losses[OTHERS[0]] = F.linear_cross_entropy
+    if device.type == "cuda":
+        try:
+            from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
+
+            def liger(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+                found = liger_fused_linear_cross_entropy(hidden, weight, target)
+                return found[0] if isinstance(found, tuple) else found
+
+            losses[OTHERS[1]] = liger
+        except ImportError:
+            pass
+        try:
+            from cut_cross_entropy import linear_cross_entropy as cut_cross_entropy
+
+            losses[OTHERS[2]] = cut_cross_entropy
+        except ImportError:
+            pass
+    return losses
+
+
+def batch(
+    rows: int, classes: int, features: int, masked_share: float, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Hidden states of which a share is fully masked, a weight, and targets."""
+    torch.manual_seed(0)
+    weight = torch.randn(classes, features, device=device) / features**0.5
+    target = torch.randint(classes, (rows,), device=device)
+    hidden = torch.randn(rows, features, device=device) * 0.5
+    masked = torch.randperm(rows, device=device)[: round(masked_share * rows)]
+    hidden[masked] = 60.0 * F.normalize(weight[target[masked]], dim=-1)
+    return hidden.requires_grad_(), weight.requires_grad_(), target
+
+
+def forward_backward(loss: Loss, hidden: Tensor, weight: Tensor, target: Tensor) -> None:
+    hidden.grad = weight.grad = None
+    loss(hidden, weight, target).backward()
+
+
+def chunk_times(shape: str, chunks: list[int], device: torch.device, rounds: int) -> dict[str, dict[str, float]]:
+    """Our time with nothing masked for several numbers of rows a chunk, beside the dense head's."""
+    count, classes, features = map(int, shape.split("x"))
+    hidden, weight, target = batch(count, classes, features, 0.0, device)
+
+    def chunked(size: int) -> None:
+        with mock.patch.object(fused, "workspace_rows", return_value=size):
+            forward_backward(ours, hidden, weight, target)
+
+    sides: dict[str, Callable[[], None]] = {BASELINE: partial(forward_backward, dense, hidden, weight, target)}
+    sides |= {str(size): partial(chunked, size) for size in chunks}
+    return interleaved_times(sides, BASELINE, device, rounds=rounds)
+
+
+def markdown(report: dict[str, Any]) -> str:
+    sides = [BASELINE, OURS, *OTHERS]
+    lines = [
+        "# Cost of `as_linear_cross_entropy`",
+        "",
+        "Forward and backward with the gradients of hidden states (N x d) and weight (C x d), float32: seconds, and in",
+        f"brackets the ratio to {BASELINE} (median of {report['rounds']} interleaved rounds). `delta = {DELTA}`.",
+        "",
+        machine_line(report),
+        "",
+        "| C | N | d | masked samples | " + " | ".join(sides) + " |",
+        "| --- | --- | --- | --- |" + " --- |" * len(sides),
+    ]
+    for row in report["rows"]:
+        cells = [
+            f"{row['times'][side]['milliseconds'] / 1e3:.2f} ({row['times'][side]['ratio']:.2f})"
+            if side in row["times"]
+            else "not measured"
+            for side in sides
+        ]
+        head = f"| {row['classes']:,} | {row['rows']:,} | {row['features']} | {row['masked_share']:.0%} | "
+        lines.append(head + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "Peak memory beyond hidden states, weight and targets. That of the fused head includes the gradient of the",
+        "weight; that of the dense head is reached before it is there. The last column leaves it out of both, and so",
+        "says too little.",
+        "",
+        f"| C | masked samples | weight's gradient | {BASELINE} | {OURS} | ratio | ratio without it |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in report["rows"]:
+        base, own, gradient = row["peak_bytes"][BASELINE], row["peak_bytes"][OURS], row["weight_bytes"]
+        ratios = ["not measured"] * 2
+        if base and own:
+            ratios = [f"1/{base / own:.1f}", f"1/{(base - gradient) / max(own - gradient, 1):.1f}"]
+        cells = [f"{row['classes']:,}", f"{row['masked_share']:.0%}", *map(megabytes, (gradient, base, own)), *ratios]
+        lines.append("| " + " | ".join(cells) + " |")
+    sizes = [size for size in report["chunks"]["times"] if size != BASELINE]
+    lines += [
+        "",
+        f"Rows a chunk, at {report['chunks']['shape']} with nothing masked: {OURS} relative to {BASELINE}.",
+        "",
+        "| " + " | ".join(sizes) + " |",
+        "| --- |" + " --- |" * (len(sizes) - 1),
+        "| " + " | ".join(f"{report['chunks']['times'][size]['ratio']:.2f}" for size in sizes) + " |",
+    ]
+    others = "" if report["environment"]["device"] == "cuda" else "\nOn a GPU: not measured.\n"
+    return "\n".join([*lines, others])
+
+
+def figure(report: dict[str, Any], path: Path) -> None:
+    """Time against the masked share, and peak memory against C."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "as-lightning"  # the same numbers draw the same file
+    from matplotlib import pyplot
+
+    rows = report["rows"]
+    classes = sorted({row["classes"] for row in rows})
+    drawing, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    for count in classes:
+        line = [row for row in rows if row["classes"] == count]
+        shares = [row["masked_share"] for row in line]
+        left.plot(shares, [row["times"][OURS]["ratio"] for row in line], marker="o", label=f"C = {count:,}")
+    left.axhline(1.0, color="grey", linestyle="--", label=BASELINE)
+    left.set(xlabel="share of masked samples", ylabel="time relative to the dense head", ylim=(0, None))
+    left.legend()
+    for side in (BASELINE, OURS):
+        most = [max(row["peak_bytes"][side] or 0 for row in rows if row["classes"] == count) for count in classes]
+        right.plot(classes, [size / 1e6 for size in most], marker="o", label=side)
+    weight = [next(row["weight_bytes"] for row in rows if row["classes"] == count) / 1e6 for count in classes]
+    right.plot(classes, weight, color="grey", linestyle="--", label="weight's gradient alone")
+    right.set(xscale="log", yscale="log", xlabel="classes C", ylabel="peak extra memory, MB")
+    right.legend()
+    drawing.savefig(path, metadata={"Date": None})
+    pyplot.close(drawing)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    parser.add_argument(
+        "--shapes",
+        nargs="+",
+        default=["2048x8192x256", "2048x131072x256", "256x1048576x128"],
+        help="rows x classes x features",
+    )
+    parser.add_argument("--shares", nargs="+", type=float, default=[0.0, 0.5, 0.9, 1.0])
+    parser.add_argument("--chunk-shape", default="1024x131072x256")
+    parser.add_argument("--chunks", nargs="+", type=int, default=[32, 64, 128, 256, 512])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--output", type=Path, help="where to write: <output>.json, <output>.md and <output>.svg")
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    losses = available(device)
+    rows = []
+    for shape in arguments.shapes:
+        count, classes, features = map(int, shape.split("x"))
+        for share in arguments.shares:
+            hidden, weight, target = batch(count, classes, features, share, device)
+            sides = {name: partial(forward_backward, loss, hidden, weight, target) for name, loss in losses.items()}
+            peaks = {}
+            for name, side in sides.items():  # before the clock runs: these calls also warm up
+                hidden.grad = weight.grad = None
+                peaks[name] = peak_memory(side, device)
+            times = interleaved_times(sides, BASELINE, device, rounds=arguments.rounds, warmup=0)
+            with torch.no_grad():
+                _, counts = as_linear_cross_entropy(hidden, weight, target, DELTA, return_counts=True)
+            rows.append(
+                {
+                    "rows": count,
+                    "classes": classes,
+                    "features": features,
+                    "masked_share": int(counts.masked_samples) / int(counts.samples),
+                    "times": times,
+                    "peak_bytes": peaks,
+                    "weight_bytes": weight.numel() * weight.element_size(),
+                }
+            )
+            ratios = ", ".join(f"{name} {found['ratio']:.2f}" for name, found in times.items())
+            memory = ", ".join(f"{name} {megabytes(size)}" for name, size in peaks.items())
+            print(f"{shape} masked {rows[-1]['masked_share']:.0%}: {ratios}; {memory}", flush=True)
+    report = {
+        "command": "python speed/linear_cross_entropy.py --output results/performance/linear_cross_entropy",
+        "environment": environment(device),
+        "delta": DELTA,
+        "rounds": arguments.rounds,
+        "sides": list(losses),
+        "rows": rows,
+        "chunks": {
+            "shape": arguments.chunk_shape,
+            "times": chunk_times(arguments.chunk_shape, arguments.chunks, device, arguments.rounds),
+        },
+    }
+    write_report(report, markdown(report), arguments.output)
+    if arguments.output is not None:
+        figure(report, arguments.output.with_suffix(".svg"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""LightningDataModules of the benchmark: one file a data set or kind of file."""

@@ -1,0 +1,145 @@
+"""What every data module of the benchmark offers to the app: splits, loaders, and what a model must know."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Subset
+
+from as_lightning.benchmark.data.label_noise import check_label_noise, corrupt_labels
+from as_lightning.benchmark.data.labelled import LabelledDataset
+
+Task = Literal["multiclass", "multilabel", "token"]
+
+
+class BenchmarkDataModule(pl.LightningDataModule):
+    """A ``LightningDataModule`` with train, validation and test splits of ``(input, target)`` pairs.
+
+    A subclass reads its splits in :meth:`load_splits` and says in :attr:`input_spec` what an encoder must know of the
+    inputs.
+
+    Args:
+        batch_size: samples a batch, at least 1.
+        num_workers: loader processes (0 loads in the main one).
+        pin_memory: page-locked batches, for copies to a GPU.
+        label_noise: share of the training labels that are replaced by another class, in [0, 1]. Validation and test
+            keep theirs.
+        label_noise_seed: seeds which ones, apart from the run's seed: every method and every run sees the same.
+
+    Attributes:
+        task: what a target is: ``"multiclass"`` one class a sample, ``"multilabel"`` any number of classes a sample,
+            ``"token"`` one class a token.
+        class_names: the names of the classes, known after ``setup``.
+        splits: the data sets ``train``, ``validation`` and ``test``, known after ``setup``.
+        true_targets: of the training split before label noise; None without noise.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    task: ClassVar[Task] = "multiclass"
+
+    def __init__(
+        self,
+        batch_size: int = 32,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        label_noise: float = 0.0,
+        label_noise_seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if num_workers < 0:
+            raise ValueError(f"num_workers must be at least 0, got {num_workers}")
+        if check_label_noise(label_noise) and self.task != "multiclass":
+            raise ValueError(f"label_noise={label_noise} is for data of one class a sample, not for {self.task} data")
+        self.batch_size, self.num_workers, self.pin_memory = batch_size, num_workers, pin_memory
+        self.label_noise, self.label_noise_seed = label_noise, label_noise_seed
+        self.class_names: list[str] = []
+        self.splits: dict[str, LabelledDataset] = {}
+        self.true_targets: Tensor | None = None
+
+    @abstractmethod
+    def load_splits(self) -> dict[str, LabelledDataset]:
+        """Read the splits ``train``, ``validation`` and ``test``, and set :attr:`class_names`."""
+
+    @property
+    @abstractmethod
+    def input_spec(self) -> dict[str, Any]:
+        """Keyword arguments that the data gives to the encoder, e.g. ``{"in_channels": 1}``; known after ``setup``."""
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes; known after ``setup``."""
+        return len(self.class_names)
+
+    def setup(self, stage: str | None = None) -> None:
+        if self.splits:
+            return
+        self.splits = self.load_splits()
+        train = self.splits["train"]
+        if self.label_noise and isinstance(train.targets, Tensor):
+            self.true_targets = train.targets
+            train.targets = corrupt_labels(train.targets, self.num_classes, self.label_noise, self.label_noise_seed)
+
+    def encode_labels(self, labels: Mapping[str, Sequence[str]]) -> dict[str, Tensor]:
+        """Set :attr:`class_names` to the training split's labels, sorted, and number all splits' labels by it.
+
+        Raises:
+            ValueError: if another split has a label that the training split lacks.
+        """
+        self.class_names = sorted(set(labels["train"]))
+        index = {name: number for number, name in enumerate(self.class_names)}
+        for split, names in labels.items():
+            unknown = sorted(set(names) - index.keys())
+            if unknown:
+                raise ValueError(f"the {split} split has classes that the train split lacks: {', '.join(unknown)}")
+        return {split: torch.tensor([index[name] for name in names]) for split, names in labels.items()}
+
+    def collate(self, samples: list[Any]) -> Any:
+        """Make a batch of samples."""
+        return torch.utils.data.default_collate(samples)
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return self.loader(self.splits["train"], shuffle=True)
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        return self.loader(self.splits["validation"])
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        return self.loader(self.splits["test"])
+
+    def corrupted_dataloader(self) -> DataLoader[Any]:
+        """The training samples with wrong labels, without augmentation; targets ``(N, 2)``: the wrong and the true one.
+
+        Raises:
+            RuntimeError: if there is no label noise.
+        """
+        if self.true_targets is None:
+            raise RuntimeError("there are no corrupted labels: set label_noise, and call setup() first")
+        train = self.splits["train"]
+        assert isinstance(train.targets, Tensor)
+        pairs = torch.stack([train.targets, self.true_targets], dim=-1)
+        both = LabelledDataset(train.inputs, pairs, self.splits["test"].transform)
+        corrupted = (pairs[:, 0] != pairs[:, 1]).nonzero().squeeze(-1)
+        return self.loader(Subset(both, corrupted.tolist()))
+
+    @property
+    def loader_settings(self) -> dict[str, Any]:
+        """The settings of a loader that do not depend on how its batches are made."""
+        return {
+            "num_workers": self.num_workers,
+            "pin_memory": self.pin_memory,
+            "persistent_workers": self.num_workers > 0,
+            "collate_fn": self.collate,
+        }
+
+    def loader(self, dataset: Any, *, shuffle: bool = False) -> DataLoader[Any]:
+        """A loader of ``dataset`` with this module's settings."""
+        return DataLoader(dataset, batch_size=self.batch_size, shuffle=shuffle, **self.loader_settings)

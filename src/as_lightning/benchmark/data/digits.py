@@ -1,0 +1,45 @@
+"""Embedded images: the 1,797 handwritten digits of 8x8 pixels that scikit-learn carries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+from as_lightning.benchmark.data.base import BenchmarkDataModule
+from as_lightning.benchmark.data.labelled import LabelledDataset
+
+
+class Digits(BenchmarkDataModule):
+    """scikit-learn's digits: 10 classes, 1,257 / 180 / 360 images, stratified by class.
+
+    Inputs are ``float32`` of shape ``(1, 8, 8)`` in [0, 1], targets ``int64``.
+
+    Args:
+        split_seed: seeds the split, apart from the run's seed: every run sees the same split.
+        **loader: arguments of :class:`BenchmarkDataModule`.
+
+    Source: :func:`sklearn.datasets.load_digits` (UCI Optical Recognition of Handwritten Digits, test part).
+    """
+
+    def __init__(self, split_seed: int = 0, **loader: Any) -> None:
+        super().__init__(**loader)
+        self.split_seed = split_seed
+
+    @property
+    def input_spec(self) -> dict[str, Any]:
+        return {"in_channels": 1}
+
+    def load_splits(self) -> dict[str, LabelledDataset]:
+        digits = load_digits()
+        images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16.0
+        targets = torch.tensor(digits.target, dtype=torch.int64)
+        self.class_names = [str(name) for name in digits.target_names]
+        rest, test = train_test_split(
+            range(len(targets)), test_size=360, stratify=targets, random_state=self.split_seed
+        )
+        train, validation = train_test_split(rest, test_size=180, stratify=targets[rest], random_state=self.split_seed)
+        splits = {"train": train, "validation": validation, "test": test}
+        return {name: LabelledDataset(images[indices], targets[indices]) for name, indices in splits.items()}

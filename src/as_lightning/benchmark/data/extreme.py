@@ -1,0 +1,78 @@
+"""Synthetic data of very many classes with a long tail, to measure what a wide output layer costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from as_lightning.benchmark.data.base import BenchmarkDataModule
+from as_lightning.benchmark.data.labelled import LabelledDataset
+
+
+class Extreme(BenchmarkDataModule):
+    r"""Noisy copies of one random vector a class; the classes' frequencies follow Zipf's law. Synthetic.
+
+    .. math:: c \sim P(c) \propto (c + 1)^{-s}, \qquad x = v_c + \sigma \varepsilon, \qquad
+              v_c, \varepsilon \sim \mathcal{N}(0, I_d)
+
+    It says what training costs, not how well a method learns from real data. A class may have no training sample.
+
+    Inputs are ``float32`` of shape ``(d,)``, targets ``int64``.
+
+    Args:
+        classes: the number of classes ``C``, at least 2.
+        features: the size ``d`` of the inputs.
+        train_samples: training samples.
+        evaluation_samples: samples of validation, and of test.
+        exponent: the law's exponent ``s``, at least 0 (0: all classes alike).
+        noise: standard deviation ``sigma`` of the noise.
+        split_seed: seeds vectors and samples, apart from the run's seed.
+        **loader: arguments of :class:`BenchmarkDataModule`.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        classes: int = 100_000,
+        features: int = 64,
+        train_samples: int = 20_000,
+        evaluation_samples: int = 2_000,
+        exponent: float = 1.0,
+        noise: float = 0.3,
+        split_seed: int = 0,
+        **loader: Any,
+    ) -> None:
+        super().__init__(**loader)
+        if classes < 2:
+            raise ValueError(f"classes must be at least 2, got {classes}")
+        for name, value in (("features", features), ("train_samples", train_samples)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if evaluation_samples < 1:
+            raise ValueError(f"evaluation_samples must be at least 1, got {evaluation_samples}")
+        if exponent < 0 or noise < 0:
+            raise ValueError(f"exponent and noise must be 0 or more, got {exponent} and {noise}")
+        self.classes, self.features, self.exponent, self.noise = classes, features, exponent, noise
+        self.sizes = {"train": train_samples, "validation": evaluation_samples, "test": evaluation_samples}
+        self.split_seed = split_seed
+
+    @property
+    def input_spec(self) -> dict[str, Any]:
+        return {"in_features": self.features}
+
+    def load_splits(self) -> dict[str, LabelledDataset]:
+        generator = torch.Generator().manual_seed(self.split_seed)
+        self.class_names = [str(index) for index in range(self.classes)]
+        vectors = torch.randn(self.classes, self.features, generator=generator)
+        prior = torch.arange(1, self.classes + 1, dtype=torch.float64).pow(-self.exponent)
+
+        def split(size: int) -> LabelledDataset:
+            targets: Tensor = torch.multinomial(prior, size, replacement=True, generator=generator)
+            noise = torch.randn(size, self.features, generator=generator)
+            return LabelledDataset(vectors[targets] + self.noise * noise, targets)
+
+        return {name: split(size) for name, size in self.sizes.items()}

@@ -1,0 +1,143 @@
+"""A user's own folders: which file is of which class and split, by the names of the folders around it."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from as_lightning.benchmark.data.files import FileTree
+
+SPLITS = ("train", "validation", "test")
+SPLIT_FOLDERS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
+TEST_SHARE = 0.1  # of each class, where there are no split folders
+
+ClassFiles = dict[str, list[str]]  # the files of each class
+
+
+def check_validation_share(validation_share: float) -> None:
+    """Raise a ValueError unless ``validation_share`` is in (0, 1)."""
+    if not 0.0 < validation_share < 1.0:
+        raise ValueError(f"validation_share must be a share in (0, 1), got {validation_share}")
+
+
+def split_classes(
+    tree: FileTree, suffixes: tuple[str, ...], kind: str, *, validation_share: float, split_seed: int
+) -> dict[str, ClassFiles]:
+    """The files of the splits ``train``, ``validation`` and ``test`` by class, the classes in alphabetical order.
+
+    The layout is ``train/<class>/...``, ``test/<class>/...`` and perhaps ``validation/<class>/...`` (or ``val``), or
+    ``<class>/...`` alone. What is missing is taken from the other files, class by class: of ``n`` files
+    ``max(1, round(n * share))``. A file may lie deeper below its class folder, and folders around all that make no
+    difference.
+
+    Args:
+        tree: the folder or archive.
+        suffixes: how the files end; others are not looked at.
+        kind: what the files are, in the plural, for messages.
+        validation_share: of each class, where there is no ``validation``; in (0, 1).
+        split_seed: decides the order of each class's files, and with it which of them go where.
+
+    Raises:
+        ValueError: if the folders are not as described; there is one class alone; a class folder of the training split
+            is empty; or a class has too few files to split.
+    """
+    # a seed for each class: what one of them loses or gains does not reorder the others
+    found = {
+        split: {
+            label: random.Random(f"{split_seed}/{label}").sample(names, len(names))
+            for label, names in sorted(classes.items())
+        }
+        for split, classes in find_classes(tree, suffixes, kind).items()
+    }
+    if "all" in found:
+        found = _split_off(found["all"], {"validation": validation_share, "test": TEST_SHARE}, kind)
+    elif "validation" not in found:
+        found |= _split_off(found["train"], {"validation": validation_share}, kind)
+    labels = sorted({label for classes in found.values() for label in classes})
+    if len(labels) < 2:
+        raise ValueError(f"{tree.root}: expected a folder for each class, found one: {labels[0]!r}")
+    return {split: found[split] for split in SPLITS}
+
+
+def find_classes(tree: FileTree, suffixes: tuple[str, ...], kind: str) -> dict[str, ClassFiles]:
+    """The files by split and class; of class folders without splits above them, all as the split ``"all"``.
+
+    Raises:
+        ValueError: if the folders are not as :func:`split_classes` describes them.
+    """
+    files = {name: PurePosixPath(name).parts for name in tree.with_suffixes(suffixes)}
+    depth = _depth_of_wrapping(list(files.values()))
+    parts_of = {name: parts[depth:] for name, parts in files.items()}
+    for name, parts in parts_of.items():
+        if len(parts) < 2:
+            raise ValueError(f"{tree.where(name)} lies in no class folder")
+    tops = {parts[0] for parts in parts_of.values()}
+    has_splits = tops <= SPLIT_FOLDERS.keys() or {"train", "test"} <= tops
+    if has_splits:
+        _check_split_folders(tree, tops, kind)
+    found: dict[str, ClassFiles] = {}
+    for name, parts in parts_of.items():
+        split, *rest = (SPLIT_FOLDERS[parts[0]], *parts[1:]) if has_splits else ("all", *parts)
+        if len(rest) < 2:
+            raise ValueError(f"{tree.where(name)} lies in no class folder")
+        found.setdefault(split, {}).setdefault(rest[0], []).append(name)
+    wrapping = next(iter(files.values()))[:depth]
+    class_level = (*wrapping, "train") if has_splits else wrapping
+    for label, folder in sorted(_subfolders(tree, class_level).items()):
+        if label not in found["train" if has_splits else "all"]:
+            raise ValueError(f"{tree.where(folder)}: the class folder holds no {kind} ({', '.join(suffixes)})")
+    return found
+
+
+def _depth_of_wrapping(paths: list[tuple[str, ...]]) -> int:
+    """How many folders lie around all the files, above the split or class folders."""
+    depth, first = 0, paths[0]
+    while all(len(parts) >= depth + 3 and parts[depth] == first[depth] for parts in paths):
+        if first[depth] in SPLIT_FOLDERS:
+            break
+        depth += 1
+    return depth
+
+
+def _check_split_folders(tree: FileTree, tops: set[str], kind: str) -> None:
+    expected = f"{tree.root}: expected the folders train, test and perhaps validation (or val)"
+    for name in ("train", "test"):
+        if name not in tops:
+            raise ValueError(f"{expected}, found no {kind} in {name}")
+    if {"validation", "val"} <= tops:
+        raise ValueError(f"{expected}, found both validation and val")
+    others = sorted(tops - SPLIT_FOLDERS.keys())
+    if others:
+        raise ValueError(f"{expected}, found {', '.join(others)} too")
+
+
+def _subfolders(tree: FileTree, above: tuple[str, ...]) -> dict[str, str]:
+    """The folders right below ``above``, by their last part; an archive's empty ones are not known."""
+    found = {
+        parts[len(above)]: "/".join(parts[: len(above) + 1])
+        for parts in (PurePosixPath(name).parts for name in tree.names)
+        if len(parts) > len(above) + 1 and parts[: len(above)] == above
+    }
+    folder = tree.root.joinpath(*above)
+    if folder.is_dir():
+        for entry in os.scandir(folder):
+            if entry.is_dir() and not entry.name.startswith("."):
+                found[entry.name] = "/".join((*above, entry.name))
+    return found
+
+
+def _split_off(classes: ClassFiles, shares: Mapping[str, float], kind: str) -> dict[str, ClassFiles]:
+    """Of each class's ``n`` files ``max(1, round(n * share))`` for each split of ``shares``, the rest for train."""
+    splits: dict[str, ClassFiles] = {split: {} for split in ("train", *shares)}
+    for label, names in classes.items():
+        start = 0
+        for split, share in shares.items():
+            end = start + max(1, round(share * len(names)))
+            splits[split][label] = names[start:end]
+            start = end
+        if start >= len(names):
+            raise ValueError(f"class {label!r} has {len(names)} {kind}, too few for the splits {', '.join(splits)}")
+        splits["train"][label] = names[start:]
+    return splits

@@ -1,0 +1,1 @@
+"""From the results of runs to tables, figures, verdicts and pages."""

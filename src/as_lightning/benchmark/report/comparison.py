@@ -1,0 +1,150 @@
+"""What the runs show: per method the mean over seeds, and its paired difference to the baseline with a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from as_lightning.benchmark.results import Result
+from as_lightning.functional.counts import masking_ratio
+
+CONFIDENCE = 0.95
+MIN_SEEDS = 3
+TARGET_SHARE = 0.98
+BASELINES = ("softmax", "multilabel_softmax")
+
+
+def runs_frame(results: Sequence[Result]) -> pd.DataFrame:
+    """One row a run: what it was, and its numbers."""
+    rows = []
+    for result in results:
+        last = result.masking[-1] if result.masking else None
+        rows.append(
+            {
+                "name": result.name,
+                "method": result.method,
+                "seed": result.seed,
+                # with one class a sample (or token) micro F1 is the accuracy
+                "f1_micro": result.metrics.get("accuracy", np.nan),
+                **result.metrics,
+                "score": result.metrics[result.score],
+                "train_seconds": result.train_seconds,
+                "optimizer_steps": result.optimizer_steps,
+                "final_masking_ratio": masking_ratio(last["masked_samples"], last["samples"]) if last else np.nan,
+                "loss_accuracy_correlation": np.nan
+                if result.loss_accuracy_correlation is None
+                else result.loss_accuracy_correlation,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def baseline_of(methods: Iterable[str], baseline: str | None = None) -> str:
+    """What the methods of an experiment are compared with: ``baseline``, or the first of :data:`BASELINES` present."""
+    if baseline is not None:
+        return baseline
+    present = set(methods)
+    return next((name for name in BASELINES if name in present), BASELINES[0])
+
+
+def compare(frame: pd.DataFrame, metric: str = "score", baseline: str | None = None) -> pd.DataFrame:
+    """Per experiment and method: seeds, mean, standard deviation, and the paired difference to the baseline.
+
+    The difference is paired by seed; its interval is Student's t at 95%, its p-value the paired t-test's. Holm's
+    method corrects the p-values for all comparisons of the report. A verdict is ``better`` or ``worse`` where the
+    corrected p-value is below 5%, ``no evidence`` where it is not, ``too few seeds`` with fewer than 3 pairs,
+    ``baseline`` for the baseline and ``no baseline`` where it is missing.
+
+    Returns:
+        A frame with the columns ``name, method, seeds, mean, std, difference, low, high, p, verdict``, experiments
+        and methods in the order in which they came, the baseline first.
+    """
+    rows = []
+    for name, runs in frame.groupby("name", sort=False):
+        by_seed = {method: group.set_index("seed")[metric] for method, group in runs.groupby("method", sort=False)}
+        base = baseline_of(by_seed, baseline)
+        for method in sorted(by_seed, key=lambda method: method != base):
+            values = by_seed[method]
+            row = {
+                "name": name,
+                "method": method,
+                "seeds": len(values),
+                "mean": values.mean(),
+                "std": values.std(ddof=1) if len(values) > 1 else np.nan,
+                "difference": np.nan,
+                "low": np.nan,
+                "high": np.nan,
+                "p": np.nan,
+                "verdict": "no evidence",
+            }
+            if method == base:
+                row["verdict"] = "baseline"
+            elif base not in by_seed:
+                row["verdict"] = "no baseline"
+            else:
+                row |= _paired(values.sub(by_seed[base]).dropna().to_numpy())
+            rows.append(row)
+    table = pd.DataFrame(rows)
+    tested = table["p"].notna()
+    if tested.any():
+        rejected, corrected, _, _ = multipletests(table.loc[tested, "p"], alpha=1 - CONFIDENCE, method="holm")
+        table.loc[tested, "p"] = corrected
+        direction: list[str] = np.where(table.loc[tested, "difference"] > 0, "better", "worse").tolist()
+        table.loc[tested, "verdict"] = np.where(rejected, direction, "no evidence")
+    return table
+
+
+def _paired(differences: np.ndarray) -> dict[str, float | str]:
+    if len(differences) < MIN_SEEDS:
+        difference = float(differences.mean()) if len(differences) else np.nan
+        return {"difference": difference, "verdict": "too few seeds"}
+    mean, error = float(differences.mean()), float(stats.sem(differences))
+    if error == 0.0:  # no spread at all: Student's t is not defined, and equal runs are no evidence
+        return {"difference": mean, "low": mean, "high": mean, "p": 1.0 if mean == 0.0 else 0.0}
+    low, high = stats.t.interval(CONFIDENCE, len(differences) - 1, loc=mean, scale=error)
+    return {"difference": mean, "low": low, "high": high, "p": float(stats.ttest_1samp(differences, 0.0).pvalue)}
+
+
+def seconds_to_score(result: Result, target: float) -> float:
+    """Training time until a validation reached the score ``target``; NaN if none did."""
+    reached = (evaluation for evaluation in result.evaluations if evaluation["score"] >= target)
+    return next((evaluation["train_seconds"] for evaluation in reached), np.nan)
+
+
+def time_ratios(results: Sequence[Result], baseline: str | None = None) -> pd.DataFrame:
+    """Per experiment and method the ratio of times to the baseline's: the median over the seeds of paired ratios.
+
+    ``train`` compares the whole training; ``to_target`` the time to 98% of the baseline's best validation score
+    (its mean over seeds), ``reached`` says how many of the method's runs got there.
+    """
+    experiments: dict[str, dict[str, dict[int, Result]]] = {}
+    for result in results:
+        experiments.setdefault(result.name, {}).setdefault(result.method, {})[result.seed] = result
+    rows = []
+    for name, methods in experiments.items():
+        base = methods.get(baseline_of(methods, baseline), {})
+        best = [max(evaluation["score"] for evaluation in run.evaluations) for run in base.values()]
+        target = TARGET_SHARE * float(np.mean(best)) if best else np.nan
+        for method, runs in methods.items():
+            pairs = [(run, base[seed]) for seed, run in runs.items() if seed in base]
+            to_target = [seconds_to_score(run, target) / seconds_to_score(other, target) for run, other in pairs]
+            rows.append(
+                {
+                    "name": name,
+                    "method": method,
+                    "train": _median([run.train_seconds / other.train_seconds for run, other in pairs]),
+                    "target_score": target,
+                    "to_target": _median(to_target),
+                    "reached": sum(not np.isnan(seconds_to_score(run, target)) for run in runs.values()),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _median(ratios: Sequence[float]) -> float:
+    finite = [ratio for ratio in ratios if np.isfinite(ratio)]
+    return float(np.median(finite)) if finite else np.nan

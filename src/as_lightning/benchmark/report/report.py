@@ -1,0 +1,197 @@
+"""The report: Markdown, CSV and one self-contained HTML page from the results of a sweep."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from rich.console import Console
+from rich.table import Table
+
+from as_lightning.benchmark.report.comparison import baseline_of, compare, runs_frame, time_ratios
+from as_lightning.benchmark.report.figures import ReportFigure, report_figures, score_name
+from as_lightning.benchmark.results import Result, distinguish_variants, find_results
+
+SWEEP_FILE = "sweep.json"
+# metrics that not every task has
+OPTIONAL_COLUMNS = ("accuracy", "f1_macro", "f1_micro", "span_f1", "calibration_error", "memorised", "recovered")
+
+
+@dataclass(frozen=True)
+class Report:
+    """The paths of a written report."""
+
+    markdown: Path
+    csv: Path
+    html: Path
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What the report says of one experiment: a row a method."""
+
+    name: str
+    score: str
+    baseline: str
+    rows: list[dict[str, Any]]
+    figures: list[ReportFigure]
+    target_score: float
+    memorisation: bool
+
+
+def summarize(results: Sequence[Result], baseline: str | None = None) -> list[Experiment]:
+    """The numbers and figures of the report, experiment by experiment."""
+    results = distinguish_variants(results)
+    frame = runs_frame(results)
+    table = compare(frame, "score", baseline)
+    means = frame.groupby(["name", "method"], sort=False).mean(numeric_only=True).reset_index()
+    times = time_ratios(results, baseline)
+    for column in OPTIONAL_COLUMNS:
+        if column not in means:
+            means[column] = math.nan
+    table = table.merge(means.drop(columns=["seed", "score"]), on=["name", "method"]).merge(
+        times, on=["name", "method"]
+    )
+    table["best"] = table["mean"] == table.groupby("name")["mean"].transform("max")
+    experiments = []
+    for name, rows in table.groupby("name", sort=False):
+        runs = [result for result in results if result.name == name]
+        base = baseline_of((result.method for result in runs), baseline)
+        runs.sort(key=lambda result: result.method != base)  # the baseline first, as in the tables
+        experiments.append(
+            Experiment(
+                name=str(name),
+                score=score_name(runs[0].score),
+                baseline=base,
+                rows=rows.to_dict("records"),
+                figures=report_figures(str(name), runs),
+                target_score=float(rows["target_score"].iloc[0]),
+                memorisation=bool(rows["memorised"].notna().any()),
+            )
+        )
+    return experiments
+
+
+def percent(value: float, digits: int = 2) -> str:
+    """A share as a percentage; an en dash for a missing one."""
+    return "–" if value is None or math.isnan(value) else f"{100 * value:.{digits}f}"
+
+
+def number(value: float, digits: int = 2) -> str:
+    """A plain number; an en dash for a missing one."""
+    return "–" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def difference(row: dict[str, Any]) -> str:
+    """A paired difference in percentage points with its interval."""
+    if math.isnan(row["difference"]):
+        return "–"
+    if math.isnan(row["low"]):
+        return f"{100 * row['difference']:+.2f}"
+    return f"{100 * row['difference']:+.2f} [{100 * row['low']:+.2f}, {100 * row['high']:+.2f}]"
+
+
+def write_report(
+    results: Sequence[Result], directory: str | Path, *, baseline: str | None = None, commands: Sequence[str] = ()
+) -> Report:
+    """Write ``report.md``, ``report.csv``, ``report.html`` and the figures into ``directory``."""
+    directory = Path(directory)
+    shutil.rmtree(directory / "figures", ignore_errors=True)  # those of methods that are gone would stay
+    (directory / "figures").mkdir(parents=True)
+    experiments = summarize(results, baseline)
+    for figure in (figure for experiment in experiments for figure in experiment.figures):
+        (directory / "figures" / f"{figure.name}.png").write_bytes(figure.png)
+    environment = Environment(
+        loader=PackageLoader("as_lightning.benchmark.report"),
+        autoescape=select_autoescape(["html.j2"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"percent": percent, "number": number, "difference": difference}
+    content = {
+        "experiments": experiments,
+        "baselines": " or ".join(dict.fromkeys(experiment.baseline for experiment in experiments)),
+        "commands": list(commands),
+        "methods": list(dict.fromkeys(row["method"] for experiment in experiments for row in experiment.rows)),
+        "machines": sorted({json.dumps(result.machine, sort_keys=True) for result in results}),
+        "versions": sorted({json.dumps(result.versions, sort_keys=True) for result in results}),
+        "describe": lambda text: ", ".join(f"{key} {value}" for key, value in json.loads(text).items() if value),
+    }
+    report = Report(directory / "report.md", directory / "report.csv", directory / "report.html")
+    for path, template in ((report.markdown, "report.md.j2"), (report.html, "report.html.j2")):
+        path.write_text(environment.get_template(template).render(content), encoding="utf-8")
+    rows = pd.DataFrame([row for experiment in experiments for row in experiment.rows])
+    rows.to_csv(report.csv, index=False, float_format="%.6g")
+    return report
+
+
+def print_comparison(results: Sequence[Result], baseline: str | None = None, console: Console | None = None) -> None:
+    """Print the comparison table of every experiment."""
+    console = console or Console(width=None if sys.stdout.isatty() else 120)
+    for experiment in summarize(results, baseline):
+        table = Table(title=f"{experiment.name}: test {experiment.score}, paired with {experiment.baseline} by seed")
+        for column in (
+            "method",
+            "seeds",
+            f"{experiment.score} %",
+            "difference [95% CI]",
+            "verdict",
+            "time ratio",
+            "masked %",
+        ):
+            table.add_column(column, justify="left" if column in ("method", "verdict") else "right")
+        for row in experiment.rows:
+            score = f"{percent(row['mean'])} ± {percent(row['std'])}"
+            table.add_row(
+                row["method"],
+                str(row["seeds"]),
+                f"[bold]{score}[/bold]" if row["best"] else score,
+                difference(row).replace("[", "\\["),
+                row["verdict"],
+                number(row["train"]),
+                percent(row["final_masking_ratio"], 1),
+            )
+        console.print(table)
+
+
+def sweep_commands(paths: Sequence[str | Path]) -> list[str]:
+    """The commands of the sweeps below the given folders, as the sweeps have noted them."""
+    notes = [note for path in map(Path, paths) if path.is_dir() for note in sorted(path.rglob(SWEEP_FILE))]
+    return list(dict.fromkeys(json.loads(note.read_text(encoding="utf-8"))["command"] for note in notes))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script ``as-lightning-report``."""
+    parser = argparse.ArgumentParser(
+        prog="as-lightning-report", description="Rebuild the report of a sweep, or merge those of several."
+    )
+    parser.add_argument("paths", nargs="+", help="folders with result.json files below them, e.g. multirun/digits")
+    parser.add_argument("--output", help="folder for the report (default: 'report' in the first path)")
+    parser.add_argument(
+        "--baseline", help="the method to compare with (default: softmax, of several labels multilabel_softmax)"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        results = find_results(options.paths)
+        first = Path(options.paths[0])
+        output = Path(options.output) if options.output else (first if first.is_dir() else first.parent) / "report"
+        report = write_report(results, output, baseline=options.baseline, commands=sweep_commands(options.paths))
+    except (FileNotFoundError, ValueError) as error:
+        parser.exit(1, f"as-lightning-report: {error}\n")
+    print_comparison(results, options.baseline)
+    print(f"report: {report.markdown}, {report.csv}, {report.html}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What is learned from the features: heads, losses, metrics, the benchmark's LightningModule."""

@@ -1,0 +1,130 @@
+"""The benchmark's LightningModule: an encoder, a linear head, the method's loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+from torchmetrics import MetricCollection
+
+from as_lightning.benchmark.tasks.tasks import Multiclass, task_form
+from as_lightning.mixin import ASSoftmaxMixin
+
+
+class Classifier(pl.LightningModule):
+    """Classify samples or tokens, by any loss of logits and targets.
+
+    Args:
+        encoder: maps a batch of inputs to features, ``(N, encoder.out_features)``, or ``(N, L, out_features)`` for
+            token data.
+        class_names: the names of the ``C`` classes.
+        criterion: the loss, called as ``criterion(logits, target)``.
+        optimizer: called with the parameters, e.g. ``partial(torch.optim.AdamW, lr=1e-3)``.
+        lr_scheduler: called as ``lr_scheduler(optimizer, total_steps=...)``; stepped with every optimizer step.
+        head: called as ``head(in_features, num_classes)``; ``nn.Linear`` by default.
+        probabilities: what the method takes for probabilities of the logits (for the calibration error); softmax by
+            default.
+        targets: what the loss takes: ``"class_index"``, or ``"multi_hot"``, {0, 1} for each class.
+        task: what the data's targets are: see :class:`~as_lightning.benchmark.data.base.BenchmarkDataModule`.
+
+    Logs ``train/loss``, and for validation and test ``loss`` and the metrics of the task
+    (:mod:`as_lightning.benchmark.tasks.tasks`).
+
+    Raises:
+        ValueError: if ``targets`` or ``task`` is none of these, or they do not go together.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        class_names: Sequence[str],
+        criterion: Callable[[Tensor, Tensor], Tensor],
+        optimizer: Callable[..., torch.optim.Optimizer],
+        lr_scheduler: Callable[..., torch.optim.lr_scheduler.LRScheduler] | None = None,
+        head: Callable[[int, int], nn.Module] | None = None,
+        probabilities: Callable[[Tensor], Tensor] | None = None,
+        targets: Literal["class_index", "multi_hot"] = "class_index",
+        task: Literal["multiclass", "multilabel", "token"] = "multiclass",
+    ) -> None:
+        super().__init__()
+        self.task = task_form(task, class_names, targets)
+        self.encoder = encoder
+        self.head = (head or nn.Linear)(int(encoder.out_features), len(class_names))  # type: ignore[arg-type]
+        self.criterion = criterion
+        self.probabilities = probabilities or partial(torch.softmax, dim=-1)
+        self._make_optimizer, self._make_lr_scheduler = optimizer, lr_scheduler
+        metrics = self.task.metrics()
+        self.validation_metrics = metrics.clone(prefix="val/")
+        self.test_metrics = metrics.clone(prefix="test/")
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The logits, of shape ``(N, C)`` or ``(N, L, C)``."""
+        return self.head(self.encoder(inputs))
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        inputs, target = batch
+        loss = self.criterion(*self.task.loss_arguments(self(inputs), target))
+        self.log("train/loss", loss, prog_bar=True)
+        return loss
+
+    def _evaluate(self, batch: tuple[Tensor, Tensor], metrics: MetricCollection, loss_name: str) -> None:
+        inputs, target = batch
+        logits = self(inputs)
+        loss = self.criterion(*self.task.loss_arguments(logits, target))
+        self.log(loss_name, loss, batch_size=len(target), sync_dist=True)
+        metrics.update(*self.task.scored(logits, target, self.probabilities))
+        self.log_dict(metrics, batch_size=len(target))
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        self._evaluate(batch, self.validation_metrics, "val/loss")
+
+    def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        self._evaluate(batch, self.test_metrics, "test/loss")
+
+    def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """The class of the largest logit."""
+        return self(batch[0]).argmax(dim=-1)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = self._make_optimizer(self.parameters())
+        if self._make_lr_scheduler is None:
+            return optimizer
+        scheduler = self._make_lr_scheduler(optimizer, total_steps=self.trainer.estimated_stepping_batches)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):
+    """The same classifier with AS-Softmax in place of its criterion: the second way of using the mixin.
+
+    Args:
+        *args: positional arguments of :class:`Classifier`.
+        fused_head: in training compute head and loss together, without the logits
+            (:meth:`~as_lightning.ASSoftmaxMixin.as_softmax_head_loss`): for heads of 10,000 classes and more.
+        **kwargs: keyword arguments of :class:`Classifier` and :class:`~as_lightning.ASSoftmaxMixin`.
+
+    Raises:
+        ValueError: if ``fused_head`` is asked for with another head than ``nn.Linear``, or for data or a loss of
+            several labels a sample.
+    """
+
+    as_softmax_replaces = "criterion"
+
+    def __init__(self, *args: Any, fused_head: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fused_head = fused_head
+        one_class = isinstance(self.task, Multiclass) and not self.task.multi_hot
+        if fused_head and not (type(self.head) is nn.Linear and one_class):
+            raise ValueError("fused_head needs a head that is nn.Linear, and data and a method of one class a sample")
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        if not self.fused_head:
+            return super().training_step(batch, batch_idx)
+        inputs, target = batch
+        assert isinstance(self.head, nn.Linear)
+        loss = self.as_softmax_head_loss(self.encoder(inputs), self.head, target)
+        self.log("train/loss", loss, prog_bar=True)
+        return loss

@@ -1,0 +1,137 @@
+"""The files of a folder and of archives: what is listed, what is read, and what is refused."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from as_lightning.benchmark.data.files import open_tree
+
+FILES = {
+    "b.txt": b"last",
+    "a/one.bin": random.Random(1).randbytes(3000) + b"x" * 2000,
+    "a/deeper/two.BIN": random.Random(2).randbytes(3000) + b"y" * 2000,
+    "a/empty.txt": b"",
+}
+HIDDEN = [".DS_Store", "a/._one.bin", ".git/config", "a/.cache/deeper/two.bin"]
+ARCHIVES = [".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, content in {**FILES, **dict.fromkeys(HIDDEN, b"hidden")}.items():
+        path = tmp_path / "set" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return tmp_path / "set"
+
+
+def packed(folder: Path, ending: str, inner: str = "") -> Path:
+    """An archive of the folder's content, below the folder ``inner``."""
+    path = folder.with_name(f"set{ending}")
+    if ending == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for file in folder.rglob("*"):
+                archive.write(file, inner + file.relative_to(folder).as_posix())
+    else:
+        mode = {".tar": "w", ".tar.bz2": "w:bz2", ".tar.xz": "w:xz"}.get(ending, "w:gz")
+        with tarfile.open(path, mode) as archive:
+            archive.add(folder, inner or ".")
+    return path
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    tree = open_tree(path)
+    return {name: tree.read(name) for name in tree.names}
+
+
+def test_a_folder_lists_its_files_in_order_without_the_hidden_ones(folder):
+    assert open_tree(folder).names == sorted(FILES)
+    assert contents(folder) == FILES
+
+
+@pytest.mark.parametrize("ending", ARCHIVES)
+@pytest.mark.parametrize("inner", ["", "inner/"])
+def test_an_archive_reads_as_the_folder_it_was_made_of(folder, ending, inner):
+    archive = packed(folder, ending, inner)
+    shutil.rmtree(folder)
+    assert contents(archive) == {inner + name: content for name, content in FILES.items()}
+    assert [path.name for path in archive.parent.iterdir()] == [archive.name]  # nothing was unpacked beside it
+
+
+def test_a_linked_folder_is_followed(folder, tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "linked").symlink_to(folder)
+    assert contents(tmp_path / "other") == {f"linked/{name}": content for name, content in FILES.items()}
+
+
+def test_suffixes_are_found_whatever_their_case(folder):
+    assert open_tree(folder).with_suffixes((".bin",)) == ["a/deeper/two.BIN", "a/one.bin"]
+
+
+def test_suffixes_that_no_file_has_are_refused_with_the_place(folder):
+    with pytest.raises(ValueError, match=r"set: expected files that end in .jpg, .png, found none"):
+        open_tree(folder).with_suffixes((".jpg", ".png"))
+
+
+def test_a_message_names_a_file_with_its_folder_or_archive(folder):
+    assert open_tree(folder).where("b.txt") == f"{folder}/b.txt"
+    archive = packed(folder, ".zip")
+    assert open_tree(archive).where("b.txt") == f"{archive}/b.txt"
+
+
+@pytest.mark.parametrize("ending", ARCHIVES)
+def test_an_archive_that_is_cut_anywhere_is_refused_or_whole(folder, ending):
+    archive = packed(folder, ending)
+    whole = archive.read_bytes()
+    refused = 0
+    for end in range(0, len(whole), max(1, len(whole) // 40)):
+        archive.write_bytes(whole[:end])
+        try:
+            found = contents(archive)
+        except ValueError as error:
+            assert f"{archive}: the archive is damaged (" in str(error)  # noqa: PT017
+            refused += 1
+        else:
+            assert found == FILES  # what was cut off is padding
+    assert refused > 10
+
+
+# a bare .tar has no checksums of its files' contents: what is changed in there cannot be seen
+@pytest.mark.parametrize("ending", [".tar.gz", ".tar.bz2", ".tar.xz", ".zip"])
+def test_a_compressed_archive_with_a_byte_changed_is_refused_or_whole(folder, ending):
+    archive = packed(folder, ending)
+    whole = archive.read_bytes()
+    refused = 0
+    for position in range(0, len(whole), max(1, len(whole) // 60)):
+        archive.write_bytes(whole[:position] + bytes([whole[position] ^ 0xFF]) + whole[position + 1 :])
+        try:
+            found = contents(archive)
+        except ValueError as error:
+            assert f"{archive}: the archive is damaged (" in str(error)  # noqa: PT017
+            refused += 1
+        else:
+            assert found == FILES  # what was changed is a date, say
+    assert refused > 30
+
+
+def test_a_path_with_nothing_there_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"missing.zip does not exist: expected a folder or an archive"):
+        open_tree(tmp_path / "missing.zip")
+
+
+@pytest.mark.parametrize("name", ["set.rar", "set.gz", "set"])
+def test_a_file_that_is_no_archive_is_refused_by_its_ending(tmp_path, name):
+    (tmp_path / name).write_bytes(b"content")
+    with pytest.raises(ValueError, match=rf"{name}: expected a folder or a .tar, .tar.gz"):
+        open_tree(tmp_path / name)
+
+
+def test_a_home_directory_is_understood(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder.parent))
+    assert open_tree("~/set").names == sorted(FILES)

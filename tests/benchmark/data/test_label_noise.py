@@ -1,0 +1,101 @@
+"""Label noise: as many wrong labels as asked for, the same ones for every method, in the training split alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from as_lightning.benchmark.data.digits import Digits
+from as_lightning.benchmark.data.label_noise import corrupt_labels
+from as_lightning.benchmark.data.tagging import WNUT17
+
+
+def digits(label_noise: float = 0.4, **arguments) -> Digits:
+    data = Digits(label_noise=label_noise, **arguments)
+    data.setup()
+    return data
+
+
+@given(
+    labels=st.lists(st.integers(0, 4), max_size=60),
+    rate=st.floats(0, 1),
+    seed=st.integers(0, 1000),
+)
+def test_exactly_the_share_asked_for_gets_another_class(labels, rate, seed):
+    targets = torch.tensor(labels, dtype=torch.int64)
+    before = targets.clone()
+    noisy = corrupt_labels(targets, 5, rate, seed)
+    assert int((noisy != targets).sum()) == round(rate * len(labels))
+    assert torch.equal(targets, before)
+    assert bool(((noisy >= 0) & (noisy < 5)).all())
+
+
+def test_every_other_class_is_equally_likely():
+    noisy = corrupt_labels(torch.full((100_000,), 2), 5, 1.0, seed=0)
+    counts = noisy.bincount(minlength=5)
+    assert counts[2] == 0
+    # 25,000 each, with a standard deviation of 137
+    assert (counts[[0, 1, 3, 4]] - 25_000).abs().max() < 600
+
+
+def test_the_wrong_labels_depend_on_their_own_seed_and_on_no_other():
+    torch.manual_seed(1)
+    first = digits().splits["train"].targets
+    torch.manual_seed(2)
+    state = torch.get_rng_state()
+    second = digits().splits["train"].targets
+    assert torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not torch.equal(first, digits(label_noise_seed=1).splits["train"].targets)
+
+
+def test_validation_and_test_keep_their_labels_and_every_split_its_images():
+    clean, noisy = digits(0.0), digits()
+    for split in ("validation", "test"):
+        assert torch.equal(clean.splits[split].targets, noisy.splits[split].targets)
+    for split in ("train", "validation", "test"):
+        assert torch.equal(clean.splits[split].inputs, noisy.splits[split].inputs)
+    changed = clean.splits["train"].targets != noisy.splits["train"].targets
+    assert int(changed.sum()) == round(0.4 * 1257)
+    assert torch.equal(noisy.true_targets, clean.splits["train"].targets)
+    assert clean.true_targets is None
+
+
+def test_a_second_setup_corrupts_nothing_further():
+    data = digits()
+    before = data.splits["train"].targets.clone()
+    data.setup("fit")
+    assert torch.equal(data.splits["train"].targets, before)
+
+
+def test_the_corrupted_samples_come_with_the_wrong_and_the_true_label():
+    data = digits()
+    images, pairs = (torch.cat(part) for part in zip(*data.corrupted_dataloader(), strict=True))
+    wrong = (data.splits["train"].targets != data.true_targets).nonzero().squeeze(-1)
+    assert torch.equal(images, data.splits["train"].inputs[wrong])
+    assert torch.equal(pairs[:, 0], data.splits["train"].targets[wrong])
+    assert torch.equal(pairs[:, 1], data.true_targets[wrong])
+    assert bool((pairs[:, 0] != pairs[:, 1]).all())
+
+
+def test_without_noise_there_are_no_corrupted_samples_to_load():
+    with pytest.raises(RuntimeError, match="there are no corrupted labels: set label_noise"):
+        digits(0.0).corrupted_dataloader()
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan")])
+def test_a_rate_that_is_no_share_is_refused(rate):
+    with pytest.raises(ValueError, match=r"label_noise must be a share in \[0, 1\], got"):
+        Digits(label_noise=rate)
+
+
+def test_a_single_class_cannot_be_made_wrong():
+    with pytest.raises(ValueError, match="label noise needs at least 2 classes, got 1"):
+        corrupt_labels(torch.zeros(3, dtype=torch.int64), 1, 0.5, 0)
+
+
+def test_label_noise_is_refused_for_tags():
+    with pytest.raises(ValueError, match=r"label_noise=0.1 is for data of one class a sample, not for token data"):
+        WNUT17(label_noise=0.1)

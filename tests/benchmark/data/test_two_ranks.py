@@ -1,0 +1,48 @@
+"""Two processes (gloo on the CPU) that share their data: each has a part of its own, and together they have all."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from harness import data_on_two_ranks
+from harness.data_on_two_ranks import BATCH, EPOCHS, TRAIN, VALIDATION
+from harness.rank_processes import Seen, run_two_ranks
+
+pytestmark = pytest.mark.xdist_group("data-on-two-ranks")  # the pair of processes runs once
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    scenarios = ["loaders_of_the_hooks", "loaders_handed_over", "predictions", "wrong_labels"]
+    folder = tmp_path_factory.mktemp("data-on-two-ranks")
+    return run_two_ranks(data_on_two_ranks.__file__, folder, scenarios, CUDA_VISIBLE_DEVICES="")
+
+
+@pytest.mark.parametrize("scenario", ["loaders_of_the_hooks", "loaders_handed_over"])
+def test_each_of_two_ranks_trains_on_its_own_part_in_batches_of_similar_length(seen, scenario):
+    ranks = seen(scenario)
+    for epoch in range(EPOCHS):
+        parts = [rank["trained"][epoch] for rank in ranks]
+        assert [len(part) for part in parts] == [TRAIN // 2] * 2
+        assert sorted(parts[0] + parts[1]) == list(range(TRAIN))
+    assert ranks[0]["trained"][0] != ranks[0]["trained"][1]
+    # an odd number: one sample is validated on both ranks
+    assert sorted(set(ranks[0]["validated"] + ranks[1]["validated"])) == list(range(VALIDATION))
+    assert len(ranks[0]["validated"]) == len(ranks[1]["validated"]) == VALIDATION // 2 + 1
+    for rank in ranks:
+        samples, longest, present = torch.tensor(rank["shapes"]).unbind(-1)
+        assert int(samples.max()) == BATCH
+        assert int(present.sum()) > 0.95 * int((samples * longest).sum())
+
+
+def test_two_ranks_share_the_samples_of_a_prediction(seen):
+    first, second = (rank["predicted"] for rank in seen("predictions"))
+    assert sorted(first + second) == list(range(VALIDATION))
+
+
+def test_two_ranks_share_the_samples_with_wrong_labels_and_tell_the_same_shares(seen):
+    count = round(0.4 * 1257)
+    for rank in seen("wrong_labels"):
+        assert rank["count"] == count
+        assert rank["memorised"] == pytest.approx(len(range(0, count, 2)) / count)
+        assert rank["recovered"] == pytest.approx(len(range(3, count, 6)) / count)

@@ -1,0 +1,154 @@
+"""Encoders of Hugging Face: a tiny one of random weights, written to a folder; nothing is downloaded."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
+
+from as_lightning.benchmark.config_dir import config_dir
+from as_lightning.benchmark.data.tagging import WNUT17
+from as_lightning.benchmark.data.text import Clinc150, fit_tokenizer, pretrained_tokenizer
+from as_lightning.benchmark.data.text_formats import read_clinc_json
+from as_lightning.benchmark.encoders.auto_model import AutoModelEncoder
+from as_lightning.benchmark.train import train
+
+VOCAB, POSITIONS = 1000, 40
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory, real_data) -> str:
+    """A checkpoint with a tokeniser that, as BERT's, begins and ends a text with tokens of its own and pads with 3."""
+    from tokenizers.processors import TemplateProcessing
+
+    folder = str(tmp_path_factory.mktemp("checkpoint"))
+    tokenizer = fit_tokenizer((row.text for row in read_clinc_json(real_data / "clinc150.json")["train"]), VOCAB - 3)
+    tokenizer.add_special_tokens(["[CLS]", "[SEP]", "[FILL]"])
+    first, last = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", first), ("[SEP]", last)]
+    )
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[FILL]").save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=VOCAB,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=POSITIONS,
+    )
+    BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def test_a_run_of_the_app_trains_an_encoder_with_its_own_tokeniser(checkpoint, real_data, tmp_path):
+    overrides = [
+        "experiment=clinc150",
+        "model=auto_model",
+        f"model.name={checkpoint}",
+        f"data_dir={real_data}",
+        f"output_dir={tmp_path / 'run'}",
+        "trainer.max_epochs=1",
+        "trainer.limit_train_batches=30",
+        "trainer.limit_val_batches=3",
+        "trainer.limit_test_batches=3",
+        "trainer.enable_progress_bar=false",
+        "logger=none",
+    ]
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        config = compose("train", overrides=overrides)
+    assert config.data.module.tokenizer == checkpoint
+    result = train(config)
+    assert result.optimizer_steps == 30
+    assert 0 < result.evaluations[0]["loss"] < 6
+
+
+def test_the_data_have_the_vocabulary_and_the_padding_of_the_tokeniser(checkpoint, real_data):
+    data = Clinc150(data_dir=real_data, tokenizer=checkpoint, max_length=32, batch_size=16)
+    data.setup()
+    fill = data.tokenizer.token_to_id("[FILL]")
+    assert fill != 0
+    assert data.input_spec == {"vocab_size": data.tokenizer.get_vocab_size(), "max_length": 32, "padding_id": fill}
+    token_ids, _ = data.collate([data.splits["train"][index] for index in range(16)])
+    assert bool((token_ids[:, 0] == data.tokenizer.token_to_id("[CLS]")).all())
+    assert bool((token_ids == fill).any())
+    assert int((token_ids == data.tokenizer.token_to_id("[SEP]")).sum()) == 16
+
+
+def test_every_word_that_is_not_cut_has_a_target_also_with_a_pretrained_tokeniser(checkpoint, real_data):
+    data = WNUT17(data_dir=real_data, tokenizer=checkpoint, max_length=512)
+    data.setup()
+    for split, rows in data.read_splits().items():
+        for row, targets in zip(rows, data.splits[split].targets, strict=True):
+            assert tuple(data.class_names[tag] for tag in targets.tolist() if tag >= 0) == row.tags
+            assert targets[0] == targets[-1] == -100  # the tokens that begin and end a text are no words
+
+
+def encoder(checkpoint, **arguments) -> AutoModelEncoder:
+    return AutoModelEncoder(checkpoint, **({"vocab_size": VOCAB, "max_length": 32, "padding_id": 3} | arguments))
+
+
+@pytest.mark.parametrize(("pooling", "shape"), [("mean", (1, 16)), ("first", (1, 16)), ("none", (1, 5, 16))])
+def test_padding_does_not_change_the_features_of_a_text(checkpoint, pooling, shape):
+    model = encoder(checkpoint, pooling=pooling).eval()
+    text = torch.tensor([[11, 30, 42, 9, 5]])
+    padded = torch.full((1, 12), 3)
+    padded[0, :5] = text[0]
+    with torch.no_grad():
+        alone, among = model(text), model(padded)
+    assert alone.shape == shape
+    assert model.out_features == 16
+    torch.testing.assert_close(among[:, :5] if pooling == "none" else among, alone, atol=1e-5, rtol=1e-5)
+
+
+def test_the_encoder_is_trained_with_its_dropout(checkpoint):
+    model = encoder(checkpoint)
+    assert all(part.training for part in model.modules())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_more_tokens_than_the_encoder_knows_are_refused_with_the_way_out(checkpoint):
+    with pytest.raises(ValueError, match=rf"the data have {VOCAB + 1} tokens, .* knows {VOCAB}: set data.module.token"):
+        encoder(checkpoint, vocab_size=VOCAB + 1)
+
+
+def test_texts_longer_than_the_encoders_positions_are_refused(checkpoint):
+    with pytest.raises(ValueError, match=rf"data.module.max_length is {POSITIONS + 1}, .* has {POSITIONS} positions"):
+        encoder(checkpoint, max_length=POSITIONS + 1)
+
+
+def test_positions_that_an_encoder_counts_from_behind_the_padding_are_fewer(tmp_path):
+    config = RobertaConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=POSITIONS,
+        pad_token_id=1,
+    )
+    RobertaModel(config).save_pretrained(tmp_path)
+    sizes = {"vocab_size": 50, "padding_id": 1}
+    model = AutoModelEncoder(str(tmp_path), max_length=POSITIONS - 2, **sizes)
+    assert model(torch.full((1, POSITIONS - 2), 7)).shape == (1, 16)
+    with pytest.raises(ValueError, match=rf"max_length is {POSITIONS - 1}, .* has {POSITIONS - 2} positions"):
+        AutoModelEncoder(str(tmp_path), max_length=POSITIONS - 1, **sizes)
+
+
+def test_a_folder_that_does_not_exist_is_refused_by_its_name(tmp_path):
+    missing = str(tmp_path / "missing")
+    with pytest.raises(ValueError, match=r"model.name='.*missing' is no Hugging Face model or local checkpoint"):
+        encoder(missing)
+    with pytest.raises(ValueError, match=r"tokenizer='.*missing' is no Hugging Face model or local folder"):
+        pretrained_tokenizer(missing)
+
+
+def test_a_tokeniser_that_pads_with_nothing_is_refused(tmp_path):
+    folder = os.fspath(tmp_path)
+    PreTrainedTokenizerFast(tokenizer_object=fit_tokenizer(["some words"], 50)).save_pretrained(folder)
+    with pytest.raises(ValueError, match="expected a fast tokeniser with a padding token"):
+        pretrained_tokenizer(folder)

@@ -1,0 +1,136 @@
+"""torchvision's classifiers as encoders: what is left of them, and weights from files."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torchvision import models
+
+from as_lightning.benchmark.encoders.torchvision_encoder import TorchvisionEncoder
+
+FAMILIES = [
+    ("resnet18", 64, 512, "fc"),
+    ("mobilenet_v3_small", 64, 1024, "classifier.3"),
+    ("efficientnet_b0", 64, 1280, "classifier.1"),
+]
+
+
+def forget_statistics(network: nn.Module) -> nn.Module:
+    """Give the running statistics other values than they start with: a test that left them out would see it."""
+    for name, buffer in network.named_buffers():
+        if name.endswith(("running_mean", "running_var")):
+            buffer.uniform_(0.5, 1.5)
+    return network.eval()
+
+
+@pytest.mark.parametrize(("name", "size", "width", "head"), FAMILIES)
+def test_the_encoder_is_the_classifier_without_its_last_layer(tmp_path, name, size, width, head):
+    classifier = forget_statistics(models.get_model(name, weights=None, num_classes=7))
+    torch.save(classifier.state_dict(), tmp_path / "weights.pth")
+    encoder = TorchvisionEncoder(name, weights=str(tmp_path / "weights.pth")).eval()
+    images = torch.randn(2, 3, size, size)
+    with torch.no_grad():
+        features = encoder(images)
+        assert features.shape == (2, encoder.out_features) == (2, width)
+        torch.testing.assert_close(classifier.get_submodule(head)(features), classifier(images))
+
+
+def test_a_vision_transformer_gives_its_class_token():
+    encoder = TorchvisionEncoder("vit_b_32").eval()
+    with torch.no_grad():
+        features = encoder(torch.randn(1, 3, 224, 224))
+    assert features.shape == (1, encoder.out_features) == (1, 768)
+    torch.testing.assert_close(features.mean(), torch.tensor(0.0), atol=1e-4, rtol=0)  # of the last layer norm
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small"])
+def test_all_parameters_learn(name):
+    encoder = TorchvisionEncoder(name)
+    encoder(torch.randn(4, 3, 64, 64)).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+
+
+def test_a_network_with_more_heads_gives_features_in_training_too():
+    encoder = TorchvisionEncoder("googlenet").train()
+    features = encoder(torch.randn(2, 3, 64, 64))
+    assert features.shape == (2, encoder.out_features) == (2, 1024)
+    features.sum().backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+
+
+@pytest.mark.parametrize("in_channels", [1, 4])
+def test_with_pretrained_weights_a_grey_image_gives_the_same_features_in_any_number_of_channels(tmp_path, in_channels):
+    torch.save(forget_statistics(models.resnet18()).state_dict(), tmp_path / "weights.pth")
+    path = str(tmp_path / "weights.pth")
+    grey = torch.randn(2, 1, 64, 64)
+    with torch.no_grad():
+        expected = TorchvisionEncoder("resnet18", path).eval()(grey.expand(-1, 3, -1, -1))
+        features = TorchvisionEncoder("resnet18", path, in_channels).eval()(grey.expand(-1, in_channels, -1, -1))
+    torch.testing.assert_close(features, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_without_weights_new_channels_start_apart():
+    weight = TorchvisionEncoder("resnet18", in_channels=2).network.conv1.weight
+    assert weight.shape == (64, 2, 7, 7)
+    assert not torch.allclose(weight[:, 0], weight[:, 1])
+
+
+@pytest.mark.parametrize("name", ["DEFAULT", "IMAGENET1K_V1", "ResNet18_Weights.IMAGENET1K_V1"])
+def test_named_weights_are_torchvisions_own(tmp_path, monkeypatch, name):
+    # a file where torch.hub keeps what it has downloaded is not downloaded again
+    checkpoints = tmp_path / "hub" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    state = forget_statistics(models.resnet18()).state_dict()
+    torch.save(state, checkpoints / models.ResNet18_Weights.IMAGENET1K_V1.url.rpartition("/")[2])
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    encoder = TorchvisionEncoder("resnet18", weights=name)
+    for key, value in encoder.network.state_dict().items():
+        assert torch.equal(value, state[key])
+
+
+def test_an_unknown_name_is_refused_with_close_ones():
+    with pytest.raises(ValueError, match=r"no classifier 'resnet_18'; close to it: resnet18"):
+        TorchvisionEncoder("resnet_18")
+
+
+def test_unknown_weights_are_refused_with_those_there_are():
+    with pytest.raises(ValueError, match=r"no weights 'IMAGENET' for resnet18: expected one of IMAGENET1K_V1"):
+        TorchvisionEncoder("resnet18", weights="IMAGENET")
+
+
+def test_a_network_without_a_linear_layer_is_refused():
+    with pytest.raises(ValueError, match="squeezenet1_1 has no linear layer"):
+        TorchvisionEncoder("squeezenet1_1")
+
+
+def test_a_path_with_nothing_there_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"missing.pth does not exist"):
+        TorchvisionEncoder("resnet18", weights=str(tmp_path / "missing.pth"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: [1, 2], "expected a state dict"),
+        (lambda state: {"epoch": 3}, "expected a state dict"),
+        (
+            lambda state: {key: value for key, value in state.items() if key != "conv1.weight"},
+            "1 of its tensors are missing, .*conv1.weight",
+        ),
+        (lambda state: {**state, "more": torch.zeros(1)}, r"1 are not its own, e.g. \['more'\]"),
+        (lambda state: {**state, "conv1.weight": torch.zeros(1)}, "holds weights of another network: .*size mismatch"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path, change, message):
+    torch.save(change(models.resnet18().state_dict()), tmp_path / "weights.pth")
+    with pytest.raises(ValueError, match=rf"(?s)weights.pth.*{message}"):
+        TorchvisionEncoder("resnet18", weights=str(tmp_path / "weights.pth"))
+
+
+def test_weights_that_cannot_be_downloaded_are_an_error_that_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    for proxy in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(proxy, "http://127.0.0.1:9")  # nobody listens there
+    with pytest.raises(RuntimeError, match=r"could not be downloaded: .*Download https://.*, and give the path"):
+        TorchvisionEncoder("resnet18", weights="DEFAULT")

@@ -1,0 +1,58 @@
+"""The transformer for text: padding is nothing, and a feature vector for a text or for every token."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from as_lightning.benchmark.encoders.transformer_encoder import TextTransformer, pool
+
+
+def encoder(**arguments) -> TextTransformer:
+    return TextTransformer(50, max_length=12, width=16, heads=2, **arguments).eval()
+
+
+@pytest.mark.parametrize("padding_id", [0, 7])
+@pytest.mark.parametrize("pooling", ["mean", "first", "none"])
+def test_padding_does_not_change_the_features_of_a_text(pooling, padding_id):
+    model = encoder(pooling=pooling, padding_id=padding_id)
+    text = torch.tensor([[11, 3, 42, 9, 30]])
+    padded = torch.full((2, 12), padding_id)
+    padded[0, :5] = text[0]
+    padded[1] = torch.arange(20, 32)
+    with torch.no_grad():
+        alone, among = model(text), model(padded)[:1]
+    torch.testing.assert_close(among[:, :5] if pooling == "none" else among, alone, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("pooling", "shape"), [("mean", (3, 16)), ("first", (3, 16)), ("none", (3, 7, 16))])
+def test_features_have_the_shape_of_the_pooling(pooling, shape):
+    model = encoder(pooling=pooling)
+    assert model(torch.randint(1, 50, (3, 7))).shape == shape
+    assert model.out_features == 16
+
+
+def test_the_order_of_the_tokens_matters():
+    model = encoder()
+    with torch.no_grad():
+        first, second = model(torch.tensor([[1, 2, 3], [3, 2, 1]]))
+    assert not torch.allclose(first, second, atol=1e-4)
+
+
+def test_the_mean_is_over_the_tokens_that_are_present():
+    hidden, present = torch.randn(2, 4, 3), torch.tensor([[True, True, False, False], [True] * 4])
+    features = pool(hidden, present, "mean")
+    torch.testing.assert_close(features, torch.stack([hidden[0, :2].mean(0), hidden[1].mean(0)]))
+    assert torch.equal(pool(hidden, present, "first"), hidden[:, 0])
+    assert pool(hidden, present, "none") is hidden
+
+
+def test_an_unknown_pooling_is_refused():
+    with pytest.raises(ValueError, match="pooling must be 'mean', 'first' or 'none', got 'max'"):
+        encoder(pooling="max")(torch.tensor([[1, 2]]))
+
+
+def test_every_parameter_learns():
+    model = encoder()
+    model(torch.randint(1, 50, (4, 12))).square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in model.parameters())

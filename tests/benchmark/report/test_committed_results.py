@@ -1,0 +1,39 @@
+"""The tables that the project shows are those that its committed results give."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from as_lightning.benchmark.report import results_readme
+
+ROOT = Path(__file__).parents[3]
+TABLES = sorted(
+    path.relative_to(ROOT).as_posix() for path in (ROOT / "results").rglob("report.csv") if path.parent.name == "report"
+)
+
+
+@pytest.fixture(scope="module")
+def rebuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the results, with every report written anew by the script."""
+    folder = tmp_path_factory.mktemp("rebuilt")
+    shutil.copytree(ROOT / "results", folder / "results", ignore=shutil.ignore_patterns("report", "README.md"))
+    shutil.copy(ROOT / "README.md", folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        results_readme.main()
+    return folder
+
+
+@pytest.mark.parametrize("name", ["README.md", "results/README.md", *TABLES])
+def test_a_table_is_the_one_that_the_results_give(rebuilt: Path, name: str) -> None:
+    assert (rebuilt / name).read_text(encoding="utf-8") == (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_no_result_names_a_path_of_the_machine_that_made_it() -> None:
+    for path in (ROOT / "results").rglob("*.json"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r'["= ]/\w', text), path

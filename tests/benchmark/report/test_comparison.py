@@ -1,0 +1,158 @@
+"""The paired comparison, against SciPy and Holm's method by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from as_lightning.benchmark.report.comparison import baseline_of, compare, runs_frame, time_ratios
+
+
+def table(results, **arguments):
+    return compare(runs_frame(results), **arguments).set_index(["name", "method"])
+
+
+def runs(result, method, accuracies, **fields):
+    return [result(method, seed, accuracy, **fields) for seed, accuracy in enumerate(accuracies)]
+
+
+BASE = [0.80, 0.82, 0.78, 0.81, 0.79]
+
+
+def test_difference_and_interval_are_the_paired_t_tests(result):
+    other = [0.83, 0.84, 0.80, 0.85, 0.80]
+    row = table(runs(result, "softmax", BASE) + runs(result, "as_softmax", other)).loc[("set", "as_softmax")]
+    interval = stats.ttest_rel(other, BASE).confidence_interval(0.95)
+    assert row["difference"] == pytest.approx(np.mean(other) - np.mean(BASE))
+    assert (row["low"], row["high"]) == pytest.approx((interval.low, interval.high))
+    assert row["p"] == pytest.approx(stats.ttest_rel(other, BASE).pvalue)
+    assert row["verdict"] == "better"
+
+
+def test_pairing_goes_by_seed_and_not_by_order(result):
+    base = runs(result, "softmax", BASE)
+    other = runs(result, "as_softmax", [value + 0.01 + 0.001 * (seed % 2) for seed, value in enumerate(BASE)])
+    pd.testing.assert_frame_equal(table(base + other), table(base + other[::-1]))
+    assert table(base + other[::-1]).loc[("set", "as_softmax"), "verdict"] == "better"
+
+
+def test_holm_corrects_for_all_comparisons_of_the_report(result):
+    generator = np.random.default_rng(0)
+    results = runs(result, "softmax", BASE)
+    others = {f"m{k}": np.array(BASE) + 0.004 * k + generator.normal(0, 0.006, 5) for k in range(5)}
+    for method, accuracies in others.items():
+        results += runs(result, method, accuracies.tolist())
+    raw = {method: stats.ttest_rel(accuracies, BASE).pvalue for method, accuracies in others.items()}
+    expected, running = {}, 0.0
+    for rank, method in enumerate(sorted(raw, key=raw.get)):
+        running = max(running, min(1.0, (len(raw) - rank) * raw[method]))
+        expected[method] = running
+    rows = table(results)
+    for method, p in expected.items():
+        assert rows.loc[("set", method), "p"] == pytest.approx(p)
+        assert rows.loc[("set", method), "verdict"] == ("better" if p < 0.05 else "no evidence")
+    verdicts = {rows.loc[("set", method), "verdict"] for method in others}
+    assert verdicts == {"better", "no evidence"}
+
+
+def test_thirty_comparisons_of_noise_give_no_verdict_though_single_tests_would(result):
+    generator = np.random.default_rng(1)
+    results, raw = [], []
+    for index in range(30):
+        base, other = generator.normal(0.8, 0.01, (2, 5)).tolist()
+        results += runs(result, "softmax", base, name=f"set{index}") + runs(result, "same", other, name=f"set{index}")
+        raw.append(stats.ttest_rel(other, base).pvalue)
+    assert min(raw) < 0.05  # without the correction one of them would be called
+    assert set(table(results)["verdict"]) == {"baseline", "no evidence"}
+
+
+def test_a_method_that_loses_is_called_worse(result):
+    rows = table(runs(result, "softmax", BASE) + runs(result, "bad", [v - 0.1 - 0.01 * v for v in BASE]))
+    assert rows.loc[("set", "bad"), "verdict"] == "worse"
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_fewer_than_three_seeds_give_no_verdict(result, seeds):
+    rows = table(runs(result, "softmax", BASE[:seeds]) + runs(result, "as_softmax", [0.9] * seeds))
+    assert rows.loc[("set", "as_softmax"), "verdict"] == "too few seeds"
+    assert math.isnan(rows.loc[("set", "as_softmax"), "p"])
+
+
+def test_runs_that_are_all_equal_are_no_evidence(result):
+    rows = table(runs(result, "softmax", BASE) + runs(result, "same", BASE))
+    assert rows.loc[("set", "same"), "verdict"] == "no evidence"
+
+
+def test_without_a_baseline_there_is_no_comparison(result):
+    assert table(runs(result, "as_softmax", BASE)).loc[("set", "as_softmax"), "verdict"] == "no baseline"
+
+
+def test_time_ratios_are_medians_of_paired_ratios(result):
+    results = [result("softmax", seed, 0.8, seconds=seconds) for seed, seconds in enumerate((10.0, 20.0, 40.0))]
+    results += [result("fast", seed, 0.8, seconds=seconds) for seed, seconds in enumerate((5.0, 16.0, 10.0))]
+    rows = time_ratios(results).set_index("method")
+    assert rows.loc["fast", "train"] == pytest.approx(0.5)
+    assert rows.loc["fast", "to_target"] == pytest.approx(0.5)
+    assert rows.loc["fast", "target_score"] == pytest.approx(0.98 * 0.8)
+
+
+def test_a_target_that_is_not_reached_is_said_so(result):
+    rows = time_ratios(runs(result, "softmax", BASE) + runs(result, "bad", [0.1] * 5)).set_index("method")
+    assert rows.loc["bad", "reached"] == 0
+    assert math.isnan(rows.loc["bad", "to_target"])
+
+
+def test_each_experiment_is_compared_with_the_baseline_of_its_kind(result):
+    def labels(method: str, scores: list[float]):
+        return runs(result, method, scores, name="labels", score_name="f1_micro")
+
+    better = [value + 0.02 + 0.001 * index for index, value in enumerate(BASE)]
+    results = [
+        *labels("multilabel_as_softmax", better),
+        *labels("bce", BASE),
+        *labels("multilabel_softmax", BASE),
+        *runs(result, "as_softmax", better),
+        *runs(result, "softmax", BASE),
+    ]
+    rows = table(results)
+    verdicts = {key: row["verdict"] for key, row in rows.iterrows()}
+    assert verdicts == {
+        ("labels", "multilabel_softmax"): "baseline",
+        ("labels", "multilabel_as_softmax"): "better",
+        ("labels", "bce"): "no evidence",
+        ("set", "softmax"): "baseline",
+        ("set", "as_softmax"): "better",
+    }
+    assert rows["difference"].dropna().tolist() == pytest.approx([0.022, 0.0, 0.022])
+    assert [name for name, _ in rows.index[:1]] == ["labels"]
+    ratios = time_ratios(results).set_index(["name", "method"])
+    assert ratios.loc[("labels", "bce"), "train"] == pytest.approx(1.0)
+    assert ratios.loc[("labels", "bce"), "target_score"] == pytest.approx(0.98 * np.mean(BASE))
+
+
+def test_runs_are_compared_by_the_metric_that_they_name(result):
+    metrics = {"accuracy": 0.1, "f1_micro": 0.2, "span_f1": 0.3}
+    frame = runs_frame([result("softmax", 0, 0.0, score_name=name, metrics=metrics) for name in metrics])
+    assert frame["score"].tolist() == [0.1, 0.2, 0.3]
+
+
+def test_the_micro_f1_of_one_class_a_sample_is_the_accuracy(result):
+    assert runs_frame([result("softmax", 0, 0.7)])["f1_micro"].tolist() == [0.7]
+
+
+@pytest.mark.parametrize(
+    ("methods", "asked", "baseline"),
+    [
+        (["as_softmax", "softmax"], None, "softmax"),
+        (["bce", "multilabel_softmax"], None, "multilabel_softmax"),
+        (["multilabel_softmax", "softmax"], None, "softmax"),
+        (["bce", "as_softmax"], None, "softmax"),
+        (["as_softmax", "softmax"], "as_softmax", "as_softmax"),
+    ],
+)
+def test_the_baseline_is_the_one_asked_for_or_the_plain_method_that_is_there(methods, asked, baseline):
+    assert baseline_of(methods, asked) == baseline

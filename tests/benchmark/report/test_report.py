@@ -1,0 +1,149 @@
+"""The written report: Markdown, CSV, and a page that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import re
+from html.parser import HTMLParser
+from io import BytesIO
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from as_lightning.benchmark.report.report import main, write_report
+
+
+class Page(HTMLParser):
+    """Collects images, links and text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.images: list[dict[str, str]] = []
+        self.references: list[str] = []
+        self.meta: list[dict[str, str]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        if tag == "img":
+            self.images.append(found)
+        if tag == "meta":
+            self.meta.append(found)
+        self.references += [found[name] for name in ("href", "src") if name in found]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture
+def results(result):
+    masking = [
+        {"epoch": epoch, "masked_samples": 10 * epoch, "samples": 100, "masked_classes": 0, "classes": 900}
+        for epoch in range(4)
+    ]
+    windows = [[0, 0, 1, 0, 32], [0, 1, 1, 8, 32], [0, 2, 2, 40, 64]]
+    found = []
+    for seed, accuracy in enumerate((0.80, 0.81, 0.83)):
+        found.append(result("softmax", seed, accuracy))
+        found.append(result("as_speed", seed, accuracy + 0.02, seconds=8.0, masking=masking, accumulation=windows))
+        found.append(result("softmax", seed, accuracy - 0.3, name="other"))
+    return found
+
+
+def test_the_page_is_one_file_with_figures_that_say_what_they_show(results, tmp_path):
+    page = Page(write_report(results, tmp_path).html.read_text())
+    assert page.references
+    assert all(reference.startswith("data:image/png;base64,") for reference in page.references)
+    assert len(page.images) == 4  # three of one experiment; the other masks nothing
+    assert all(len(image["alt"]) > 40 for image in page.images)
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.meta
+
+
+def test_the_figures_are_pictures_with_something_on_them(results, tmp_path):
+    page = Page(write_report(results, tmp_path).html.read_text())
+    for image in page.images:
+        picture = Image.open(BytesIO(base64.b64decode(image["src"].split(",", 1)[1]))).convert("RGB")
+        assert picture.width > 400
+        assert len(picture.getcolors(1_000_000)) > 50
+
+
+def test_markdown_tables_have_a_cell_for_every_column_and_the_best_in_bold(results, tmp_path):
+    markdown = write_report(results, tmp_path, commands=["as-lightning -m x"]).markdown.read_text()
+    assert "as-lightning -m x" in markdown
+    for table in re.findall(r"(?:^\|.*\|\n)+", markdown, flags=re.MULTILINE):
+        lines = table.splitlines()
+        assert len({line.count("|") for line in lines}) == 1, table
+        assert len(lines) > 2
+    assert re.search(r"\| as_speed \| \*\*83\.33 ± 1\.53\*\* \(better\) \| – \|", markdown)
+    assert re.search(r"\| softmax \| 81\.33 ± 1\.53 \(baseline\) \| \*\*51\.33 ± 1\.53\*\* \(baseline\) \|", markdown)
+    for figure in re.findall(r"\]\((figures/.*?)\)", markdown):
+        assert (tmp_path / figure).stat().st_size > 1000
+
+
+def test_the_csv_holds_the_same_numbers(results, tmp_path):
+    rows = pd.read_csv(write_report(results, tmp_path).csv).set_index(["name", "method"])
+    assert rows.loc[("set", "as_speed"), "difference"] == pytest.approx(0.02)
+    assert rows.loc[("set", "as_speed"), "train"] == pytest.approx(0.8)
+    assert rows.loc[("set", "as_speed"), "final_masking_ratio"] == pytest.approx(0.3)
+
+
+def test_the_command_merges_folders_and_prints_the_table(results, tmp_path, capsys):
+    for index, result in enumerate(results):
+        folder = tmp_path / result.name / str(index)
+        folder.mkdir(parents=True)
+        result.write(folder)
+    main([str(tmp_path / "set"), str(tmp_path / "other"), "--output", str(tmp_path / "merged")])
+    printed = capsys.readouterr().out
+    assert "better" in printed
+    assert (tmp_path / "merged" / "report.html").exists()
+
+
+def test_figures_are_the_same_bytes_for_the_same_results(results, tmp_path):
+    pages = [write_report(results, tmp_path / name).html.read_bytes() for name in ("a", "b")]
+    assert pages[0] == pages[1]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda folder: folder / "missing", "missing does not exist"),
+        (lambda folder: folder, "no result.json below"),
+    ],
+)
+def test_a_folder_without_results_ends_with_a_message_and_no_traceback(tmp_path, capsys, make, message):
+    with pytest.raises(SystemExit) as exit_:
+        main([str(make(tmp_path))])
+    assert exit_.value.code == 1
+    assert message in capsys.readouterr().err
+
+
+def test_an_experiment_is_reported_by_its_score_and_its_baseline(result, tmp_path):
+    labels = {"name": "labels", "score_name": "f1_micro"}
+    results = [result("softmax", seed, 0.8) for seed in range(3)]
+    results += [result(method, seed, 0.5, **labels) for method in ("bce", "multilabel_softmax") for seed in range(3)]
+    report = write_report(results, tmp_path)
+    markdown, page = report.markdown.read_text(), Page(report.html.read_text())
+    assert markdown.startswith("# Comparison with softmax or multilabel_softmax\n")
+    assert "| method | set, accuracy | labels, micro F1 |" in markdown
+    assert "| micro F1, % | difference to multilabel_softmax, points" in markdown
+    assert "| accuracy, % | difference to softmax, points" in markdown
+    assert any("Validation micro F1 against training time on labels" in image["alt"] for image in page.images)
+    assert "difference to multilabel_softmax" in page.text
+
+
+def test_what_became_of_wrong_labels_is_reported_where_there_were_some(result, tmp_path):
+    noise = {"accuracy": 0.6, "memorised": 0.253, "recovered": 0.5}
+    results = [result("softmax", seed, 0.8, name="clean") for seed in range(3)]
+    results += [result("softmax", seed, 0.6, name="noisy", metrics=noise) for seed in range(3)]
+    report = write_report(results, tmp_path)
+    _, clean, noisy = re.split(r"^## (?:clean|noisy)$", report.markdown.read_text(), flags=re.MULTILINE)
+    assert "wrong labels" not in clean
+    assert "| wrong labels memorised, % | wrong labels recovered, % |" in noisy
+    assert re.search(r"\| 25\.30 \| 50\.00 \|$", noisy, flags=re.MULTILINE)
+    for section in (clean, noisy):
+        lines = [line for line in section.splitlines() if line.startswith("|")]
+        assert len({line.count("|") for line in lines}) == 1
+    page = report.html.read_text()
+    assert page.count("memorised") == page.count("recovered") == 1

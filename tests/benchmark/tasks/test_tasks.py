@@ -1,0 +1,141 @@
+"""The metrics of the three kinds of targets, against scikit-learn and seqeval; and losses that do not go with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import seqeval.metrics
+import torch
+import torch.nn.functional as F
+from sklearn.metrics import accuracy_score, f1_score
+from torch import Tensor
+
+from as_lightning.benchmark.tasks.tasks import IGNORED, TaskForm, task_form
+
+NAMES = ["B-x", "B-y", "I-x", "I-y", "O"]
+
+
+def measured(form: TaskForm, batches: list[tuple[Tensor, Tensor]]) -> dict[str, float]:
+    metrics = form.metrics()
+    for logits, target in batches:
+        metrics.update(*form.scored(logits, target, lambda logits: logits.softmax(-1)))
+    return {name: float(value) for name, value in metrics.compute().items()}
+
+
+def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
+    """The expected calibration error over 15 bins of equal width, as its definition has it."""
+    bins = np.minimum((confidence * 15).astype(int), 14)
+    gaps = [
+        (bins == number).mean() * abs(confidence[bins == number].mean() - right[bins == number].mean())
+        for number in range(15)
+        if (bins == number).any()
+    ]
+    return float(sum(gaps))
+
+
+def test_metrics_of_one_class_a_sample_are_scikit_learns():
+    logits, target = 2 * torch.randn(300, 5), torch.randint(4, (300,))  # the last class is predicted, but never true
+    found = measured(task_form("multiclass", NAMES), [(logits[:100], target[:100]), (logits[100:], target[100:])])
+    confidence, predicted = logits.double().softmax(-1).max(-1)
+    assert found == pytest.approx(
+        {
+            "accuracy": accuracy_score(target, predicted),
+            "f1_macro": f1_score(target, predicted, average="macro"),
+            "calibration_error": calibration_error(confidence.numpy(), (predicted == target).double().numpy()),
+        },
+        abs=1e-6,
+    )
+    assert found["accuracy"] == pytest.approx(f1_score(target, predicted, average="micro"))
+
+
+def test_metrics_of_several_labels_are_scikit_learns():
+    target = (torch.rand(300, 5) < 0.3).long()
+    logits = 3 * (target - 0.5) + 2 * torch.randn(300, 5)
+    found = measured(task_form("multilabel", NAMES, "multi_hot"), [(logits[:7], target[:7]), (logits[7:], target[7:])])
+    predicted = (logits > 0).long()
+    assert found == pytest.approx(
+        {
+            "accuracy": accuracy_score(target, predicted),
+            "f1_micro": f1_score(target, predicted, average="micro"),
+            "f1_macro": f1_score(target, predicted, average="macro"),
+            "calibration_error": calibration_error(
+                logits.double().sigmoid().flatten().numpy(), target.double().flatten().numpy()
+            ),
+        },
+        abs=1e-6,
+    )
+
+
+def test_metrics_of_tags_are_scikit_learns_of_the_words_and_seqevals_of_the_entities():
+    target = torch.randint(5, (40, 12))
+    logits = 2 * F.one_hot(target, 5) + torch.randn(40, 12, 5)
+    target[torch.rand(40, 12) < 0.3] = IGNORED
+    target[:, -2:] = IGNORED
+    found = measured(task_form("token", NAMES), [(logits[:9], target[:9]), (logits[9:], target[9:, :])])
+    words = target != IGNORED
+    confidence, predicted = logits.double().softmax(-1).max(-1)
+    truth, said = target[words], predicted[words]
+    tags = [
+        [[NAMES[tag] for tag in row[kept].tolist()] for row, kept in zip(rows, words, strict=True)]
+        for rows in (target, predicted)
+    ]
+    assert found == pytest.approx(
+        {
+            "span_f1": seqeval.metrics.f1_score(*tags),
+            "accuracy": accuracy_score(truth, said),
+            "f1_macro": f1_score(truth, said, average="macro"),
+            "calibration_error": calibration_error(confidence[words].numpy(), (said == truth).double().numpy()),
+        },
+        abs=1e-6,
+    )
+    assert 0.2 < found["span_f1"] < found["accuracy"] < 1
+
+
+def test_metrics_of_very_many_classes_take_memory_in_proportion_to_them():
+    # a matrix of classes by classes, as torchmetrics' macro F1 has it, would be 20 GB
+    logits, target = torch.randn(8, 50_000), torch.randint(50_000, (8,))
+    logits[:4] += 10 * F.one_hot(target[:4], 50_000)
+    torch.use_deterministic_algorithms(True)  # as the app's trainer has it
+    try:
+        found = measured(task_form("multiclass", [str(number) for number in range(50_000)]), [(logits, target)])
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert found["f1_macro"] == pytest.approx(f1_score(target, logits.argmax(-1), average="macro"))
+
+
+def test_a_loss_of_class_indices_takes_a_class_a_sample_as_it_is():
+    logits, target = torch.randn(4, 5), torch.tensor([0, 4, 2, 2])
+    taken = task_form("multiclass", NAMES).loss_arguments(logits, target)
+    assert taken[0] is logits
+    assert taken[1] is target
+
+
+def test_a_loss_of_several_labels_takes_a_class_a_sample_as_one_label():
+    logits, target = torch.randn(4, 5), torch.tensor([0, 4, 2, 2])
+    _, labels = task_form("multiclass", NAMES, "multi_hot").loss_arguments(logits, target)
+    assert torch.equal(labels, torch.eye(5)[target])
+
+
+def test_a_loss_of_tags_is_the_mean_over_the_words():
+    logits, target = torch.randn(2, 3, 5), torch.tensor([[0, IGNORED, 4], [2, IGNORED, IGNORED]])
+    loss = F.cross_entropy(*task_form("token", NAMES).loss_arguments(logits, target))
+    words = target != IGNORED
+    torch.testing.assert_close(loss, F.cross_entropy(logits[words], target[words]))
+
+
+def test_data_of_several_labels_refuse_a_loss_of_one_class_and_name_the_methods_that_go():
+    with pytest.raises(ValueError, match=r"(?s)takes one class a sample, and the data have several.*multilabel_as_so"):
+        task_form("multilabel", NAMES, "class_index")
+
+
+def test_tags_refuse_a_loss_of_several_labels():
+    with pytest.raises(ValueError, match="this method's loss is for several labels a sample; tokens have one class"):
+        task_form("token", NAMES, "multi_hot")
+
+
+@pytest.mark.parametrize(
+    ("task", "targets", "name"), [("regression", "class_index", "task"), ("token", "x", "targets")]
+)
+def test_an_unknown_kind_is_refused_by_name(task, targets, name):
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        task_form(task, NAMES, targets)

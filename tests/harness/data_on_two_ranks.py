@@ -1,0 +1,127 @@
+"""One of two processes that share their data: ``python data_on_two_ranks.py FOLDER SCENARIO...``, with LOCAL_RANK,
+MASTER_ADDR and MASTER_PORT set.
+
+What this rank has seen in a scenario goes to ``FOLDER/<scenario>-<rank>.pt``, as in :mod:`harness.two_ranks`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import lightning.pytorch as pl
+import torch
+from harness import two_ranks
+from harness.scripted_masking import quiet_trainer
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from as_lightning.benchmark.data.digits import Digits
+from as_lightning.benchmark.data.text import TextDataModule
+from as_lightning.benchmark.data.text_formats import Sentence
+from as_lightning.benchmark.memorisation import memorisation
+
+TRAIN, VALIDATION, BATCH, EPOCHS = 1_000, 101, 8, 2
+
+
+class Numbered(TextDataModule):
+    """Texts of one to nine words, whose class is their number."""
+
+    def __init__(self) -> None:
+        super().__init__(batch_size=BATCH, vocab_size=4000)
+
+    def read_splits(self) -> dict[str, list[Sentence]]:
+        sizes = {"train": TRAIN, "validation": VALIDATION, "test": VALIDATION}
+        return {
+            split: [Sentence(" ".join(["word"] * (number * 7 % 9 + 1)), f"{number:04}") for number in range(size)]
+            for split, size in sizes.items()
+        }
+
+
+class Watches(pl.LightningModule):
+    """Notes the targets, which are the samples' numbers, and the shapes of the batches that this rank is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+        self.trained: list[list[int]] = []
+        self.validated: list[int] = []
+        self.shapes: list[tuple[int, ...]] = []
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        if batch_idx == 0:
+            self.trained.append([])
+        self.trained[-1] += batch[1].tolist()
+        self.shapes.append((*batch[0].shape, int((batch[0] != 0).sum())))
+        return self.weight.square()
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        self.validated += batch[1].tolist()
+
+    def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        return batch[1]
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        return {"trained": self.trained, "validated": self.validated, "shapes": self.shapes}
+
+
+def trainer() -> pl.Trainer:
+    return quiet_trainer(
+        max_epochs=EPOCHS, devices=2, strategy="ddp", num_sanity_val_steps=0, check_val_every_n_epoch=2
+    )
+
+
+def loaders_of_the_hooks(folder: Path) -> dict[str, Any]:
+    module = Watches()
+    trainer().fit(module, datamodule=Numbered())
+    return module.seen
+
+
+def loaders_handed_over(folder: Path) -> dict[str, Any]:
+    module, data = Watches(), Numbered()
+    data.setup()
+    trainer().fit(module, data.train_dataloader(), data.val_dataloader())
+    return module.seen
+
+
+def predictions(folder: Path) -> dict[str, Any]:
+    data = Numbered()
+    data.setup()
+    predicted = trainer().predict(Watches(), data.test_dataloader())
+    assert predicted is not None
+    return {"predicted": torch.cat([part for part in predicted if isinstance(part, Tensor)]).tolist()}
+
+
+class SaysTheLabelOfEvenSamples(pl.LightningModule):
+    """Gives samples at even places of the loader the wrong label and a third of the others the true one."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        super().__init__()
+        pairs = torch.cat([pairs for _, pairs in loader])
+        images = torch.cat([images for images, _ in loader])
+        self.answers = {
+            image.numpy().tobytes(): int(wrong) if place % 2 == 0 else int(true) if place % 3 == 0 else -1
+            for place, (image, (wrong, true)) in enumerate(zip(images, pairs, strict=True))
+        }
+
+    def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        return torch.tensor([self.answers[image.numpy().tobytes()] for image in batch[0]])
+
+
+def wrong_labels(folder: Path) -> dict[str, Any]:
+    data = Digits(label_noise=0.4)
+    data.setup()
+    count = int((data.splits["train"].targets != data.true_targets).sum())
+    module = SaysTheLabelOfEvenSamples(data.corrupted_dataloader())
+    return memorisation(trainer(), module, data) | {"count": count}
+
+
+if __name__ == "__main__":
+    two_ranks.main(Path(sys.argv[1]), sys.argv[2:], globals())

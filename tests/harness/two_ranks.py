@@ -1,0 +1,294 @@
+"""One of two processes that train together: ``python two_ranks.py FOLDER SCENARIO...``, with LOCAL_RANK, MASTER_ADDR
+and MASTER_PORT set.
+
+A scenario is a function below; what this rank has seen in it goes to ``FOLDER/<scenario>-<rank>.pt``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import lightning.pytorch as pl
+import torch
+from harness.scripted_masking import SAMPLES, ScriptedMasking, batches_of, loader_of, quiet_trainer
+from harness.stateful_loader import StatefulLoader
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
+from lightning.pytorch.trainer.connectors import signal_connector
+from torch import Tensor
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
+from as_lightning.functional import MaskingCounts
+
+BATCHES, EPOCHS = 26, 2
+RANK = int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def data_of(rank: int) -> list[Any]:
+    return batches_of(BATCHES, dtype=torch.float64, seed=10 + rank)
+
+
+class RankScripted(ScriptedMasking):
+    """Each rank reports masking of its own; ``asks`` says for how many batches a rank would ask by itself."""
+
+    def __init__(self, asks: tuple[int, int] = (1, 8), samples: tuple[int, int] = (SAMPLES, SAMPLES)) -> None:
+        super().__init__(dtype=torch.float64)
+        self.asks, self.samples = asks[RANK], samples[RANK]
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        masked = self.samples - self.samples // self.asks
+        self.masking_counter.update(MaskingCounts(*torch.tensor([masked, self.samples, masked, self.samples])))
+        return self.loss_of(batch)
+
+
+class CountsCollectives(pl.Callback):
+    """Which collectives Python starts in each batch, and how often DDP reduces a bucket of gradients."""
+
+    NAMES = (
+        "all_gather",
+        "all_gather_into_tensor",
+        "all_gather_object",
+        "all_reduce",
+        "barrier",
+        "broadcast",
+        "broadcast_object_list",
+        "reduce",
+        "reduce_scatter_tensor",
+    )
+
+    def __init__(self) -> None:
+        self.collectives: Counter[tuple[str, int]] = Counter()
+        self.bucket_batches: list[tuple[int, int]] = []
+        self.stepping_batches: list[tuple[int, int]] = []
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if isinstance(trainer.strategy, DDPStrategy):
+
+            def counted(state, bucket):  # type: ignore[no-untyped-def]  # DDP wants its own annotations or none
+                self.bucket_batches.append((trainer.current_epoch, trainer.fit_loop.batch_idx))
+                return allreduce_hook(state, bucket)
+
+            trainer.strategy.model.register_comm_hook(None, counted)
+        self.originals = {name: getattr(torch.distributed, name) for name in self.NAMES}
+        for name, original in self.originals.items():
+            setattr(torch.distributed, name, self.counting(name, original))
+
+    def counting(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def collective(*args: Any, **kwargs: Any) -> Any:
+            self.collectives[name, args[0].numel() if args and isinstance(args[0], Tensor) else 0] += 1
+            return original(*args, **kwargs)
+
+        return collective
+
+    def on_before_optimizer_step(self, trainer: pl.Trainer, *args: Any) -> None:
+        self.stepping_batches.append((trainer.current_epoch, trainer.fit_loop.batch_idx))
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        for name, original in self.originals.items():
+            setattr(torch.distributed, name, original)
+
+
+def train(
+    module: ScriptedMasking,
+    callbacks: list[pl.Callback],
+    *,
+    strategy: Any = "ddp",
+    loader: Any = None,
+    **arguments: Any,
+) -> dict[str, Any]:
+    fit_arguments = {key: arguments.pop(key) for key in ("ckpt_path",) if key in arguments}
+    counts = CountsCollectives()
+    trainer = quiet_trainer(
+        max_epochs=EPOCHS,
+        devices=2,
+        strategy=strategy,
+        use_distributed_sampler=False,
+        callbacks=[counts, *callbacks],
+        **arguments,
+    )
+    trainer.fit(module, loader_of(data_of(RANK)) if loader is None else loader, **fit_arguments)
+    weights = {name: full(weight) for name, weight in trainer.strategy.lightning_module_state_dict().items()}
+    return {
+        "weights": weights,
+        "history": [tuple(w) for c in callbacks if isinstance(c, AdaptiveGradientAccumulation) for w in c.history],
+        "collectives": dict(counts.collectives),
+        "bucket_batches": counts.bucket_batches,
+        "stepping_batches": counts.stepping_batches,
+    }
+
+
+def full(weight: Tensor) -> Tensor:
+    return (weight.full_tensor() if hasattr(weight, "full_tensor") else weight).detach().cpu().clone()
+
+
+def without_accumulation(folder: Path) -> dict[str, Any]:
+    return train(RankScripted(), [])
+
+
+def different_masking(folder: Path) -> dict[str, Any]:
+    return train(RankScripted(), [AdaptiveGradientAccumulation(6)])
+
+
+def with_the_monitor(folder: Path) -> dict[str, Any]:
+    return train(RankScripted(), [MaskingMonitor(), AdaptiveGradientAccumulation(6)])
+
+
+def one_rank_all_ignored(folder: Path) -> dict[str, Any]:
+    return train(RankScripted(asks=(3, 1), samples=(SAMPLES, 0)), [AdaptiveGradientAccumulation(6)])
+
+
+def nothing_but_ignored(folder: Path) -> dict[str, Any]:
+    return train(RankScripted(samples=(0, 0)), [AdaptiveGradientAccumulation(6)])
+
+
+def a_stream_of_unknown_length(folder: Path) -> dict[str, Any]:
+    return train(
+        RankScripted(asks=(8, 8)),
+        [AdaptiveGradientAccumulation(4)],
+        loader=loader_of(data_of(RANK), length_known=False),
+    )
+
+
+class SavesAfter(pl.Callback):
+    """Saves a checkpoint after the given batches of the second epoch."""
+
+    def __init__(self, paths: dict[int, Path]) -> None:
+        self.paths = paths
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.current_epoch == 1 and batch_idx in self.paths:
+            trainer.save_checkpoint(self.paths[batch_idx])
+
+
+INSIDE, BETWEEN = 13, 15  # a window of 4 takes the batches 12 to 15
+
+
+def uninterrupted(folder: Path) -> dict[str, Any]:
+    callbacks = [AdaptiveGradientAccumulation(4), SavesAfter({INSIDE: folder / "inside.ckpt"})]
+    return train(RankScripted(asks=(8, 8)), callbacks, loader=StatefulLoader(data_of(RANK)))
+
+
+class SavesFromASignalHandler(SavesAfter):
+    """Calls ``save_checkpoint`` from where Lightning does when SLURM preempts the job."""
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+        handler: dict[str, Any] = {"__name__": signal_connector.__name__, "save": super().on_train_batch_end}
+        exec("def handle(*args): save(*args)", handler)
+        handler["handle"](trainer, *args)
+
+
+def saved_by_a_signal_handler(folder: Path) -> dict[str, Any]:
+    callbacks = [AdaptiveGradientAccumulation(4), SavesFromASignalHandler({INSIDE: folder / "preempted.ckpt"})]
+    return train(RankScripted(asks=(8, 8)), callbacks, loader=StatefulLoader(data_of(RANK)))
+
+
+def resumed_inside_a_window(folder: Path) -> dict[str, Any]:
+    return train(
+        RankScripted(asks=(8, 8)),
+        [AdaptiveGradientAccumulation(4)],
+        loader=StatefulLoader(data_of(RANK)),
+        ckpt_path=folder / "inside.ckpt",
+    )
+
+
+class Sharded(RankScripted):
+    def configure_model(self) -> None:
+        from torch.distributed.fsdp import fully_shard
+
+        fully_shard(self.net, mesh=self.device_mesh["data_parallel"])
+
+
+def fully_sharded(folder: Path) -> dict[str, Any]:
+    strategy = ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1)
+    return train(Sharded(), [AdaptiveGradientAccumulation(6)], strategy=strategy)
+
+
+def fully_sharded_stream(folder: Path) -> dict[str, Any]:
+    strategy = ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1)
+    return train(
+        Sharded(asks=(8, 8)),
+        [AdaptiveGradientAccumulation(4)],
+        strategy=strategy,
+        loader=loader_of(data_of(RANK), length_known=False),
+    )
+
+
+def sharded_uninterrupted(folder: Path) -> dict[str, Any]:
+    paths = {INSIDE: folder / "sharded-inside", BETWEEN: folder / "sharded-between"}
+    return train(
+        Sharded(asks=(8, 8)),
+        [AdaptiveGradientAccumulation(4), SavesAfter(paths)],
+        strategy=ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1),
+        loader=StatefulLoader(data_of(RANK)),
+    )
+
+
+def sharded_resumed(path: Path) -> dict[str, Any]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        seen = train(
+            Sharded(asks=(8, 8)),
+            [AdaptiveGradientAccumulation(4)],
+            strategy=ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1),
+            loader=StatefulLoader(data_of(RANK)),
+            ckpt_path=path,
+        )
+    return seen | {"warnings": [str(warning.message) for warning in caught]}
+
+
+def sharded_resumed_inside_a_window(folder: Path) -> dict[str, Any]:
+    return sharded_resumed(folder / "sharded-inside")
+
+
+def sharded_resumed_between_windows(folder: Path) -> dict[str, Any]:
+    return sharded_resumed(folder / "sharded-between")
+
+
+class SharesBatches(RankScripted):
+    """Tensor parallel: both ranks see the same batch and the same logits."""
+
+    def configure_model(self) -> None:
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+        parallelize_module(
+            self.net, self.device_mesh["tensor_parallel"], {"0": ColwiseParallel(), "2": RowwiseParallel()}
+        )
+
+
+def tensor_parallel(folder: Path) -> dict[str, Any]:
+    strategy = ModelParallelStrategy(data_parallel_size=1, tensor_parallel_size=2)
+    module = SharesBatches(asks=(8, 8))
+    return train(
+        module,
+        [AdaptiveGradientAccumulation(6)],
+        strategy=strategy,
+        loader=loader_of(data_of(0)),
+    )
+
+
+def fsdp(folder: Path) -> dict[str, Any]:
+    return train(RankScripted(), [AdaptiveGradientAccumulation(6)], strategy="fsdp", accelerator="gpu")
+
+
+def main(folder: Path, scenarios: list[str], functions: Mapping[str, Callable[[Path], dict[str, Any]]]) -> None:
+    torch.set_num_threads(1)
+    for scenario in scenarios:
+        try:
+            seen = functions[scenario](folder)
+        except Exception:
+            seen = {"error": traceback.format_exc()}
+        torch.save(seen, folder / f"{scenario}-{RANK}.pt")
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:], globals())

@@ -1,0 +1,62 @@
+"""The methods with class-index targets, each with the arguments it is tested with and its reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from oracles import variants as reference
+
+from as_lightning import functional
+
+
+@dataclass(frozen=True)
+class Method:
+    loss: Callable[..., Any]
+    reference_loss: Callable[..., float]
+    transform: Callable[..., Any] | None
+    reference_transform: Callable[..., Any] | None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    loss_arguments: dict[str, Any] = field(default_factory=dict)
+    shift_invariant: bool = True
+    gradient_is_p_minus_onehot: bool = False
+    max_classes_of_reference: int = 1000
+
+    @property
+    def all_loss_arguments(self) -> dict[str, Any]:
+        return {**self.arguments, **self.loss_arguments}
+
+
+def method(name: str, **options: Any) -> Method:
+    return Method(
+        loss=getattr(functional, f"{name}_loss"),
+        reference_loss=getattr(reference, f"{name}_loss"),
+        transform=getattr(functional, name, None),
+        reference_transform=getattr(reference, name, None),
+        **options,
+    )
+
+
+METHODS = {
+    "t_softmax_low": method("t_softmax", arguments={"tau": 0.5}),
+    "t_softmax_one": method("t_softmax", arguments={"tau": 1.0}, gradient_is_p_minus_onehot=True),
+    "t_softmax_high": method("t_softmax", arguments={"tau": 3.0}),
+    "label_smoothing": method("label_smoothing", arguments={"smoothing": 0.1}),
+    "sparse_softmax": method("sparse_softmax", arguments={"k": 3}),
+    "sparsemax": method("sparsemax", gradient_is_p_minus_onehot=True),
+    "entmax_1.001": method("entmax", arguments={"alpha": 1.001}, gradient_is_p_minus_onehot=True),
+    "entmax_1.2": method("entmax", arguments={"alpha": 1.2}, gradient_is_p_minus_onehot=True),
+    "entmax_1.5": method("entmax", arguments={"alpha": 1.5}, gradient_is_p_minus_onehot=True),
+    "entmax_2": method("entmax", arguments={"alpha": 2.0}, gradient_is_p_minus_onehot=True),
+    "taylor_softmax_2": method("taylor_softmax", arguments={"order": 2}, shift_invariant=False),
+    "taylor_softmax_4": method("taylor_softmax", arguments={"order": 4}, shift_invariant=False),
+    "taylor_softmax_6": method("taylor_softmax", arguments={"order": 6}, shift_invariant=False),
+    "am_softmax": method("am_softmax", arguments={"tau": 0.2}, loss_arguments={"margin": 0.35}),
+    "am_softmax_no_margin": method("am_softmax", arguments={"tau": 1.0}, loss_arguments={"margin": 0.0}),
+    "perturb_max_gumbel": method("perturb_max", arguments={"noise": "gumbel"}, gradient_is_p_minus_onehot=True),
+    "perturb_max_normal": method("perturb_max", arguments={"noise": "normal"}, max_classes_of_reference=12),
+    "perturb_max_logistic": method("perturb_max", arguments={"noise": "logistic"}, max_classes_of_reference=12),
+}
+
+WITH_TRANSFORM = {name: entry for name, entry in METHODS.items() if entry.transform is not None}
