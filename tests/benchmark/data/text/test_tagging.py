@@ -7,8 +7,10 @@ import logging
 import pytest
 import torch
 
-from as_lightning.benchmark.data.tagging import IGNORED, WNUT17, Conll, TaggingDataModule
-from as_lightning.benchmark.data.text_formats import TaggedSentence, read_conll
+from as_lightning.benchmark.data.text.conll import Conll, read_conll
+from as_lightning.benchmark.data.text.labelled_text import TaggedSentence
+from as_lightning.benchmark.data.text.tagging import IGNORED, TaggingDataModule
+from as_lightning.benchmark.data.text.wnut17 import WNUT17
 
 SPLITS = ("train", "validation", "test")
 

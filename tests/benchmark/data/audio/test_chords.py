@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from as_lightning.benchmark.data.chords import QUALITIES, ROOTS, Chord, Chords
+from as_lightning.benchmark.data.audio.chords import QUALITIES, ROOTS, Chord, Chords
 
 SMALL = {"n_mels": 128, "n_fft": 2048, "hop_length": 800}
 

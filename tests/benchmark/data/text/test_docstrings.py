@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from as_lightning.benchmark.data.docstrings import Docstrings, docstring_paragraphs
+from as_lightning.benchmark.data.text.docstrings import Docstrings, docstring_paragraphs
 
 
 @pytest.fixture(scope="module")

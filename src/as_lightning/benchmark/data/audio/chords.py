@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from as_lightning.benchmark.data.audio import AudioDataModule, LabelledClip
+from as_lightning.benchmark.data.audio.clips import LabelledClip
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule
 
 ROOTS = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 # semitones above the root. No two of the 48 chords have the same twelve-tone set: an augmented triad would have it in
@@ -49,6 +50,9 @@ class Chord(NamedTuple):
     detune: float
     snr_db: tuple[float, float]
 
+    def where(self) -> str:
+        return f"the chord {ROOTS[self.root]} {self.quality} of seed {self.seed}"
+
     def read(self) -> tuple[Tensor, int]:
         random = np.random.default_rng(self.seed)
         semitones = np.array(QUALITIES[self.quality])
@@ -88,7 +92,7 @@ class Chords(AudioDataModule):
         snr_db: the least and the greatest signal-to-noise ratio, in dB.
         sample_rate: in Hz.
         seconds: length of a clip.
-        **audio: arguments of :class:`~as_lightning.benchmark.data.audio.AudioDataModule`.
+        **audio: arguments of :class:`~as_lightning.benchmark.data.audio.data_module.AudioDataModule`.
 
     Raises:
         ValueError: if an argument is out of range.

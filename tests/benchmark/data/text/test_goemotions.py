@@ -7,8 +7,7 @@ import csv
 import pytest
 import torch
 
-from as_lightning.benchmark.data.text import GoEmotions
-from as_lightning.benchmark.data.text_formats import read_goemotions
+from as_lightning.benchmark.data.text.goemotions import GoEmotions, read_goemotions
 
 
 @pytest.fixture(scope="module")

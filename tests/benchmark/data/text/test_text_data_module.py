@@ -9,8 +9,14 @@ from itertools import islice
 import pytest
 import torch
 
-from as_lightning.benchmark.data.text import SST5, Clinc150, TextDataModule, TextFile, fit_tokenizer, split_sentences
-from as_lightning.benchmark.data.text_formats import Sentence, read_clinc_json, read_fasttext, read_table
+from as_lightning.benchmark.data.text.clinc150 import Clinc150, read_clinc_json
+from as_lightning.benchmark.data.text.data_module import TextDataModule
+from as_lightning.benchmark.data.text.labelled_text import Sentence
+from as_lightning.benchmark.data.text.sst5 import SST5, read_fasttext
+from as_lightning.benchmark.data.text.stratified_split import split_sentences
+from as_lightning.benchmark.data.text.table import read_table
+from as_lightning.benchmark.data.text.text_file import TextFile
+from as_lightning.benchmark.data.text.tokenizer import fit_tokenizer
 
 
 class Small(TextDataModule):

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from as_lightning.benchmark.data.text import TextDataModule, split_sentences
-from as_lightning.benchmark.data.text_formats import Sentence
+from as_lightning.benchmark.data.text.data_module import TextDataModule
+from as_lightning.benchmark.data.text.labelled_text import Sentence
+from as_lightning.benchmark.data.text.stratified_split import split_sentences
 
 TEST_FOLDERS = {"test", "tests", "idle_test"}
 
@@ -45,7 +46,7 @@ class Docstrings(TextDataModule):
         split_seed: seeds the split, apart from the run's seed.
         min_paragraphs: the smallest class, at least 10.
         min_words: the shortest paragraph, at least 1.
-        **text: arguments of :class:`~as_lightning.benchmark.data.text.TextDataModule`.
+        **text: arguments of :class:`~as_lightning.benchmark.data.text.data_module.TextDataModule`.
 
     Raises:
         ValueError: if an argument is out of range.
