@@ -89,7 +89,7 @@ def test_loader_processes_give_the_same_batches(folder, cache):
 
 
 def test_nothing_at_the_path_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="missing does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"missing exists neither in the working directory .* nor in data_dir"):
         AudioFolder("missing", data_dir=tmp_path).setup()
 
 
