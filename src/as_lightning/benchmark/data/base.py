@@ -51,7 +51,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     def __init__(
         self,
-        batch_size: int = 32,
+        *,
+        batch_size: int,
         num_workers: int = 0,
         pin_memory: bool = False,
         label_noise: float = 0.0,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import islice
 
 import pytest
 import torch
+from harness.data_settings import TEXT
 
 from as_lightning.benchmark.data.text.clinc150 import Clinc150, read_clinc_json
 from as_lightning.benchmark.data.text.tokenizer import fit_tokenizer
@@ -14,7 +16,7 @@ from as_lightning.benchmark.data.text.tokenizer import fit_tokenizer
 
 @pytest.fixture(scope="module")
 def clinc(real_data) -> Clinc150:
-    data = Clinc150(data_dir=real_data, vocab_size=4000, max_length=32)
+    data = partial(Clinc150, **TEXT)(data_dir=real_data, vocab_size=4000, max_length=32)
     data.prepare_data()
     data.setup("fit")
     return data
@@ -42,11 +44,26 @@ def test_a_clinc150_batch_decodes_to_its_sentences(clinc, real_data):
             assert decoded.replace(" ", "") == rows[index].text.lower().replace(" ", "")
 
 
-def test_without_length_buckets_the_batches_keep_the_order_of_the_file(real_data):
-    data = Clinc150(data_dir=real_data, length_buckets=False)
-    data.setup()
-    loaded = torch.cat([targets for _, targets in data.test_dataloader()])
-    assert torch.equal(loaded, data.splits["test"].targets)
+def test_without_length_buckets_the_batches_keep_the_order_of_the_file(clinc, monkeypatch):
+    monkeypatch.setattr(clinc, "length_buckets", False)
+    loaded = torch.cat([targets for _, targets in clinc.test_dataloader()])
+    assert torch.equal(loaded, clinc.splits["test"].targets)
+
+
+def padding_share(loader) -> float:
+    padding = tokens = 0
+    for token_ids, _ in loader:
+        padding += int((token_ids == 0).sum())
+        tokens += token_ids.numel()
+    return padding / tokens
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_length_buckets_leave_less_padding_in_the_batches(clinc, monkeypatch, split):
+    loader = clinc.train_dataloader if split == "train" else clinc.test_dataloader
+    assert padding_share(loader()) < 0.05
+    monkeypatch.setattr(clinc, "length_buckets", False)
+    assert padding_share(loader()) > 0.4
 
 
 def test_fitting_the_tokenizer_twice_gives_the_same_tokens(clinc, real_data):
@@ -84,4 +101,4 @@ def test_a_malformed_clinc150_file_is_refused_with_file_and_place(tmp_path, cont
 def test_a_damaged_clinc150_is_found_by_its_checksum(tmp_path, real_data):
     (tmp_path / "clinc150.json").write_bytes((real_data / "clinc150.json").read_bytes()[:-1])
     with pytest.raises(ValueError, match="wrong checksum"):
-        Clinc150(data_dir=tmp_path).prepare_data()
+        partial(Clinc150, **TEXT)(data_dir=tmp_path).prepare_data()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
+from harness.data_settings import TEXT
 
 from as_lightning.benchmark.data.text.sst5 import SST5, read_fasttext
 
 
 def test_sst5_has_its_published_sizes_and_classes(real_data):
-    data = SST5(data_dir=real_data)
+    data = partial(SST5, **TEXT)(data_dir=real_data)
     data.prepare_data()
     data.setup()
     assert [len(data.splits[split]) for split in ("train", "validation", "test")] == [8_544, 1_101, 2_210]

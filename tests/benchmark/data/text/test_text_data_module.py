@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from harness.data_settings import TEXT
 
 from as_lightning.benchmark.data.text.data_module import TextDataModule
 from as_lightning.benchmark.data.text.labelled_text import Sentence
@@ -12,7 +13,7 @@ class Small(TextDataModule):
     """A text data module of given sentences."""
 
     def __init__(self, splits: dict[str, list[Sentence]], **arguments) -> None:
-        super().__init__(**arguments)
+        super().__init__(**(TEXT | arguments))
         self.given = splits
 
     def read_splits(self):
