@@ -121,10 +121,14 @@ class ASSoftmaxMixin(_Base):
                 f"as_softmax_validation must be 'as_softmax' or 'softmax', got {self.as_softmax_validation!r}"
             )
         super().__init__(*args, **argument.passed_on)
+        self._set_up_as_softmax(argument.margin, argument.name, delta_warmup)
+
+    def _set_up_as_softmax(self, margin: float, name: str = "delta", warmup: DeltaWarmup | None = None) -> None:
+        """What ``__init__`` does after the module's own; for a module that has been made already."""
         self.masking_counter = MaskingCounter()
-        self._as_softmax_delta = argument.margin
-        self._as_softmax_delta_name = argument.name
-        self._as_softmax_warmup = delta_warmup
+        self._as_softmax_delta = margin
+        self._as_softmax_delta_name = name
+        self._as_softmax_warmup = warmup
         if self.as_softmax_replaces is not None:
             replace_loss(self, self.as_softmax_replaces)
 

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from as_lightning.benchmark.data.digits import Digits
-from as_lightning.benchmark.data.text import TextDataModule
-from as_lightning.benchmark.data.text_formats import Sentence
+from as_lightning.benchmark.data.text.data_module import TextDataModule
+from as_lightning.benchmark.data.text.labelled_text import Sentence
 from as_lightning.benchmark.memorisation import memorisation
 
 TRAIN, VALIDATION, BATCH, EPOCHS = 1_000, 101, 8, 2

@@ -27,7 +27,7 @@ class TemperatureScaling(pl.Callback):
 
     The logits and targets are gathered in each validation of ``fit``, and the temperature is fitted at its end. So each
     checkpoint holds the temperature of its own weights, and the one of the last validation stands when training ends.
-    The logits of one validation are kept on their device until then.
+    The logits of one validation are kept on their device until then (see ``max_logits``).
 
     Where the logits come from, in this order:
 
@@ -40,13 +40,15 @@ class TemperatureScaling(pl.Callback):
     {0, 1} of the logits' shape, for which the probability of a label is ``sigmoid(logits / temperature)``.
 
     In ``test`` it logs, of the split's logits, the mean negative log-likelihood ``test/nll_unscaled`` and
-    ``test/nll_scaled`` (by softmax or sigmoid, without and with the temperature), and the expected calibration error (15 bins)
-    ``test/calibration_error_unscaled`` and ``test/calibration_error_scaled``.
+    ``test/nll_scaled`` (by softmax or sigmoid, without and with the temperature), and the expected calibration error
+    (15 bins) ``test/calibration_error_unscaled`` and ``test/calibration_error_scaled``.
 
     Args:
         logits: called as ``logits(pl_module, batch)`` in evaluation mode, without gradients.
         ignore_index: target value of rows that take no part.
         prior_samples: see :func:`~as_lightning.functional.fit_temperature`.
+        max_logits: how many numbers are kept of a validation; batches beyond take no part in the fit. The default is
+            256 MiB of float32.
 
     Attributes:
         temperature: of the last fit; 1 before the first.
@@ -69,10 +71,12 @@ class TemperatureScaling(pl.Callback):
         logits: Callable[[pl.LightningModule, Any], LogitsAndTarget] | None = None,
         ignore_index: int = -100,
         prior_samples: float = 1.0,
+        max_logits: int = 2**26,
     ) -> None:
         self.logits = logits
         self.ignore_index = ignore_index
         self.prior_samples = prior_samples
+        self.max_logits = max_logits
         self.temperature = 1.0
         self.multilabel: bool | None = None
         self.diagrams: dict[str, Reliability] = {}
@@ -146,8 +150,11 @@ class TemperatureScaling(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        if _fitting(trainer):
-            self._gathered.append(self._rows(*self._logits_and_target(pl_module, batch)))
+        if not _fitting(trainer):
+            return
+        if self._gathered and sum(logits.numel() for logits, _ in self._gathered) >= self.max_logits:
+            return
+        self._gathered.append(self._rows(*self._logits_and_target(pl_module, batch)))
 
     def _rows(self, logits: Tensor, target: Tensor) -> LogitsAndTarget:
         """Rows of ``(C)``; those of tokens without the ignored ones, so that lengths may differ between batches."""

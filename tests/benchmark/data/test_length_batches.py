@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.utils.data import RandomSampler
 
 from as_lightning.benchmark.data.length_batches import LengthBatchSampler
-from as_lightning.benchmark.data.text import Clinc150
+from as_lightning.benchmark.data.text.clinc150 import Clinc150
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=80)
 
