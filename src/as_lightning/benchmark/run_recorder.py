@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
+from as_lightning.benchmark.settings import SettingError, nearest
 from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation
 
 
@@ -23,10 +24,11 @@ class RunRecorder(pl.Callback):
 
     Args:
         score: the validation metric that runs are compared by.
+        settings: the run's configuration as text, for the checkpoints: a run goes on from its own alone.
     """
 
-    def __init__(self, score: str = "accuracy") -> None:
-        self.score = score
+    def __init__(self, score: str = "accuracy", settings: str = "") -> None:
+        self.score, self.settings = score, settings
         self.train_seconds = 0.0
         self.epoch_seconds: list[float] = []
         self.evaluations: list[dict[str, float]] = []
@@ -67,8 +69,8 @@ class RunRecorder(pl.Callback):
             return float(trainer.callback_metrics[f"val/{self.score}"])
         except KeyError:
             names = sorted(name.removeprefix("val/") for name in trainer.callback_metrics if name.startswith("val/"))
-            raise ValueError(
-                f"data.score={self.score!r} is no metric of this task: there are {', '.join(names)}"
+            raise SettingError(
+                f"data.score={self.score!r} is no metric of this task: {nearest(self.score, names)}"
             ) from None
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -76,6 +78,7 @@ class RunRecorder(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         return {
+            "settings": self.settings,
             "train_seconds": self.train_seconds,
             "epoch_seconds": self.epoch_seconds,
             "evaluations": self.evaluations,
