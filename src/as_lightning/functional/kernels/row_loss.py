@@ -268,7 +268,12 @@ def graph_is_kept() -> bool:
     return tells is None or tells()
 
 
-@torch.library.custom_op("as_lightning::row_loss", mutates_args=())
+# the schema is written out: torch 2.4 cannot read it from annotations that are strings
+@torch.library.custom_op(
+    "as_lightning::row_loss",
+    mutates_args=(),
+    schema="(Tensor rows, Tensor target, Tensor ignored, float delta, bool differentiated) -> (Tensor, Tensor, Tensor)",
+)
 def compiled_row_loss(
     rows: Tensor, target: Tensor, ignored: Tensor, delta: float, differentiated: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
