@@ -111,7 +111,7 @@ def as_cross_entropy(
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
 
     Note:
-        It can be differentiated twice, forward and by ``torch.func``. Above 32,768 logits ``torch.compile`` on the CPU
+        It can be differentiated twice, forward and by ``torch.func``. Above 65,536 logits ``torch.compile`` on the CPU
         makes one operator of it.
 
     Source: paper, section III; shapes and reductions as in :func:`torch.nn.functional.cross_entropy`.
