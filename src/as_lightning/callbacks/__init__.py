@@ -3,5 +3,6 @@
 from as_lightning.callbacks.accumulation_window import AccumulationWindow
 from as_lightning.callbacks.adaptive_gradient_accumulation import AdaptiveGradientAccumulation
 from as_lightning.callbacks.masking_monitor import MaskingMonitor
+from as_lightning.callbacks.temperature_scaling import TemperatureScaling
 
-__all__ = ["AccumulationWindow", "AdaptiveGradientAccumulation", "MaskingMonitor"]
+__all__ = ["AccumulationWindow", "AdaptiveGradientAccumulation", "MaskingMonitor", "TemperatureScaling"]

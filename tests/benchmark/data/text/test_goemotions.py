@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import csv
+from functools import partial
 
 import pytest
 import torch
+from harness.data_settings import TEXT
 
 from as_lightning.benchmark.data.text.goemotions import GoEmotions, read_goemotions
 
 
 @pytest.fixture(scope="module")
 def emotions(real_data) -> GoEmotions:
-    data = GoEmotions(data_dir=real_data, batch_size=128, max_length=32)
+    data = partial(GoEmotions, **TEXT)(data_dir=real_data, batch_size=128, max_length=32)
     data.prepare_data()
     data.setup("fit")
     return data
@@ -64,4 +66,4 @@ def test_a_malformed_line_is_refused_with_file_and_line(tmp_path, line, message)
 
 def test_label_noise_is_refused_for_several_labels_a_comment():
     with pytest.raises(ValueError, match=r"label_noise=0.4 is for data of one class a sample, not for multilabel data"):
-        GoEmotions(label_noise=0.4)
+        partial(GoEmotions, **TEXT)(label_noise=0.4)

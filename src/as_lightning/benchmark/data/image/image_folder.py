@@ -12,6 +12,7 @@ from as_lightning.benchmark.data.files import FileTree, open_tree
 from as_lightning.benchmark.data.folder_classes import SPLITS, check_validation_share, split_classes
 from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
 from as_lightning.benchmark.data.image.image_files import SUFFIXES, ImageFiles
+from as_lightning.benchmark.data.user_path import find_path
 
 
 class ImageFolder(ImageDataModule):
@@ -24,8 +25,8 @@ class ImageFolder(ImageDataModule):
     Each image is decoded once in ``setup``: one that is damaged stops the run before it starts.
 
     Args:
-        path: a folder, or a tar or zip archive, which is read where it lies; a relative path is taken from
-            ``data_dir``.
+        path: a folder, or a tar or zip archive, which is read where it lies; a relative path is looked
+            for in the working directory, then in ``data_dir``.
         image_size: height and width to which the images are brought (see :func:`decode_image`); None for images that
             are of one size already.
         max_per_class: how many images of each class to use at most, for quick runs: a number for every split, or one
@@ -62,7 +63,7 @@ class ImageFolder(ImageDataModule):
         self.max_per_class = _limits(max_per_class)
 
     def read_images(self) -> Images:
-        tree = open_tree(self.data_dir / Path(self.path).expanduser())
+        tree = open_tree(find_path(self.path, self.data_dir))
         rows = self._rows(tree)
         targets = self.encode_labels({split: [label for label, _ in pairs] for split, pairs in rows.items()})
         files = {split: ImageFiles(tree, [name for _, name in pairs], self.image_size) for split, pairs in rows.items()}
