@@ -35,6 +35,7 @@ class Result:
             accumulation.
         optimizer_steps: how often the optimizer has stepped.
         config: the resolved configuration.
+        resumed: whether the run was interrupted and went on from a checkpoint.
         versions: of the packages that the numbers depend on.
         machine: processor, cores and accelerator.
         reliability: of the test split, per diagram (``unscaled``, ``scaled``) its bins, see
@@ -56,6 +57,7 @@ class Result:
     accumulation: list[list[int]]
     optimizer_steps: int
     config: dict[str, Any]
+    resumed: bool = False
     versions: dict[str, str] = field(default_factory=lambda: package_versions())
     machine: dict[str, Any] = field(default_factory=lambda: machine_description())
     reliability: dict[str, list[dict[str, float]]] = field(default_factory=dict)

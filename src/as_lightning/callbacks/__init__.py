@@ -1,6 +1,7 @@
 """Callbacks that watch the masking and act on it."""
 
-from as_lightning.callbacks.adaptive_gradient_accumulation import AccumulationWindow, AdaptiveGradientAccumulation
+from as_lightning.callbacks.accumulation_window import AccumulationWindow
+from as_lightning.callbacks.adaptive_gradient_accumulation import AdaptiveGradientAccumulation
 from as_lightning.callbacks.masking_monitor import MaskingMonitor
 from as_lightning.callbacks.temperature_scaling import TemperatureScaling
 
