@@ -16,15 +16,21 @@ from as_lightning.benchmark.data.text.python_code import (
     code_tokens,
     token_blocks,
 )
+from as_lightning.benchmark.data.text.standard_library import library_folder, source_files
 
 LENGTH = 32
 
 
-@pytest.fixture(scope="module")
-def code() -> PythonCode:
-    data = PythonCode(block_length=LENGTH, batch_size=4)
+def code_of(**arguments) -> PythonCode:
+    """The code of one package of the standard library, 33 files on Python 3.11."""
+    data = PythonCode(**({"root": library_folder() / "asyncio", "block_length": LENGTH, "batch_size": 4} | arguments))
     data.setup()
     return data
+
+
+@pytest.fixture(scope="module")
+def code() -> PythonCode:
+    return code_of()
 
 
 @given(source=st.text(max_size=60))
@@ -54,7 +60,8 @@ def test_each_target_is_the_token_after_its_input(tokens, length):
     assert targets.flatten().tolist() == tokens[1 : count + 1]
 
 
-def test_there_are_millions_of_tokens_and_tens_of_thousands_of_classes(code):
+def test_the_library_has_millions_of_tokens_and_tens_of_thousands_of_classes():
+    code = code_of(root=None)
     sizes = {split: dataset.inputs.numel() for split, dataset in code.splits.items()}
     assert sizes["train"] > 1_500_000
     assert min(sizes["validation"], sizes["test"]) > 30_000
@@ -87,10 +94,32 @@ def test_no_file_is_in_two_splits_and_the_split_depends_on_its_own_seed_alone(co
     files = code.split_files()
     everything = [file for of_split in files.values() for file in of_split]
     assert len(set(everything)) == len(everything)
-    assert len(files["validation"]) == len(files["test"]) == round(0.05 * len(everything))
+    assert len(files["validation"]) == len(files["test"]) == round(0.05 * len(everything)) > 0
     torch.manual_seed(5)
-    assert PythonCode(block_length=8, batch_size=1).split_files() == files
-    assert PythonCode(block_length=8, batch_size=1, split_seed=1).split_files() != files
+    assert code_of(block_length=8).split_files() == files
+    assert code_of(split_seed=1).split_files() != files
+
+
+def test_tests_and_installed_packages_are_no_source_files_of_the_library():
+    files = source_files(library_folder())
+    assert len(files) > 500
+    assert not any({"test", "tests", "site-packages"} & set(file.parts) for file in files)
+
+
+def test_a_folder_of_too_few_files_is_refused(tmp_path):
+    (tmp_path / "one.py").touch()
+    with pytest.raises(RuntimeError, match=r"expected at least 10 files that end in .py, found 1"):
+        code_of(root=tmp_path)
+
+
+def test_a_file_that_cannot_be_decoded_is_left_out(tmp_path):
+    for number in range(20):
+        (tmp_path / f"{number}.py").write_text("a = 1\n" * 20)
+    clean = code_of(root=tmp_path).splits["train"].inputs
+    (tmp_path / "bad.py").write_bytes(b"b = '\xff'\n" * 20)
+    files = code_of(root=tmp_path)
+    assert files.class_names == [UNKNOWN, END_OF_FILE, "1", "=", "a"]
+    assert len(files.splits["train"].inputs) <= len(clean) + 1
 
 
 def test_a_batch_is_blocks_of_tokens_with_the_next_token_as_target(code):
@@ -101,8 +130,7 @@ def test_a_batch_is_blocks_of_tokens_with_the_next_token_as_target(code):
 
 
 def test_max_tokens_limits_the_splits_and_leaves_the_classes(code):
-    data = PythonCode(block_length=LENGTH, batch_size=4, max_tokens={"train": 10_000, "test": 1_000})
-    data.setup()
+    data = code_of(max_tokens={"train": 10_000, "test": 1_000})
     assert data.class_names == code.class_names
     assert data.splits["train"].inputs.numel() == 9_999 // LENGTH * LENGTH
     assert torch.equal(data.splits["test"].inputs, code.splits["test"].inputs[: 999 // LENGTH])

@@ -21,6 +21,7 @@ from as_lightning.benchmark.data.text.standard_library import library_folder, so
 UNKNOWN, END_OF_FILE = "[UNK]", "[EOF]"
 TOKEN = re.compile(r"[^\W\d]\w*|\d\w*(?:\.\d\w*)?|[^\w\s]")  # a word, a number, or a sign
 HELD_OUT = 0.05  # share of the files for validation, and for test
+LEAST_FILES = 10
 LEAST_COUNT = 2  # of a token in the training files, to be a class of its own
 
 
@@ -72,22 +73,32 @@ class PythonCode(BenchmarkDataModule):
         block_length: tokens a block, ``L``.
         max_tokens: how many tokens to use at most, for quick runs: a number for every split, or one for some, e.g.
             ``{"train": 500_000, "test": 50_000}``. The classes are those of all training files.
+        root: a folder of source code; None is that of the standard library.
         split_seed: seeds which files are of which split, apart from the run's seed.
         **loader: arguments of :class:`~as_lightning.benchmark.data.base.BenchmarkDataModule`; ``batch_size`` is in
             blocks.
 
     Raises:
         ValueError: if an argument is out of range.
-        RuntimeError: if this Python has no source files of its standard library.
+        RuntimeError: if there are fewer than 10 source files, e.g. where Python comes without those of its library.
     """
 
     task = "token"
 
-    def __init__(self, *, block_length: int, max_tokens: Limit = None, split_seed: int = 0, **loader: Any) -> None:
+    def __init__(
+        self,
+        *,
+        block_length: int,
+        max_tokens: Limit = None,
+        root: str | Path | None = None,
+        split_seed: int = 0,
+        **loader: Any,
+    ) -> None:
         super().__init__(**loader)
         if block_length < 1:
             raise ValueError(f"block_length must be at least 1, got {block_length}")
         self.block_length, self.split_seed = block_length, split_seed
+        self.root = library_folder() if root is None else Path(root).expanduser()
         self.max_tokens = split_limits("max_tokens", max_tokens)
         least = min(filter(None, self.max_tokens.values()), default=None)
         if least is not None and least <= block_length:
@@ -101,11 +112,12 @@ class PythonCode(BenchmarkDataModule):
 
     def split_files(self) -> dict[str, list[Path]]:
         """The source files of each split, in random order."""
-        root = library_folder()
-        files = source_files(root)
-        held_out = round(HELD_OUT * len(files))
-        if not held_out:
-            raise RuntimeError(f"too few source files below {root}: this Python comes without its library's source")
+        files = source_files(self.root)
+        if len(files) < LEAST_FILES:
+            raise RuntimeError(
+                f"{self.root}: expected at least {LEAST_FILES} files that end in .py, found {len(files)}"
+            )
+        held_out = max(1, round(HELD_OUT * len(files)))
         random.Random(self.split_seed).shuffle(files)
         return {"train": files[2 * held_out :], "validation": files[:held_out], "test": files[held_out : 2 * held_out]}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 from pathlib import Path, PurePath
 
@@ -20,5 +21,8 @@ def is_test(path: PurePath) -> bool:
 
 def source_files(root: Path) -> list[Path]:
     """The ``.py`` files below ``root`` in alphabetical order, without tests and installed packages."""
-    files = (path for path in root.rglob("*.py") if "site-packages" not in path.parts)
-    return sorted(path for path in files if not is_test(path.relative_to(root)))
+    found = []
+    for folder, subfolders, files in os.walk(root):
+        subfolders[:] = [name for name in subfolders if name != "site-packages" and name not in TEST_FOLDERS]
+        found += [Path(folder, name) for name in files if name.endswith(".py")]
+    return sorted(found)
