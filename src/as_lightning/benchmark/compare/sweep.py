@@ -35,17 +35,8 @@ from as_lightning.benchmark.report.comparison_page import print_findings, write_
 from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.settings import SettingError, foreign_settings, nearest
 
-COMPARISON_SETTINGS = (
-    "methods",
-    "baseline",
-    "budgets",
-    "trials",
-    "seeds",
-    "tuning_seeds",
-    "margin",
-    "search",
-    "module",
-)
+PLAN_SETTINGS = ("methods", "baseline", "budgets", "trials", "seeds", "tuning_seeds", "margin")
+COMPARISON_SETTINGS = (*PLAN_SETTINGS, "search", "module")
 AS_METHODS = ("softmax", "as_softmax", "as_speed")
 POLL_SECONDS = 0.5
 
