@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from typing import Any
 
+import lightning.pytorch as pl
 import torch
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from as_lightning.functional.counts import MaskingCounts
@@ -36,6 +39,7 @@ class MaskingCounter:
         self._open: Tensor | None = None
         self._closed = torch.zeros(4, dtype=torch.int64)
         self._closed_key: Hashable = None
+        self._steps_before: int | None = None  # optimizer steps when training began
 
     def update(self, counts: MaskingCounts) -> None:
         """Add a batch's counts to the open window, without waiting for the device."""
@@ -62,6 +66,45 @@ class MaskingCounter:
             self._closed, self._closed_key, self._open = reduce(self.open_counts), key, None
         return self._closed
 
-    def reset(self) -> None:
+    def start(self, trainer: pl.Trainer, open_counts: Tensor | None = None) -> None:
+        """Begin a training: forget what was counted before it, and go on inside a window if a checkpoint lay there.
+
+        Several callbacks may call it with the same counts; the second call changes nothing.
+
+        Args:
+            trainer: the trainer that starts.
+            open_counts: what a checkpoint holds of its open window, ``int64`` of shape ``(4,)``.
+        """
+        self.drop_window()
+        self.counted = False
+        self._open = open_counts
+        self._steps_before = trainer.global_step
+
+    def drop_window(self) -> None:
         """Forget the open window and the last closed one."""
         self._open, self._closed_key = None, None
+
+    def refuse_silence(self, pl_module: pl.LightningModule, outputs: Any) -> None:
+        """Raise if ``training_step`` has computed a loss and nothing has been counted since training began.
+
+        A batch whose ``training_step`` returned None is not held against the module. A manual ``training_step`` has
+        computed a loss when it has returned one or taken an optimizer step.
+
+        Args:
+            pl_module: the module, in ``on_train_batch_end``.
+            outputs: what Lightning passes to ``on_train_batch_end``: empty where no loss was returned.
+
+        Raises:
+            MisconfigurationException: it names both ways to count.
+        """
+        if self.counted:
+            return
+        stepped = self._steps_before is not None and pl_module.trainer.global_step > self._steps_before
+        if not outputs and (pl_module.automatic_optimization or not stepped):
+            return
+        raise MisconfigurationException(
+            f"{type(pl_module).__name__}.training_step has reported no masking counts although it has computed a loss. "
+            "Either compute the training loss with self.as_softmax_loss(logits, target), or set `as_softmax_replaces` "
+            "to the name of the attribute that training_step calls as loss(logits, target). A direct call of "
+            "F.cross_entropy(...) cannot be replaced from outside."
+        )

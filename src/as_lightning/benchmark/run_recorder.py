@@ -1,4 +1,4 @@
-"""What a run leaves for the report: its training time and its evaluations."""
+"""What a run leaves for the report: its training time, its evaluations and its accumulation windows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import time
 from typing import Any
 
 import lightning.pytorch as pl
+
+from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation
 
 
 class RunRecorder(pl.Callback):
@@ -16,6 +18,8 @@ class RunRecorder(pl.Callback):
         evaluations: for each validation its ``epoch`` and ``step``, the ``train_seconds`` so far, ``loss`` and
             ``score``.
         epoch_seconds: the training time of each epoch.
+        accumulation: the windows that :class:`~as_lightning.AdaptiveGradientAccumulation` has taken, also those
+            before the run was resumed (its own ``history`` begins there).
 
     Args:
         score: the validation metric that runs are compared by.
@@ -26,6 +30,7 @@ class RunRecorder(pl.Callback):
         self.train_seconds = 0.0
         self.epoch_seconds: list[float] = []
         self.evaluations: list[dict[str, float]] = []
+        self.accumulation: list[AccumulationWindow] = []
         self._mark = 0.0
         self._epoch_start = 0.0
 
@@ -33,7 +38,12 @@ class RunRecorder(pl.Callback):
         self._mark = time.perf_counter()
         self._epoch_start = self.train_seconds
 
-    def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any, **kwargs: Any) -> None:
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, AdaptiveGradientAccumulation) and callback.history:
+                latest = callback.history[-1]  # the callback stands first: it has closed this batch's window
+                if not self.accumulation or self.accumulation[-1] != latest:
+                    self.accumulation.append(latest)
         now = time.perf_counter()
         self.train_seconds += now - self._mark
         self._mark = now
@@ -69,9 +79,11 @@ class RunRecorder(pl.Callback):
             "train_seconds": self.train_seconds,
             "epoch_seconds": self.epoch_seconds,
             "evaluations": self.evaluations,
+            "accumulation": [tuple(window) for window in self.accumulation],
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.train_seconds = state_dict["train_seconds"]
         self.epoch_seconds = list(state_dict["epoch_seconds"])
         self.evaluations = list(state_dict["evaluations"])
+        self.accumulation = [AccumulationWindow(*window) for window in state_dict["accumulation"]]

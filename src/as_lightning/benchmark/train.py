@@ -20,7 +20,7 @@ from as_lightning.benchmark.job_processes import command_of_one_job
 from as_lightning.benchmark.memorisation import memorisation
 from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.run_recorder import RunRecorder
-from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
+from as_lightning.callbacks import MaskingMonitor
 from as_lightning.metrics import LossAccuracyCorrelation
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,6 @@ def train(config: DictConfig) -> Result:
         correlation.update(evaluation["loss"], evaluation["score"])
     pearson = float(correlation.compute())
     monitors = [callback for callback in callbacks if isinstance(callback, MaskingMonitor)]
-    accumulators = [callback for callback in callbacks if isinstance(callback, AdaptiveGradientAccumulation)]
     # all that the callbacks hold is taken before the test: it puts them back to where the best checkpoint was written
     result = Result(
         name=config.name,
@@ -103,7 +102,7 @@ def train(config: DictConfig) -> Result:
         evaluations=recorder.evaluations,
         loss_accuracy_correlation=None if math.isnan(pearson) else pearson,
         masking=[epoch._asdict() for monitor in monitors for epoch in monitor.history],
-        accumulation=[list(window) for accumulator in accumulators for window in accumulator.history],
+        accumulation=[list(window) for window in recorder.accumulation],
         optimizer_steps=trainer.global_step,
         config=settings,
     )

@@ -66,7 +66,7 @@ class MaskingMonitor(pl.Callback):
     ) -> None:
         if not window_ends(trainer, batch_idx):
             return
-        self._windows.append(close_window(trainer, pl_module, self, batch_idx))
+        self._windows.append(close_window(trainer, pl_module, self, outputs, batch_idx))
         # Not pl_module.log: it costs more than a millisecond for five names, on every step, written or not.
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
         if every and (trainer.global_step % every == 0 or trainer.should_stop):
