@@ -1,0 +1,179 @@
+"""A loader that knows the sample numbers of the batch that it has handed over last."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from as_lightning.callbacks.epoch_batches import Batches, sample_numbers
+
+
+class NumberedLoader:
+    """Stands before a ``DataLoader``, gives it the batches of the epoch, and notes the numbers of each.
+
+    A ``DataLoader`` hands over its batches in the order in which it has taken their numbers from the batch sampler,
+    with any number of worker processes. Each pass over the data has a queue of its own, so that the numbers stay with
+    their batches after a pass that was stopped early, or while someone else passes over the data too.
+
+    The user's loader stays unchanged: a copy of it has another batch sampler. Other attributes are those of the user's
+    loader. Lightning takes no part in how its batches are made, because it is no ``DataLoader``.
+
+    Args:
+        loader: the user's loader, of a map-style data set.
+
+    Attributes:
+        loader: the user's loader.
+        numbers: the numbers of the samples of the batch handed over last, ``int64`` of shape ``(n,)``; None before the
+            first.
+
+    Raises:
+        MisconfigurationException: if the samples of the loader have no numbers, or its batches no fixed order.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self.loader: DataLoader[Any] = check_numbered(loader)
+        self.numbers: Tensor | None = None
+        self._planned = _PlannedBatches(len(loader.dataset))
+        self._numbered = copy.copy(self.loader)
+        self._numbered._iterator = None
+        # DataLoader refuses the assignment; it is safe before the workers start, which are sent their indices anyway
+        object.__setattr__(self._numbered, "batch_sampler", self._planned)
+
+    def plan(self, batches: Iterable[Any], length: int) -> None:
+        """Give the batches of the next passes over the data.
+
+        Args:
+            batches: lists of sample numbers; iterated anew for each pass.
+            length: what ``len`` says: the batches of the whole epoch. More than there are ``batches`` where an epoch is
+                resumed.
+        """
+        self._planned.batches, self._planned.length = batches, length
+
+    def rest_of_pass(self) -> Batches:
+        """The batches that the latest pass has not handed over yet."""
+        return self._planned.latest.rest()
+
+    def __len__(self) -> int:
+        return self._planned.length
+
+    def __iter__(self) -> Iterator[Any]:
+        # not a generator: like a DataLoader's, this iterator starts the workers and draws their seed at once
+        batches = iter(self._numbered)
+        return _NumberedBatches(batches, self._planned.latest, self._hand_over)
+
+    def _hand_over(self, numbers: Tensor) -> None:
+        self.numbers = numbers
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["loader"], name)
+
+    # What Lightning sets on a loader: the seeding of workers, and None for the iterator when it shuts these down.
+
+    @property
+    def worker_init_fn(self) -> Callable[[int], None] | None:
+        return self._numbered.worker_init_fn
+
+    @worker_init_fn.setter
+    def worker_init_fn(self, function: Callable[[int], None] | None) -> None:
+        self._numbered.worker_init_fn = function
+
+    @property
+    def _iterator(self) -> Any:
+        return self._numbered._iterator
+
+    @_iterator.setter
+    def _iterator(self, iterator: Any) -> None:
+        self._numbered._iterator = iterator
+
+    # Lightning takes a loader with these two for one that can be resumed inside an epoch.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Empty: the callback saves the batches that are left, for Lightning may load a loader's state too late."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Nothing: see :meth:`state_dict`."""
+
+
+class _PlannedBatches:
+    """The batch sampler: the batches of the epoch, and the latest pass over them."""
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+        self.batches: Iterable[Any] = ()
+        self.length = 0
+        self.latest = _Pass(iter(()), samples)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> _Pass:
+        self.latest = _Pass(iter(self.batches), self.samples)
+        return self.latest
+
+
+class _Pass(Iterator[Any]):
+    """One pass over the batches: those taken by the loader and not handed over wait in ``taken``, oldest first."""
+
+    def __init__(self, batches: Iterator[Any], samples: int) -> None:
+        self._batches, self._samples = batches, samples
+        self.taken: deque[Tensor] = deque()
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        self.taken.append(sample_numbers(batch, self._samples))
+        return batch
+
+    def rest(self) -> list[list[int]]:
+        """What is not handed over yet. (A batch sampler that draws as it goes draws all of it now.)"""
+        rest = [sample_numbers(batch, self._samples).tolist() for batch in self._batches]
+        self._batches = iter(rest)
+        return [*(numbers.tolist() for numbers in self.taken), *rest]
+
+
+class _NumberedBatches(Iterator[Any]):
+    def __init__(self, batches: Iterator[Any], numbers: _Pass, hand_over: Callable[[Tensor], None]) -> None:
+        self._batches, self._pass, self._hand_over = batches, numbers, hand_over
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        if not self._pass.taken:
+            raise MisconfigurationException(
+                f"{type(self._batches).__name__} has handed over more batches than it took from its batch sampler, so "
+                "that their samples are unknown: use a torch.utils.data.DataLoader, which makes one batch of each list "
+                "of indices."
+            )
+        self._hand_over(self._pass.taken.popleft())
+        return batch
+
+
+def check_numbered(loader: Any) -> DataLoader[Any]:
+    """Return ``loader`` if each of its samples has a number, or raise an error that names the way out."""
+    if not isinstance(loader, DataLoader):
+        raise MisconfigurationException(
+            "Skipping samples needs one torch.utils.data.DataLoader for training, whose batch sampler gives the "
+            f"samples their numbers, got a {type(loader).__name__}: return a DataLoader of a map-style data set from "
+            "train_dataloader, or remove the callback."
+        )
+    if isinstance(loader.dataset, IterableDataset):
+        raise MisconfigurationException(
+            f"Skipping samples needs to know them by a number, but {type(loader.dataset).__name__} is an iterable data "
+            "set: give it __len__ and __getitem__ (a map-style data set), or remove the callback."
+        )
+    if loader.batch_sampler is None:
+        raise MisconfigurationException(
+            "Skipping samples needs a loader that makes the batches, but this DataLoader has batch_size=None and takes "
+            "its data as they are: give it a batch_size or a batch_sampler, or remove the callback."
+        )
+    if loader.num_workers > 0 and not getattr(loader, "in_order", True):
+        raise MisconfigurationException(
+            "Skipping samples needs batches in the order of the sampler, but this DataLoader has in_order=False and "
+            "hands over whichever is ready first: set in_order=True, or remove the callback."
+        )
+    return loader
