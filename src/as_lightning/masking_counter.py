@@ -21,8 +21,13 @@ class MaskingCounter:
     first makes the ranks add up theirs.
 
     Attributes:
-        counted: whether any batch has been counted so far. (Not how many: ``torch.compile`` would compile
-            ``training_step`` anew for every value.)
+        counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would
+            compile ``training_step`` anew for every value.)
+        wants_live: set by a callback that needs to know which samples are *live*, that is, have a competitor which
+            the margin keeps (a sample that is not live has zero loss and zero gradient). Nothing is recorded without.
+        live_delta: the margin of that record; None for the loss's own.
+        live: which samples of the running batch are live, a boolean tensor on the logits' device of the shape of the
+            target (for several labels a sample: ``(N,)``); None if no loss has recorded it. See :meth:`take_live`.
 
     Example:
         >>> import torch
@@ -36,6 +41,9 @@ class MaskingCounter:
 
     def __init__(self) -> None:
         self.counted = False
+        self.wants_live = False
+        self.live_delta: float | None = None
+        self.live: Tensor | None = None
         self._open: Tensor | None = None
         self._closed = torch.zeros(4, dtype=torch.int64)
         self._closed_key: Hashable = None
@@ -46,6 +54,25 @@ class MaskingCounter:
         stacked = counts.stacked().detach()
         self._open = stacked if self._open is None else self._open + stacked
         self.counted = True
+
+    def record_live(self, live: Tensor) -> None:
+        """Note which samples of the batch are live; with two losses in one step, those that are live in either.
+
+        Raises:
+            ValueError: if an earlier loss of the batch has recorded another shape.
+        """
+        if self.live is not None and self.live.shape != live.shape:
+            raise ValueError(
+                f"two losses in one training step have live samples of shapes {tuple(self.live.shape)} and "
+                f"{tuple(live.shape)}, which cannot be told apart by sample: a callback that skips samples needs one "
+                "loss a step, or losses with targets of one shape"
+            )
+        self.live = live if self.live is None else self.live | live
+
+    def take_live(self) -> Tensor | None:
+        """The record of the batch, which is then forgotten: call it in ``on_train_batch_end``. No host read."""
+        live, self.live = self.live, None
+        return live
 
     @property
     def open_counts(self) -> Tensor:
@@ -76,7 +103,7 @@ class MaskingCounter:
             open_counts: what a checkpoint holds of its open window, ``int64`` of shape ``(4,)``.
         """
         self.drop_window()
-        self.counted = False
+        self.counted, self.live = False, None
         self._open = open_counts
         self._steps_before = trainer.global_step
 
