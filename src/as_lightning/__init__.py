@@ -4,7 +4,7 @@ Source: Lv et al., "Adaptive Sparse Softmax: An Effective and Efficient Softmax 
 arXiv 2508.03175.
 """
 
-from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
+from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskedSampleSkipping, MaskingMonitor
 from as_lightning.losses import ASSoftmaxLoss, MultiLabelASSoftmaxLoss
 from as_lightning.masking_counter import MaskingCounter
 from as_lightning.metrics import LossAccuracyCorrelation, MaskingRate
@@ -19,6 +19,7 @@ __all__ = [
     "AdaptiveGradientAccumulation",
     "DeltaWarmup",
     "LossAccuracyCorrelation",
+    "MaskedSampleSkipping",
     "MaskingCounter",
     "MaskingMonitor",
     "MaskingRate",

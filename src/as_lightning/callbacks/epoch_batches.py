@@ -76,8 +76,10 @@ def batches_of_awake(
 
     The user's sampler draws an order. A plain ``BatchSampler``, and any batch sampler that takes its samples from its
     ``sampler``, then makes batches of what is awake in it. Of another batch sampler the batches are drawn, and refilled
-    from one another (:func:`refilled`). An epoch has at least one batch for each process: sleeping samples fill it, in
-    the order drawn.
+    from one another (:func:`refilled`).
+
+    An epoch has at least one batch for each process, and no last batch of a single sample, which BatchNorm refuses:
+    sleeping samples join in, as few as it takes, in the order drawn.
 
     Under a ``DistributedSampler`` the order is that of process 0. Each process takes the same number of its awake
     samples, so that up to ``processes - 1`` of them are left out.
@@ -98,14 +100,17 @@ def batches_of_awake(
     if sampler is None or not (plain or _takes_its_samples_from_its_sampler(batch_sampler)):
         assert batch_sampler is not None
         drawn = [sample_numbers(batch, len(awake)).tolist() for batch in batch_sampler]
-        return refilled(drawn, awake) or drawn[:1]
+        batches = refilled(drawn, awake) or drawn[:1]
+        if len(batches[-1:]) == 1 < max(map(len, drawn), default=1) and len(batches[-1]) == 1:
+            batches[-1] += [number for batch in drawn for number in batch if not awake[number]][:1]
+        return batches
     replicas, rank = replicas_of(loader)
     if isinstance(sampler, DistributedSampler):
         sampler = _unsharded(sampler)
     if hasattr(sampler, "set_epoch"):
         sampler.set_epoch(epoch)
     order = broadcast(_order_of(sampler, len(awake)))
-    order = order[_taken(order, awake, least=(getattr(batch_sampler, "batch_size", None) or 1) * replicas)]
+    order = order[_taken(order, awake, getattr(batch_sampler, "batch_size", None) or 1, replicas)]
     order = order[: len(order) // replicas * replicas][rank::replicas]
     if plain:
         assert isinstance(batch_sampler, BatchSampler)
@@ -186,12 +191,15 @@ def _order_of(sampler: Iterable[Any], samples: int) -> Tensor:
     return sample_numbers(torch.frombuffer(order, dtype=torch.int64), samples) if order else torch.empty(0).long()
 
 
-def _taken(order: Tensor, awake: Tensor, least: int) -> Tensor:
-    """Which entries of ``order`` take part: what is awake, and sleeping samples where that is fewer than ``least``."""
+def _taken(order: Tensor, awake: Tensor, batch_size: int, replicas: int) -> Tensor:
+    """Which entries of ``order`` take part: what is awake, and the sleeping samples that join in."""
     taken = awake[order]
-    missing = least - int(torch.count_nonzero(taken))
-    if missing > 0:
-        taken[(~taken).nonzero().squeeze(-1)[:missing]] = True
+    count = int(torch.count_nonzero(taken))
+    of_each = max(count // replicas, batch_size)
+    if batch_size > 1 and of_each % batch_size == 1:
+        of_each += 1
+    joining = max(of_each * replicas - count, 0)
+    taken[(~taken).nonzero().squeeze(-1)[:joining]] = True
     return taken
 
 

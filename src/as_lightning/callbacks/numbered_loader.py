@@ -31,6 +31,7 @@ class NumberedLoader:
         loader: the user's loader.
         numbers: the numbers of the samples of the batch handed over last, ``int64`` of shape ``(n,)``; None before the
             first.
+        largest_batch: the samples of the largest batch handed over so far.
 
     Raises:
         MisconfigurationException: if the samples of the loader have no numbers, or its batches no fixed order.
@@ -39,6 +40,7 @@ class NumberedLoader:
     def __init__(self, loader: Any) -> None:
         self.loader: DataLoader[Any] = check_numbered(loader)
         self.numbers: Tensor | None = None
+        self.largest_batch = 0
         self._planned = _PlannedBatches(len(loader.dataset))
         self._numbered = copy.copy(self.loader)
         self._numbered._iterator = None
@@ -69,6 +71,7 @@ class NumberedLoader:
 
     def _hand_over(self, numbers: Tensor) -> None:
         self.numbers = numbers
+        self.largest_batch = max(self.largest_batch, len(numbers))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["loader"], name)
