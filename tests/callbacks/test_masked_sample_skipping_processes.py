@@ -12,7 +12,7 @@ from harness.sleeping_samples import SAMPLES
 from oracles.sleep_plan import LIVE, MASKED, NOT_VISITED, awake_after
 
 SHARED = ("random_order", "by_length", "weighted")
-OTHERS = ("without_sleep", "without_the_callback", "saved_inside", "resumed_inside")
+OTHERS = ("without_sleep", "without_the_callback", "saved_inside", "resumed_inside", "own_order_on_each_rank")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,6 @@ def test_a_training_resumed_inside_an_epoch_goes_on_with_the_same_plan(ranks: Se
             assert torch.equal(weight, resumed["weights"][name])
 
 
-def test_a_sampler_of_each_ranks_own_is_refused(tmp_path: Any) -> None:
-    seen = run_two_ranks(skipping_on_two_ranks.__file__, tmp_path, ["own_order_on_each_rank"])
+def test_a_sampler_of_each_ranks_own_is_refused(ranks: Seen) -> None:
     with pytest.raises(AssertionError, match="leave Trainer\\(use_distributed_sampler=True\\)"):
-        seen("own_order_on_each_rank")
+        ranks("own_order_on_each_rank")
