@@ -4,6 +4,7 @@ from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy
+from as_lightning.functional.live_samples import live_samples
 from as_lightning.functional.masking import as_softmax_mask
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.functional.variants.am_softmax import am_softmax, am_softmax_loss
@@ -28,6 +29,7 @@ __all__ = [
     "entmax",
     "entmax_loss",
     "label_smoothing_loss",
+    "live_samples",
     "multilabel_as_cross_entropy",
     "multilabel_softmax_loss",
     "multilabel_sparse_loss",
