@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.data.label_noise import corrupt_labels
-from as_lightning.benchmark.data.tagging import WNUT17
+from as_lightning.benchmark.data.text.wnut17 import WNUT17
 
 
 def digits(label_noise: float = 0.4, **arguments) -> Digits:

@@ -9,10 +9,12 @@ from typing import Any, ClassVar, Literal
 import lightning.pytorch as pl
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader, Sampler, SequentialSampler, Subset
 
+from as_lightning.benchmark.data.epoch_order import EpochOrder
 from as_lightning.benchmark.data.label_noise import check_label_noise, corrupt_labels
 from as_lightning.benchmark.data.labelled import LabelledDataset
+from as_lightning.benchmark.data.resumable_loader import ResumableLoader
 
 Task = Literal["multiclass", "multilabel", "token"]
 
@@ -130,16 +132,24 @@ class BenchmarkDataModule(pl.LightningDataModule):
         corrupted = (pairs[:, 0] != pairs[:, 1]).nonzero().squeeze(-1)
         return self.loader(Subset(both, corrupted.tolist()))
 
-    @property
-    def loader_settings(self) -> dict[str, Any]:
-        """The settings of a loader that do not depend on how its batches are made."""
-        return {
-            "num_workers": self.num_workers,
-            "pin_memory": self.pin_memory,
-            "persistent_workers": self.num_workers > 0,
-            "collate_fn": self.collate,
-        }
-
     def loader(self, dataset: Any, *, shuffle: bool = False) -> DataLoader[Any]:
-        """A loader of ``dataset`` with this module's settings."""
-        return DataLoader(dataset, batch_size=self.batch_size, shuffle=shuffle, **self.loader_settings)
+        """A loader of ``dataset`` with this module's settings.
+
+        With ``shuffle`` the order is a function of the run's seed (``torch.initial_seed()``) and the epoch, and the
+        loader's place in the epoch goes into checkpoints: a run that is resumed sees the batches that it would have
+        seen. No loader draws from the global random state.
+        """
+        order = EpochOrder(dataset, torch.initial_seed()) if shuffle else SequentialSampler(dataset)
+        return (ResumableLoader if shuffle else DataLoader)(
+            dataset,
+            **self.batching(dataset, order),
+            num_workers=self.num_workers,
+            pin_memory=self.pin_memory,
+            persistent_workers=self.num_workers > 0,
+            collate_fn=self.collate,
+            generator=torch.Generator(),
+        )
+
+    def batching(self, dataset: Any, order: Sampler[int]) -> dict[str, Any]:
+        """The arguments that tell a ``DataLoader`` how to make batches of an order of samples."""
+        return {"batch_size": self.batch_size, "sampler": order}

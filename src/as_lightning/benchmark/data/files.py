@@ -11,9 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-CACHE_LIMIT = 2**30  # bytes of decoded files that are kept in memory where nothing else is said
-NAMED = 5  # damaged files that an error names; the others it counts
-
 
 class FileTree(ABC):
     """Files by their names relative to the root, with ``/`` between the parts, in alphabetical order.

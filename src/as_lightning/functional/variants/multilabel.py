@@ -77,7 +77,7 @@ def multilabel_softmax_loss(
 
 
 def multilabel_sparse_loss(
-    logits: Tensor, target: Tensor, *, k: int = 10, ignore_index: int = -100, reduction: str = "mean"
+    logits: Tensor, target: Tensor, *, k: int = 5, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
     r""":func:`multilabel_softmax_loss` with only the ``k`` strongest negatives.
 
