@@ -75,19 +75,16 @@ def test_two_skipping_callbacks_are_refused() -> None:
         fit([MaskedSampleSkipping(), MaskedSampleSkipping(delta=0.5)])  # by Lightning
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"reload_dataloaders_every_n_epochs": 2},
-            "reload_dataloaders_every_n_epochs=2.* set it to 1, or leave it out",
-        ),
-        ({"overfit_batches": 2}, "overfit_batches=2.* set overfit_batches=0"),
-    ],
-)
-def test_settings_of_the_trainer_that_fix_the_batches_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(MisconfigurationException, match=message):
-        fit([MaskedSampleSkipping()], **settings)
+def test_an_old_length_that_lightning_keeps_is_refused() -> None:
+    with pytest.raises(MisconfigurationException, match=r"reload_dataloaders_every_n_epochs=2.* set it to 1, or leave"):
+        fit([MaskedSampleSkipping()], reload_dataloaders_every_n_epochs=2)
+
+
+def test_nothing_sleeps_while_lightning_overfits_the_same_batches() -> None:
+    module, skipping = SleepingClassifier(), MaskedSampleSkipping(min_masked=0.0)
+    fit([skipping], module=module, overfit_batches=2, max_epochs=4)
+    assert module.epochs == [module.epochs[0]] * 4
+    assert [epoch.awake for epoch in skipping.history] == [SAMPLES] * 4
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,8 @@ class MaskedSampleSkipping(SampleSkipping):
 
     The module reports which samples are live by its ``masking_counter``, as
     :class:`~as_lightning.ASSoftmaxMixin` does. The training loader is one ``DataLoader`` of a map-style data set, with
-    any sampler or batch sampler. While ``fit`` runs, ``trainer.reload_dataloaders_every_n_epochs`` is 1.
+    any sampler or batch sampler. While ``fit`` runs, ``trainer.reload_dataloaders_every_n_epochs`` is 1. With
+    ``Trainer(overfit_batches=...)`` nothing sleeps.
 
     Args:
         max_sleep: the longest sleep in epochs, up to 255; 0 skips nothing.
@@ -62,8 +63,8 @@ class MaskedSampleSkipping(SampleSkipping):
         TypeError: if an argument is of another type.
         MisconfigurationException: in ``fit``, before the first batch, if the module has no masking counter, or the
             samples have no numbers (an iterable data set, a loader without a sampler, several loaders), with
-            ``overfit_batches`` or ``reload_dataloaders_every_n_epochs > 1``, beside another such callback, or if
-            ``full_epochs`` leaves no epoch; later, if a loss does not say which samples are live, if a batch sampler
+            ``reload_dataloaders_every_n_epochs > 1``, beside another such callback, or if ``full_epochs`` leaves no
+            epoch; later, if a loss does not say which samples are live, if a batch sampler
             yields what are no sample numbers, or if the data set changes its length.
 
     Source: the mask of AS-Softmax (paper, section III); Lightning's data hooks. See ``docs/skipping.md``.

@@ -53,7 +53,7 @@ class SampleSkipping(pl.Callback):
     :class:`~as_lightning.callbacks.numbered_loader.NumberedLoader`, and sets
     ``trainer.reload_dataloaders_every_n_epochs`` to 1, so that Lightning renews its lengths in each epoch. A subclass
     says which samples are awake, and what to remember of a batch: one number a sample, of which the largest in an epoch
-    counts.
+    counts. With ``Trainer(overfit_batches=...)``, which is to see the same batches in every epoch, nothing is left out.
 
     Args:
         full_epochs: how many epochs at the start and at the end take all samples: counts (``int``), or shares of
@@ -254,7 +254,8 @@ class SampleSkipping(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         found, visits = self._record.over_ranks(trainer)
         awake = int(torch.count_nonzero(self._plan))
-        may_skip = not self.full_epochs.contains(self._epoch + 1, trainer.max_epochs)
+        overfitting: float = trainer.overfit_batches  # type: ignore[attr-defined]
+        may_skip = not (overfitting or self.full_epochs.contains(self._epoch + 1, trainer.max_epochs))
         counts = self.end_epoch(found, may_skip=may_skip)
         epoch = SkippingEpoch(self._epoch, self._samples, awake, visits, **counts)
         self.history.append(epoch)

@@ -26,11 +26,6 @@ def refuse_trainer(trainer: pl.Trainer, callback: pl.Callback, kind: type[pl.Cal
             f"{name} changes the length of every epoch, but Trainer(reload_dataloaders_every_n_epochs="
             f"{settings.reload_dataloaders_every_n_epochs}) keeps an old one: set it to 1, or leave it out."
         )
-    if settings.overfit_batches > 0:
-        raise MisconfigurationException(
-            f"{name} needs the whole data set, but Trainer(overfit_batches={settings.overfit_batches}) takes the same "
-            "few batches in every epoch: set overfit_batches=0, or remove the callback."
-        )
 
 
 def refuse_module(pl_module: pl.LightningModule, callback: pl.Callback) -> None:
