@@ -132,6 +132,22 @@ def test_a_second_pass_begun_inside_the_first_leaves_the_numbers_with_their_batc
 
 
 @every_kind
+def test_a_loader_that_starts_when_the_first_batch_is_asked_for_tells_the_numbers_too(kind: str) -> None:
+    class Lazy(DataLoader[Any]):
+        def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+            yield from super().__iter__()
+
+    mine = loader_of(kind)
+    lazy = Lazy(Numbers(), batch_sampler=mine.batch_sampler)
+    loader = NumberedLoader(lazy)
+    loader.plan(lazy.batch_sampler, 0)
+    first, second = iter(loader), iter(loader)
+    for batches in (second, first, second, first):
+        batch = next(batches)
+        assert batch.tolist() == loader.numbers.tolist()
+
+
+@every_kind
 def test_the_users_loader_is_unchanged_and_yields_the_same_batches(kind: str) -> None:
     mine = loader_of(kind)
     sampler = mine.batch_sampler

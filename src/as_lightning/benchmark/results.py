@@ -35,6 +35,7 @@ class Result:
             accumulation.
         optimizer_steps: how often the optimizer has stepped.
         config: the resolved configuration.
+        skipping: per epoch the counts of :class:`~as_lightning.callbacks.SkippingEpoch`; empty without skipping.
         versions: of the packages that the numbers depend on.
         machine: processor, cores and accelerator.
         format: version of this file's format.
@@ -53,6 +54,7 @@ class Result:
     accumulation: list[list[int]]
     optimizer_steps: int
     config: dict[str, Any]
+    skipping: list[dict[str, int]] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=lambda: package_versions())
     machine: dict[str, Any] = field(default_factory=lambda: machine_description())
     format: int = FORMAT

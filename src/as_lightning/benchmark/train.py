@@ -18,6 +18,7 @@ from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.run_recorder import RunRecorder
 from as_lightning.benchmark.settings import SettingError, checked_settings, class_arguments
 from as_lightning.callbacks import MaskingMonitor
+from as_lightning.callbacks.sample_skipping import SampleSkipping
 from as_lightning.metrics import LossAccuracyCorrelation
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ def train(config: DictConfig) -> Result:
         correlation.update(evaluation["loss"], evaluation["score"])
     pearson = float(correlation.compute())
     monitors = [callback for callback in callbacks if isinstance(callback, MaskingMonitor)]
+    skippers = [callback for callback in callbacks if isinstance(callback, SampleSkipping)]
     # all that the callbacks hold is taken before the test: it puts them back to where the best checkpoint was written
     result = Result(
         name=config.name,
@@ -105,6 +107,7 @@ def train(config: DictConfig) -> Result:
         accumulation=[list(window) for window in recorder.accumulation],
         optimizer_steps=trainer.global_step,
         config=settings,
+        skipping=[epoch._asdict() for skipper in skippers for epoch in skipper.history],
     )
     remembered = memorisation(trainer, module, datamodule) if datamodule.true_targets is not None else {}
     best = getattr(trainer.checkpoint_callback, "best_model_path", "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -41,7 +41,8 @@ class NumberedLoader:
         self.loader: DataLoader[Any] = check_numbered(loader)
         self.numbers: Tensor | None = None
         self.largest_batch = 0
-        self._planned = _PlannedBatches(len(loader.dataset))
+        self._planned = _PlannedBatches(self.loader)
+        self._handed_over_from: _Pass | None = None  # the pass that gave the latest batch
         self._numbered = copy.copy(self.loader)
         self._numbered._iterator = None
         # DataLoader refuses the assignment; it is safe before the workers start, which are sent their indices anyway
@@ -56,21 +57,21 @@ class NumberedLoader:
                 resumed.
         """
         self._planned.batches, self._planned.length = batches, length
+        self._handed_over_from = None
 
     def rest_of_pass(self) -> Batches:
-        """The batches that the latest pass has not handed over yet."""
-        return self._planned.latest.rest()
+        """The batches that are left of the pass that has handed over the latest batch, or of the latest pass."""
+        return (self._handed_over_from or self._planned.latest).rest()
 
     def __len__(self) -> int:
         return self._planned.length
 
     def __iter__(self) -> Iterator[Any]:
         # not a generator: like a DataLoader's, this iterator starts the workers and draws their seed at once
-        batches = iter(self._numbered)
-        return _NumberedBatches(batches, self._planned.latest, self._hand_over)
+        return _NumberedBatches(iter(self._numbered), self._planned, self._hand_over)
 
-    def _hand_over(self, numbers: Tensor) -> None:
-        self.numbers = numbers
+    def _hand_over(self, numbers: Tensor, handed_over_from: _Pass) -> None:
+        self.numbers, self._handed_over_from = numbers, handed_over_from
         self.largest_batch = max(self.largest_batch, len(numbers))
 
     def __getattr__(self, name: str) -> Any:
@@ -107,11 +108,17 @@ class NumberedLoader:
 class _PlannedBatches:
     """The batch sampler: the batches of the epoch, and the latest pass over them."""
 
-    def __init__(self, samples: int) -> None:
-        self.samples = samples
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._users = loader.batch_sampler
+        self.samples = len(loader.dataset)  # type: ignore[arg-type]
         self.batches: Iterable[Any] = ()
         self.length = 0
-        self.latest = _Pass(iter(()), samples)
+        self.latest = _Pass(iter(()), self.samples)
+
+    @property
+    def sampler(self) -> Any:
+        """The user's, for loaders that ask it which epoch it is."""
+        return getattr(self._users, "sampler", None)
 
     def __len__(self) -> int:
         return self.length
@@ -141,18 +148,28 @@ class _Pass(Iterator[Any]):
 
 
 class _NumberedBatches(Iterator[Any]):
-    def __init__(self, batches: Iterator[Any], numbers: _Pass, hand_over: Callable[[Tensor], None]) -> None:
-        self._batches, self._pass, self._hand_over = batches, numbers, hand_over
+    """Hands over batches with their numbers.
+
+    Its pass begins when the loader's iterator is made, or, if that is a generator, when the first batch is asked for.
+    """
+
+    def __init__(
+        self, batches: Iterator[Any], planned: _PlannedBatches, hand_over: Callable[[Tensor, _Pass], None]
+    ) -> None:
+        self._batches, self._planned, self._hand_over = batches, planned, hand_over
+        self._pass = None if isinstance(batches, Generator) else planned.latest
 
     def __next__(self) -> Any:
         batch = next(self._batches)
+        if self._pass is None:
+            self._pass = self._planned.latest
         if not self._pass.taken:
             raise MisconfigurationException(
                 f"{type(self._batches).__name__} has handed over more batches than it took from its batch sampler, so "
                 "that their samples are unknown: use a torch.utils.data.DataLoader, which makes one batch of each list "
                 "of indices."
             )
-        self._hand_over(self._pass.taken.popleft())
+        self._hand_over(self._pass.taken.popleft(), self._pass)
         return batch
 
 
