@@ -38,8 +38,8 @@ def visits_by_the_plan(draw: st.DrawFn) -> dict[str, Any]:
     epochs: list[list[int]] = []
     for _ in range(draw(st.integers(1, 8))):
         awake = oracle.awake_after(epochs, **settings) if epochs else [True] * samples
-        found = draw(st.lists(st.integers(0, 2), min_size=samples, max_size=samples))
-        epochs.append([outcome if taken else 0 for outcome, taken in zip(found, awake, strict=True)])
+        found = draw(st.lists(st.integers(-1, 1), min_size=samples, max_size=samples))
+        epochs.append([outcome if taken else -1 for outcome, taken in zip(found, awake, strict=True)])
     return settings | {"epochs": epochs}
 
 
@@ -92,42 +92,42 @@ def test_patience_is_the_number_of_masked_visits_before_the_first_sleep() -> Non
 
 
 def test_a_live_visit_wakes_a_sample_and_its_sleep_begins_with_1_again() -> None:
-    plan = plan_after([[1], [0], [1], [0], [0], [2]], 4, min_masked=0.0)
+    plan = plan_after([[0], [-1], [0], [-1], [-1], [1]], 4, min_masked=0.0)
     assert plan.awake().tolist() == [True]
-    plan.end_epoch(torch.tensor([1]))
     plan.end_epoch(torch.tensor([0]))
+    plan.end_epoch(torch.tensor([-1]))
     assert plan.awake().tolist() == [True]
 
 
 def test_counts_say_which_revisited_samples_were_live() -> None:
-    plan = plan_after([[1, 1, 2, 2], [0, 0, 1, 2]], 1, min_masked=0.0)
-    counts = plan.end_epoch(torch.tensor([1, 2, 0, 2]))
+    plan = plan_after([[0, 0, 1, 1], [-1, -1, 0, 1]], 1, min_masked=0.0)
+    counts = plan.end_epoch(torch.tensor([0, 1, -1, 1]))
     assert counts._asdict() == {"visited": 3, "masked": 1, "revisited": 2, "woken": 1}
 
 
 def test_an_epoch_that_visits_nothing_counts_nothing() -> None:
-    assert tuple(SleepPlan(3).end_epoch(torch.zeros(3))) == (0, 0, 0, 0)
+    assert tuple(SleepPlan(3).end_epoch(-torch.ones(3))) == (0, 0, 0, 0)
 
 
 def test_below_the_least_masked_share_nothing_sleeps() -> None:
-    assert plan_after([[1, 1, 2, 2, 2, 2, 2, 2, 2, 2]], 4, min_masked=0.3).awake().all()
-    assert plan_after([[1, 1, 1, 2, 2, 2, 2, 2, 2, 2]], 4, min_masked=0.3).awake().sum() == 7
+    assert plan_after([[0, 0, 1, 1, 1, 1, 1, 1, 1, 1]], 4, min_masked=0.3).awake().all()
+    assert plan_after([[0, 0, 0, 1, 1, 1, 1, 1, 1, 1]], 4, min_masked=0.3).awake().sum() == 7
 
 
 def test_many_woken_samples_halve_the_longest_sleep() -> None:
     plan = SleepPlan(10, 4, min_masked=0.0, max_woken=0.3)
-    plan.end_epoch(torch.ones(10))
     plan.end_epoch(torch.zeros(10))
-    plan.end_epoch(torch.tensor([2] * 3 + [1] * 7))
-    assert plan.longest_sleep == 4
+    plan.end_epoch(-torch.ones(10))
     plan.end_epoch(torch.tensor([1] * 3 + [0] * 7))
-    plan.end_epoch(torch.tensor([0] * 3 + [2] * 4 + [1] * 3))
+    assert plan.longest_sleep == 4
+    plan.end_epoch(torch.tensor([0] * 3 + [-1] * 7))
+    plan.end_epoch(torch.tensor([-1] * 3 + [1] * 4 + [0] * 3))
     assert plan.longest_sleep == 2
 
 
 def test_the_halved_longest_sleep_never_falls_below_one_epoch() -> None:
     plan = SleepPlan(1, 1, min_masked=0.0, max_woken=0.0)
-    for outcome in [1, 0, 2] * 3:
+    for outcome in [0, -1, 1] * 3:
         plan.end_epoch(torch.tensor([outcome]))
     assert plan.longest_sleep == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-NOT_VISITED, MASKED, LIVE = 0, 1, 2
+NOT_VISITED, MASKED, LIVE = -1, 0, 1
 
 
 def awake_after(

@@ -158,25 +158,27 @@ def sizes_meant(batches: Sequence[list[int]]) -> list[int]:
     return sizes
 
 
-def sample_numbers(batch: Any, samples: int) -> Tensor:
-    """The numbers of a batch as an ``int64`` tensor, or an error if they are no numbers of ``samples`` samples."""
+def sample_numbers(batch: Any, samples: int) -> array[int]:
+    """The numbers of a batch, or an error if they are no numbers of ``samples`` samples."""
     try:
-        numbers = torch.as_tensor(batch)
-    except (TypeError, ValueError, RuntimeError):
-        numbers = torch.empty(0)
-    integers = not (numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool)
-    if numbers.dim() != 1 or len(numbers) == 0 or not integers:
+        numbers = array("q", batch)
+    except (TypeError, ValueError, OverflowError):
+        numbers = array("q")
+    if not numbers:
         raise MisconfigurationException(
             "Skipping samples needs a batch sampler that yields lists of sample numbers, such as [3, 0, 7], got "
             f"{batch!r}: let it yield the indices of the samples, or remove the callback."
         )
-    lowest, highest = (int(bound) for bound in numbers.aminmax())
-    if lowest < 0 or highest >= samples:
-        raise MisconfigurationException(
-            f"Skipping samples needs sample numbers from 0 to {samples - 1} for a data set of {samples} samples, got "
-            f"{lowest if lowest < 0 else highest}: let the sampler yield the indices of the data set's samples."
-        )
-    return numbers.long()
+    if min(numbers) < 0 or max(numbers) >= samples:
+        raise _out_of_range(min(numbers), max(numbers), samples)
+    return numbers
+
+
+def _out_of_range(lowest: int, highest: int, samples: int) -> MisconfigurationException:
+    return MisconfigurationException(
+        f"Skipping samples needs sample numbers from 0 to {samples - 1} for a data set of {samples} samples, got "
+        f"{lowest if lowest < 0 else highest}: let the sampler yield the indices of the data set's samples."
+    )
 
 
 def _order_of(sampler: Iterable[Any], samples: int) -> Tensor:
@@ -188,7 +190,13 @@ def _order_of(sampler: Iterable[Any], samples: int) -> Tensor:
             f"Skipping samples needs a sampler that yields sample numbers, but {type(sampler).__name__} yields "
             f"{first!r}: let it yield the indices of the samples, or remove the callback."
         ) from None
-    return sample_numbers(torch.frombuffer(order, dtype=torch.int64), samples) if order else torch.empty(0).long()
+    if not order:
+        return torch.empty(0, dtype=torch.int64)
+    numbers = torch.frombuffer(order, dtype=torch.int64)
+    lowest, highest = (int(bound) for bound in numbers.aminmax())
+    if lowest < 0 or highest >= samples:
+        raise _out_of_range(lowest, highest, samples)
+    return numbers
 
 
 def _taken(order: Tensor, awake: Tensor, batch_size: int, replicas: int) -> Tensor:

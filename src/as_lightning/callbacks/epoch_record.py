@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import lightning.pytorch as pl
@@ -18,32 +19,33 @@ class EpochRecord:
         not_visited: the number of a sample without a visit, below all others.
 
     Example:
-        >>> record = EpochRecord(4, torch.uint8, not_visited=0)
-        >>> record.add(torch.tensor([3, 1]), torch.tensor([2, 1], dtype=torch.uint8))
+        >>> record = EpochRecord(4, torch.int8, not_visited=-1)
+        >>> record.add(array("q", [3, 1]), torch.tensor([True, False]))
         >>> record.found()
-        tensor([0, 1, 0, 2], dtype=torch.uint8)
+        tensor([-1,  0, -1,  1], dtype=torch.int8)
     """
 
     def __init__(self, samples: int, dtype: torch.dtype, not_visited: float) -> None:
         self.visits = 0
         self._found = torch.full((samples,), not_visited, dtype=dtype)
-        self._numbers: list[Tensor] = []  # of the latest batches
+        self._numbers = array("q")  # of the latest batches
         self._latest: list[Tensor] = []  # what was found of them, on the module's device
 
-    def add(self, numbers: Tensor, found: Tensor) -> None:
-        """Add a batch: sample numbers on the CPU, and one number for each on any device."""
+    def add(self, numbers: array[int], found: Tensor) -> None:
+        """Add a batch: sample numbers, and one number for each on any device."""
         self.visits += len(numbers)
-        self._numbers.append(numbers)
+        self._numbers.extend(numbers)
         self._latest.append(found)
         if len(self._latest) == 256:  # no read of the device: only fewer, larger tensors
-            self._numbers, self._latest = [torch.cat(self._numbers)], [torch.cat(self._latest)]
+            self._latest = [torch.cat(self._latest)]
 
     def found(self) -> Tensor:
         """What this process has found, shape ``(N,)`` on the CPU."""
         if self._latest:
             latest = torch.cat(self._latest).to("cpu", self._found.dtype)
-            self._found.scatter_reduce_(0, torch.cat(self._numbers), latest, reduce="amax")
-            self._numbers, self._latest = [], []
+            numbers = torch.frombuffer(self._numbers, dtype=torch.int64)
+            self._found.scatter_reduce_(0, numbers, latest, reduce="amax")
+            self._numbers, self._latest = array("q"), []
         return self._found
 
     def over_ranks(self, trainer: pl.Trainer) -> tuple[Tensor, int]:

@@ -116,13 +116,13 @@ class InfoBatch(SampleSkipping):
         numbers = self._numbers
         if numbers is None:  # validation
             return losses.mean()
-        if losses.shape != numbers.shape:
+        if losses.shape != (len(numbers),):
             raise MisconfigurationException(
-                f"InfoBatch needs one loss a sample, of shape {tuple(numbers.shape)}, got {tuple(losses.shape)}: it is "
+                f"InfoBatch needs one loss a sample, of shape ({len(numbers)},), got {tuple(losses.shape)}: it is "
                 "for data of one class a sample."
             )
         self._losses_of_batch = losses.detach()
-        return (losses * self._weights[numbers].to(losses)).mean()
+        return (losses * self._weights[torch.tensor(numbers)].to(losses)).mean()
 
     def found_in_batch(self, pl_module: pl.LightningModule, samples: int, outputs: Any) -> Tensor | None:
         losses, self._losses_of_batch = self._losses_of_batch, None

@@ -14,7 +14,7 @@ from torch.utils.data import Subset
 
 from as_lightning.callbacks.numbered_loader import NumberedLoader
 from as_lightning.callbacks.sample_skipping import SampleSkipping, SkippingEpoch
-from as_lightning.callbacks.sleep_plan import Outcome, SleepPlan
+from as_lightning.callbacks.sleep_plan import SleepPlan
 from as_lightning.callbacks.window import masking_counter
 from as_lightning.functional.counts import masking_ratio
 from as_lightning.functional.masking import check_delta
@@ -148,7 +148,7 @@ class MaskedSampleSkipping(SampleSkipping):
                 f"the training loss has told of live samples in shape {tuple(live.shape)}, but the batch has {samples} "
                 "samples: give the loss targets whose first dimension is the batch, (N) or (N, L), not flattened."
             )
-        return torch.where(live.reshape(samples, -1).any(1), Outcome.LIVE, Outcome.MASKED).byte()
+        return live if live.dim() == 1 else live.flatten(1).any(1)  # the values of Outcome
 
     def end_epoch(self, found: Tensor, *, may_skip: bool) -> dict[str, int]:
         counts = self._sleep.end_epoch(found, may_sleep=may_skip)

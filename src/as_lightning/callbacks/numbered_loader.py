@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
+from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from as_lightning.callbacks.epoch_batches import Batches, sample_numbers
@@ -29,8 +29,7 @@ class NumberedLoader:
 
     Attributes:
         loader: the user's loader.
-        numbers: the numbers of the samples of the batch handed over last, ``int64`` of shape ``(n,)``; None before the
-            first.
+        numbers: the numbers of the samples of the batch handed over last; None before the first.
         largest_batch: the samples of the largest batch handed over so far.
 
     Raises:
@@ -39,7 +38,7 @@ class NumberedLoader:
 
     def __init__(self, loader: Any) -> None:
         self.loader: DataLoader[Any] = check_numbered(loader)
-        self.numbers: Tensor | None = None
+        self.numbers: array[int] | None = None
         self.largest_batch = 0
         self._planned = _PlannedBatches(self.loader)
         self._handed_over_from: _Pass | None = None  # the pass that gave the latest batch
@@ -70,7 +69,7 @@ class NumberedLoader:
         # not a generator: like a DataLoader's, this iterator starts the workers and draws their seed at once
         return _NumberedBatches(iter(self._numbered), self._planned, self._hand_over)
 
-    def _hand_over(self, numbers: Tensor, handed_over_from: _Pass) -> None:
+    def _hand_over(self, numbers: array[int], handed_over_from: _Pass) -> None:
         self.numbers, self._handed_over_from = numbers, handed_over_from
         self.largest_batch = max(self.largest_batch, len(numbers))
 
@@ -133,7 +132,7 @@ class _Pass(Iterator[Any]):
 
     def __init__(self, batches: Iterator[Any], samples: int) -> None:
         self._batches, self._samples = batches, samples
-        self.taken: deque[Tensor] = deque()
+        self.taken: deque[array[int]] = deque()
 
     def __next__(self) -> Any:
         batch = next(self._batches)
@@ -154,7 +153,7 @@ class _NumberedBatches(Iterator[Any]):
     """
 
     def __init__(
-        self, batches: Iterator[Any], planned: _PlannedBatches, hand_over: Callable[[Tensor, _Pass], None]
+        self, batches: Iterator[Any], planned: _PlannedBatches, hand_over: Callable[[array[int], _Pass], None]
     ) -> None:
         self._batches, self._planned, self._hand_over = batches, planned, hand_over
         self._pass = None if isinstance(batches, Generator) else planned.latest

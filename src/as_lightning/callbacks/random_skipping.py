@@ -61,7 +61,7 @@ class RandomSkipping(SampleSkipping):
         return self._awake
 
     def found_in_batch(self, pl_module: pl.LightningModule, samples: int, outputs: Any) -> Tensor | None:
-        return torch.ones(samples, dtype=torch.uint8)
+        return torch.ones(samples, dtype=torch.bool)
 
     def end_epoch(self, found: Tensor, *, may_skip: bool) -> dict[str, int]:
         self._awake = torch.ones_like(self._awake)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from array import array
 from typing import Any, Literal, NamedTuple
 
 import lightning.pytorch as pl
@@ -68,8 +69,8 @@ class SampleSkipping(pl.Callback):
         history: a :class:`SkippingEpoch` for each epoch that has ended.
     """
 
-    found_dtype: torch.dtype = torch.uint8
-    not_visited: float = 0  # the number of a sample that an epoch has not visited
+    found_dtype: torch.dtype = torch.int8
+    not_visited: float = -1  # the number of a sample that an epoch has not visited
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class SampleSkipping(pl.Callback):
         self._plan = torch.empty(0, dtype=torch.bool)  # who is awake in it
         self._record = EpochRecord(0, self.found_dtype, self.not_visited)
         self._running = False  # whether the epoch has begun
-        self._numbers: Tensor | None = None  # of the running batch
+        self._numbers: array[int] | None = None  # of the running batch
         self._full_batches = 0  # of an epoch that takes all samples
         self._followed = 0  # batches of the epoch that the schedule has followed
         self._saved: dict[str, Any] | None = None  # from a checkpoint, until the data set is known

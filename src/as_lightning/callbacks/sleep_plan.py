@@ -14,9 +14,9 @@ from as_lightning.functional.counts import masking_ratio
 class Outcome(IntEnum):
     """What an epoch found of a sample. Of several visits in one epoch the largest value counts."""
 
-    NOT_VISITED = 0
-    MASKED = 1
-    LIVE = 2
+    NOT_VISITED = -1
+    MASKED = 0
+    LIVE = 1
 
 
 class VisitCounts(NamedTuple):
