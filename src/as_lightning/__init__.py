@@ -6,7 +6,7 @@ arXiv 2508.03175.
 
 from typing import TYPE_CHECKING, Any
 
-from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor, TemperatureScaling
+from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskedSampleSkipping, MaskingMonitor, TemperatureScaling
 from as_lightning.losses import ASSoftmaxLoss, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss
 from as_lightning.masking_counter import MaskingCounter
 from as_lightning.metrics import LossAccuracyCorrelation, MaskingRate
@@ -25,6 +25,7 @@ __all__ = [
     "DeltaWarmup",
     "LinearCrossEntropyLoss",
     "LossAccuracyCorrelation",
+    "MaskedSampleSkipping",
     "MaskingCounter",
     "MaskingMonitor",
     "MaskingRate",
