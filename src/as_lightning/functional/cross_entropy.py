@@ -7,7 +7,9 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
+from as_lightning.functional.class_parallel import local_logits
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows
+from as_lightning.functional.kernels.class_parallel import ShardRowLoss
 from as_lightning.functional.masking import (
     check_class_indices,
     check_class_range,
@@ -90,17 +92,21 @@ def as_cross_entropy(
     """
     delta = check_delta(delta)
     check_class_indices(logits, target)
-    check_class_weight(weight, logits.size(0 if logits.dim() == 1 else 1))
+    classes = logits.size(0 if logits.dim() == 1 else 1)
+    check_class_weight(weight, classes)
     check_reduction(reduction)
+    logits, target, weight, shard = local_logits(logits, target, weight)
     rows, row_target = rows_of(logits, target)
     ignored = row_target == ignore_index
     safe_target = row_target.masked_fill(ignored, 0).long()
-    check_class_range(safe_target, rows.size(-1))
+    check_class_range(safe_target, classes)
     # the host may look where it costs no waiting
     some_ignored = ignored if traced() or rows.device.type != "cpu" or bool(ignored.any()) else None
     differentiated = torch.is_grad_enabled() and logits.requires_grad
     # of few logits the compiler's kernels for the formula cost less than the call of an operator, of many more
-    if torch.compiler.is_compiling() and rows.device.type == "cpu" and not few_logits(rows):
+    if shard is not None:
+        loss, kept = ShardRowLoss.apply(rows, safe_target, ignored, delta, shard)
+    elif torch.compiler.is_compiling() and rows.device.type == "cpu" and not few_logits(rows):
         loss, kept, _ = compiled_row_loss(rows, safe_target, ignored, delta, differentiated)
     elif traced():
         loss, kept = plain_row_loss(rows, safe_target, ignored, delta)
@@ -110,4 +116,4 @@ def as_cross_entropy(
     loss = loss.to(loss_dtype(logits.dtype, logits.device))
     if reduction == "none":
         loss = loss.reshape(target.shape)
-    return (loss, counts_of_rows(kept, some_ignored, rows.size(-1))) if return_counts else loss
+    return (loss, counts_of_rows(kept, some_ignored, classes)) if return_counts else loss

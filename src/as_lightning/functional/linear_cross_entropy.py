@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from as_lightning.functional.class_parallel import local_head
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows
+from as_lightning.functional.kernels.class_parallel import ClassShard, shard_unit_gradient
 from as_lightning.functional.masking import check_class_range, check_delta
 from as_lightning.functional.reduction import check_class_weight, check_reduction, loss_dtype
 from as_lightning.functional.rows import accumulation_dtype, block_size, blocks, graph_is_kept, unit_gradient
@@ -115,8 +117,11 @@ def as_linear_cross_entropy(
     """
     delta = check_delta(delta)
     _check_head(hidden, weight, bias, target)
-    check_class_weight(class_weight, weight.size(0))
+    classes = weight.size(0)
+    check_class_weight(class_weight, classes)
     check_reduction(reduction)
+    _check_devices(hidden=hidden, weight=weight, bias=bias, target=target, class_weight=class_weight)
+    hidden, weight, bias, target, class_weight, shard = local_head(hidden, weight, bias, target, class_weight)
     if torch.is_autocast_enabled(hidden.device.type):
         dtype = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight = _autocast(hidden, dtype), _autocast(weight, dtype)
@@ -127,7 +132,7 @@ def as_linear_cross_entropy(
     if active.numel() < flat_target.numel():
         flat_hidden, flat_target = flat_hidden.index_select(0, active), flat_target.index_select(0, active)
     flat_target = flat_target.long()
-    check_class_range(flat_target, weight.size(0))
+    check_class_range(flat_target, classes)
     loss_type = accumulation_dtype(hidden.dtype)
     if class_weight is None:
         row_weight = torch.ones(active.numel(), dtype=loss_type, device=hidden.device)
@@ -135,7 +140,7 @@ def as_linear_cross_entropy(
         row_weight = class_weight.to(loss_type).index_select(0, flat_target)
     if reduction == "mean":
         row_weight = row_weight / row_weight.sum()
-    loss, kept = _head_loss(flat_hidden, weight, bias, flat_target, row_weight, delta, reduction == "none")
+    loss, kept = _head_loss(flat_hidden, weight, bias, flat_target, row_weight, delta, reduction == "none", shard)
     if reduction == "none":
         loss = loss.new_zeros(target.numel()).index_copy(0, active, loss).reshape(target.shape)
     elif reduction == "mean" and active.numel() == 0:
@@ -143,7 +148,7 @@ def as_linear_cross_entropy(
     loss = loss.to(loss_dtype(hidden.dtype, hidden.device))
     if not return_counts:
         return loss
-    return loss, counts_of_rows(kept, None, weight.size(0))
+    return loss, counts_of_rows(kept, None, classes)
 
 
 def _check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> None:
@@ -165,6 +170,13 @@ def _check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Ten
             f"target must have shape {tuple(hidden.shape[:-1])}, that of hidden without its last dimension, got "
             f"{tuple(target.shape)}"
         )
+
+
+def _check_devices(**operands: Tensor | None) -> None:
+    devices = {name: x.device for name, x in operands.items() if x is not None}
+    if len(set(devices.values())) > 1:
+        found = ", ".join(f"{name} on {device}" for name, device in devices.items())
+        raise ValueError(f"hidden, weight, bias, target and class_weight must be on one device, got {found}")
 
 
 def _check_dtypes(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
@@ -189,17 +201,19 @@ def _head_loss(
     row_weight: Tensor,
     delta: float,
     each_row: bool,
+    shard: ClassShard | None,
 ) -> tuple[Tensor, Tensor]:
     differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (hidden, weight, bias))
     with torch.autocast(hidden.device.type, enabled=False):
-        return _HeadLoss.apply(hidden, weight, bias, target, row_weight, delta, each_row, differentiated)
+        return _HeadLoss.apply(hidden, weight, bias, target, row_weight, delta, each_row, differentiated, shard)
 
 
-def workspace_rows(rows: int, weight: Tensor) -> int:
-    """How many rows of logits the workspace holds."""
+def workspace_rows(rows: int, weight: Tensor, shard: ClassShard | None = None) -> int:
+    """How many rows of logits the workspace holds, the same on every process that shares the classes."""
     least = CPU_WORKSPACE if weight.device.type == "cpu" else DEVICE_WORKSPACE
-    row_bytes = max(weight.size(0) * weight.element_size(), 1)
-    size = max(least, weight.numel() * weight.element_size() // 2) // row_bytes
+    classes = weight.size(0) if shard is None else shard.widest
+    row_bytes = max(classes * weight.element_size(), 1)
+    size = max(least, row_bytes * weight.size(1) // 2) // row_bytes
     return max(1, min(rows, max(size, FEWEST_ROWS)))
 
 
@@ -217,20 +231,23 @@ class _HeadLoss(torch.autograd.Function):
         delta: float,
         each_row: bool,
         differentiated: bool,
+        shard: ClassShard | None,
     ) -> tuple[Tensor, Tensor]:
         count = hidden.size(0)
         loss = torch.empty_like(row_weight)
         kept = torch.empty_like(target)
-        workspace = weight.new_empty(workspace_rows(count, weight), weight.size(0))
+        workspace = weight.new_empty(workspace_rows(count, weight, shard), weight.size(0))
         wanted = ctx.needs_input_grad[:3] if differentiated else (False, False, False)
-        gradients = _HeadGradients(hidden, weight, bias, workspace, wanted) if any(wanted) and not each_row else None
+        gradients = (
+            _HeadGradients(hidden, weight, bias, workspace, wanted, shard) if any(wanted) and not each_row else None
+        )
         start = 0
         while start < count:
             stop = start + min(count - start, workspace.size(0) - (gradients.waiting if gradients else 0))
             logits = workspace[workspace.size(0) - (stop - start) :]
             _logits(hidden[start:stop], weight, bias, out=logits)
             piece = slice(start, stop)
-            loss[piece], kept[piece] = _in_place_gradient(logits, target[piece], delta)
+            loss[piece], kept[piece] = _in_place_gradient(logits, target[piece], delta, shard)
             if gradients:
                 index = torch.arange(start, stop, device=target.device)
                 gradients.add(logits, index, kept[piece], row_weight[piece])
@@ -238,7 +255,7 @@ class _HeadLoss(torch.autograd.Function):
         ctx.mark_non_differentiable(kept)
         ctx.each_row = each_row
         if each_row and any(wanted):
-            ctx.wanted, ctx.delta = wanted, delta
+            ctx.wanted, ctx.delta, ctx.shard = wanted, delta, shard
             ctx.save_for_backward(hidden, weight, bias, target, row_weight, kept)
         elif gradients:
             ctx.save_for_backward(*gradients.finish())
@@ -249,12 +266,14 @@ class _HeadLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.each_row:
-            found = _gradients_of_rows(*ctx.saved_tensors, delta=ctx.delta, wanted=ctx.wanted, grad_loss=grad_loss)
+            found = _gradients_of_rows(
+                *ctx.saved_tensors, delta=ctx.delta, wanted=ctx.wanted, shard=ctx.shard, grad_loss=grad_loss
+            )
         else:
             # a graph that is kept may be asked again, and must not see what became of this answer
             scale = torch.mul if graph_is_kept() else Tensor.mul_
             found = tuple(None if x is None else scale(x, grad_loss.to(x.dtype)) for x in ctx.saved_tensors)
-        return (*found, None, None, None, None, None)
+        return (*found, None, None, None, None, None, None)
 
 
 def _gradients_of_rows(
@@ -267,11 +286,12 @@ def _gradients_of_rows(
     *,
     delta: float,
     wanted: tuple[bool, ...],
+    shard: ClassShard | None,
     grad_loss: Tensor,
 ) -> tuple[Tensor | None, ...]:
     """The gradients from the upstream gradient of each row: the live rows' logits are computed again."""
-    workspace = weight.new_empty(workspace_rows(hidden.size(0), weight), weight.size(0))
-    gradients = _HeadGradients(hidden, weight, bias, workspace, wanted)
+    workspace = weight.new_empty(workspace_rows(hidden.size(0), weight, shard), weight.size(0))
+    gradients = _HeadGradients(hidden, weight, bias, workspace, wanted, shard)
     live = (kept > 1).nonzero().squeeze(-1)
     scale = grad_loss * row_weight
     start = 0
@@ -281,7 +301,7 @@ def _gradients_of_rows(
         logits = workspace[workspace.size(0) - index.numel() :]
         _logits(hidden.index_select(0, index), weight, bias, out=logits)
         # among other rows a product may round differently: which classes are kept is asked again, not remembered
-        _, row_kept = _in_place_gradient(logits, target.index_select(0, index), delta)
+        _, row_kept = _in_place_gradient(logits, target.index_select(0, index), delta, shard)
         gradients.add(logits, index, row_kept, scale.index_select(0, index))
         start = stop
     return gradients.finish()
@@ -293,8 +313,10 @@ def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) ->
     return torch.addmm(bias, hidden, weight.t(), out=out)
 
 
-def _in_place_gradient(logits: Tensor, target: Tensor, delta: float) -> tuple[Tensor, Tensor]:
+def _in_place_gradient(logits: Tensor, target: Tensor, delta: float, shard: ClassShard | None) -> tuple[Tensor, Tensor]:
     """The loss and the kept classes of each row of a chunk of logits, over which its gradient is written."""
+    if shard is not None:
+        return shard_unit_gradient(logits, target, delta, shard)
     dtype = accumulation_dtype(logits.dtype)
     loss, kept = logits.new_empty(target.shape, dtype=dtype), torch.empty_like(target)
     for start, stop in blocks(logits.size(0), block_size(logits.size(0), logits.size(1), logits.device)):
@@ -321,9 +343,13 @@ class _HeadGradients:
         bias: Tensor | None,
         workspace: Tensor,
         wanted: tuple[bool, ...],
+        shard: ClassShard | None,
     ) -> None:
         self.hidden, self.weight, self.workspace = hidden, weight, workspace
         self.dtype = accumulation_dtype(hidden.dtype)
+        # which rows wait is decided by all classes: every process that shares them takes the same chunks
+        self.listed_classes = int(LISTED_SHARE * (weight.size(0) if shard is None else shard.classes))
+        self.shard = shard
         self.waiting = 0
         self._waiting_rows: list[Tensor] = []
         of_hidden, of_weight, of_bias = (
@@ -339,7 +365,7 @@ class _HeadGradients:
             gradient: shape ``(n, C)``, before the upstream gradient.
             index: the rows' places among all rows; kept classes and upstream gradient are the rows' own.
         """
-        listed = (kept > 1) & (kept <= int(LISTED_SHARE * gradient.size(1)))
+        listed = (kept > 1) & (kept <= self.listed_classes)
         self._add_listed(gradient, index, scale, listed.nonzero().squeeze(-1))
         self._add_dense(gradient, index, scale, ((kept > 1) & ~listed).nonzero().squeeze(-1))
         if 2 * self.waiting >= self.workspace.size(0):
@@ -348,6 +374,8 @@ class _HeadGradients:
     def finish(self) -> tuple[Tensor | None, ...]:
         """The gradients, in the dtype of the inputs."""
         self._multiply()
+        if self.shard is not None and self._of_hidden is not None:
+            self.shard.all_reduce_sum(self._of_hidden)
         found = (self._of_hidden, self._of_weight, self._of_bias)
         return tuple(None if x is None else x.to(self.hidden.dtype) for x in found)
 
