@@ -22,7 +22,7 @@ from interleaved import environment, interleaved_times, machine_line, megabytes,
 from torch import Tensor
 
 from as_lightning.functional import as_linear_cross_entropy
-from as_lightning.functional import linear_cross_entropy as fused
+from as_lightning.functional.kernels import head_loss
 
 DELTA = 0.1
 BASELINE, OURS = "F.linear + F.cross_entropy", "as_linear_cross_entropy"
@@ -87,7 +87,7 @@ def chunk_times(shape: str, chunks: list[int], device: torch.device, rounds: int
     hidden, weight, target = batch(count, classes, features, 0.0, device)
 
     def chunked(size: int) -> None:
-        with mock.patch.object(fused, "workspace_rows", return_value=size):
+        with mock.patch.object(head_loss, "workspace_rows", return_value=size):
             forward_backward(ours, hidden, weight, target)
 
     sides: dict[str, Callable[[], None]] = {BASELINE: partial(forward_backward, dense, hidden, weight, target)}

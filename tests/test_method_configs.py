@@ -16,9 +16,12 @@ from omegaconf import DictConfig
 
 from as_lightning.benchmark.config_dir import config_dir
 from as_lightning.benchmark.data.digits import Digits
+from as_lightning.benchmark.settings import class_arguments
 
 METHODS = sorted(path.stem for path in (config_dir() / "method").glob("*.yaml"))
 CARDS = Path(__file__).parents[1] / "docs" / "methods"
+# what a method is made of; all else in its file is a knob
+PARTS = {"_target_", "name", "criterion", "probabilities", "targets", "head", "callbacks", "search"}
 OF_THE_COMPARISON = {
     *("softmax", "t_softmax", "label_smoothing", "sparse_softmax", "sparsemax", "entmax", "taylor_softmax"),
     *("am_softmax", "perturb_max", "as_softmax", "as_speed"),
@@ -62,7 +65,7 @@ def test_a_method_is_named_after_its_file(method: str) -> None:
 def test_a_method_learns_a_batch_of_digits(method: str, digits: Digits) -> None:
     config = composed(method)
     torch.manual_seed(0)
-    module = instantiate(config.method.module, _partial_=True)(
+    module = instantiate(class_arguments(config.method, "method"), _partial_=True)(
         encoder=instantiate(config.model)(**digits.input_spec),
         class_names=digits.class_names,
         optimizer=instantiate(config.optimizer),
@@ -105,9 +108,9 @@ def test_a_method_learns_a_batch_of_digits(method: str, digits: Digits) -> None:
 )
 def test_a_knob_on_the_command_line_reaches_the_loss(override: str, message: str) -> None:
     config = composed(*override.split())
-    criterion = instantiate(config.method.module.criterion)
+    criterion = instantiate(config.method.criterion)
     logits, target = torch.randn(2, 10), torch.tensor([0, 1])
-    if config.method.module.targets == "multi_hot":
+    if config.method.targets == "multi_hot":
         target = torch.nn.functional.one_hot(target, 10)
     with pytest.raises(ValueError, match=message):
         criterion(logits, target)
@@ -119,7 +122,7 @@ def test_a_method_has_a_card_that_says_what_style_asks_for(method: str) -> None:
     for heading in ("## Formula", "## Knobs", "## When it helps", "## When it hurts", "## Our numbers"):
         assert heading in card, f"{method}.md has no section {heading!r}"
     for knob in composed(method).method:
-        if knob not in ("name", "module", "callbacks"):
+        if knob not in PARTS:
             assert f"`method.{knob}`" in card, f"{method}.md does not describe method.{knob}"
     for link in card.split("](")[1:]:
         target = link.split(")")[0]

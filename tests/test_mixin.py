@@ -8,10 +8,11 @@ import lightning.pytorch as pl
 import pytest
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from as_lightning import ASSoftmaxMixin, DeltaWarmup, MaskingMonitor
+from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxMixin, DeltaWarmup, MaskingMonitor
 from as_lightning.functional import as_cross_entropy, as_softmax_mask, multilabel_as_cross_entropy
 
 
@@ -303,3 +304,171 @@ def test_what_the_counter_holds_is_what_the_mask_says():
     assert (samples, classes) == (50, 100)
     assert masked_classes == dropped.sum()
     assert masked_samples == (dropped.sum(-1) == 2).sum()
+
+
+class CallsItsOwn(ASSoftmaxMixin, Existing):
+    """The mixin does nothing here: what training_step calls is another attribute."""
+
+    as_softmax_replaces = "criterion"
+
+    def training_step(self, batch, batch_idx):
+        return F.cross_entropy(self.net(batch[0]), batch[1])
+
+
+def test_a_module_that_never_calls_the_masked_loss_is_refused_after_its_first_batch(batches, tmp_path):
+    module = CallsItsOwn(4)
+    with pytest.raises(MisconfigurationException, match=r"CallsItsOwn.*self\.as_softmax_loss.*as_softmax_replaces"):
+        fit(module, batches, tmp_path)
+    assert module.trainer.global_step == 1
+
+
+class Manual(New):
+    """Steps by itself and returns nothing, as manual training steps do; ``counts`` says on which batches it counts."""
+
+    def __init__(self, counts, steps=lambda batch_idx: True):
+        super().__init__()
+        self.automatic_optimization = False
+        self.counts, self.steps = counts, steps
+
+    def training_step(self, batch, batch_idx):
+        logits = self.net(batch[0])
+        loss = self.as_softmax_loss(logits, batch[1]) if self.counts(batch_idx) else F.cross_entropy(logits, batch[1])
+        self.manual_backward(loss)
+        if self.steps(batch_idx):
+            self.optimizers().step()
+
+
+def test_a_manual_module_that_never_calls_the_masked_loss_is_refused_too(batches, tmp_path):
+    with pytest.raises(MisconfigurationException, match="has reported no masking counts"):
+        fit(Manual(counts=lambda batch_idx: False), batches, tmp_path)
+
+
+def test_a_manual_batch_that_neither_steps_nor_counts_is_no_silence(batches, tmp_path):
+    module = Manual(counts=lambda batch_idx: batch_idx >= 2, steps=lambda batch_idx: batch_idx >= 2)
+    fit(module, batches, tmp_path)
+    assert module.masking_counter.counted
+
+
+@pytest.mark.parametrize("callbacks", [[], [MaskingMonitor], [AdaptiveGradientAccumulation]])
+def test_a_first_batch_that_returns_none_is_no_silence(callbacks, batches, tmp_path):
+    class SkipsTheFirst(New):
+        def training_step(self, batch, batch_idx):
+            return None if batch_idx == 0 else super().training_step(batch, batch_idx)
+
+    module = SkipsTheFirst()
+    trainer = fit(module, batches, tmp_path, max_epochs=1, callbacks=[callback() for callback in callbacks])
+    assert module.masking_counter.counted
+    assert trainer.fit_loop.total_batch_idx == len(batches) - 1
+
+
+def test_two_losses_in_one_step_are_both_counted(batches, tmp_path):
+    class TwoLosses(New):
+        def training_step(self, batch, batch_idx):
+            return super().training_step(batch, batch_idx) + super().training_step(batch, batch_idx)
+
+    fit(TwoLosses(), batches, tmp_path, max_epochs=1, callbacks=[monitor := MaskingMonitor()])
+    assert monitor.history[0].samples == 2 * sum(len(batch[1]) for batch in batches)
+
+
+def test_what_was_counted_before_fit_is_forgotten(batches, tmp_path):
+    module = New()
+    module.as_softmax_loss(torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1]))
+    fit(module, batches, tmp_path, max_epochs=1)
+    assert module.masking_counter.open_counts[1] == sum(len(batch[1]) for batch in batches)
+
+
+class Validates(WithAS):
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", self.criterion(self.net(batch[0]), batch[1]))
+
+    test_step = validation_step
+
+
+class ValidatesWithSoftmax(Validates):
+    as_softmax_validation = "softmax"
+
+
+@pytest.mark.parametrize(("cls", "delta"), [(Validates, 0.3), (ValidatesWithSoftmax, 1.0)])
+def test_val_loss_is_the_masked_loss_or_plain_softmax_as_the_class_says(cls, delta, batches, tmp_path):
+    module = cls(4, lr=0.0, delta=0.3)  # a rate of 0: the weights that are validated are those at the end
+    nn.init.normal_(module.net.weight, std=4.0)  # confident enough that the margin masks
+    whole = DataLoader(batches.dataset, batch_size=24)
+    trainer = fit(module, batches, tmp_path, max_epochs=1, validation=whole)
+    inputs, target = batches.dataset.tensors
+    expected = as_cross_entropy(module.net(inputs), target, delta, ignore_index=-1, reduction="sum").detach()
+    torch.testing.assert_close(trainer.callback_metrics["val_loss"], expected)
+    masked = as_cross_entropy(module.net(inputs), target, 0.3, ignore_index=-1, reduction="sum")
+    assert (masked == expected) == (delta == 0.3)
+    trainer.test(module, whole, verbose=False)
+    torch.testing.assert_close(trainer.callback_metrics["val_loss"], expected)
+
+
+def test_softmax_validation_leaves_training_masked(batches, tmp_path):
+    losses = []
+
+    class Records(ValidatesWithSoftmax):
+        def training_step(self, batch, batch_idx):
+            losses.append(super().training_step(batch, batch_idx))
+            return losses[-1]
+
+    module = Records(4, lr=0.0, delta=0.3)
+    fit(module, batches, tmp_path, max_epochs=1, validation=batches)
+    for loss, (inputs, target) in zip(losses, batches, strict=True):
+        expected = as_cross_entropy(module.net(inputs), target, 0.3, ignore_index=-1, reduction="sum")
+        torch.testing.assert_close(loss, expected)
+
+
+def test_softmax_validation_by_hand_follows_eval_mode():
+    module = ValidatesWithSoftmax(4, delta=0.3)
+    logits, target = 3 * torch.randn(6, 3), torch.tensor([0, 1, 2, -1, 1, 0])
+    assert (module.criterion.delta, module.eval().criterion.delta) == (0.3, 1.0)
+    expected = F.cross_entropy(logits, target, ignore_index=-1, reduction="sum")
+    torch.testing.assert_close(module.criterion(logits, target), expected)
+
+
+def test_an_unknown_loss_for_validation_is_refused():
+    class Unknown(WithAS):
+        as_softmax_validation = "cross_entropy"
+
+    with pytest.raises(ValueError, match="must be 'as_softmax' or 'softmax', got 'cross_entropy'"):
+        Unknown(4)
+
+
+def test_the_head_loss_honours_parametrizations():
+    module = New(delta=0.2)
+    nn.utils.parametrizations.weight_norm(module.net)
+    with torch.no_grad():
+        module.net.parametrizations.weight.original0.mul_(3.0)
+    hidden, target = torch.randn(7, 4), torch.tensor([0, 1, 2, 0, 1, 0, 2])
+    fused = module.as_softmax_head_loss(hidden, module.net, target)
+    dense = module.as_softmax_loss(module.net(hidden), target)
+    torch.testing.assert_close(fused, dense)
+    fused.backward()
+    assert module.net.parametrizations.weight.original0.grad.abs().sum() > 0
+
+
+class Scaled(nn.Linear):
+    def forward(self, hidden):
+        return 2 * super().forward(hidden)
+
+
+def hooked(register: str) -> nn.Linear:
+    head = nn.Linear(4, 3)
+    getattr(head, register)(lambda *args: None)
+    return head
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (Scaled(4, 3), "it is Scaled, whose forward may compute something else"),
+        (nn.Sequential(nn.Linear(4, 3)), "it is Sequential"),
+        (hooked("register_forward_hook"), "it has hooks"),
+        (hooked("register_forward_pre_hook"), "it has hooks"),
+        (hooked("register_full_backward_hook"), "it has hooks"),
+        (hooked("register_full_backward_pre_hook"), "it has hooks"),
+    ],
+)
+def test_the_head_loss_refuses_what_it_would_go_around_and_names_the_way_out(head, message):
+    with pytest.raises(TypeError, match=rf"{message}.*use self\.as_softmax_loss\(head\(hidden\), target\)"):
+        New().as_softmax_head_loss(torch.randn(2, 4), head, torch.tensor([0, 1]))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from as_lightning.functional.calling_convention import check_reduction
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
-from as_lightning.functional.reduction import check_reduction
 
 
 class ASSoftmaxLoss(nn.Module):
@@ -74,11 +74,12 @@ class MultiLabelASSoftmaxLoss(nn.Module):
 
     Args:
         delta: the margin, in [0, 1]; 1 masks nothing. It is read at each call, so it may be changed.
+        ignore_index: target value of labels that are not known and take no part.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
     Shape:
         - logits: ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
-        - target: 0 and 1, of the shape of the logits.
+        - target: 0, 1 and ``ignore_index``, of the shape of the logits.
         - output: a scalar, or the shape of the logits without the label dimension with ``reduction="none"``.
 
     Raises:
@@ -93,13 +94,16 @@ class MultiLabelASSoftmaxLoss(nn.Module):
         tensor(0.8272)
     """
 
-    def __init__(self, delta: float = 0.1, *, reduction: str = "mean") -> None:
+    def __init__(self, delta: float = 0.1, *, ignore_index: int = -100, reduction: str = "mean") -> None:
         super().__init__()
         self.delta = check_delta(delta)
+        self.ignore_index = ignore_index
         self.reduction = check_reduction(reduction)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return multilabel_as_cross_entropy(logits, target, self.delta, reduction=self.reduction)
+        return multilabel_as_cross_entropy(
+            logits, target, self.delta, ignore_index=self.ignore_index, reduction=self.reduction
+        )
 
     def extra_repr(self) -> str:
-        return f"delta={self.delta}, reduction={self.reduction!r}"
+        return f"delta={self.delta}, ignore_index={self.ignore_index}, reduction={self.reduction!r}"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from typing import Any
 
+import lightning.pytorch as pl
 import torch
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from as_lightning.functional.counts import MaskingCounts
@@ -18,8 +21,13 @@ class MaskingCounter:
     first makes the ranks add up theirs.
 
     Attributes:
-        counted: whether any batch has been counted so far. (Not how many: ``torch.compile`` would compile
-            ``training_step`` anew for every value.)
+        counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would
+            compile ``training_step`` anew for every value.)
+        wants_live: set by a callback that needs to know which samples are *live*, that is, have a competitor which
+            the margin keeps (a sample that is not live has zero loss and zero gradient). Nothing is recorded without.
+        live_delta: the margin of that record; None for the loss's own.
+        live: which samples of the running batch are live, a boolean tensor on the logits' device of the shape of the
+            target (for several labels a sample: ``(N,)``); None if no loss has recorded it. See :meth:`take_live`.
 
     Example:
         >>> import torch
@@ -33,15 +41,38 @@ class MaskingCounter:
 
     def __init__(self) -> None:
         self.counted = False
+        self.wants_live = False
+        self.live_delta: float | None = None
+        self.live: Tensor | None = None
         self._open: Tensor | None = None
         self._closed = torch.zeros(4, dtype=torch.int64)
         self._closed_key: Hashable = None
+        self._steps_before: int | None = None  # optimizer steps when training began
 
     def update(self, counts: MaskingCounts) -> None:
         """Add a batch's counts to the open window, without waiting for the device."""
         stacked = counts.stacked().detach()
         self._open = stacked if self._open is None else self._open + stacked
         self.counted = True
+
+    def record_live(self, live: Tensor) -> None:
+        """Note which samples of the batch are live; with two losses in one step, those that are live in either.
+
+        Raises:
+            ValueError: if an earlier loss of the batch has recorded another shape.
+        """
+        if self.live is not None and self.live.shape != live.shape:
+            raise ValueError(
+                f"two losses in one training step have live samples of shapes {tuple(self.live.shape)} and "
+                f"{tuple(live.shape)}, which cannot be told apart by sample: a callback that skips samples needs one "
+                "loss a step, or losses with targets of one shape"
+            )
+        self.live = live if self.live is None else self.live | live
+
+    def take_live(self) -> Tensor | None:
+        """The record of the batch, which is then forgotten: call it in ``on_train_batch_end``. No host read."""
+        live, self.live = self.live, None
+        return live
 
     @property
     def open_counts(self) -> Tensor:
@@ -62,6 +93,45 @@ class MaskingCounter:
             self._closed, self._closed_key, self._open = reduce(self.open_counts), key, None
         return self._closed
 
-    def reset(self) -> None:
+    def start(self, trainer: pl.Trainer, open_counts: Tensor | None = None) -> None:
+        """Begin a training: forget what was counted before it, and go on inside a window if a checkpoint lay there.
+
+        Several callbacks may call it with the same counts; the second call changes nothing.
+
+        Args:
+            trainer: the trainer that starts.
+            open_counts: what a checkpoint holds of its open window, ``int64`` of shape ``(4,)``.
+        """
+        self.drop_window()
+        self.counted, self.live = False, None
+        self._open = open_counts
+        self._steps_before = trainer.global_step
+
+    def drop_window(self) -> None:
         """Forget the open window and the last closed one."""
         self._open, self._closed_key = None, None
+
+    def refuse_silence(self, pl_module: pl.LightningModule, outputs: Any) -> None:
+        """Raise if ``training_step`` has computed a loss and nothing has been counted since training began.
+
+        A batch whose ``training_step`` returned None is not held against the module. A manual ``training_step`` has
+        computed a loss when it has returned one or taken an optimizer step.
+
+        Args:
+            pl_module: the module, in ``on_train_batch_end``.
+            outputs: what Lightning passes to ``on_train_batch_end``: empty where no loss was returned.
+
+        Raises:
+            MisconfigurationException: it names both ways to count.
+        """
+        if self.counted:
+            return
+        stepped = self._steps_before is not None and pl_module.trainer.global_step > self._steps_before
+        if not outputs and (pl_module.automatic_optimization or not stepped):
+            return
+        raise MisconfigurationException(
+            f"{type(pl_module).__name__}.training_step has reported no masking counts although it has computed a loss. "
+            "Either compute the training loss with self.as_softmax_loss(logits, target), or set `as_softmax_replaces` "
+            "to the name of the attribute that training_step calls as loss(logits, target). A direct call of "
+            "F.cross_entropy(...) cannot be replaced from outside."
+        )

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn.utils.parametrize import type_before_parametrizations
 
-from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
-from as_lightning.losses import ASSoftmaxLoss, MultiLabelASSoftmaxLoss
+from as_lightning.functional.temperature import scaled_probabilities
+from as_lightning.margin_argument import DEFAULT_MARGIN, read_margin
 from as_lightning.masking_counter import MaskingCounter
+from as_lightning.replaced_loss import replace_loss
 from as_lightning.schedules import DeltaWarmup
+
+TEMPERATURE_KEY = "as_softmax_temperature"  # in checkpoints
 
 if TYPE_CHECKING:
     import lightning.pytorch as pl
@@ -44,8 +49,8 @@ class ASSoftmaxMixin(_Base):
     torch.Size([])
 
     Or mix it into a module that exists, whose ``training_step`` calls an attribute as ``loss(logits, target)``. Name
-    that attribute (dots reach into submodules); its ``weight``, ``ignore_index`` and ``reduction`` stay in force, and
-    an ``nn.BCEWithLogitsLoss`` becomes the multi-label loss:
+    that attribute (dots reach into submodules). Its ``weight``, ``ignore_index`` and ``reduction`` stay in force, also
+    where they are given by a ``functools.partial``. An ``nn.BCEWithLogitsLoss`` becomes the multi-label loss:
 
     >>> class Theirs(pl.LightningModule):
     ...     def __init__(self, features):
@@ -55,54 +60,130 @@ class ASSoftmaxMixin(_Base):
     ...         self.criterion = torch.nn.CrossEntropyLoss()
     >>> class WithAS(ASSoftmaxMixin, Theirs):
     ...     as_softmax_replaces = "criterion"
-    >>> WithAS(4, delta=0.2).hparams
+    >>> module = WithAS(4, delta=0.2)
+    >>> module.hparams
     "delta":        0.2
     "delta_warmup": None
     "features":     4
+    >>> module.criterion
+    CountedASSoftmaxLoss(delta=0.2, reduction='mean', ignore_index=-100)
+
+    The loss is the masked one in validation and test too, so ``val_loss`` is not comparable with a softmax run's, and
+    ``EarlyStopping`` and ``ModelCheckpoint`` that monitor it choose by it. With ``as_softmax_validation = "softmax"``
+    losses outside training are plain softmax cross-entropy (``delta=1``).
 
     Args:
         *args: positional arguments of the next class in line.
-        delta: the margin, in [0, 1].
+        delta: the margin, in [0, 1]; 0.1 by default. If the next class has an argument ``delta`` of its own, that one
+            gets it.
+        as_softmax_delta: the margin, by the name that is never another class's. Needed only where the next class has a
+            ``delta`` of its own.
         delta_warmup: a margin schedule for the start of training.
         **kwargs: keyword arguments of the next class in line.
 
+    Attributes:
+        as_softmax_replaces: the attribute to replace; None in a module that calls :meth:`as_softmax_loss` itself.
+        as_softmax_validation: the loss outside training: ``"as_softmax"``, at the margin ``delta`` also during a
+            warm-up (so that the losses of the epochs stay comparable), or ``"softmax"``.
+        as_softmax_temperature: what :meth:`predict_proba` divides the logits by;
+            :class:`~as_lightning.TemperatureScaling` sets it, and checkpoints restore it.
+        as_softmax_multilabel: whether :meth:`predict_proba` gives a probability for each of several labels; set and
+            restored with the temperature.
+        masking_counter: counts the masking, in training only.
+
     Raises:
-        ValueError: if ``delta`` lies outside [0, 1], or the loss to replace smooths labels (AS-Softmax has one target
-            class).
+        ValueError: if the margin lies outside [0, 1], ``as_softmax_validation`` is neither of the two, or the loss to
+            replace has settings that AS-Softmax cannot carry on (it smooths labels, say).
+        TypeError: if the margin is given twice.
         AttributeError: if ``as_softmax_replaces`` names nothing that the module has after its ``__init__``.
+        MisconfigurationException: in training, after the first batch that computes a loss and counts nothing.
 
     Note:
-        Batches are counted while training only. Validation and test use the margin ``delta`` itself, also during a
-        warm-up, so that their losses stay comparable from epoch to epoch.
+        With two losses in one step, both are counted: a sample that is in both counts as two, and the ratios are over
+        all of them.
 
     Source: paper, section III; Lightning's ``save_hyperparameters`` collects ``delta`` with the module's own arguments.
     """
 
     as_softmax_replaces: ClassVar[str | None] = None
+    as_softmax_validation: Literal["as_softmax", "softmax"] = "as_softmax"
+    as_softmax_temperature: float = 1.0
+    as_softmax_multilabel: bool = False
     masking_counter: MaskingCounter
 
-    def __init__(self, *args: Any, delta: float = 0.1, delta_warmup: DeltaWarmup | None = None, **kwargs: Any) -> None:
-        delta = check_delta(delta)
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self, *args: Any, delta: float = DEFAULT_MARGIN, delta_warmup: DeltaWarmup | None = None, **kwargs: Any
+    ) -> None:
+        argument = read_margin(self, ASSoftmaxMixin, args, delta, kwargs)
+        # Lightning's save_hyperparameters, called by the next class, reads these two names from this frame
+        delta, kwargs = argument.delta, argument.hyperparameters
+        if self.as_softmax_validation not in ("as_softmax", "softmax"):
+            raise ValueError(
+                f"as_softmax_validation must be 'as_softmax' or 'softmax', got {self.as_softmax_validation!r}"
+            )
+        super().__init__(*args, **argument.passed_on)
+        self._set_up_as_softmax(argument.margin, argument.name, delta_warmup)
+
+    def _set_up_as_softmax(self, margin: float, name: str = "delta", warmup: DeltaWarmup | None = None) -> None:
+        """What ``__init__`` does after the module's own; for a module that has been made already."""
         self.masking_counter = MaskingCounter()
-        self._as_softmax_delta = delta
-        self._as_softmax_warmup = delta_warmup
+        self._as_softmax_delta = margin
+        self._as_softmax_delta_name = name
+        self._as_softmax_warmup = warmup
         if self.as_softmax_replaces is not None:
-            self._replace_loss(self.as_softmax_replaces)
+            replace_loss(self, self.as_softmax_replaces)
 
     @property
     def as_softmax_delta(self) -> float:
-        """The margin that the next loss uses: on its warm-up schedule in training, ``delta`` otherwise."""
+        """The margin that the next loss uses: in training on its warm-up schedule, otherwise ``delta`` (or 1.0 with
+        ``as_softmax_validation = "softmax"`` while evaluating).
+
+        Setting it sets ``delta``, also in the module's hyperparameters. A replaced loss has it as its ``delta``.
+
+        Raises:
+            ValueError: if it is set to a number outside [0, 1].
+        """
         if not hasattr(self, "_as_softmax_delta"):
             raise RuntimeError(
                 f"{type(self).__name__} was not initialised by ASSoftmaxMixin: name the mixin before the module's "
                 "class, as in `class Model(ASSoftmaxMixin, LightningModule)`, and call `super().__init__(delta=...)` "
                 "first in its __init__."
             )
+        if not self._in_training:
+            evaluating_softmax = self.as_softmax_validation == "softmax" and self._in_evaluation
+            return 1.0 if evaluating_softmax else self._as_softmax_delta
         warmup = self._as_softmax_warmup
-        if warmup is None or self._trainer is None or not self._trainer.training:
+        if warmup is None or self._trainer is None:
             return self._as_softmax_delta
         return warmup.delta_at(self._trainer.fit_loop.total_batch_idx, self._training_batches(), self._as_softmax_delta)
+
+    @as_softmax_delta.setter
+    def as_softmax_delta(self, value: float) -> None:
+        self._as_softmax_delta = check_delta(value)
+        if self._as_softmax_delta_name in self.hparams:
+            self.hparams[self._as_softmax_delta_name] = self._as_softmax_delta
+
+    @property
+    def _in_training(self) -> bool:
+        # a trainer knows better than train(): parts in eval mode are trained too, as in fine-tuning
+        return self.training if self._trainer is None else self._trainer.training
+
+    @property
+    def _in_evaluation(self) -> bool:
+        trainer = self._trainer
+        if trainer is None or trainer.state.stage is None:  # called by hand, before a fit or after it
+            return not self.training
+        return trainer.evaluating or trainer.sanity_checking or trainer.predicting
+
+    def on_fit_start(self) -> None:
+        """Forget what was counted before this training. (Callbacks go on inside a window in ``on_train_start``.)"""
+        super().on_fit_start()
+        self.masking_counter.start(self.trainer)
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Refuse a module whose loss is not the masked one: it would train on without a word."""
+        super().on_train_batch_end(outputs, batch, batch_idx)
+        self.masking_counter.refuse_silence(self, outputs)
 
     def as_softmax_loss(
         self,
@@ -113,12 +194,14 @@ class ASSoftmaxMixin(_Base):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> Tensor:
-        """:func:`~as_lightning.functional.as_cross_entropy` at the current margin; counts the masking in training."""
+        """:func:`~as_lightning.functional.as_cross_entropy` at the current margin; counts the masking in training.
+
+        With two losses in one step, both are counted (see the class's note).
+        """
         return self._counted(
             as_cross_entropy,
             logits,
             target,
-            self.as_softmax_delta,
             weight=weight,
             ignore_index=ignore_index,
             reduction=reduction,
@@ -136,14 +219,21 @@ class ASSoftmaxMixin(_Base):
     ) -> Tensor:
         """The same loss of ``head(hidden)`` for a wide ``nn.Linear`` head, without ever holding the logits.
 
-        See :func:`~as_lightning.functional.as_linear_cross_entropy`; ``weight`` holds class weights.
+        See :func:`~as_lightning.functional.as_linear_cross_entropy`; ``weight`` holds class weights. It reads the
+        head's ``weight`` and ``bias`` and does not call ``head.forward``. Parametrizations
+        (``torch.nn.utils.parametrize``) are in force. A head whose classes are spread over processes (parameters that
+        are DTensors, ``Shard(0)``, as ``ColwiseParallel`` makes them) is taken too.
+
+        Raises:
+            TypeError: if ``head`` is not exactly an ``nn.Linear``, or has hooks other than those of a parallel style:
+                its logits could be others than ``hidden @ weight.T + bias``.
         """
+        check_linear_head(head)
         return self._counted(
             as_linear_cross_entropy,
             hidden,
             head.weight,
             target,
-            self.as_softmax_delta,
             bias=head.bias,
             class_weight=weight,
             ignore_index=ignore_index,
@@ -152,14 +242,35 @@ class ASSoftmaxMixin(_Base):
 
     def multilabel_as_softmax_loss(self, logits: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
         """:func:`~as_lightning.functional.multilabel_as_cross_entropy` at the current margin, with counting."""
-        return self._counted(multilabel_as_cross_entropy, logits, target, self.as_softmax_delta, reduction=reduction)
+        return self._counted(multilabel_as_cross_entropy, logits, target, reduction=reduction)
 
-    def _counted(self, loss_function: Callable[..., tuple[Tensor, MaskingCounts]], *args: Any, **kwargs: Any) -> Tensor:
-        # a trainer knows better than train(): parts in eval mode are trained too, as in fine-tuning
-        if not (self.training if self._trainer is None else self._trainer.training):
-            return loss_function(*args, **kwargs, return_counts=False)  # type: ignore[return-value]
-        loss, counts = loss_function(*args, **kwargs, return_counts=True)
-        self.masking_counter.update(counts)
+    def predict_proba(self, logits: Tensor) -> Tensor:
+        """The probabilities of logits with the classes last: ``softmax(logits / as_softmax_temperature)``, or
+        ``sigmoid`` for several labels. Train with :class:`~as_lightning.TemperatureScaling` to have them calibrated.
+        """
+        return scaled_probabilities(logits, self.as_softmax_temperature, self.as_softmax_multilabel)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take over the temperature that was fitted for the checkpoint's weights."""
+        super().on_load_checkpoint(checkpoint)
+        fitted = checkpoint.get(TEMPERATURE_KEY)
+        if fitted is not None:
+            self.as_softmax_temperature = fitted["temperature"]
+            self.as_softmax_multilabel = bool(fitted["multilabel"])
+
+    def _counted(self, loss_function: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor:
+        delta, counter = self.as_softmax_delta, self.masking_counter
+        if not self._in_training:
+            return loss_function(*args, delta=delta, **kwargs)
+        if not counter.wants_live:
+            loss, counts = loss_function(*args, delta=delta, **kwargs, return_counts=True)
+        else:
+            loss, counts, live = loss_function(*args, delta=delta, **kwargs, return_counts=True, return_live=True)
+            if counter.live_delta is not None:
+                with torch.no_grad():
+                    _, live = loss_function(*args, delta=counter.live_delta, **kwargs, return_live=True)
+            counter.record_live(live)
+        counter.update(counts)
         return loss
 
     def _training_batches(self) -> float:
@@ -172,58 +283,18 @@ class ASSoftmaxMixin(_Base):
             return math.inf
         return trainer.num_training_batches * trainer.max_epochs
 
-    def _replace_loss(self, name: str) -> None:
-        parent_name, _, attribute = name.rpartition(".")
-        try:
-            parent = attrgetter(parent_name)(self) if parent_name else self
-            replaced = getattr(parent, attribute)
-        except AttributeError:
-            raise AttributeError(
-                f"as_softmax_replaces = {name!r}, but {type(self).__name__} has no such attribute after its __init__: "
-                "name the attribute that training_step calls as loss(logits, target). A loss that is a local call "
-                "(F.cross_entropy(...)) cannot be replaced from outside: call self.as_softmax_loss there."
-            ) from None
-        if isinstance(replaced, nn.Module) and attribute not in parent._modules:
-            raise AttributeError(f"as_softmax_replaces = {name!r} is a class attribute that cannot be replaced")
-        if not isinstance(replaced, nn.Module):
-            parent.__dict__.pop(attribute, None)  # a plain function there would hide the module that takes its place
-        setattr(parent, attribute, _replacement(self, replaced))
 
-
-def _replacement(owner: ASSoftmaxMixin, replaced: Any) -> nn.Module:
-    """The masked loss with the settings of the loss that it takes the place of."""
-    if isinstance(replaced, nn.BCEWithLogitsLoss):
-        if replaced.weight is not None or replaced.pos_weight is not None:
-            raise ValueError("the multi-label AS-Softmax loss has no weights: drop weight and pos_weight")
-        return _MultiLabelReplacement(owner.multilabel_as_softmax_loss, reduction=replaced.reduction)
-    smoothing = getattr(replaced, "label_smoothing", 0.0)
-    if smoothing:
-        raise ValueError(
-            f"the loss to replace has label_smoothing={smoothing}, which AS-Softmax has no use for (its margin is "
-            "measured from one target class): set label_smoothing=0"
-        )
-    settings = {key: getattr(replaced, key) for key in ("ignore_index", "reduction") if hasattr(replaced, key)}
-    return _SingleLabelReplacement(owner.as_softmax_loss, weight=getattr(replaced, "weight", None), **settings)
-
-
-class _SingleLabelReplacement(ASSoftmaxLoss):
-    """Stands where the module's own loss stood; the margin and the counting are its owner's."""
-
-    def __init__(self, loss: Callable[..., Tensor], **settings: Any) -> None:
-        super().__init__(**settings)
-        self.loss = loss
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return self.loss(logits, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
-
-    def extra_repr(self) -> str:
-        return f"ignore_index={self.ignore_index}, reduction={self.reduction!r}, delta: see as_softmax_delta"
-
-
-class _MultiLabelReplacement(MultiLabelASSoftmaxLoss):
-    def __init__(self, loss: Callable[..., Tensor], **settings: Any) -> None:
-        super().__init__(**settings)
-        self.loss = loss
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return self.loss(logits, target, reduction=self.reduction)
+def check_linear_head(head: nn.Linear) -> None:
+    """Raise ``TypeError`` unless the logits of ``head`` are ``hidden @ weight.T + bias`` and nothing else."""
+    if type_before_parametrizations(head) is not nn.Linear or "forward" in vars(head):
+        problem = f"it is {type(head).__name__}, whose forward may compute something else"
+    elif isinstance(head.weight, DTensor):
+        return  # the hooks of a parallel style place input and output, which the loss does itself
+    elif head._forward_hooks or head._forward_pre_hooks or head._backward_hooks or head._backward_pre_hooks:
+        problem = "it has hooks, which would not be called"
+    else:
+        return
+    raise TypeError(
+        f"as_softmax_head_loss reads the weight and bias of an nn.Linear and does not call it, but {problem}: use "
+        "self.as_softmax_loss(head(hidden), target)"
+    )

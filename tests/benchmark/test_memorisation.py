@@ -11,6 +11,7 @@ from lightning.pytorch import seed_everything
 
 from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.memorisation import memorisation
+from as_lightning.benchmark.settings import class_arguments
 from as_lightning.benchmark.train import train
 
 DIGITS = ("experiment=digits", "trainer.max_epochs=3", "optimizer.lr=1e-2")
@@ -32,7 +33,7 @@ def test_methods_and_seeds_share_the_wrong_labels(composed):
     for method, seed in (("softmax", 0), ("as_softmax", 0), ("as_softmax", 1)):
         config = composed("experiment=digits", f"method={method}", f"seed={seed}", "data.label_noise=0.4")
         seed_everything(config.seed, verbose=False)
-        data = instantiate(config.data.module)
+        data = instantiate(class_arguments(config.data, "data"))
         data.setup("fit")
         targets.append(data.splits["train"].targets)
     assert torch.equal(targets[0], targets[1])

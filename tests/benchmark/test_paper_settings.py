@@ -1,4 +1,4 @@
-"""``+paper=table``: the paper's settings, on every experiment of text and with every method, in a real run."""
+"""``paper=table``: the paper's settings, on every experiment of text and with every method, in a real run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hydra.utils import instantiate
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from as_lightning.benchmark.config_dir import config_dir
-from as_lightning.benchmark.data.text import fit_tokenizer
+from as_lightning.benchmark.data.text.tokenizer import fit_tokenizer
+from as_lightning.benchmark.settings import checked_settings
 from as_lightning.benchmark.train import train
 
 EXPERIMENTS = sorted(path.stem for path in (config_dir() / "experiment").glob("*.yaml"))
@@ -35,10 +36,10 @@ def checkpoint(tmp_path_factory) -> Path:
 )
 def test_every_experiment_of_text_takes_the_settings(composed, experiment, method):
     plain = composed(f"experiment={experiment}", f"method={method}")
-    config = composed(f"experiment={experiment}", f"method={method}", "+paper=table")
-    assert config.model.name == config.data.module.tokenizer == "bert-base-uncased"
+    config, _ = checked_settings(composed(f"experiment={experiment}", f"method={method}", "paper=table"))
+    assert config.model.name == config.data.tokenizer == "bert-base-uncased"
     assert config.model.keys() == {"_target_", "_partial_", "name", "pooling"}
-    assert config.data.module.batch_size == 16
+    assert config.data.batch_size == 16
     assert config.optimizer == {**plain.optimizer, "_target_": "torch.optim.AdamW", "lr": 2e-5}
     assert config.lr_scheduler.max_lr == 2e-5
     assert config.trainer == plain.trainer
@@ -49,16 +50,16 @@ def test_every_experiment_of_text_takes_the_settings(composed, experiment, metho
 
 
 def test_single_settings_can_be_changed(composed):
-    changed = ("model.name=elsewhere", "method.max_steps=3", "optimizer.lr=1e-5", "data.module.batch_size=8")
-    config = composed("experiment=sst5", "method=as_speed", "+paper=table", *changed)
-    assert config.model.name == config.data.module.tokenizer == "elsewhere"
+    changed = ("model.name=elsewhere", "method.max_steps=3", "optimizer.lr=1e-5", "data.batch_size=8")
+    config = composed("experiment=sst5", "method=as_speed", "paper=table", *changed)
+    assert config.model.name == config.data.tokenizer == "elsewhere"
     assert config.method.callbacks.adaptive_gradient_accumulation.max_steps == 3
     assert config.lr_scheduler.max_lr == 1e-5
-    assert config.data.module.batch_size == 8
+    assert config.data.batch_size == 8
 
 
 def test_the_rate_rises_linearly_over_a_tenth_of_the_steps_and_falls_linearly_to_zero(composed):
-    config = composed("experiment=sst5", "+paper=table")
+    config = composed("experiment=sst5", "paper=table")
     optimizer = instantiate(config.optimizer)([torch.nn.Parameter(torch.zeros(1))])
     scheduler = instantiate(config.lr_scheduler)(optimizer, total_steps=100)
     rates = []
@@ -77,7 +78,7 @@ def test_a_run_with_a_local_checkpoint_accumulates_at_most_two_batches(composed,
     config = composed(
         "experiment=sst5",
         "method=as_speed",
-        "+paper=table",
+        "paper=table",
         "method.delta=0.0",  # masks much, so that more than two would be accumulated if they could
         "optimizer.lr=1e-2",
         f"model.name={checkpoint}",

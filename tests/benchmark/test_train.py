@@ -154,9 +154,9 @@ def test_wnut17_trains_on_the_real_files(composed, real_data, method):
 
 
 def test_head_and_loss_in_one_give_the_same_run_as_one_after_the_other(composed):
-    overrides = ("experiment=extreme", "data.module.classes=500", "data.module.train_samples=2000")
+    overrides = ("experiment=extreme", "data.classes=500", "data.train_samples=2000")
     apart, fused = (
-        train(composed(*overrides, "trainer.max_epochs=1", f"method.module.fused_head={fused}", output=fused))
+        train(composed(*overrides, "trainer.max_epochs=1", f"method.fused_head={fused}", output=fused))
         for fused in ("false", "true")
     )
     assert apart.evaluations[0]["score"] > 0.05
@@ -171,7 +171,7 @@ def test_head_and_loss_in_one_give_the_same_run_as_one_after_the_other(composed)
 
 def test_a_fused_head_is_refused_for_a_method_of_several_labels(composed):
     with pytest.raises(ValueError, match=r"fused_head needs a head that is nn.Linear, and data and a method of one cl"):
-        train(composed("experiment=digits", "method=multilabel_as_softmax", "method.module.fused_head=true"))
+        train(composed("experiment=digits", "method=multilabel_as_softmax", "method.fused_head=true"))
 
 
 def test_a_score_that_the_task_does_not_have_is_refused_with_those_it_has(composed):

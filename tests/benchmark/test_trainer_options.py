@@ -14,9 +14,9 @@ from as_lightning.benchmark.train import train
 SHORT = ("experiment=digits", "trainer.max_epochs=2")
 FEW_CLASSES = (
     "experiment=extreme",
-    "data.module.classes=50",
-    "data.module.train_samples=2048",  # whole batches: another size would be compiled anew
-    "data.module.evaluation_samples=512",
+    "data.classes=50",
+    "data.train_samples=2048",  # whole batches: another size would be compiled anew
+    "data.evaluation_samples=512",
     "trainer.max_epochs=1",
 )
 

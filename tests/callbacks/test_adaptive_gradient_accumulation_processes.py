@@ -28,7 +28,8 @@ SCENARIOS = [
     "a_stream_of_unknown_length",
     "uninterrupted",
     "resumed_inside_a_window",
-    "saved_by_a_signal_handler",
+    "preempted_by_slurm",
+    "requeued_by_slurm",
     "fully_sharded",
     "fully_sharded_stream",
     "sharded_uninterrupted",
@@ -133,27 +134,37 @@ def test_a_window_costs_one_collective_of_four_integers(scenario: str, seen: See
 
 def test_a_run_resumed_inside_a_window_ends_as_if_it_had_not_stopped(seen: Seen) -> None:
     for resumed, whole in zip(seen("resumed_inside_a_window"), seen("uninterrupted"), strict=True):
-        assert resumed["history"] == whole["history"]
+        assert 0 < len(resumed["history"]) < len(whole["history"])
+        assert resumed["history"] == whole["history"][-len(resumed["history"]) :]
         assert_same_weights(resumed["weights"], whole["weights"])
 
 
-def test_a_checkpoint_from_a_signal_handler_starts_no_collective_of_its_own(seen: Seen) -> None:
-    for rank in seen("saved_by_a_signal_handler"):  # the ranks' handlers may run at different batches
+def test_a_checkpoint_that_slurm_may_have_asked_for_starts_no_collective_of_its_own(seen: Seen) -> None:
+    for rank in seen("preempted_by_slurm"):  # a signal may find the ranks at different batches
         ours = {key for key in rank["collectives"] if key[0] == "all_reduce"} - {GRADIENT_BUCKET}
         assert ours == {("all_reduce", 4)}
         assert rank["collectives"]["all_reduce", 4] == len(rank["history"])
 
 
+def test_a_run_that_slurm_requeued_inside_a_window_takes_its_windows_and_says_what_is_lost(seen: Seen) -> None:
+    requeued, _ = seen("requeued_by_slurm")
+    whole, _ = seen("uninterrupted")
+    lengths = [window[:3] for window in whole["history"]]
+    assert [window[:3] for window in requeued["history"]] == lengths[-len(requeued["history"]) :]
+    assert any("after 2 of its 4 batches" in message for message in requeued["warnings"])
+
+
 def test_a_sharded_run_resumed_between_windows_ends_as_if_it_had_not_stopped(seen: Seen) -> None:
     for resumed, whole in zip(seen("sharded_resumed_between_windows"), seen("sharded_uninterrupted"), strict=True):
-        assert resumed["history"] == whole["history"]
+        assert 0 < len(resumed["history"]) < len(whole["history"])
+        assert resumed["history"] == whole["history"][-len(resumed["history"]) :]
         assert_same_weights(resumed["weights"], whole["weights"])
 
 
 def test_a_sharded_run_resumed_inside_a_window_takes_its_windows_and_says_what_is_lost(seen: Seen) -> None:
     resumed, _ = seen("sharded_resumed_inside_a_window")
     whole, _ = seen("sharded_uninterrupted")
-    assert [window[:3] for window in resumed["history"]] == [window[:3] for window in whole["history"]]
+    assert resumed["history"] == whole["history"][-len(resumed["history"]) :]
     assert any("after 2 of its 4 batches" in message for message in resumed["warnings"])
 
 

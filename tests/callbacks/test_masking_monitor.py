@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import lightning.pytorch as pl
 import pytest
 import torch
+from lightning.pytorch.callbacks import LearningRateFinder, ModelCheckpoint
 from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
@@ -29,12 +32,14 @@ class ListLogger(Logger):
     def __init__(self) -> None:
         super().__init__()
         self.written: list[dict[str, float]] = []
+        self.steps: list[tuple[str, int | None]] = []
 
     name = "list"
     version = 0
 
     def log_metrics(self, metrics, step=None):
         self.written.append(metrics)
+        self.steps.extend((name, step) for name in metrics)
 
     def log_hyperparams(self, *args, **kwargs):
         pass
@@ -67,7 +72,7 @@ def fit(module, callbacks, tmp_path, *, epochs=1, batches=6, **settings) -> tupl
         max_epochs=epochs,
         accelerator="cpu",
         logger=logger,
-        log_every_n_steps=1,
+        log_every_n_steps=settings.pop("log_every_n_steps", 1),
         callbacks=callbacks,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -171,3 +176,161 @@ def test_a_counter_that_nobody_updates_is_refused_at_the_first_step(tmp_path):
 
     with pytest.raises(MisconfigurationException, match=r"reported no masking counts .*as_softmax_loss"):
         fit(Silent([]), [MaskingMonitor()], tmp_path)
+
+
+class Classifier(ASSoftmaxMixin, pl.LightningModule):
+    """Counts for real; ``lr`` is there for a learning-rate search."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.lr = nn.Linear(1, 3), 0.01
+
+    def training_step(self, batch, batch_idx):
+        loss = self.as_softmax_loss(self.net(batch[0]), torch.zeros(len(batch[0]), dtype=torch.int64))
+        self.log("train_loss", loss)
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=self.lr)
+
+
+class Fails(pl.Callback):
+    """Raises at a batch, once."""
+
+    def __init__(self, batch: int) -> None:
+        self.batch = batch
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if batch_idx == self.batch:
+            self.batch = -1
+            raise RuntimeError("out of luck")
+
+
+def samples(monitor: MaskingMonitor) -> list[int]:
+    return [epoch.samples for epoch in monitor.history]
+
+
+def test_an_earlier_fit_is_not_counted(tmp_path):
+    module, monitor = Classifier(), MaskingMonitor()
+    for _ in range(3):
+        logger, _ = fit(module, [monitor], tmp_path, batches=6)
+    assert samples(monitor) == [6]
+    assert logger.having("masking/samples_seen")[-1]["masking/samples_seen"] == 6
+
+
+def test_a_call_before_fit_is_not_counted(tmp_path):
+    module, monitor = Classifier(), MaskingMonitor()
+    module.as_softmax_loss(torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1]))
+    fit(module, [monitor], tmp_path, batches=6)
+    assert samples(monitor) == [6]
+
+
+@pytest.mark.parametrize("monitor_first", [True, False])
+def test_a_learning_rate_search_is_not_counted(monitor_first, tmp_path):
+    monitor, finder = MaskingMonitor(), LearningRateFinder(num_training_steps=5)
+    callbacks = [monitor, finder] if monitor_first else [finder, monitor]
+    fit(Classifier(), callbacks, tmp_path, batches=6, enable_checkpointing=True)
+    assert samples(monitor) == [6]
+
+
+@pytest.mark.parametrize("same_trainer", [True, False])
+def test_a_training_that_failed_is_not_counted(same_trainer, tmp_path):
+    module, monitor, fails = Classifier(), MaskingMonitor(), Fails(batch=3)
+    settings = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = pl.Trainer(max_epochs=2, callbacks=[monitor, fails], accumulate_grad_batches=3, **settings)
+    loader = DataLoader(TensorDataset(torch.ones(6, 1)), batch_size=1)
+    with pytest.raises(RuntimeError, match="out of luck"):
+        trainer.fit(module, loader)
+    if not same_trainer:
+        trainer = pl.Trainer(max_epochs=2, callbacks=[monitor], accumulate_grad_batches=3, **settings)
+    trainer.fit(module, loader)
+    assert [tuple(epoch[:1]) + epoch[2:3] for epoch in monitor.history] == [(0, 6), (1, 6)]
+
+
+class SavesEveryBatch(pl.Callback):
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        trainer.save_checkpoint(self.folder / f"{trainer.current_epoch}-{batch_idx}.ckpt")
+
+
+@pytest.mark.parametrize("accumulated", [1, 2, 4])
+def test_a_run_resumed_after_any_batch_counts_what_the_whole_run_counts(accumulated, tmp_path):
+    script = [(batch % 3, 3 + batch, batch % 5, 30) for batch in range(12)]
+
+    def train(monitor, *callbacks, ckpt_path=None):
+        logger = ListLogger()
+        trainer = pl.Trainer(
+            max_epochs=2,
+            accelerator="cpu",
+            logger=logger,
+            log_every_n_steps=1,
+            accumulate_grad_batches=accumulated,
+            callbacks=[monitor, *callbacks],
+            enable_progress_bar=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+        )
+        loader = DataLoader(TensorDataset(torch.ones(6, 1)), batch_size=1)
+        trainer.fit(Scripted(script), loader, ckpt_path=ckpt_path, weights_only=True if ckpt_path else None)
+        return logger.having("masking/samples_seen")
+
+    whole = MaskingMonitor()
+    written = train(whole, SavesEveryBatch(tmp_path))
+    checkpoints = sorted(tmp_path.glob("*.ckpt"))
+    assert len(checkpoints) == 12
+    for checkpoint in checkpoints:
+        resumed = MaskingMonitor()
+        rest = train(resumed, ckpt_path=checkpoint)
+        assert rest == (written[-len(rest) :] if rest else [])
+        if checkpoint is not checkpoints[-1]:  # that one leaves nothing to train
+            assert resumed.history == whole.history
+
+
+def test_a_checkpoint_of_an_epochs_last_step_loses_no_epoch_and_doubles_none(tmp_path):
+    script = [(1, 2, 3, 4)] * 12
+    keeps = ModelCheckpoint(tmp_path, every_n_train_steps=6, save_top_k=-1, filename="{step}")
+    fit(Scripted(script), [MaskingMonitor(), keeps], tmp_path, epochs=2, batches=6, enable_checkpointing=True)
+    resumed = MaskingMonitor()
+    trainer = pl.Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, callbacks=[resumed])
+    loader = DataLoader(TensorDataset(torch.ones(6, 1)), batch_size=1)
+    trainer.fit(Scripted(script), loader, ckpt_path=tmp_path / "step=6.ckpt")
+    assert [tuple(epoch) for epoch in resumed.history] == [(0, 6, 12, 18, 24), (1, 6, 12, 18, 24)]
+
+
+def test_testing_a_checkpoint_does_not_rewind_the_history(tmp_path):
+    class Tests(Classifier):
+        def test_step(self, batch, batch_idx):
+            pass
+
+    monitor = MaskingMonitor()
+    module = Tests()
+    _, trainer = fit(module, [monitor, SavesEveryBatch(tmp_path)], tmp_path, epochs=2, batches=3)
+    loader = DataLoader(TensorDataset(torch.ones(3, 1)), batch_size=1)
+    trainer.test(module, loader, ckpt_path=tmp_path / "0-1.ckpt", verbose=False)
+    assert samples(monitor) == [3, 3]
+
+
+@pytest.mark.parametrize("optimizers", [1, 2, 3])
+def test_with_manual_optimizers_the_monitor_logs_at_the_steps_of_the_modules_own_metrics(optimizers, tmp_path):
+    class Manual(Classifier):
+        def __init__(self):
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch, batch_idx):
+            loss = super().training_step(batch, batch_idx)
+            self.manual_backward(loss)
+            stepped = self.optimizers()
+            for optimizer in stepped if isinstance(stepped, list) else [stepped]:
+                optimizer.step()
+
+        def configure_optimizers(self):
+            return [torch.optim.SGD(self.parameters(), lr=0.01) for _ in range(optimizers)]
+
+    for every in (1, 3):
+        logger, _ = fit(Manual(), [MaskingMonitor()], tmp_path, epochs=2, batches=7, log_every_n_steps=every)
+        steps = {name: [step for logged, step in logger.steps if logged == name] for name, _ in logger.steps}
+        assert steps["masking/sample_ratio"] == steps["train_loss"]
+        assert len(steps["train_loss"]) == 14 // every

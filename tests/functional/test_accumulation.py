@@ -1,4 +1,4 @@
-"""The accumulation policy and the alignment of windows."""
+"""The accumulation policy."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles.accumulation_loop import longest_window
 
 from as_lightning.functional import accumulation_steps
-from as_lightning.functional.accumulation import aligned_window
 
 counts = st.integers(0, 10**9).flatmap(lambda samples: st.tuples(st.just(samples), st.integers(0, samples)))
 
@@ -75,29 +73,3 @@ def test_a_half_rounds_up() -> None:
 def test_arguments_outside_their_range_are_refused_by_name(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         accumulation_steps(**arguments)
-
-
-@given(batch=st.integers(0, 500), wanted=st.integers(1, 64), remaining=st.integers(1, 200) | st.just(math.inf))
-def test_an_aligned_window_is_the_longest_that_lightning_treats_as_one(
-    batch: int, wanted: int, remaining: float
-) -> None:
-    length = aligned_window(batch, wanted, remaining)
-    assert length == longest_window(batch, wanted, remaining)
-    assert batch % length == 0  # zeroed before its first batch
-    assert all((batch + i) % length != 0 for i in range(1, length))  # and not inside
-    assert (batch + length) % length == 0  # stepped after its last batch
-    assert all((batch + i + 1) % length != 0 for i in range(length - 1))  # and not before
-
-
-@given(batches=st.integers(1, 200), wanted=st.integers(1, 64))
-def test_aligned_windows_end_where_the_epoch_ends(batches: int, wanted: int) -> None:
-    batch = 0
-    while batch < batches:
-        batch += aligned_window(batch, wanted, batches - batch)
-    assert batch == batches
-
-
-@pytest.mark.parametrize(("arguments", "message"), [((-1, 1), "batch"), ((0, 0), "wanted"), ((3, 2, 0), "remaining")])
-def test_alignment_refuses_arguments_outside_their_range(arguments: tuple, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        aligned_window(*arguments)

@@ -32,7 +32,7 @@ from torch.utils.data import DataLoader
 
 from as_lightning import ASSoftmaxMixin
 from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy
-from as_lightning.functional import linear_cross_entropy as head
+from as_lightning.functional.kernels import head_loss
 
 SHARED = ("linear_heads", "sharded_logits", "refusals", "lightning_training")
 PLAN = {
@@ -163,7 +163,7 @@ def linear_head(case: Case, mesh: DeviceMesh, **settings: Any) -> dict[str, Any]
         placement = Shard(0) if case.hidden == "shard" else Replicate()
         hidden, target = (distribute_tensor(x, mesh, [placement]) for x in (hidden, target))
     hidden.requires_grad_()
-    with mock.patch.object(head, "CPU_WORKSPACE", 1):  # so that there are several chunks
+    with mock.patch.object(head_loss, "CPU_WORKSPACE", 1):  # so that there are several chunks
         loss, counts = as_linear_cross_entropy(
             hidden,
             weight,

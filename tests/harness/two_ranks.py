@@ -7,6 +7,7 @@ A scenario is a function below; what this rank has seen in it goes to ``FOLDER/<
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -21,8 +23,8 @@ import lightning.pytorch as pl
 import torch
 from harness.scripted_masking import SAMPLES, ScriptedMasking, batches_of, loader_of, quiet_trainer
 from harness.stateful_loader import StatefulLoader
+from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
-from lightning.pytorch.trainer.connectors import signal_connector
 from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
@@ -177,18 +179,47 @@ def uninterrupted(folder: Path) -> dict[str, Any]:
     return train(RankScripted(asks=(8, 8)), callbacks, loader=StatefulLoader(data_of(RANK)))
 
 
-class SavesFromASignalHandler(SavesAfter):
-    """Calls ``save_checkpoint`` from where Lightning does when SLURM preempts the job."""
+SLURM_JOB = {
+    "SLURM_JOB_ID": "1",
+    "SLURM_JOB_NAME": "training",
+    "SLURM_NTASKS": "2",
+    "SLURM_NTASKS_PER_NODE": "2",
+    "SLURM_PROCID": str(RANK),
+    "SLURM_LOCALID": str(RANK),
+    "SLURM_NODEID": "0",
+}
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
-        handler: dict[str, Any] = {"__name__": signal_connector.__name__, "save": super().on_train_batch_end}
-        exec("def handle(*args): save(*args)", handler)
-        handler["handle"](trainer, *args)
+
+def train_in_slurm(folder: Path, *callbacks: pl.Callback) -> dict[str, Any]:
+    """DDP in a SLURM job, whose signal Lightning answers with a checkpoint that the next run finds in the folder."""
+    with patch.dict(os.environ, SLURM_JOB):
+        environment = SLURMEnvironment(auto_requeue=True, requeue_signal=signal.SIGUSR1)
+        return train(
+            RankScripted(asks=(8, 8)),
+            [AdaptiveGradientAccumulation(4), *callbacks],
+            strategy=DDPStrategy(cluster_environment=environment),
+            loader=StatefulLoader(data_of(RANK)),
+            default_root_dir=folder,
+        )
 
 
-def saved_by_a_signal_handler(folder: Path) -> dict[str, Any]:
-    callbacks = [AdaptiveGradientAccumulation(4), SavesFromASignalHandler({INSIDE: folder / "preempted.ckpt"})]
-    return train(RankScripted(asks=(8, 8)), callbacks, loader=StatefulLoader(data_of(RANK)))
+class PreemptsAt(pl.Callback):
+    """Sends the job's signal to this process after a batch of the second epoch."""
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if (trainer.current_epoch, batch_idx) == (1, INSIDE):
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def preempted_by_slurm(folder: Path) -> dict[str, Any]:
+    return train_in_slurm(folder, PreemptsAt())
+
+
+def requeued_by_slurm(folder: Path) -> dict[str, Any]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        seen = train_in_slurm(folder)
+    return seen | {"warnings": [str(warning.message) for warning in caught]}
 
 
 def resumed_inside_a_window(folder: Path) -> dict[str, Any]:

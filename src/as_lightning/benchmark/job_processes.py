@@ -42,7 +42,7 @@ def command_of_one_job(config: DictConfig) -> Iterator[None]:
     with TemporaryDirectory(prefix="as_lightning_") as folder:
         OmegaConf.save(config, Path(folder, "job.yaml"))
         sys.argv = [argv[0], "--config-path", folder, "--config-name", "job"]
-        main.__spec__ = importlib.util.find_spec("as_lightning.benchmark.train")
+        main.__spec__ = importlib.util.find_spec("as_lightning.benchmark.command")
         try:
             yield
         finally:

@@ -37,6 +37,9 @@ class Result:
         config: the resolved configuration.
         versions: of the packages that the numbers depend on.
         machine: processor, cores and accelerator.
+        reliability: of the test split, per diagram (``unscaled``, ``scaled``) its bins, see
+            :meth:`as_lightning.functional.Reliability.points`; empty where it was not measured.
+        test_samples: how many samples the test metrics are of; None where unknown.
         format: version of this file's format.
     """
 
@@ -55,6 +58,8 @@ class Result:
     config: dict[str, Any]
     versions: dict[str, str] = field(default_factory=lambda: package_versions())
     machine: dict[str, Any] = field(default_factory=lambda: machine_description())
+    reliability: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+    test_samples: int | None = None
     format: int = FORMAT
 
     def write(self, directory: str | Path) -> Path:

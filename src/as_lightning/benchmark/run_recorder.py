@@ -1,4 +1,4 @@
-"""What a run leaves for the report: its training time and its evaluations."""
+"""What a run leaves for the report: its training time, its evaluations and its accumulation windows."""
 
 from __future__ import annotations
 
@@ -7,25 +7,32 @@ from typing import Any
 
 import lightning.pytorch as pl
 
+from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation
+
 
 class RunRecorder(pl.Callback):
     """Record the time spent training, validation excluded, and every evaluation with the time at which it came.
 
     Attributes:
         train_seconds: wall time of training so far, with data loading, without validation and checkpoints.
-        evaluations: for each validation its ``epoch`` and ``step``, the ``train_seconds`` so far, ``loss`` and
-            ``score``.
+        evaluations: for each validation its ``epoch`` and ``step``, the ``train_seconds`` so far, its
+            ``score``, and its ``loss`` if ``val/loss`` is logged.
         epoch_seconds: the training time of each epoch.
+        accumulation: the windows that :class:`~as_lightning.AdaptiveGradientAccumulation` has taken, also those
+            before the run was resumed (its own ``history`` begins there).
 
     Args:
         score: the validation metric that runs are compared by.
+        monitor: the name under which it is logged; ``val/`` and the score by default.
     """
 
-    def __init__(self, score: str = "accuracy") -> None:
+    def __init__(self, score: str = "accuracy", monitor: str | None = None) -> None:
         self.score = score
+        self.monitor = monitor or f"val/{score}"
         self.train_seconds = 0.0
         self.epoch_seconds: list[float] = []
         self.evaluations: list[dict[str, float]] = []
+        self.accumulation: list[AccumulationWindow] = []
         self._mark = 0.0
         self._epoch_start = 0.0
 
@@ -33,7 +40,12 @@ class RunRecorder(pl.Callback):
         self._mark = time.perf_counter()
         self._epoch_start = self.train_seconds
 
-    def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any, **kwargs: Any) -> None:
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, AdaptiveGradientAccumulation) and callback.history:
+                latest = callback.history[-1]  # the callback stands first: it has closed this batch's window
+                if not self.accumulation or self.accumulation[-1] != latest:
+                    self.accumulation.append(latest)
         now = time.perf_counter()
         self.train_seconds += now - self._mark
         self._mark = now
@@ -42,24 +54,24 @@ class RunRecorder(pl.Callback):
         self._mark = time.perf_counter()
         if trainer.sanity_checking:
             return
-        self.evaluations.append(
-            {
-                "epoch": trainer.current_epoch,
-                "step": trainer.global_step,
-                "train_seconds": self.train_seconds,
-                "loss": float(trainer.callback_metrics["val/loss"]),
-                "score": self._score(trainer),
-            }
-        )
+        evaluation = {
+            "epoch": trainer.current_epoch,
+            "step": trainer.global_step,
+            "train_seconds": self.train_seconds,
+            "score": self._score(trainer),
+        }
+        if "val/loss" in trainer.callback_metrics:
+            evaluation["loss"] = float(trainer.callback_metrics["val/loss"])
+        self.evaluations.append(evaluation)
 
     def _score(self, trainer: pl.Trainer) -> float:
-        try:
-            return float(trainer.callback_metrics[f"val/{self.score}"])
-        except KeyError:
-            names = sorted(name.removeprefix("val/") for name in trainer.callback_metrics if name.startswith("val/"))
-            raise ValueError(
-                f"data.score={self.score!r} is no metric of this task: there are {', '.join(names)}"
-            ) from None
+        if self.monitor in trainer.callback_metrics:
+            return float(trainer.callback_metrics[self.monitor])
+        if self.monitor != f"val/{self.score}":
+            logged = ", ".join(sorted(trainer.callback_metrics)) or "nothing"
+            raise ValueError(f"monitor={self.monitor!r} is never logged: after a validation there is {logged}")
+        names = sorted(name.removeprefix("val/") for name in trainer.callback_metrics if name.startswith("val/"))
+        raise ValueError(f"data.score={self.score!r} is no metric of this task: there are {', '.join(names)}")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.epoch_seconds.append(self.train_seconds - self._epoch_start)
@@ -69,9 +81,11 @@ class RunRecorder(pl.Callback):
             "train_seconds": self.train_seconds,
             "epoch_seconds": self.epoch_seconds,
             "evaluations": self.evaluations,
+            "accumulation": [tuple(window) for window in self.accumulation],
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.train_seconds = state_dict["train_seconds"]
         self.epoch_seconds = list(state_dict["epoch_seconds"])
         self.evaluations = list(state_dict["evaluations"])
+        self.accumulation = [AccumulationWindow(*window) for window in state_dict["accumulation"]]

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-import warnings
 from pathlib import Path
 from typing import Any
 
-import hydra
 import lightning.pytorch as pl
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from lightning.pytorch.callbacks import LearningRateMonitor
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from as_lightning.benchmark.config_dir import config_dir
-from as_lightning.benchmark.job_processes import command_of_one_job
 from as_lightning.benchmark.memorisation import memorisation
 from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.run_recorder import RunRecorder
-from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
+from as_lightning.benchmark.settings import SettingError, checked_settings, class_arguments
+from as_lightning.callbacks import MaskingMonitor
 from as_lightning.metrics import LossAccuracyCorrelation
 
 log = logging.getLogger(__name__)
@@ -43,6 +40,9 @@ def train(config: DictConfig) -> Result:
     A run that has finished there with the same configuration is not run again; one that was interrupted goes on from
     its last checkpoint. What lies there of another configuration is replaced.
     """
+    config, foreign = checked_settings(config)
+    for setting in foreign:
+        log.info("method.%s is no setting of %s: it goes without", setting, config.method.name)
     directory = Path(config.output_dir)
     directory.mkdir(parents=True, exist_ok=True)
     settings = comparable_config(config)
@@ -55,13 +55,13 @@ def train(config: DictConfig) -> Result:
         (directory / RESULT_FILE).unlink()
 
     pl.seed_everything(config.seed, workers=True, verbose=False)
-    datamodule = instantiate(config.data.module)
+    datamodule = instantiate(class_arguments(config.data, "data"))
     datamodule.prepare_data()
     datamodule.setup("fit")
     encoder = instantiate(config.model)(**datamodule.input_spec)
     if config.compile is not None:
         encoder.compile(**instantiate(config.compile))
-    module = instantiate(config.method.module, _partial_=True)(
+    module = instantiate(class_arguments(config.method, "method"), _partial_=True)(
         encoder=encoder,
         class_names=datamodule.class_names,
         task=datamodule.task,
@@ -72,7 +72,7 @@ def train(config: DictConfig) -> Result:
     recorder = RunRecorder(score)
     method_callbacks = [instantiate(callback) for callback in config.method.callbacks.values()]
     app_callbacks = [instantiate(callback) for callback in config.callbacks.values()]
-    loggers = [instantiate(logger) for logger in config.logger.values()]
+    loggers = [_logger(name, logger) for name, logger in config.logger.items()]
     if not loggers:  # a LearningRateMonitor refuses a trainer that could not log its rates
         app_callbacks = [callback for callback in app_callbacks if not isinstance(callback, LearningRateMonitor)]
     # the app's callbacks come last: they see what the method's have logged and decided
@@ -90,7 +90,6 @@ def train(config: DictConfig) -> Result:
         correlation.update(evaluation["loss"], evaluation["score"])
     pearson = float(correlation.compute())
     monitors = [callback for callback in callbacks if isinstance(callback, MaskingMonitor)]
-    accumulators = [callback for callback in callbacks if isinstance(callback, AdaptiveGradientAccumulation)]
     # all that the callbacks hold is taken before the test: it puts them back to where the best checkpoint was written
     result = Result(
         name=config.name,
@@ -103,7 +102,7 @@ def train(config: DictConfig) -> Result:
         evaluations=recorder.evaluations,
         loss_accuracy_correlation=None if math.isnan(pearson) else pearson,
         masking=[epoch._asdict() for monitor in monitors for epoch in monitor.history],
-        accumulation=[list(window) for accumulator in accumulators for window in accumulator.history],
+        accumulation=[list(window) for window in recorder.accumulation],
         optimizer_steps=trainer.global_step,
         config=settings,
     )
@@ -115,6 +114,15 @@ def train(config: DictConfig) -> Result:
         result.write(directory)
         log.info("test %s %.4f; wrote %s", score, result.metrics[score], directory / RESULT_FILE)
     return result
+
+
+def _logger(name: str, config: DictConfig) -> Any:
+    try:
+        return instantiate(config)
+    except InstantiationException as error:
+        if not isinstance(error.__cause__, ModuleNotFoundError):
+            raise
+        raise SettingError(f"logger={name} needs the package {name}: pip install {name} ({error.__cause__})") from error
 
 
 def _checkpoint_to_resume(directory: Path, settings: dict[str, Any]) -> str | None:
@@ -130,24 +138,7 @@ def _checkpoint_to_resume(directory: Path, settings: dict[str, Any]) -> str | No
     return None
 
 
-def hydra_main(config: DictConfig) -> float:
-    """One job of Hydra's: what a sweeper optimises is the best validation score."""
-    log.info("%s, method %s, seed %s", config.name, config.method.name, config.seed)
-    # of a sweep's many runs the report is the news, not what Lightning says at each start and end
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
-    warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
-    warnings.filterwarnings("ignore", message=r".*'masking/.*sync_dist=True.*")  # these are sums over the ranks already
-    with command_of_one_job(config):
-        result = train(config)
-    return max((evaluation["score"] for evaluation in result.evaluations), default=math.nan)
-
-
-def main() -> None:
-    """The console script ``as-lightning``."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="train")(hydra_main)()
-
-
 if __name__ == "__main__":
+    from as_lightning.benchmark.command import main
+
     main()

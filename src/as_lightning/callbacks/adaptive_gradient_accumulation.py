@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any, Literal, NamedTuple
 
 import lightning.pytorch as pl
-import torch
-from lightning.pytorch.callbacks import GradientAccumulationScheduler, StochasticWeightAveraging
-from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
-from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from as_lightning.callbacks.window import close_window, masking_counter, sum_over_ranks, window_ends
-from as_lightning.functional.accumulation import accumulation_steps, aligned_window
-from as_lightning.functional.counts import MaskingCounts
+from as_lightning.callbacks.accumulation_requirements import refuse_module, refuse_trainer
+from as_lightning.callbacks.lr_pace import follow_batches
+from as_lightning.callbacks.open_window import (
+    COUNTS,
+    GRADIENTS,
+    OpenWindow,
+    restore_open_gradients,
+    save_open_counts,
+    save_open_gradients,
+    start_counting,
+)
+from as_lightning.callbacks.window import aligned_window, close_window, masking_counter, window_ends
+from as_lightning.functional.accumulation import accumulation_steps
 
 
 class AccumulationWindow(NamedTuple):
@@ -50,7 +54,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
 
     at most one above the :math:`k` before it and with ``monotone`` never below it. The next window takes ``k``
     batches, or as many as keep Lightning's zeroing, scaling and stepping on the window's bounds: see
-    :func:`~as_lightning.functional.accumulation.aligned_window`. The weights are those of a loop that accumulates
+    :func:`~as_lightning.callbacks.window.aligned_window`. The weights are those of a loop that accumulates
     these windows by hand, bit for bit.
 
     Costs one small all-reduce and one host read per window, none per batch. The callback moves itself to the front of
@@ -68,7 +72,8 @@ class AdaptiveGradientAccumulation(pl.Callback):
             as Lightning does it. ``ReduceLROnPlateau`` and ``interval="epoch"`` are left to Lightning.
 
     Attributes:
-        history: one :class:`AccumulationWindow` a window taken, in order, of the last ``fit``.
+        history: one :class:`AccumulationWindow` a window, in order, since the last ``fit`` began or was resumed. It is
+            no part of a checkpoint.
 
     Raises:
         ValueError: if an argument lies outside its range.
@@ -108,27 +113,21 @@ class AdaptiveGradientAccumulation(pl.Callback):
             raise ValueError(f"scale must be a positive number, got {scale!r}")
         if lr_pace not in ("data", "steps"):
             raise ValueError(f"lr_pace must be 'data' or 'steps', got {lr_pace!r}")
-        self.max_steps = max_steps
-        self.scale = scale
-        self.monotone = monotone
-        self.warmup_windows = warmup_windows
-        self.update_every = update_every
-        self.lr_pace = lr_pace
-        self.history: list[AccumulationWindow] = []
+        self.max_steps, self.scale, self.monotone = max_steps, scale, monotone
+        self.warmup_windows, self.update_every, self.lr_pace = warmup_windows, update_every, lr_pace
         self._fitting = True
         self._forget()
 
     def _forget(self) -> None:
         """The state before training."""
-        self.history = []
+        self.history: list[AccumulationWindow] = []
+        self._windows_taken = 0
         self._wanted = 1  # k
-        self._undecided_windows = self._undecided_samples = self._undecided_masked = 0
-        self._start, self._length = 0, 1  # the window that is open, or that was closed last
-        self._open = False
-        self._in_batch = False
-        self._accumulated = 0  # batches of the open window whose gradients are in place
-        self._resuming = False  # a checkpoint's state has been loaded and training has not gone on from it yet
-        self._restored: dict[str, Any] | None = None  # the counts and gradients of an open window, from a checkpoint
+        self._undecided = (0, 0, 0)  # windows, samples and masked samples since the last decision
+        self._window = OpenWindow()
+        self._resumed = False  # a checkpoint has been loaded, and training has not gone on from it yet
+        self._saved_counts: Tensor | None = None  # of the open window, from a checkpoint
+        self._saved_gradients: dict[str, Tensor] | None = None
 
     # The start and the end of fit
 
@@ -136,7 +135,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self._fitting = stage == "fit"
         if not self._fitting:
             return
-        self._refuse_trainer(trainer, pl_module)
+        refuse_trainer(trainer, pl_module, self, kind=AdaptiveGradientAccumulation)
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._forget()
         callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
@@ -144,74 +143,28 @@ class AdaptiveGradientAccumulation(pl.Callback):
         callbacks.insert(0, self)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._refuse_module(pl_module)  # not in setup: the module's own setup comes after it
-
-    def _refuse_trainer(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        name = type(self).__name__
-        if trainer.strategy.handles_gradient_accumulation:
-            raise MisconfigurationException(
-                f"{name} cannot change the accumulation of {type(trainer.strategy).__name__}, which (as DeepSpeed "
-                "does) fixes it at the start and accumulates by itself. Use strategy='ddp' or 'fsdp', or remove the "
-                "callback."
-            )
-        if trainer.accumulate_grad_batches != 1:
-            raise MisconfigurationException(
-                f"{name} sets the trainer's accumulate_grad_batches and starts from 1, got "
-                f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}). Remove that argument, or the "
-                "callback."
-            )
-        for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, StochasticWeightAveraging) and not _has_batch_norm(pl_module):
-                continue  # it sets the accumulation only to renew batch-norm statistics
-            rivals = (AdaptiveGradientAccumulation, GradientAccumulationScheduler, StochasticWeightAveraging)
-            if callback is not self and isinstance(callback, rivals):
-                raise MisconfigurationException(
-                    f"{name} and {type(callback).__name__} both set the trainer's accumulate_grad_batches: remove one "
-                    "of the two callbacks."
-                )
-
-    def _refuse_module(self, pl_module: pl.LightningModule) -> None:
-        name = type(self).__name__
-        if not pl_module.automatic_optimization:
-            raise MisconfigurationException(
-                f"{name} needs automatic optimization, but {type(pl_module).__name__}.automatic_optimization is False: "
-                "a manual training_step decides itself when to step. Set it to True, or remove the callback and call "
-                "as_lightning.functional.accumulation_steps in training_step."
-            )
-        if is_param_in_hook_signature(pl_module.training_step, "dataloader_iter", explicit=True):
-            raise MisconfigurationException(
-                f"{name} needs to know which batch comes, but {type(pl_module).__name__}.training_step takes a "
-                "dataloader_iter: take (batch, batch_idx), or remove the callback."
-            )
-        masking_counter(pl_module, self)
+        refuse_module(pl_module, self)  # not in setup: the module's own setup comes after it
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        resuming, self._resuming = self._resuming, False
-        restored, self._restored = self._restored, None
-        counter = masking_counter(pl_module, self)
-        counter.reset()
-        self._in_batch = False
-        if not resuming:
-            self._open, self._length, self._accumulated = False, 1, 0
+        window, gradients = self._window, self._saved_gradients
+        start_counting(trainer, pl_module, self, self._saved_counts)
+        if not self._resumed:
+            window = self._window = OpenWindow()
+        self._resumed, self._saved_counts, self._saved_gradients = False, None, None
         # A resumed epoch loop looks at it to tell whether the checkpoint's batch had stepped. Not earlier than here:
         # trainer.estimated_stepping_batches divides by it, and configure_optimizers asks for that.
-        trainer.accumulate_grad_batches = self._length
-        if not self._open or self._accumulated == 0:
+        trainer.accumulate_grad_batches = window.length
+        if not window.is_open or window.accumulated == 0:
             return
-        if restored is None:
-            rank_zero_warn(
-                f"The checkpoint lies inside an accumulation window, after {self._accumulated} of its {self._length} "
-                f"batches, and holds no gradients of these ({type(trainer.strategy).__name__}, or it was saved while "
-                "a batch ran): the window's step takes the mean over its other batches."
-            )
-            self._accumulated = 0
+        if gradients is not None:
+            restore_open_gradients(pl_module, gradients)
             return
-        if trainer.is_global_zero:  # the counts are already summed over the ranks
-            counter.update(MaskingCounts(*restored["counts"].to(pl_module.device)))
-        for parameter_name, parameter in pl_module.named_parameters():
-            gradient = restored["gradients"].get(parameter_name)
-            if gradient is not None:
-                parameter.grad = gradient.to(parameter.device)
+        rank_zero_warn(
+            f"The checkpoint lies inside an accumulation window, after {window.accumulated} of its {window.length} "
+            f"batches, and holds no gradients of these ({type(trainer.strategy).__name__}, saved while a batch ran, or "
+            "under SLURM's requeueing): the window's step takes the mean over its other batches."
+        )
+        window.accumulated = 0
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         trainer.accumulate_grad_batches = 1
@@ -225,185 +178,116 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         self._refuse_other_assignments(trainer)
-        if not (self._open and self._start < batch_idx < self._start + self._length):
-            if self._open or batch_idx == 0:  # what a window that never stepped has counted
-                masking_counter(pl_module, self).reset()
-            remaining = trainer.num_training_batches - batch_idx
-            if remaining == math.inf and trainer.is_last_batch:  # a stream shows its end only with its last batch
-                remaining = 1
-            self._start, self._open, self._accumulated = batch_idx, True, 0
-            self._length = aligned_window(batch_idx, min(self._wanted, self.max_steps), remaining)
-            trainer.accumulate_grad_batches = self._length
-        self._in_batch = True
+        if self._window.goes_on_at(batch_idx):
+            return
+        if self._window.is_open or batch_idx == 0:  # what a window that never stepped has counted
+            masking_counter(pl_module, self).drop_window()
+        remaining = trainer.num_training_batches - batch_idx
+        if remaining == math.inf and trainer.is_last_batch:  # a stream shows its end only with its last batch
+            remaining = 1
+        length = aligned_window(batch_idx, min(self._wanted, self.max_steps), remaining)
+        self._window = OpenWindow(first_batch=batch_idx, length=length, is_open=True)
+        trainer.accumulate_grad_batches = length
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
     ) -> None:
-        accumulated = self._accumulated + 1
-        if accumulated == self._length:
+        batches = self._window.accumulated + 1
+        if batches == self._window.length:
             return
         # The end came unforeseen (or a checkpoint lost gradients): every loss was divided by the window's full length.
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         for gradient in gradients:
-            gradient.mul_(self._length / accumulated)
+            gradient.mul_(self._window.length / batches)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._refuse_other_assignments(trainer)
-        self._in_batch = False
-        self._accumulated += 1
+        self._window.accumulated += 1
         if not window_ends(trainer, batch_idx):
             return
-        counts = close_window(trainer, pl_module, self, batch_idx)
+        counts = close_window(trainer, pl_module, self, outputs, batch_idx)
         masked_samples, samples, *_ = counts.tolist()  # the window's one host read
-        window = AccumulationWindow(
-            trainer.current_epoch, self._start, batch_idx + 1 - self._start, masked_samples, samples
-        )
-        self._open = False
-        self.history.append(window)
-        self._decide(window)
+        first_batch, length = self._window.first_batch, batch_idx + 1 - self._window.first_batch
+        self._window.is_open = False
+        self.history.append(AccumulationWindow(trainer.current_epoch, first_batch, length, masked_samples, samples))
+        self._decide(masked_samples, samples)
         if self.lr_pace == "data":
-            _advance_schedulers(trainer, pl_module, batch_idx, window.length, stepped=True)
+            follow_batches(trainer, pl_module, last_batch=batch_idx, batches=length, stepped=True)
 
-    def _decide(self, window: AccumulationWindow) -> None:
-        taken = len(self.history)
-        if taken <= self.warmup_windows - self.update_every:
+    def _decide(self, masked_samples: int, samples: int) -> None:
+        self._windows_taken += 1
+        if self._windows_taken <= self.warmup_windows - self.update_every:
             return
-        self._undecided_windows += 1
-        self._undecided_samples += window.samples
-        self._undecided_masked += window.masked_samples
-        if self._undecided_windows < self.update_every:
+        windows, samples, masked_samples = (
+            before + new for before, new in zip(self._undecided, (1, samples, masked_samples), strict=True)
+        )
+        self._undecided = (windows, samples, masked_samples)
+        if windows < self.update_every:
             return
         self._wanted = accumulation_steps(
-            self._undecided_samples,
-            self._undecided_masked,
+            samples,
+            masked_samples,
             scale=self.scale,
             max_steps=self.max_steps,
             previous=self._wanted,
             monotone=self.monotone,
         )
-        self._undecided_windows = self._undecided_samples = self._undecided_masked = 0
+        self._undecided = (0, 0, 0)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if not self._open:
+        if not self._window.is_open:
             return
         # Lightning takes no step then, and zeroes the gradients when the next epoch starts.
-        self._open = False
-        if self._accumulated and not trainer.should_stop:
+        self._window.is_open = False
+        batches = self._window.accumulated
+        if batches and not trainer.should_stop:
             rank_zero_warn(
                 f"Epoch {trainer.current_epoch} ended inside an accumulation window: the gradients of its last "
-                f"{self._accumulated} batches are dropped. Either on_train_batch_start returned -1, or the loader "
-                "yielded fewer batches than its length or limit_train_batches said."
+                f"{batches} batches are dropped. Either on_train_batch_start returned -1, or the loader yielded fewer "
+                "batches than its length or limit_train_batches said."
             )
-        if self.lr_pace == "data" and self._accumulated:
-            _advance_schedulers(
-                trainer, pl_module, self._start + self._accumulated - 1, self._accumulated, stepped=False
-            )
+        if self.lr_pace == "data" and batches:
+            follow_batches(trainer, pl_module, last_batch=self._window.last_batch, batches=batches, stepped=False)
 
     def _refuse_other_assignments(self, trainer: pl.Trainer) -> None:
-        if trainer.accumulate_grad_batches != self._length:
+        if trainer.accumulate_grad_batches != self._window.length:
             raise MisconfigurationException(
-                f"{type(self).__name__} had set the trainer's accumulate_grad_batches to {self._length}, but something "
-                f"else has since set it to {trainer.accumulate_grad_batches}, which would corrupt the gradients: "
-                "remove the callback or the hook that assigns it."
+                f"{type(self).__name__} had set the trainer's accumulate_grad_batches to {self._window.length}, but "
+                f"something else has since set it to {trainer.accumulate_grad_batches}, which would corrupt the "
+                "gradients: remove the callback or the hook that assigns it."
             )
 
     # Checkpoints
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "history": torch.tensor(self.history, dtype=torch.int64).reshape(-1, len(AccumulationWindow._fields)),
+            "windows_taken": self._windows_taken,
             "wanted": self._wanted,
-            "undecided": (self._undecided_windows, self._undecided_samples, self._undecided_masked),
-            "window": (self._start, self._length, self._open, self._accumulated),
+            "undecided": self._undecided,
+            "window": self._window.state_dict(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        if not self._fitting:  # trainer.test(ckpt_path="best") must not rewind the history of the fit before it
+        if not self._fitting:  # trainer.test(ckpt_path="best") must not rewind the fit before it
             return
-        self.history = [AccumulationWindow(*row) for row in state_dict["history"].tolist()]
+        self.history = []
+        self._windows_taken = state_dict["windows_taken"]
         self._wanted = state_dict["wanted"]
-        self._undecided_windows, self._undecided_samples, self._undecided_masked = state_dict["undecided"]
-        self._start, self._length, self._open, self._accumulated = state_dict["window"]
-        self._restored = state_dict.get("open_window")
-        self._resuming = True
+        self._undecided = tuple(state_dict["undecided"])
+        self._window = OpenWindow(**state_dict["window"])
+        self._resumed = True
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Save what an open window has gathered so far, so that a run resumed inside it goes on exactly."""
-        if not self._open or self._in_batch or not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
-            return
-        if trainer.world_size > 1 and _in_signal_handler():  # the ranks may be anywhere: no collective would match
-            return
-        counts = masking_counter(pl_module, self).open_counts.to(pl_module.device)
-        checkpoint["callbacks"][self.state_key]["open_window"] = {
-            "counts": sum_over_ranks(trainer, counts).cpu(),
-            "gradients": _mean_gradients(trainer, pl_module),
-        }
+        save_open_counts(trainer, pl_module, self, checkpoint)
+        save_open_gradients(trainer, pl_module, checkpoint)
 
-
-def _mean_gradients(trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Tensor]:
-    """Copies of the gradients, averaged over the ranks: inside a window DDP has not yet done so.
-
-    The ranks then go on from the mean in place of their own, which is the same once DDP averages.
-    """
-    parameters = list(pl_module.named_parameters())
-    present = torch.tensor([parameter.grad is not None for _, parameter in parameters], device=pl_module.device)
-    on_any_rank = sum_over_ranks(trainer, present.long()).tolist()  # a rank may not have used a parameter yet
-    gradients = {}
-    for (name, parameter), ranks in zip(parameters, on_any_rank, strict=True):
-        if ranks:
-            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
-            gradients[name] = trainer.strategy.reduce(gradient.detach(), reduce_op="mean").cpu()
-    return gradients
-
-
-def _in_signal_handler() -> bool:
-    """Whether Lightning saves from a signal's handler, as it does when SLURM preempts a job."""
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        if frame.f_globals.get("__name__", "").endswith("connectors.signal_connector"):
-            return True
-    return False
-
-
-def _has_batch_norm(pl_module: pl.LightningModule) -> bool:
-    return any(isinstance(module, _BatchNorm) for module in pl_module.modules())
-
-
-def _advance_schedulers(
-    trainer: pl.Trainer, pl_module: pl.LightningModule, last_batch: int, batches: int, *, stepped: bool
-) -> None:
-    """Bring the ``interval="step"`` schedulers from where Lightning leaves them to where the data are.
-
-    Lightning advances a scheduler once on a stepping batch ``b`` with ``(b + 1) % frequency == 0``; without
-    accumulation it would have done so on each such batch of the window.
-    """
-    batches = _scheduled_batches(trainer, last_batch, batches, stepped=stepped)
-    for config in trainer.lr_scheduler_configs:
-        if config.interval != "step" or config.reduce_on_plateau:
-            continue
-        end = last_batch + 1
-        due = end // config.frequency - (end - batches) // config.frequency
-        taken = int(stepped and end % config.frequency == 0)
-        for _ in range(due - taken):
-            pl_module.lr_scheduler_step(config.scheduler, None)
-
-
-def _scheduled_batches(trainer: pl.Trainer, last_batch: int, batches: int, *, stepped: bool) -> int:
-    """How many of the window's ``batches`` count for a schedule of ``trainer.estimated_stepping_batches`` steps.
-
-    All of them, unless ``Trainer(max_steps)`` may end training before the data do: then what is left of the schedule
-    is the most optimizer steps that can still come, ``min(steps left, batches left)``.
-    """
-    if trainer.max_steps == -1:
-        return batches
-    batches_left = math.inf
-    if trainer.max_epochs not in (None, -1) and trainer.num_training_batches != math.inf:
-        batches_left = (trainer.max_epochs - trainer.current_epoch) * trainer.num_training_batches - last_batch - 1
-    steps_left = trainer.max_steps - trainer.global_step
-    before = min(steps_left + stepped, batches_left + batches)
-    return int(before - min(steps_left, batches_left))
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        if self._fitting:
+            self._saved_counts, self._saved_gradients = checkpoint.get(COUNTS), checkpoint.get(GRADIENTS)

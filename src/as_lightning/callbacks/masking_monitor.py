@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
+from as_lightning.callbacks.open_window import COUNTS, save_open_counts, start_counting
 from as_lightning.callbacks.window import close_window, masking_counter, window_ends
 from as_lightning.functional.counts import MaskingCounts, masking_ratio
 
@@ -37,12 +38,15 @@ class MaskingMonitor(pl.Callback):
     the logger writes is ``Trainer(log_every_n_steps=...)``: the steps between are only counted, on the device. The host
     reads the counts of the steps that are written, and once an epoch. An empty window (only ignored rows) has ratio 0.
 
+    It counts training alone: what was counted before ``fit`` began (a learning-rate search, an earlier fit, a call by
+    hand) is forgotten, and a resumed run goes on where its checkpoint was saved, also inside a window.
+
     Attributes:
-        history: an :class:`EpochMasking` for each epoch that has ended.
+        history: an :class:`EpochMasking` for each epoch that has ended, of this training.
 
     Raises:
         MisconfigurationException: at the start of ``fit`` if the module has no masking counter, and at the first
-            optimizer step if it has counted nothing.
+            optimizer step if training has computed a loss and counted nothing.
 
     Source: paper, figure of masking ratios; Lightning's ``LearningRateMonitor`` for when to log.
 
@@ -52,25 +56,50 @@ class MaskingMonitor(pl.Callback):
     """
 
     def __init__(self) -> None:
+        self._fitting = True
+        self._forget()
+
+    def _forget(self) -> None:
+        """The state before training."""
         self.history: list[EpochMasking] = []
         self._samples_before = 0
+        self._open_epoch: int | None = None  # the epoch that the counts below belong to; None before its first window
         self._epoch = torch.zeros(4, dtype=torch.int64)  # the counts of the epoch's windows but the latest
         self._windows: list[Tensor] = []  # the latest, to be added up in one go
+        self._saved_counts: Tensor | None = None  # of an open window, from a checkpoint
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if stage == "fit":
-            masking_counter(pl_module, self)
+        self._fitting = stage == "fit"
+        if self._fitting and trainer.global_step == 0:  # not the continuation of an earlier fit
+            self._forget()
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        masking_counter(pl_module, self)  # not in setup: the module's own setup comes after it
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        start_counting(trainer, pl_module, self, self._saved_counts)
+        self._saved_counts = None
+        # Lightning does not end an epoch whose last batch has saved the checkpoint that this training resumes
+        if self._open_epoch not in (None, trainer.current_epoch):
+            self._end_epoch()
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._open_epoch is not None:  # an exception has ended it, and another fit of the trainer begins it anew
+            self._samples_before += int(self._sum_of_epoch()[1])
+            self._start_epoch()
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if not window_ends(trainer, batch_idx):
             return
-        self._windows.append(close_window(trainer, pl_module, self, batch_idx))
+        self._open_epoch = trainer.current_epoch
+        self._windows.append(close_window(trainer, pl_module, self, outputs, batch_idx))
         # Not pl_module.log: it costs more than a millisecond for five names, on every step, written or not.
+        step = logged_step(trainer, pl_module)
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
-        if every and (trainer.global_step % every == 0 or trainer.should_stop):
-            self._write(trainer, pl_module)
+        if every and ((step + 1) % every == 0 or trainer.should_stop):
+            self._write(trainer, pl_module, step)
         elif len(self._windows) == 256:
             self._sum_of_epoch()
 
@@ -81,7 +110,7 @@ class MaskingMonitor(pl.Callback):
             self._windows.clear()
         return self._epoch
 
-    def _write(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def _write(self, trainer: pl.Trainer, pl_module: pl.LightningModule, step: int) -> None:
         window = self._windows[-1]
         *counts, samples_of_epoch = torch.cat([window, self._sum_of_epoch()[1:2]]).tolist()
         masked_samples, samples, masked_classes, classes = counts
@@ -98,9 +127,11 @@ class MaskingMonitor(pl.Callback):
         trainer.callback_metrics.update(values)
         trainer.logged_metrics.update(values)
         for logger in trainer.loggers:
-            logger.log_metrics(metrics, step=trainer.global_step - 1)  # the step that Lightning's own metrics carry
+            logger.log_metrics(metrics, step=step)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._open_epoch is None:  # no window has ended in it
+            return
         counts = MaskingCounts(*self._sum_of_epoch())
         pl_module.log_dict(
             {
@@ -108,18 +139,49 @@ class MaskingMonitor(pl.Callback):
                 "masking/class_ratio_epoch": counts.class_ratio,
             }
         )
-        self.history.append(EpochMasking(trainer.current_epoch, *self._epoch.tolist()))
+        self._end_epoch()
+
+    def _end_epoch(self) -> None:
+        assert self._open_epoch is not None
+        self.history.append(EpochMasking(self._open_epoch, *self._sum_of_epoch().tolist()))
         self._samples_before += self.history[-1].samples
-        self._epoch = torch.zeros(4, dtype=torch.int64)
+        self._start_epoch()
+
+    def _start_epoch(self) -> None:
+        self._open_epoch, self._epoch = None, torch.zeros(4, dtype=torch.int64)
 
     def state_dict(self) -> dict[str, Any]:
         return {
             "history": [tuple(epoch) for epoch in self.history],
             "samples_before": self._samples_before,
+            "open_epoch": self._open_epoch,
             "epoch": self._sum_of_epoch().tolist(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if not self._fitting:  # trainer.test(ckpt_path="best") must not rewind the fit before it
+            return
         self.history = [EpochMasking(*epoch) for epoch in state_dict["history"]]
         self._samples_before = state_dict["samples_before"]
+        self._open_epoch = state_dict["open_epoch"]
         self._epoch, self._windows = torch.tensor(state_dict["epoch"]), []
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        save_open_counts(trainer, pl_module, self, checkpoint)
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        if self._fitting:
+            self._saved_counts = checkpoint.get(COUNTS)
+
+
+def logged_step(trainer: pl.Trainer, pl_module: pl.LightningModule) -> int:
+    """The step that Lightning's own metrics of this batch carry, on a batch that ends a window.
+
+    Lightning counts the batches that stepped. With manual optimization these are all, however many optimizers have
+    stepped in each (and so raised ``global_step``).
+    """
+    return trainer.global_step - 1 if pl_module.automatic_optimization else trainer.fit_loop.total_batch_idx

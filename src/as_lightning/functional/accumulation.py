@@ -2,8 +2,6 @@ r"""How many batches to accumulate, from the share of masked samples (paper: AS-
 
 from __future__ import annotations
 
-import math
-
 
 def accumulation_steps(
     samples: int,
@@ -62,44 +60,3 @@ def accumulation_steps(
     wanted = max_steps if unmasked == 0 else int(min(scale * samples / unmasked, max_steps) + 0.5)
     wanted = min(max(wanted, 1), max_steps, previous + 1)
     return max(wanted, previous) if monotone else wanted
-
-
-def aligned_window(batch: int, wanted: int, remaining: float = math.inf) -> int:
-    r"""The longest accumulation window of at most ``wanted`` batches that may start at ``batch`` of an epoch.
-
-    Lightning zeroes gradients before batch :math:`b` iff :math:`b \bmod A = 0` and steps after it iff
-    :math:`(b + 1) \bmod A = 0`. A window of :math:`A` batches is thus exactly the batches from ``batch`` to its end
-    only where :math:`A` divides ``batch``:
-
-    .. math:: A = \max \{ d \le k : d \mid b \}, \qquad A = \gcd(b, r) \text{ if } r < A
-
-    with :math:`r` batches remaining in the epoch, so that no window is cut short by the epoch's end and divided by
-    the wrong count. At :math:`b = 0` every :math:`d` divides, and :math:`\gcd(0, r) = r`.
-
-    Args:
-        batch: 0-based index in the epoch of the window's first batch.
-        wanted: the batches to accumulate if there were no alignment.
-        remaining: batches left in the epoch, ``batch`` included; infinite where the end cannot be foreseen.
-
-    Returns:
-        The window's length, from 1 to ``wanted``.
-
-    Raises:
-        ValueError: if ``batch < 0``, ``wanted < 1`` or ``remaining < 1``.
-
-    Example:
-        >>> [aligned_window(batch, wanted=4) for batch in (0, 1, 6, 8, 9)]
-        [4, 1, 3, 4, 3]
-        >>> aligned_window(8, wanted=4, remaining=2)
-        2
-        >>> aligned_window(9, wanted=4, remaining=2)  # two windows of one batch
-        1
-    """
-    if batch < 0:
-        raise ValueError(f"batch must be at least 0, got {batch}")
-    if wanted < 1:
-        raise ValueError(f"wanted must be at least 1, got {wanted}")
-    if remaining < 1:
-        raise ValueError(f"remaining must be at least 1 (the window's first batch), got {remaining}")
-    length = wanted if batch % wanted == 0 else next(d for d in range(min(wanted, batch), 0, -1) if batch % d == 0)
-    return math.gcd(batch, int(remaining)) if remaining < length else length

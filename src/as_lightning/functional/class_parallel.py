@@ -13,6 +13,12 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard
 
+from as_lightning.functional.calling_convention import (
+    check_class_indices,
+    check_class_weight,
+    check_one_device,
+    class_dimension,
+)
 from as_lightning.functional.kernels.class_parallel import ClassShard
 
 
@@ -53,11 +59,11 @@ def local_head(
     if not isinstance(weight, DTensor):
         _refuse_dtensors("weight", hidden=hidden, bias=bias, target=target, class_weight=class_weight)
         return LocalHead(hidden, weight, bias, target, class_weight, None)
-    shard = _class_shard("weight", weight, class_dimension=0)
+    shard = _class_shard("weight", weight, 0)
     if bias is not None:
         if not isinstance(bias, DTensor):
             raise TypeError("weight is a DTensor and bias is not: shard it too, Shard(0) on the mesh of weight")
-        _class_shard("bias", bias, class_dimension=0)
+        _class_shard("bias", bias, 0)
         _check_mesh("bias", bias, weight.device_mesh)
     return LocalHead(
         _whole("hidden", hidden, weight.device_mesh),
@@ -70,7 +76,10 @@ def local_head(
 
 
 class LocalLogits(NamedTuple):
-    """Logits and their targets as plain tensors: all rows, and the classes of this process."""
+    """Logits and their targets as plain tensors: all rows, and the classes of this process.
+
+    Without a DTensor they are what the caller gave, and ``shard`` is None.
+    """
 
     logits: Tensor
     target: Tensor
@@ -89,7 +98,10 @@ def local_logits(logits: Tensor, target: Tensor, weight: Tensor | None) -> Local
     if not isinstance(logits, DTensor):
         _refuse_dtensors("logits", target=target, weight=weight)
         return LocalLogits(logits, target, weight, None)
-    shard = _class_shard("logits", logits, class_dimension=0 if logits.dim() == 1 else 1)
+    check_one_device(logits=logits, target=target, weight=weight)
+    check_class_indices(logits, target)
+    check_class_weight(weight, logits.size(class_dimension(logits)))
+    shard = _class_shard("logits", logits, class_dimension(logits))
     return LocalLogits(
         _LocalLogits.apply(logits),
         _whole_target(target, logits.device_mesh, shard),
@@ -119,15 +131,15 @@ class _LocalLogits(torch.autograd.Function):
         return DTensor.from_local(gradient, mesh, placements, run_check=False, shape=shape, stride=stride)
 
 
-def _class_shard(name: str, x: DTensor, class_dimension: int) -> ClassShard:
-    mesh, classes = x.device_mesh, x.size(class_dimension)
-    wanted = f"Shard({class_dimension})"
+def _class_shard(name: str, x: DTensor, dimension: int) -> ClassShard:
+    mesh, classes = x.device_mesh, x.size(dimension)
+    wanted = f"Shard({dimension})"
     if mesh.ndim != 1:
         raise ValueError(
             f"{name} must lie on a mesh of one dimension, got {mesh.ndim} ({mesh.mesh_dim_names}): shard the classes "
             'over one of them, as in mesh["tensor_parallel"], and leave the others to the strategy'
         )
-    if x.placements != (Shard(class_dimension),):
+    if x.placements != (Shard(dimension),):
         raise ValueError(
             f"{name} must be sharded along its classes, placement {wanted}, got {x.placements[0]}: call "
             f"{name}.redistribute(placements=[{wanted}]), or full_tensor() for the loss of one process"
@@ -139,7 +151,7 @@ def _class_shard(name: str, x: DTensor, class_dimension: int) -> ClassShard:
         )
     widest = -(-classes // mesh.size())
     first = min(mesh.get_local_rank() * widest, classes)
-    held, expected = x.to_local().size(class_dimension), min(widest, classes - first)
+    held, expected = x.to_local().size(dimension), min(widest, classes - first)
     if held != expected:
         raise ValueError(
             f"{name} must be sharded as torch.distributed.tensor.distribute_tensor does, {expected} of {classes} "

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
+from harness.data_settings import TEXT
 from hypothesis import given
 from hypothesis import strategies as st
 
 from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.data.label_noise import corrupt_labels
-from as_lightning.benchmark.data.tagging import WNUT17
+from as_lightning.benchmark.data.text.wnut17 import WNUT17
 
 
 def digits(label_noise: float = 0.4, **arguments) -> Digits:
@@ -98,4 +101,4 @@ def test_a_single_class_cannot_be_made_wrong():
 
 def test_label_noise_is_refused_for_tags():
     with pytest.raises(ValueError, match=r"label_noise=0.1 is for data of one class a sample, not for token data"):
-        WNUT17(label_noise=0.1)
+        partial(WNUT17, **TEXT)(label_noise=0.1)

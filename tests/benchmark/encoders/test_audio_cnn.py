@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import pytest
 import torch
+from harness.configured_encoder import configured_encoder
 
 from as_lightning.benchmark.encoders.audio_cnn import AudioCNN
+
+
+def encoder_of(**settings) -> AudioCNN:
+    return configured_encoder("audio_cnn", **({"in_channels": 1, "bands": 1, "dropout": 0.0} | settings))
 
 
 @pytest.mark.parametrize("bands", [1, 3, 5])
 @pytest.mark.parametrize("shape", [(1, 40, 65), (2, 33, 7), (1, 40, 1)])
 def test_features_have_the_size_that_it_announces_and_are_finite(bands, shape):
-    model = AudioCNN(shape[0], channels=(4, 8, 16), bands=bands)
+    model = encoder_of(in_channels=shape[0], channels=(4, 8, 16), bands=bands)
     features = model(torch.randn(3, *shape))
     assert features.shape == (3, model.out_features) == (3, 16 * bands)
     assert features.isfinite().all()
 
 
 def test_the_channels_are_those_of_its_blocks():
-    model = AudioCNN(channels=(4, 8))
+    model = encoder_of(channels=(4, 8))
     assert [(block.in_channels, block.out_channels) for block in model.blocks if hasattr(block, "in_channels")] == [
         (1, 4),
         (4, 8),
@@ -26,7 +31,7 @@ def test_the_channels_are_those_of_its_blocks():
 
 
 def test_bands_tell_high_from_low_and_time_does_not_matter():
-    model = AudioCNN(channels=(8,), bands=4).eval()
+    model = encoder_of(channels=(8,), bands=4).eval()
     low, high = torch.zeros(2, 1, 32, 40)
     low[..., 4:6, 10:14] = high[..., 26:28, 10:14] = 1.0
     features = model(torch.stack([low, high, low.roll(20, -1)])).unflatten(1, (4, -1)).detach()
@@ -38,19 +43,19 @@ def test_bands_tell_high_from_low_and_time_does_not_matter():
 
 
 def test_one_band_is_the_mean_over_all_positions():
-    model = AudioCNN(channels=(8, 8)).eval()
+    model = encoder_of(channels=(8, 8)).eval()
     spectrograms = torch.randn(2, 1, 16, 20)
     torch.testing.assert_close(model(spectrograms), model.blocks(spectrograms).mean((-2, -1)))
 
 
 def test_every_parameter_gets_a_gradient():
-    model = AudioCNN(channels=(4, 8), bands=2, dropout=0.1)
+    model = encoder_of(channels=(4, 8), bands=2, dropout=0.1)
     model(torch.randn(4, 1, 16, 20)).square().sum().backward()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in model.parameters())
 
 
 def test_dropout_is_of_the_features_in_training_alone():
-    model = AudioCNN(channels=(64,), dropout=0.5)
+    model = encoder_of(channels=(64,), dropout=0.5)
     spectrograms = torch.randn(4, 1, 8, 8)
     assert 0.3 < (model(spectrograms) == 0).float().mean() < 0.7
     model.eval()
@@ -60,7 +65,7 @@ def test_dropout_is_of_the_features_in_training_alone():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_its_gradients_on_a_gpu_are_deterministic():
-    model = AudioCNN(channels=(8, 16), bands=3).cuda()
+    model = encoder_of(channels=(8, 16), bands=3).cuda()
     torch.use_deterministic_algorithms(True)
     try:
         model(torch.randn(4, 1, 40, 65, device="cuda")).square().sum().backward()
@@ -71,14 +76,14 @@ def test_its_gradients_on_a_gpu_are_deterministic():
 
 def test_more_bands_than_rows_are_refused():
     with pytest.raises(ValueError, match="5 rows of frequency are left after the pooling, fewer than bands=6"):
-        AudioCNN(channels=(4, 4, 4), bands=6)(torch.zeros(1, 1, 40, 10))
+        encoder_of(channels=(4, 4, 4), bands=6)(torch.zeros(1, 1, 40, 10))
 
 
 def test_no_bands_are_refused():
     with pytest.raises(ValueError, match="bands must be at least 1, got 0"):
-        AudioCNN(bands=0)
+        encoder_of(bands=0)
 
 
 def test_waveforms_are_refused():
     with pytest.raises(ValueError, match=r"expected spectrograms of shape \(N, in_channels, n_mels, frames\), got"):
-        AudioCNN()(torch.zeros(2, 8000))
+        encoder_of()(torch.zeros(2, 8000))

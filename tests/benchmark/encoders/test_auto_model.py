@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import pytest
 import torch
+from harness.data_settings import TEXT
 from hydra import compose, initialize_config_dir
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
 from as_lightning.benchmark.config_dir import config_dir
-from as_lightning.benchmark.data.tagging import WNUT17
-from as_lightning.benchmark.data.text import Clinc150, fit_tokenizer, pretrained_tokenizer
-from as_lightning.benchmark.data.text_formats import read_clinc_json
+from as_lightning.benchmark.data.text.clinc150 import Clinc150, read_clinc_json
+from as_lightning.benchmark.data.text.tokenizer import fit_tokenizer, pretrained_tokenizer
+from as_lightning.benchmark.data.text.wnut17 import WNUT17
 from as_lightning.benchmark.encoders.auto_model import AutoModelEncoder
 from as_lightning.benchmark.train import train
 
@@ -61,14 +63,14 @@ def test_a_run_of_the_app_trains_an_encoder_with_its_own_tokeniser(checkpoint, r
     ]
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         config = compose("train", overrides=overrides)
-    assert config.data.module.tokenizer == checkpoint
+    assert config.data.tokenizer == checkpoint
     result = train(config)
     assert result.optimizer_steps == 30
     assert 0 < result.evaluations[0]["loss"] < 6
 
 
 def test_the_data_have_the_vocabulary_and_the_padding_of_the_tokeniser(checkpoint, real_data):
-    data = Clinc150(data_dir=real_data, tokenizer=checkpoint, max_length=32, batch_size=16)
+    data = partial(Clinc150, **TEXT)(data_dir=real_data, tokenizer=checkpoint, max_length=32, batch_size=16)
     data.setup()
     fill = data.tokenizer.token_to_id("[FILL]")
     assert fill != 0
@@ -80,7 +82,7 @@ def test_the_data_have_the_vocabulary_and_the_padding_of_the_tokeniser(checkpoin
 
 
 def test_every_word_that_is_not_cut_has_a_target_also_with_a_pretrained_tokeniser(checkpoint, real_data):
-    data = WNUT17(data_dir=real_data, tokenizer=checkpoint, max_length=512)
+    data = partial(WNUT17, **TEXT)(data_dir=real_data, tokenizer=checkpoint, max_length=512)
     data.setup()
     for split, rows in data.read_splits().items():
         for row, targets in zip(rows, data.splits[split].targets, strict=True):
@@ -89,7 +91,8 @@ def test_every_word_that_is_not_cut_has_a_target_also_with_a_pretrained_tokenise
 
 
 def encoder(checkpoint, **arguments) -> AutoModelEncoder:
-    return AutoModelEncoder(checkpoint, **({"vocab_size": VOCAB, "max_length": 32, "padding_id": 3} | arguments))
+    sizes = {"vocab_size": VOCAB, "max_length": 32, "padding_id": 3, "pooling": "mean"}
+    return AutoModelEncoder(checkpoint, **(sizes | arguments))
 
 
 @pytest.mark.parametrize(("pooling", "shape"), [("mean", (1, 16)), ("first", (1, 16)), ("none", (1, 5, 16))])
@@ -112,12 +115,12 @@ def test_the_encoder_is_trained_with_its_dropout(checkpoint):
 
 
 def test_more_tokens_than_the_encoder_knows_are_refused_with_the_way_out(checkpoint):
-    with pytest.raises(ValueError, match=rf"the data have {VOCAB + 1} tokens, .* knows {VOCAB}: set data.module.token"):
+    with pytest.raises(ValueError, match=rf"the data have {VOCAB + 1} tokens, .* knows {VOCAB}: set data.token"):
         encoder(checkpoint, vocab_size=VOCAB + 1)
 
 
 def test_texts_longer_than_the_encoders_positions_are_refused(checkpoint):
-    with pytest.raises(ValueError, match=rf"data.module.max_length is {POSITIONS + 1}, .* has {POSITIONS} positions"):
+    with pytest.raises(ValueError, match=rf"data.max_length is {POSITIONS + 1}, .* has {POSITIONS} positions"):
         encoder(checkpoint, max_length=POSITIONS + 1)
 
 
@@ -132,7 +135,7 @@ def test_positions_that_an_encoder_counts_from_behind_the_padding_are_fewer(tmp_
         pad_token_id=1,
     )
     RobertaModel(config).save_pretrained(tmp_path)
-    sizes = {"vocab_size": 50, "padding_id": 1}
+    sizes = {"vocab_size": 50, "padding_id": 1, "pooling": "mean"}
     model = AutoModelEncoder(str(tmp_path), max_length=POSITIONS - 2, **sizes)
     assert model(torch.full((1, POSITIONS - 2), 7)).shape == (1, 16)
     with pytest.raises(ValueError, match=rf"max_length is {POSITIONS - 1}, .* has {POSITIONS - 2} positions"):

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import pytest
 import torch
+from harness.configured_encoder import configured_encoder
 
 from as_lightning.benchmark.encoders.resnet import ResNet
 
 
+def encoder_of(**settings) -> ResNet:
+    return configured_encoder("resnet18", **({"in_channels": 3} | settings))
+
+
 def test_resnet18_for_cifar_has_the_known_number_of_parameters():
     # 11,173,962 with a linear layer of 10 classes, as github.com/kuangliu/pytorch-cifar counts its ResNet18
-    assert sum(parameter.numel() for parameter in ResNet().parameters()) == 11_173_962 - (512 * 10 + 10)
+    assert sum(parameter.numel() for parameter in encoder_of().parameters()) == 11_173_962 - (512 * 10 + 10)
 
 
 @pytest.mark.parametrize(("stem", "size"), [("cifar", 32), ("imagenet", 64)])
 @pytest.mark.parametrize("in_channels", [1, 3])
 def test_features_have_the_width_that_is_told_and_all_parameters_learn(stem, size, in_channels):
-    encoder = ResNet(in_channels=in_channels, stem=stem)
+    encoder = encoder_of(in_channels=in_channels, stem=stem)
     features = encoder(torch.randn(2, in_channels, size, size))
     assert features.shape == (2, encoder.out_features) == (2, 512)
     features.square().sum().backward()
@@ -25,7 +30,7 @@ def test_features_have_the_width_that_is_told_and_all_parameters_learn(stem, siz
 
 @pytest.mark.parametrize(("stem", "positions"), [("cifar", 4), ("imagenet", 1)])
 def test_the_last_features_are_an_eighth_or_a_thirty_second_of_the_image(stem, positions):
-    encoder = ResNet(stem=stem).eval()
+    encoder = encoder_of(stem=stem).eval()
     shapes = []
     encoder.network.layer4.register_forward_hook(lambda module, inputs, output: shapes.append(output.shape))
     encoder(torch.randn(1, 3, 32, 32))
@@ -34,18 +39,18 @@ def test_the_last_features_are_an_eighth_or_a_thirty_second_of_the_image(stem, p
 
 def test_the_new_first_convolution_starts_like_the_others():
     # Kaiming's normal distribution of the outputs: variance 2 / (64 channels * 9 weights)
-    assert ResNet().network.conv1.weight.var().item() == pytest.approx(2 / (64 * 9), rel=0.15)
+    assert encoder_of().network.conv1.weight.var().item() == pytest.approx(2 / (64 * 9), rel=0.15)
 
 
 def test_other_residual_networks_have_other_widths():
-    assert ResNet(name="resnet50").out_features == 2048
+    assert encoder_of(name="resnet50").out_features == 2048
 
 
 def test_an_unknown_network_is_refused_with_those_there_are():
     with pytest.raises(ValueError, match=r"residual networks, .*resnet18, .*got 'resnet19'"):
-        ResNet(name="resnet19")
+        encoder_of(name="resnet19")
 
 
 def test_an_unknown_stem_is_refused():
     with pytest.raises(ValueError, match="stem must be 'cifar' or 'imagenet', got 'mnist'"):
-        ResNet(stem="mnist")
+        encoder_of(stem="mnist")

@@ -16,6 +16,10 @@ FAMILIES = [
 ]
 
 
+def encoder_of(name: str, weights: str | None = None, in_channels: int = 3) -> TorchvisionEncoder:
+    return TorchvisionEncoder(name, weights, in_channels)
+
+
 def forget_statistics(network: nn.Module) -> nn.Module:
     """Give the running statistics other values than they start with: a test that left them out would see it."""
     for name, buffer in network.named_buffers():
@@ -28,7 +32,7 @@ def forget_statistics(network: nn.Module) -> nn.Module:
 def test_the_encoder_is_the_classifier_without_its_last_layer(tmp_path, name, size, width, head):
     classifier = forget_statistics(models.get_model(name, weights=None, num_classes=7))
     torch.save(classifier.state_dict(), tmp_path / "weights.pth")
-    encoder = TorchvisionEncoder(name, weights=str(tmp_path / "weights.pth")).eval()
+    encoder = encoder_of(name, weights=str(tmp_path / "weights.pth")).eval()
     images = torch.randn(2, 3, size, size)
     with torch.no_grad():
         features = encoder(images)
@@ -37,7 +41,7 @@ def test_the_encoder_is_the_classifier_without_its_last_layer(tmp_path, name, si
 
 
 def test_a_vision_transformer_gives_its_class_token():
-    encoder = TorchvisionEncoder("vit_b_32").eval()
+    encoder = encoder_of("vit_b_32").eval()
     with torch.no_grad():
         features = encoder(torch.randn(1, 3, 224, 224))
     assert features.shape == (1, encoder.out_features) == (1, 768)
@@ -46,13 +50,13 @@ def test_a_vision_transformer_gives_its_class_token():
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small"])
 def test_all_parameters_learn(name):
-    encoder = TorchvisionEncoder(name)
+    encoder = encoder_of(name)
     encoder(torch.randn(4, 3, 64, 64)).square().sum().backward()
     assert all(parameter.grad is not None for parameter in encoder.parameters())
 
 
 def test_a_network_with_more_heads_gives_features_in_training_too():
-    encoder = TorchvisionEncoder("googlenet").train()
+    encoder = encoder_of("googlenet").train()
     features = encoder(torch.randn(2, 3, 64, 64))
     assert features.shape == (2, encoder.out_features) == (2, 1024)
     features.sum().backward()
@@ -65,13 +69,13 @@ def test_with_pretrained_weights_a_grey_image_gives_the_same_features_in_any_num
     path = str(tmp_path / "weights.pth")
     grey = torch.randn(2, 1, 64, 64)
     with torch.no_grad():
-        expected = TorchvisionEncoder("resnet18", path).eval()(grey.expand(-1, 3, -1, -1))
-        features = TorchvisionEncoder("resnet18", path, in_channels).eval()(grey.expand(-1, in_channels, -1, -1))
+        expected = encoder_of("resnet18", path).eval()(grey.expand(-1, 3, -1, -1))
+        features = encoder_of("resnet18", path, in_channels).eval()(grey.expand(-1, in_channels, -1, -1))
     torch.testing.assert_close(features, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_without_weights_new_channels_start_apart():
-    weight = TorchvisionEncoder("resnet18", in_channels=2).network.conv1.weight
+    weight = encoder_of("resnet18", in_channels=2).network.conv1.weight
     assert weight.shape == (64, 2, 7, 7)
     assert not torch.allclose(weight[:, 0], weight[:, 1])
 
@@ -84,29 +88,29 @@ def test_named_weights_are_torchvisions_own(tmp_path, monkeypatch, name):
     state = forget_statistics(models.resnet18()).state_dict()
     torch.save(state, checkpoints / models.ResNet18_Weights.IMAGENET1K_V1.url.rpartition("/")[2])
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    encoder = TorchvisionEncoder("resnet18", weights=name)
+    encoder = encoder_of("resnet18", weights=name)
     for key, value in encoder.network.state_dict().items():
         assert torch.equal(value, state[key])
 
 
 def test_an_unknown_name_is_refused_with_close_ones():
     with pytest.raises(ValueError, match=r"no classifier 'resnet_18'; close to it: resnet18"):
-        TorchvisionEncoder("resnet_18")
+        encoder_of("resnet_18")
 
 
 def test_unknown_weights_are_refused_with_those_there_are():
     with pytest.raises(ValueError, match=r"no weights 'IMAGENET' for resnet18: expected one of IMAGENET1K_V1"):
-        TorchvisionEncoder("resnet18", weights="IMAGENET")
+        encoder_of("resnet18", weights="IMAGENET")
 
 
 def test_a_network_without_a_linear_layer_is_refused():
     with pytest.raises(ValueError, match="squeezenet1_1 has no linear layer"):
-        TorchvisionEncoder("squeezenet1_1")
+        encoder_of("squeezenet1_1")
 
 
 def test_a_path_with_nothing_there_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"missing.pth does not exist"):
-        TorchvisionEncoder("resnet18", weights=str(tmp_path / "missing.pth"))
+        encoder_of("resnet18", weights=str(tmp_path / "missing.pth"))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +129,7 @@ def test_a_path_with_nothing_there_is_refused(tmp_path):
 def test_a_file_of_something_else_is_refused(tmp_path, change, message):
     torch.save(change(models.resnet18().state_dict()), tmp_path / "weights.pth")
     with pytest.raises(ValueError, match=rf"(?s)weights.pth.*{message}"):
-        TorchvisionEncoder("resnet18", weights=str(tmp_path / "weights.pth"))
+        encoder_of("resnet18", weights=str(tmp_path / "weights.pth"))
 
 
 def test_weights_that_cannot_be_downloaded_are_an_error_that_says_what_to_do(tmp_path, monkeypatch):
@@ -133,4 +137,4 @@ def test_weights_that_cannot_be_downloaded_are_an_error_that_says_what_to_do(tmp
     for proxy in ("http_proxy", "https_proxy"):
         monkeypatch.setenv(proxy, "http://127.0.0.1:9")  # nobody listens there
     with pytest.raises(RuntimeError, match=r"could not be downloaded: .*Download https://.*, and give the path"):
-        TorchvisionEncoder("resnet18", weights="DEFAULT")
+        encoder_of("resnet18", weights="DEFAULT")

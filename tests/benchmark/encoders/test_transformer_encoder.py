@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from harness.configured_encoder import configured_encoder
 
 from as_lightning.benchmark.encoders.transformer_encoder import TextTransformer, pool
 
 
 def encoder(**arguments) -> TextTransformer:
-    return TextTransformer(50, max_length=12, width=16, heads=2, **arguments).eval()
+    sizes = {"vocab_size": 50, "max_length": 12, "padding_id": 0, "width": 16, "heads": 2}
+    return configured_encoder("text_transformer", **(sizes | arguments)).eval()
 
 
 @pytest.mark.parametrize("padding_id", [0, 7])

@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 import torchaudio
+from harness.configured_encoder import configured_encoder
 
 from as_lightning.benchmark.encoders.wav2vec2 import ARCHITECTURES, Wav2Vec2Encoder
+
+
+def encoder_of(**settings) -> Wav2Vec2Encoder:
+    return configured_encoder("wav2vec2", **settings)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +30,7 @@ def weights(network, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def small(weights) -> Wav2Vec2Encoder:
-    return Wav2Vec2Encoder(weights=weights, layers=1)
+    return encoder_of(weights=weights, layers=1)
 
 
 def test_features_are_the_mean_over_the_frames_of_the_last_layer_used(small, network):
@@ -41,7 +46,7 @@ def test_features_are_the_mean_over_the_frames_of_the_last_layer_used(small, net
 def test_all_layers_are_used_unless_fewer_are_asked_for():
     with torch.device("meta"):
         layers = [
-            len(Wav2Vec2Encoder(pretrained=False, layers=count).network.encoder.transformer.layers)
+            len(encoder_of(pretrained=False, layers=count).network.encoder.transformer.layers)
             for count in (None, 12, 3)
         ]
     assert layers == [12, 12, 3]
@@ -58,7 +63,7 @@ def test_the_feature_extractor_is_frozen_and_all_else_learns(small):
 
 def test_it_starts_in_training_mode_with_all_parts_free_if_asked():
     with torch.device("meta"):
-        encoder = Wav2Vec2Encoder(pretrained=False, freeze_feature_extractor=False)
+        encoder = encoder_of(pretrained=False, freeze_feature_extractor=False)
     assert all(module.training for module in encoder.modules())
     assert all(parameter.requires_grad for parameter in encoder.parameters())
 
@@ -93,23 +98,23 @@ def test_the_architecture_is_the_bundles(bundle):
 def test_another_networks_weights_are_refused_by_name(tmp_path):
     torch.save({"weight": torch.zeros(1)}, tmp_path / "other.pth")
     with torch.device("meta"), pytest.raises(ValueError, match=r"other.pth does not hold the weights of WAV2VEC2_BASE"):
-        Wav2Vec2Encoder(weights=tmp_path / "other.pth")
+        encoder_of(weights=tmp_path / "other.pth")
 
 
 def test_missing_weights_are_refused_by_name(tmp_path):
     with torch.device("meta"), pytest.raises(FileNotFoundError, match=r"missing\.pth"):
-        Wav2Vec2Encoder(weights=tmp_path / "missing.pth")
+        encoder_of(weights=tmp_path / "missing.pth")
 
 
 @pytest.mark.parametrize("layers", [0, 13])
 def test_layers_that_there_are_not_are_refused(layers):
     with torch.device("meta"), pytest.raises(ValueError, match=f"layers must be between 1 and the 12 .*, got {layers}"):
-        Wav2Vec2Encoder(pretrained=False, layers=layers)
+        encoder_of(pretrained=False, layers=layers)
 
 
 def test_an_unknown_bundle_is_refused():
     with pytest.raises(ValueError, match=r"bundle must be one of WAV2VEC2_BASE, .*, got 'WAV2VEC3'"):
-        Wav2Vec2Encoder("WAV2VEC3")
+        encoder_of(bundle="WAV2VEC3")
 
 
 def test_spectrograms_are_refused(small):

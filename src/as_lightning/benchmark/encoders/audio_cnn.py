@@ -28,9 +28,7 @@ class AudioCNN(nn.Module):
         ValueError: if there are fewer rows than bands after the pooling, or the input is no spectrogram.
     """
 
-    def __init__(
-        self, in_channels: int = 1, channels: Sequence[int] = (32, 64, 128), bands: int = 1, dropout: float = 0.0
-    ) -> None:
+    def __init__(self, in_channels: int, channels: Sequence[int], bands: int, dropout: float) -> None:
         super().__init__()
         if bands < 1:
             raise ValueError(f"bands must be at least 1, got {bands}")

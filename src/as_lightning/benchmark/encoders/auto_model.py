@@ -12,7 +12,7 @@ from as_lightning.benchmark.encoders.transformer_encoder import pool
 class AutoModelEncoder(nn.Module):
     """A ``transformers.AutoModel`` by name or local path.
 
-    Give the data the same tokeniser: ``data.module.tokenizer=<name>`` (``model=auto_model`` does).
+    Give the data the same tokeniser: ``data.tokenizer=<name>`` (``model=auto_model`` does).
 
     Args:
         name: a model of the Hugging Face hub, or a folder with a checkpoint.
@@ -34,8 +34,8 @@ class AutoModelEncoder(nn.Module):
         name: str,
         vocab_size: int,
         max_length: int,
-        padding_id: int = 0,
-        pooling: Literal["mean", "first", "none"] = "mean",
+        padding_id: int,
+        pooling: Literal["mean", "first", "none"],
     ) -> None:
         super().__init__()
         try:
@@ -50,7 +50,7 @@ class AutoModelEncoder(nn.Module):
         if vocab_size > config.vocab_size:
             raise ValueError(
                 f"the data have {vocab_size} tokens, {name!r} knows {config.vocab_size}: set "
-                f"data.module.tokenizer={name} so that both use the same"
+                f"data.tokenizer={name} so that both use the same"
             )
         positions = getattr(config, "max_position_embeddings", None)
         embedding = getattr(getattr(self.model, "embeddings", None), "position_embeddings", None)
@@ -60,7 +60,7 @@ class AutoModelEncoder(nn.Module):
         ):  # RoBERTa and its kind count positions from behind the padding's
             positions -= unused + 1
         if positions is not None and max_length > positions:
-            raise ValueError(f"data.module.max_length is {max_length}, {name!r} has {positions} positions")
+            raise ValueError(f"data.max_length is {max_length}, {name!r} has {positions} positions")
         self.model.train()  # from_pretrained leaves it in eval mode, without dropout
         self.padding_id, self.pooling = padding_id, pooling
         self.out_features = int(config.hidden_size)

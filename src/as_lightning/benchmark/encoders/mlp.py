@@ -22,7 +22,7 @@ class MLP(nn.Module):
         ValueError: if there is no layer.
     """
 
-    def __init__(self, in_features: int, widths: Sequence[int] = (256,), dropout: float = 0.0) -> None:
+    def __init__(self, in_features: int, widths: Sequence[int], dropout: float) -> None:
         super().__init__()
         if not widths:
             raise ValueError("widths must name at least one layer, got none")

@@ -31,9 +31,7 @@ class ResNet(nn.Module):
     its section 4.2, in front of the network of its section 4.1, as is usual on CIFAR.
     """
 
-    def __init__(
-        self, in_channels: int = 3, name: str = "resnet18", stem: Literal["cifar", "imagenet"] = "cifar"
-    ) -> None:
+    def __init__(self, in_channels: int, name: str, stem: Literal["cifar", "imagenet"]) -> None:
         super().__init__()
         known = [
             listed

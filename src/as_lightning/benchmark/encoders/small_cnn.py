@@ -19,7 +19,7 @@ class SmallCNN(nn.Module):
         - input: ``(N, in_channels, H, W)``; output: ``(N, out_features)``.
     """
 
-    def __init__(self, in_channels: int, channels: Sequence[int] = (32, 64), dropout: float = 0.0) -> None:
+    def __init__(self, in_channels: int, channels: Sequence[int], dropout: float) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         width = in_channels

@@ -41,7 +41,7 @@ class TorchvisionEncoder(nn.Module):
         RuntimeError: if the weights cannot be downloaded.
     """
 
-    def __init__(self, name: str, weights: str | None = None, in_channels: int = 3) -> None:
+    def __init__(self, name: str, weights: str | None, in_channels: int) -> None:
         super().__init__()
         known = models.list_models(module=models)
         if name not in known:

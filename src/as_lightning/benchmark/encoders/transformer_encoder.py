@@ -53,13 +53,13 @@ class TextTransformer(nn.Module):
     def __init__(
         self,
         vocab_size: int,
-        max_length: int = 64,
-        padding_id: int = 0,
-        width: int = 128,
-        layers: int = 2,
-        heads: int = 4,
-        dropout: float = 0.1,
-        pooling: Literal["mean", "first", "none"] = "mean",
+        max_length: int,
+        padding_id: int,
+        width: int,
+        layers: int,
+        heads: int,
+        dropout: float,
+        pooling: Literal["mean", "first", "none"],
     ) -> None:
         super().__init__()
         self.token_embedding = nn.Embedding(vocab_size, width, padding_idx=padding_id)

@@ -40,7 +40,7 @@ class Wav2Vec2Encoder(nn.Module):
             folder; otherwise they are random.
         weights: a file with the state dict of the bundle's network, such as torchaudio downloads; taken in place of the
             download.
-        layers: how many of the transformer's layers to use, from the first on; all by default.
+        layers: how many of the transformer's layers to use, from the first on; None for all.
         freeze_feature_extractor: leave the convolutions that make frames of the waveform as they are.
 
     Shape:
@@ -59,11 +59,11 @@ class Wav2Vec2Encoder(nn.Module):
 
     def __init__(
         self,
-        bundle: str = "WAV2VEC2_BASE",
-        pretrained: bool = True,
-        weights: str | Path | None = None,
-        layers: int | None = None,
-        freeze_feature_extractor: bool = True,
+        bundle: str,
+        pretrained: bool,
+        weights: str | Path | None,
+        layers: int | None,
+        freeze_feature_extractor: bool,
     ) -> None:
         super().__init__()
         # here, as torchaudio refuses to load beside a torch that was built for another CUDA

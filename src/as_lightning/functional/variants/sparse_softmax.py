@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from as_lightning.functional.variants.convention import loss_of_rows, over_rows
+from as_lightning.functional.calling_convention import loss_of_rows, over_rows
 
 
 def check_k(k: int, num_classes: int, of: str = "classes") -> None:
@@ -16,7 +16,7 @@ def check_k(k: int, num_classes: int, of: str = "classes") -> None:
         raise ValueError(f"k must lie between 1 and the number of {of}, {num_classes}, got {k}")
 
 
-def sparse_softmax(logits: Tensor, *, k: int = 10, dim: int = -1) -> Tensor:
+def sparse_softmax(logits: Tensor, *, k: int = 5, dim: int = -1) -> Tensor:
     r"""Softmax over the ``k`` largest logits, exactly 0 elsewhere.
 
     .. math:: p_i = \frac{e^{o_i}}{\sum_{j \in \Omega_k} e^{o_j}} \text{ for } i \in \Omega_k, \quad 0 \text{ otherwise}
@@ -57,7 +57,7 @@ def sparse_softmax_loss(
     logits: Tensor,
     target: Tensor,
     *,
-    k: int = 10,
+    k: int = 5,
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from as_lightning.functional.variants.convention import check_temperature, cross_entropy_of, over_rows
+from as_lightning.functional.calling_convention import check_temperature, cross_entropy_of, over_rows
 
 
-def t_softmax(logits: Tensor, *, tau: float = 1.0, dim: int = -1) -> Tensor:
+def t_softmax(logits: Tensor, *, tau: float = 0.5, dim: int = -1) -> Tensor:
     r"""Softmax at temperature ``tau``.
 
     .. math:: p_i = \frac{e^{o_i / \tau}}{\sum_j e^{o_j / \tau}}
@@ -42,7 +42,7 @@ def t_softmax_loss(
     logits: Tensor,
     target: Tensor,
     *,
-    tau: float = 1.0,
+    tau: float = 0.5,
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",

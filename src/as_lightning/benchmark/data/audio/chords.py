@@ -1,0 +1,139 @@
+"""Embedded audio: chords that are synthesised from a seed."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from as_lightning.benchmark.data.audio.clips import LabelledClip
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule
+
+ROOTS = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
+# semitones above the root. No two of the 48 chords have the same twelve-tone set: an augmented triad would have it in
+# common with two others, and a sus2 with the sus4 a fifth higher
+QUALITIES = {"major": (0, 4, 7), "minor": (0, 3, 7), "diminished": (0, 3, 6), "sus4": (0, 5, 7)}
+LOWEST_C_HZ = 440.0 * 2.0 ** (-21 / 12)  # C3
+
+
+class Chord(NamedTuple):
+    r"""A synthetic clip: everything in it but the chord is drawn from ``seed``.
+
+    A tone is a sum of decaying harmonics,
+
+    .. math:: x(t) = \sum_h \frac{a_h}{h^p} e^{-d \sqrt{h} t} \sin(2 \pi h f t + \varphi_h), \quad h f < 0.45 r,
+
+    of 8 harmonics at most, with ``p`` in [0.5, 2] and ``d`` in [1, 6] per second the same for all tones of the clip and
+    ``a`` in [0.15, 1]. The chord starts in any of ``octaves`` octaves and is in any inversion, out of tune by up to
+    ``detune`` cents as a whole and about ``detune / 4`` from tone to tone, and lies in white noise of a
+    signal-to-noise ratio drawn from ``snr_db``. The largest sample is 0.5.
+
+    Args:
+        root: in [0, 12), C is 0.
+        quality: a key of ``QUALITIES``.
+        seed: what numpy takes for one.
+        rate: the sample rate ``r`` in Hz.
+        seconds: its length.
+        octaves: how many octaves a chord may start in, from C3 on.
+        detune: in cents.
+        snr_db: the least and the greatest ratio, in dB.
+    """
+
+    root: int
+    quality: str
+    seed: tuple[int, ...]
+    rate: int
+    seconds: float
+    octaves: int
+    detune: float
+    snr_db: tuple[float, float]
+
+    def where(self) -> str:
+        return f"the chord {ROOTS[self.root]} {self.quality} of seed {self.seed}"
+
+    def read(self) -> tuple[Tensor, int]:
+        random = np.random.default_rng(self.seed)
+        semitones = np.array(QUALITIES[self.quality])
+        inversion = random.integers(len(semitones))
+        semitones[:inversion] += 12
+        octave = random.integers(self.octaves)
+        cents = random.uniform(-self.detune, self.detune) + random.normal(0.0, self.detune / 4, len(semitones))
+        pitches = LOWEST_C_HZ * 2.0 ** (octave + (self.root + semitones + cents / 100) / 12)
+        slope, decay = random.uniform(0.5, 2.0), random.uniform(1.0, 6.0)
+
+        time = np.arange(round(self.seconds * self.rate), dtype=np.float32) / self.rate
+        harmonics = np.arange(1, 9)
+        tone, number = np.nonzero(np.outer(pitches, harmonics) < 0.45 * self.rate)
+        harmonic = harmonics[number]
+        amplitude = random.uniform(0.5, 1.0, len(pitches))[tone] * random.uniform(0.3, 1.0, len(tone)) / harmonic**slope
+        phase = random.uniform(0.0, 2.0 * np.pi, len(tone))
+        frequency = 2.0 * np.pi * pitches[tone] * harmonic
+        waves = np.sin(np.outer(frequency.astype(np.float32), time) + phase[:, None].astype(np.float32))
+        waves *= np.exp(np.outer(-decay * np.sqrt(harmonic).astype(np.float32), time))
+        clean = amplitude.astype(np.float32) @ waves
+        power = float(np.square(clean).mean()) / 10.0 ** (random.uniform(*self.snr_db) / 10.0)
+        noisy = clean + np.sqrt(power) * random.standard_normal(len(time), dtype=np.float32)
+        return torch.from_numpy((0.5 / np.abs(noisy).max() * noisy).astype(np.float32)), self.rate
+
+
+class Chords(AudioDataModule):
+    """Which chord is it? Synthetic: 48 classes, 12 roots times 4 qualities, 1,440 / 384 / 480 clips; no download.
+
+    A clip (:class:`Chord`) has a random octave, inversion, timbre, decay, detuning and noise, drawn from
+    ``split_seed``, the class and the number of the clip alone. It has no rhythm, no room and no instrument: what is
+    learned here says nothing of music.
+
+    Args:
+        split_seed: seeds the clips, apart from the run's seed.
+        octaves: how many octaves a chord may start in, from C3 (131 Hz) on, at least 1.
+        detune: the most that a chord is out of tune, in cents.
+        snr_db: the least and the greatest signal-to-noise ratio, in dB.
+        sample_rate: in Hz.
+        seconds: length of a clip.
+        **audio: arguments of :class:`~as_lightning.benchmark.data.audio.data_module.AudioDataModule`.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    CLIPS_A_CLASS: ClassVar[dict[str, int]] = {"train": 30, "validation": 8, "test": 10}
+
+    def __init__(
+        self,
+        split_seed: int = 0,
+        octaves: int = 3,
+        detune: float = 15.0,
+        snr_db: tuple[float, float] = (-12.0, 8.0),
+        sample_rate: int = 8_000,
+        seconds: float = 0.5,
+        **audio: Any,
+    ) -> None:
+        super().__init__(sample_rate=sample_rate, seconds=seconds, **audio)
+        if octaves < 1:
+            raise ValueError(f"octaves must be at least 1, got {octaves}")
+        if detune < 0.0:
+            raise ValueError(f"detune must be at least 0 cents, got {detune}")
+        least, greatest = snr_db
+        if least > greatest:
+            raise ValueError(f"snr_db must be the least and the greatest ratio, got {tuple(snr_db)}")
+        self.split_seed, self.octaves, self.detune, self.snr_db = split_seed, octaves, detune, (least, greatest)
+        self.seconds = seconds
+
+    def index_clips(self) -> dict[str, list[LabelledClip]]:
+        splits: dict[str, list[LabelledClip]] = {}
+        first = 0
+        for split, clips in self.CLIPS_A_CLASS.items():
+            splits[split] = [
+                LabelledClip(self._chord(root, quality, number), f"{ROOTS[root]} {quality}")
+                for root in range(len(ROOTS))
+                for quality in QUALITIES
+                for number in range(first, first + clips)
+            ]
+            first += clips
+        return splits
+
+    def _chord(self, root: int, quality: str, number: int) -> Chord:
+        seed = (self.split_seed, root, tuple(QUALITIES).index(quality), number)
+        return Chord(root, quality, seed, self.sample_rate, self.seconds, self.octaves, self.detune, self.snr_db)

@@ -1,0 +1,120 @@
+"""Files of a data set, decoded once before training: what is damaged is named, what fits into memory is kept."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from as_lightning.benchmark.data.files import shortened
+from as_lightning.benchmark.data.standardisation import value_sums
+
+Cache = bool | Literal["auto"]
+
+CACHE_LIMIT = 2**30  # bytes of decoded files that cache="auto" keeps in memory
+
+
+class DecodableFiles(Sequence[Tensor]):
+    """Files of one split; an element is decoded each time it is taken.
+
+    ``files[index]`` raises a ValueError that names the file if it cannot be decoded.
+    """
+
+    @abstractmethod
+    def __getitem__(self, index: int) -> Tensor: ...  # type: ignore[override]  # one at a time, no slices
+
+    @abstractmethod
+    def where(self, index: int) -> str:
+        """The file as an error message names it."""
+
+
+class Decoded(NamedTuple):
+    """What :func:`decode_once` returns: the inputs of each split, and the :func:`value_sums` of the training split."""
+
+    inputs: dict[str, Tensor | DecodableFiles]
+    training_sums: Tensor
+
+
+def check_cache(cache: Cache) -> Cache:
+    """``cache`` itself.
+
+    Raises:
+        ValueError: if it is neither True, False nor ``"auto"``.
+    """
+    if cache not in (True, False, "auto"):
+        raise ValueError(f"cache must be True, False or 'auto', got {cache!r}")
+    return cache
+
+
+def decode_once(files: Mapping[str, DecodableFiles], cache: Cache, *, kind: str, advice: str = "") -> Decoded:
+    """Decode each file once, on several threads, and keep the results as one tensor a split, or not.
+
+    Args:
+        files: the splits, ``train`` among them.
+        cache: keep what is decoded (True), decode a file each time it is taken (False), or ``"auto"``: keep all splits
+            if they take less than 1 GiB.
+        kind: what the files are, in the plural, for messages.
+        advice: what to do where the files are of several sizes.
+
+    Raises:
+        ValueError: if a file cannot be decoded (all are counted, the first five named), or is of another shape than the
+            first of the training split.
+    """
+    count = sum(len(split) for split in files.values())
+    first = next(_decodable(files["train"]), None)
+    kept: dict[str, Tensor] = {}
+    if first is not None and (cache is True or (cache == "auto" and count * _bytes(first) < CACHE_LIMIT)):
+        kept = {split: torch.empty(len(rows), *first.shape, dtype=first.dtype) for split, rows in files.items()}
+
+    def decode_one(split: str, index: int) -> tuple[Tensor | None, str, str]:
+        """The sums of a training file, what is wrong with the file, and its name and size if that is another."""
+        try:
+            decoded = files[split][index]
+        except ValueError as error:
+            return None, str(error), ""
+        if first is not None and decoded.shape != first.shape:
+            return None, "", f"{files[split].where(index)} is {_size(decoded.shape)}"
+        if split in kept:
+            kept[split][index] = decoded
+        return (value_sums(decoded) if split == "train" else None), "", ""
+
+    training_sums: Tensor | None = None
+    damaged: list[str] = []
+    odd: list[str] = []
+    with ThreadPoolExecutor() as pool:  # Pillow, libsndfile and PyTorch let go of the interpreter's lock
+        for split, rows in files.items():
+            for of_one, fault, other_size in pool.map(decode_one, [split] * len(rows), range(len(rows))):
+                if of_one is not None:
+                    training_sums = of_one if training_sums is None else training_sums + of_one
+                damaged += [fault] if fault else []
+                odd += [other_size] if other_size else []
+    if damaged:
+        raise ValueError(f"{len(damaged)} of {count} {kind} cannot be used: {shortened(sorted(damaged))}")
+    assert first is not None
+    assert training_sums is not None
+    if odd:
+        raise ValueError(f"{kind} must be of one size, {min(odd)}, others are {_size(first.shape)}: {advice}")
+    return Decoded({split: kept.get(split, rows) for split, rows in files.items()}, training_sums)
+
+
+def _decodable(files: DecodableFiles) -> Iterator[Tensor]:
+    """What can be decoded, in alphabetical order of the files."""
+    for index in sorted(range(len(files)), key=files.where):
+        try:
+            yield files[index]
+        except ValueError:
+            continue
+
+
+def _bytes(tensor: Tensor) -> int:
+    return math.prod(tensor.shape) * tensor.element_size()
+
+
+def _size(shape: torch.Size) -> str:
+    """Width by height, as image programs say it."""
+    return "x".join(str(length) for length in reversed(shape[1:]))

@@ -1,0 +1,126 @@
+"""CIFAR-10 and CIFAR-100, in torchvision's format."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.model_selection import train_test_split
+from torch import Tensor
+from torchvision import datasets
+
+from as_lightning.benchmark.data.download import RemoteFile, fetch
+from as_lightning.benchmark.data.files import open_tree
+from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
+from as_lightning.benchmark.data.standardisation import value_sums
+
+
+class CIFAR10(ImageDataModule):
+    """CIFAR-10: 32x32 photographs of 10 classes, 45,000 / 5,000 / 10,000.
+
+    The archive is unpacked once, beside itself; torchvision reads the unpacked files and compares their checksums.
+
+    Args:
+        validation_size: how many of the 50,000 training images are for validation, stratified by class.
+        **images: arguments of :class:`ImageDataModule`.
+
+    Raises:
+        ValueError: if the archive is damaged, or ``validation_size`` leaves one of its two splits without a class.
+        RuntimeError: if it is not there and cannot be downloaded.
+
+    Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009; ``cs.toronto.edu/~kriz``. The
+    address and the checksums are those of :class:`torchvision.datasets.CIFAR10`. For research use.
+    """
+
+    published: ClassVar[type[datasets.CIFAR10]] = datasets.CIFAR10
+
+    def __init__(self, validation_size: int = 5000, **images: Any) -> None:
+        super().__init__(**images)
+        if validation_size < 1:
+            raise ValueError(f"validation_size must be at least 1, got {validation_size}")
+        self.validation_size = validation_size
+
+    def prepare_data(self) -> None:
+        with self.unpacked():
+            pass
+
+    def fetch_archive(self) -> Path:
+        """The path of the archive, which is downloaded if it is not in ``data_dir``."""
+        return fetch(
+            RemoteFile(self.published.filename, self.published.url, f"md5:{self.published.tgz_md5}"), self.data_dir
+        )
+
+    @contextmanager
+    def unpacked(self) -> Iterator[Path]:
+        """The folder that holds the unpacked files, each with its checksum.
+
+        That is ``data_dir``, or a temporary folder where ``data_dir`` holds the archive alone and cannot be written to.
+
+        Raises:
+            ValueError: if the archive is damaged.
+            RuntimeError: if it is not there and cannot be downloaded.
+        """
+        try:
+            self.published(self.data_dir, train=False)  # torchvision compares the checksum of every file
+        except RuntimeError:
+            archive = self.fetch_archive()
+        else:
+            yield self.data_dir
+            return
+        writable = os.access(self.data_dir, os.W_OK)
+        with TemporaryDirectory(dir=self.data_dir if writable else None, prefix=".cifar_") as folder:
+            tree = open_tree(archive)
+            for name in tree.names:
+                path = Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(tree.read(name))
+            try:
+                self.published(folder, train=False)
+            except RuntimeError as error:  # a file that is missing or has another checksum
+                raise ValueError(f"{archive}: the archive does not hold what it should: {error}") from error
+            if not writable:
+                yield Path(folder)
+                return
+            home = self.data_dir / self.published.base_folder
+            home.mkdir(exist_ok=True)
+            for path in (Path(folder) / self.published.base_folder).iterdir():
+                path.replace(home / path.name)  # whole files only, also where another run does the same
+        yield self.data_dir
+
+    def read_images(self) -> Images:
+        with self.unpacked() as folder:
+            train, test = (self.published(folder, train=is_train) for is_train in (True, False))
+        self.class_names = list(train.classes)
+        images, targets = _channels_first(train.data), torch.tensor(train.targets)
+        most = len(targets) - self.num_classes
+        if not self.num_classes <= self.validation_size <= most:
+            raise ValueError(
+                f"validation_size must be between {self.num_classes} and {most}, for both splits to have each class, "
+                f"got {self.validation_size}"
+            )
+        kept, held_out = train_test_split(
+            range(len(targets)), test_size=self.validation_size, stratify=targets, random_state=self.split_seed
+        )
+        # in pieces, as the sums take eight bytes a value
+        sums = torch.stack([value_sums(piece) for piece in images[kept].split(64)]).sum(0)
+        return Images(
+            {"train": images[kept], "validation": images[held_out], "test": _channels_first(test.data)},
+            {"train": targets[kept], "validation": targets[held_out], "test": torch.tensor(test.targets)},
+            sums,
+        )
+
+
+class CIFAR100(CIFAR10):
+    """CIFAR-100: 32x32 photographs of 100 classes (the fine labels), 45,000 / 5,000 / 10,000; else as CIFAR-10."""
+
+    published: ClassVar[type[datasets.CIFAR10]] = datasets.CIFAR100
+
+
+def _channels_first(images: np.ndarray) -> Tensor:
+    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()

@@ -1,0 +1,107 @@
+"""What image data share: images held as bytes, augmented and normalised when they are taken."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torchvision.transforms import v2
+
+from as_lightning.benchmark.data.base import BenchmarkDataModule
+from as_lightning.benchmark.data.decoded_files import DecodableFiles
+from as_lightning.benchmark.data.labelled import LabelledDataset
+from as_lightning.benchmark.data.standardisation import mean_and_std
+
+
+class Images(NamedTuple):
+    """What a subclass reads.
+
+    Attributes:
+        images: of each split, ``uint8`` of shape ``(3, H, W)`` each.
+        targets: their class indices, shape ``(N,)``.
+        training_sums: the :func:`value_sums` of the training split.
+    """
+
+    images: Mapping[str, Tensor | DecodableFiles]
+    targets: Mapping[str, Tensor]
+    training_sums: Tensor
+
+
+class ImageDataModule(BenchmarkDataModule):
+    """Image classification: images are held as bytes and normalised when they are taken; training ones are augmented.
+
+    A batch is ``(images (N, 3, H, W) float32, class indices (N) int64)``, where pixels ``x`` in [0, 1] have become
+    ``(x - mean) / std``. A subclass reads its images in :meth:`read_images`.
+
+    Args:
+        data_dir: where its files are, or are downloaded to.
+        split_seed: seeds the splits that it makes, apart from the run's seed: every run sees the same.
+        crop_padding: training images get a black border of so many pixels, and are cut to their size again at a
+            random place; 0 leaves that out.
+        horizontal_flip: mirror a training image, left to right, with probability 1/2.
+        mean: of each channel, with pixels in [0, 1], e.g. what pretrained weights expect; by default that of the
+            training split.
+        std: as ``mean``; both are given, or neither.
+        **loader: arguments of :class:`BenchmarkDataModule`.
+
+    Attributes:
+        mean, std: what the images are normalised with; if not given, known after ``setup``.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_dir: str | Path = "data",
+        split_seed: int = 0,
+        crop_padding: int = 4,
+        horizontal_flip: bool = True,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        **loader: Any,
+    ) -> None:
+        super().__init__(**loader)
+        if crop_padding < 0:
+            raise ValueError(f"crop_padding must be at least 0, got {crop_padding}")
+        if (mean is None) != (std is None):
+            raise ValueError(f"give mean and std, or neither, got {mean=} and {std=}")
+        for name, values in (("mean", mean), ("std", std)):
+            if values is not None and len(values) != 3:
+                raise ValueError(f"{name} must have 3 numbers, one a channel, got {list(values)}")
+        if std is not None and min(std) <= 0:
+            raise ValueError(f"std must be positive, got {list(std)}")
+        self.data_dir, self.split_seed = Path(data_dir).expanduser(), split_seed
+        self.crop_padding, self.horizontal_flip = crop_padding, horizontal_flip
+        self.mean = None if mean is None else list(mean)
+        self.std = None if std is None else list(std)
+
+    @abstractmethod
+    def read_images(self) -> Images:
+        """Read the splits ``train``, ``validation`` and ``test``, and set :attr:`class_names`."""
+
+    @property
+    def input_spec(self) -> dict[str, Any]:
+        return {"in_channels": 3}
+
+    def load_splits(self) -> dict[str, LabelledDataset]:
+        splits = self.read_images()
+        if self.mean is None or self.std is None:
+            self.mean, self.std = (values.tolist() for values in mean_and_std(splits.training_sums, scale=255.0))
+        normalise = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(self.mean, self.std)]
+        augment: list[Any] = []
+        if self.crop_padding:
+            augment.append(v2.RandomCrop(tuple(splits.images["train"][0].shape[-2:]), padding=self.crop_padding))
+        if self.horizontal_flip:
+            augment.append(v2.RandomHorizontalFlip())
+        return {
+            split: LabelledDataset(
+                images, splits.targets[split], v2.Compose([*(augment if split == "train" else []), *normalise])
+            )
+            for split, images in splits.images.items()
+        }

@@ -1,0 +1,95 @@
+"""A user's own images, in a folder for each class."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from as_lightning.benchmark.data.decoded_files import Cache, check_cache, decode_once
+from as_lightning.benchmark.data.files import FileTree, open_tree
+from as_lightning.benchmark.data.folder_classes import SPLITS, check_validation_share, split_classes
+from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
+from as_lightning.benchmark.data.image.image_files import SUFFIXES, ImageFiles
+from as_lightning.benchmark.data.user_path import find_path
+
+
+class ImageFolder(ImageDataModule):
+    """A user's own images: ``train/<class>/*.jpg``, ``test/<class>/*.jpg`` and perhaps ``validation/<class>/*.jpg``.
+
+    Without ``validation`` (or ``val``), ``validation_share`` of each class of ``train`` is for validation. Where class
+    folders alone are found, without ``train`` and ``test`` above them, a tenth of each class is the test split too.
+    A folder around all that, as archives tend to have, makes no difference.
+
+    Each image is decoded once in ``setup``: one that is damaged stops the run before it starts.
+
+    Args:
+        path: a folder, or a tar or zip archive, which is read where it lies; a relative path is looked
+            for in the working directory, then in ``data_dir``.
+        image_size: height and width to which the images are brought (see :func:`decode_image`); None for images that
+            are of one size already.
+        max_per_class: how many images of each class to use at most, for quick runs: a number for every split, or one
+            for some, e.g. ``{"train": 800, "test": 200}``. Which ones depends on ``split_seed`` alone, and a smaller
+            number takes part of what a larger one takes.
+        validation_share: see above, in (0, 1); of ``n`` images of a class it takes ``max(1, round(n * share))``.
+        cache: keep the decoded images in memory (True), decode them each time they are taken (False), or ``"auto"``:
+            keep them if they take less than 1 GiB.
+        **images: arguments of :class:`ImageDataModule`.
+
+    Raises:
+        FileNotFoundError: if there is nothing at ``path``.
+        ValueError: if an argument is out of range; the folders are not as described; there is one class alone; a class
+            folder of the training split is empty; a class has too few images to split; a split has a class that the
+            training split lacks; a file cannot be decoded (all are counted, the first five named); or with
+            ``image_size=None`` there is more than one size.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        image_size: int | None = None,
+        max_per_class: int | Mapping[str, int | None] | None = None,
+        validation_share: float = 0.1,
+        cache: Cache = "auto",
+        **images: Any,
+    ) -> None:
+        super().__init__(**images)
+        if image_size is not None and image_size < 1:
+            raise ValueError(f"image_size must be at least 1, got {image_size}")
+        check_validation_share(validation_share)
+        self.path, self.image_size, self.validation_share = path, image_size, validation_share
+        self.cache = check_cache(cache)
+        self.max_per_class = _limits(max_per_class)
+
+    def read_images(self) -> Images:
+        tree = open_tree(find_path(self.path, self.data_dir))
+        rows = self._rows(tree)
+        targets = self.encode_labels({split: [label for label, _ in pairs] for split, pairs in rows.items()})
+        files = {split: ImageFiles(tree, [name for _, name in pairs], self.image_size) for split, pairs in rows.items()}
+        decoded = decode_once(files, self.cache, kind="images", advice="set image_size")
+        return Images(decoded.inputs, targets, decoded.training_sums)
+
+    def _rows(self, tree: FileTree) -> dict[str, list[tuple[str, str]]]:
+        """Label and file of each image to use, the classes of a split mixed (a loader may be cut short)."""
+        splits = split_classes(
+            tree, SUFFIXES, "images", validation_share=self.validation_share, split_seed=self.split_seed
+        )
+        rows = {}
+        for split, classes in splits.items():
+            limit = self.max_per_class[split]
+            rows[split] = [(label, name) for label, names in classes.items() for name in names[:limit]]
+            random.Random(self.split_seed).shuffle(rows[split])
+        return rows
+
+
+def _limits(max_per_class: int | Mapping[str, int | None] | None) -> dict[str, int | None]:
+    if not isinstance(max_per_class, Mapping):
+        max_per_class = dict.fromkeys(SPLITS, max_per_class)
+    unknown = sorted(set(max_per_class) - set(SPLITS))
+    if unknown:
+        raise ValueError(f"max_per_class has the splits train, validation and test, got {unknown[0]!r}")
+    for limit in max_per_class.values():
+        if limit is not None and limit < 1:
+            raise ValueError(f"max_per_class must be at least 1, got {limit}")
+    return {split: max_per_class.get(split) for split in SPLITS}

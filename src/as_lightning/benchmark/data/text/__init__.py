@@ -1,0 +1,1 @@
+"""Texts: how they are tokenised and batched, and the data sets made of them."""

@@ -1,0 +1,164 @@
+"""The masked loss in the place of a module's own loss attribute, with the settings of the loss it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from operator import attrgetter
+from typing import Any, Protocol
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Owner(Protocol):
+    """What a replaced loss needs of its module: :class:`~as_lightning.ASSoftmaxMixin` has it."""
+
+    as_softmax_delta: float
+
+    def as_softmax_loss(
+        self, logits: Tensor, target: Tensor, *, weight: Tensor | None, ignore_index: int, reduction: str
+    ) -> Tensor: ...
+
+    def multilabel_as_softmax_loss(self, logits: Tensor, target: Tensor, *, reduction: str) -> Tensor: ...
+
+
+class CountedLoss(nn.Module):
+    """A loss whose margin and counting are its owner's: the module that it is an attribute of."""
+
+    _owner: Owner
+
+    def __init__(self, owner: Owner, reduction: str) -> None:
+        super().__init__()
+        self.__dict__["_owner"] = owner  # as a submodule the owner would contain itself
+        self.reduction = reduction
+
+    @property
+    def delta(self) -> float:
+        """The owner's :attr:`~as_lightning.ASSoftmaxMixin.as_softmax_delta`, to read and to set."""
+        return self._owner.as_softmax_delta
+
+    @delta.setter
+    def delta(self, value: float) -> None:
+        self._owner.as_softmax_delta = value
+
+    def extra_repr(self) -> str:
+        return f"delta={self.delta}, reduction={self.reduction!r}"
+
+
+class CountedASSoftmaxLoss(CountedLoss):
+    """:meth:`~as_lightning.ASSoftmaxMixin.as_softmax_loss`, called as :class:`torch.nn.CrossEntropyLoss` is.
+
+    Args:
+        owner: the module whose loss it is.
+        weight: a weight per class, shape ``(C)``; a buffer, so that it moves with the module.
+        persistent: whether state dicts hold the weight: those of a replaced ``nn.Module`` do.
+        ignore_index: target value of rows that take no part.
+        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
+    """
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        owner: Owner,
+        *,
+        weight: Tensor | None = None,
+        persistent: bool = True,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(owner, reduction)
+        self.ignore_index = ignore_index
+        self.register_buffer("weight", weight, persistent=persistent)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return self._owner.as_softmax_loss(
+            input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction
+        )
+
+    def extra_repr(self) -> str:
+        weight = "" if self.weight is None else f", weight of {self.weight.numel()} classes"
+        return f"{super().extra_repr()}, ignore_index={self.ignore_index}{weight}"
+
+
+class CountedMultiLabelASSoftmaxLoss(CountedLoss):
+    """:meth:`~as_lightning.ASSoftmaxMixin.multilabel_as_softmax_loss`, called as ``nn.BCEWithLogitsLoss`` is."""
+
+    def __init__(self, owner: Owner, *, reduction: str = "mean") -> None:
+        super().__init__(owner, reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return self._owner.multilabel_as_softmax_loss(input, target, reduction=self.reduction)
+
+
+def replace_loss(owner: Owner, name: str) -> None:
+    """Put the masked loss where ``owner`` has the attribute ``name``; dots reach into submodules.
+
+    Raises:
+        AttributeError: if there is no such attribute, or it cannot be set.
+        ValueError: if the loss there has settings that the masked loss cannot carry on.
+    """
+    parent_name, _, attribute = name.rpartition(".")
+    try:
+        parent = attrgetter(parent_name)(owner) if parent_name else owner
+        replaced = getattr(parent, attribute)
+    except AttributeError:
+        raise AttributeError(
+            f"as_softmax_replaces = {name!r}, but {type(owner).__name__} has no such attribute after its __init__: "
+            "name the attribute that training_step calls as loss(logits, target). A loss that is a local call "
+            "(F.cross_entropy(...)) cannot be replaced from outside: call self.as_softmax_loss there."
+        ) from None
+    loss = masked_loss(owner, replaced)
+    parent.__dict__.pop(attribute, None)  # a plain function there would hide the module that takes its place
+    setattr(parent, attribute, loss)
+    if getattr(parent, attribute) is not loss:  # an attribute of the class hides a submodule of that name
+        parent.__dict__[attribute] = loss
+    if getattr(parent, attribute) is not loss:
+        raise AttributeError(
+            f"as_softmax_replaces = {name!r} is a property of {type(parent).__name__}, which cannot be replaced: name "
+            "the attribute that holds the loss, or call self.as_softmax_loss in training_step."
+        )
+
+
+def masked_loss(owner: Owner, replaced: Any) -> CountedLoss:
+    """The masked loss with the settings of ``replaced``: a module, a function, or a ``functools.partial`` of one.
+
+    Raises:
+        ValueError: if a setting has no meaning for the masked loss.
+    """
+    function = replaced
+    settings: Mapping[str, Any] = {}
+    if isinstance(replaced, partial):
+        if replaced.args:
+            raise ValueError(
+                f"the loss to replace is a partial with {len(replaced.args)} positional arguments, whose meaning "
+                "cannot be told: give them by name"
+            )
+        function, settings = replaced.func, replaced.keywords
+    elif isinstance(replaced, nn.Module):
+        names = ("weight", "pos_weight", "ignore_index", "reduction", "label_smoothing")
+        settings = {name: getattr(replaced, name) for name in names if hasattr(replaced, name)}
+    if isinstance(function, nn.BCEWithLogitsLoss) or function is F.binary_cross_entropy_with_logits:
+        if settings.get("weight") is not None or settings.get("pos_weight") is not None:
+            raise ValueError("the multi-label AS-Softmax loss has no weights: drop weight and pos_weight")
+        return CountedMultiLabelASSoftmaxLoss(owner, **_carried(settings, ("reduction",)))
+    smoothing = settings.get("label_smoothing")
+    if smoothing:
+        raise ValueError(
+            f"the loss to replace has label_smoothing={smoothing}, which AS-Softmax has no use for (its margin is "
+            "measured from one target class): set label_smoothing=0"
+        )
+    carried = _carried(settings, ("weight", "ignore_index", "reduction"))
+    return CountedASSoftmaxLoss(owner, persistent=isinstance(replaced, nn.Module), **carried)
+
+
+def _carried(settings: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    unknown = [name for name, value in settings.items() if name not in names and value not in (None, 0.0)]
+    if unknown:
+        raise ValueError(
+            f"the loss to replace is given {', '.join(f'{name}={settings[name]!r}' for name in unknown)}, which "
+            f"AS-Softmax cannot carry on: it knows {', '.join(names)}. Drop it, or call self.as_softmax_loss in "
+            "training_step"
+        )
+    return {name: settings[name] for name in names if name in settings}

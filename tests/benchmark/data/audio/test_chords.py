@@ -1,0 +1,126 @@
+"""The synthetic chords."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from harness.data_settings import AUDIO
+
+from as_lightning.benchmark.data.audio.chords import QUALITIES, ROOTS, Chord, Chords
+
+SMALL = {"n_mels": 128, "n_fft": 2048, "hop_length": 800}
+
+
+def chord(root: int, quality: str, seed: int = 0, **changes) -> Chord:
+    plain = Chord(root, quality, (seed,), rate=8000, seconds=0.5, octaves=3, detune=15.0, snr_db=(30.0, 30.0))
+    return plain._replace(**changes)
+
+
+def twelve_tones(root: int, quality: str) -> frozenset[int]:
+    return frozenset((root + tone) % 12 for tone in QUALITIES[quality])
+
+
+@pytest.fixture(scope="module")
+def chords() -> Chords:
+    data = partial(Chords, **AUDIO)(**SMALL)
+    data.setup()
+    return data
+
+
+def test_no_two_classes_have_the_same_twelve_tones():
+    tones = [twelve_tones(root, quality) for root in range(12) for quality in QUALITIES]
+    assert len(tones) == 48
+    assert all(one != other for one, other in combinations(tones, 2))
+
+
+def test_splits_are_of_equal_classes_and_share_no_clip(chords):
+    assert {split: len(rows) for split, rows in chords.splits.items()} == {
+        "train": 1440,
+        "validation": 384,
+        "test": 480,
+    }
+    assert chords.num_classes == 48
+    for split in chords.splits.values():
+        assert split.targets.bincount().unique().tolist() == [len(split) // 48]
+    inputs = torch.cat([split.inputs.flatten(1) for split in chords.splits.values()])
+    assert len(inputs.unique(dim=0)) == 2304
+
+
+def test_clips_depend_on_the_split_seed_and_on_no_other():
+    def clip(split_seed: int, seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        return partial(Chords, **AUDIO)(split_seed=split_seed, **SMALL).index_clips()["test"][77].clip.read()[0]
+
+    assert torch.equal(clip(0, 1), clip(0, 2))
+    assert not torch.equal(clip(0, 1), clip(1, 1))
+
+
+@pytest.mark.parametrize("quality", QUALITIES)
+@pytest.mark.parametrize("root", [0, 5, 11])
+def test_the_tones_of_a_chord_are_louder_than_all_that_is_no_harmonic_of_theirs(root, quality):
+    tones = twelve_tones(root, quality)
+    harmonics = {(tone + interval) % 12 for tone in tones for interval in (0, 4, 7)}  # of a tone, up to its sixth
+    assert len(harmonics) < 12
+    for seed in range(5):
+        waveform, rate = chord(root, quality, seed, seconds=2.0, octaves=1, snr_db=(60.0, 60.0)).read()
+        power = torch.fft.rfft(waveform * torch.hann_window(len(waveform))).abs().square()
+        hz = torch.fft.rfftfreq(len(waveform), 1 / rate)
+        heard = (hz > 120) & (hz < 780)  # from the lowest tone to the highest; a seventh harmonic is above
+        semitone = (12 * torch.log2(hz[heard] / 440) + 69).round().long() % 12  # C is 0
+        loudness = torch.zeros(12).index_add(0, semitone, power[heard])
+        silent = [tone for tone in range(12) if tone not in harmonics]
+        assert loudness[sorted(tones)].min() > 10 * loudness[silent].max()
+
+
+def test_the_noise_has_the_given_ratio_to_the_chord():
+    def parts(snr_db: float) -> torch.Tensor:
+        waveform = chord(3, "minor", snr_db=(snr_db, snr_db)).read()[0]
+        return waveform / waveform.abs().max()
+
+    clean = parts(200.0)
+    for snr_db in (-5.0, 10.0):
+        noisy = parts(snr_db)
+        # the part of the noisy clip that is the clean one; what is left is noise
+        signal = (noisy @ clean) / (clean @ clean) * clean
+        ratio = 10 * torch.log10(signal.square().mean() / (noisy - signal).square().mean())
+        assert ratio.item() == pytest.approx(snr_db, abs=1.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clips_are_finite_and_in_range_and_of_the_length_asked_for(seed):
+    waveform, rate = chord(11, "sus4", seed, rate=4000, seconds=0.3, snr_db=(-20.0, 0.0)).read()
+    assert (waveform.shape, waveform.dtype, rate) == ((1200,), torch.float32, 4000)
+    assert waveform.abs().max().item() == pytest.approx(0.5)
+
+
+def test_a_linear_probe_of_the_log_mel_spectra_does_far_better_than_chance(chords):
+    train, test = (chords.splits[split].inputs.mean(-1).flatten(1) for split in ("train", "test"))
+    targets = torch.nn.functional.one_hot(chords.splits["train"].targets, 48).float()
+    # ridge regression
+    weight = torch.linalg.solve(train.T @ train + 10.0 * torch.eye(train.size(1)), train.T @ targets)
+    accuracy = ((test @ weight).argmax(1) == chords.splits["test"].targets).float().mean()
+    assert accuracy > 0.4  # chance is 0.02
+
+
+def test_class_names_are_root_and_quality(chords):
+    assert set(chords.class_names) == {f"{root} {quality}" for root in ROOTS for quality in QUALITIES}
+    row = chords.index_clips()["test"][0]
+    assert (row.label, row.clip.root, row.clip.quality) == ("C major", 0, "major")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"octaves": 0}, "octaves must be at least 1"),
+        ({"detune": -1.0}, "detune must be at least 0 cents"),
+        ({"snr_db": (3.0, 2.0)}, r"snr_db must be the least and the greatest ratio, got \(3.0, 2.0\)"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        partial(Chords, **AUDIO)(**arguments)

@@ -1,0 +1,126 @@
+"""Free Spoken Digits: the real recordings, and others that are refused."""
+
+from __future__ import annotations
+
+import tarfile
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from harness.data_settings import AUDIO
+from harness.made_files import tone, write_clip
+
+from as_lightning.benchmark.data.audio.clips import fit_length
+from as_lightning.benchmark.data.audio.fsdd import FSDD, fsdd_recordings
+from as_lightning.benchmark.data.audio.log_mel import LogMel
+from as_lightning.benchmark.data.files import open_tree
+
+
+@pytest.fixture(scope="module")
+def fsdd(real_data) -> FSDD:
+    data = partial(FSDD, **AUDIO)(data_dir=real_data, seconds=0.8, n_fft=256, hop_length=200)
+    data.prepare_data()
+    data.setup("fit")
+    return data
+
+
+def test_fsdd_has_its_published_split(fsdd):
+    assert {split: len(rows) for split, rows in fsdd.splits.items()} == {
+        "train": 2400,
+        "validation": 300,
+        "test": 300,
+    }
+    assert fsdd.class_names == list("0123456789")
+    for split in fsdd.splits.values():
+        assert split.targets.bincount().tolist() == [len(split) // 10] * 10
+    clips = {split: {row.clip.name for row in rows} for split, rows in fsdd.index_clips().items()}
+    assert len(set.union(*clips.values())) == 3000
+    assert {name.rpartition("_")[2] for name in clips["test"]} == {f"{index}.wav" for index in range(5)}
+    assert {name.rpartition("_")[2] for name in clips["validation"]} == {f"{index}.wav" for index in range(5, 10)}
+
+
+def test_an_fsdd_input_is_that_of_its_recording(fsdd):
+    row = fsdd.index_clips()["test"][123]
+    waveform, rate = row.clip.read()
+    assert rate == 8000
+    log_mel = LogMel(8000, 24, 256, 200)(fit_length(waveform, 6400))
+    features, target = fsdd.splits["test"][123]
+    assert fsdd.class_names[target] == row.label == Path(row.clip.name).name[0]
+    centred = (log_mel - log_mel.mean()) / log_mel.std()
+    torch.testing.assert_close((features - features.mean()) / features.std(), centred, atol=1e-4, rtol=1e-4)
+
+
+def test_the_nearest_training_clip_mostly_says_the_same_digit(fsdd):
+    train, test = (fsdd.splits[split].inputs.flatten(1) for split in ("train", "test"))
+    nearest = torch.cdist(test, train).argmin(dim=1)
+    accuracy = (fsdd.splits["train"].targets[nearest] == fsdd.splits["test"].targets).float().mean()
+    assert accuracy > 0.8  # chance is 0.1
+
+
+def test_an_unpacked_fsdd_is_read_too_and_one_changed_byte_is_found(real_data, tmp_path, fsdd):
+    with tarfile.open(real_data / "fsdd.tar.gz") as archive:
+        archive.extractall(tmp_path / "fsdd", filter="data")
+    data = partial(FSDD, **AUDIO)(data_dir=tmp_path)
+    data.prepare_data()
+    unpacked = [row.clip.read()[0] for row in data.index_clips()["test"][:5]]
+    packed = [row.clip.read()[0] for row in fsdd.index_clips()["test"][:5]]
+    assert all(torch.equal(one, other) for one, other in zip(unpacked, packed, strict=True))
+    recording = tmp_path / "fsdd" / "recordings" / "3_theo_17.wav"
+    content = bytearray(recording.read_bytes())
+    content[-1] ^= 1
+    recording.write_bytes(content)
+    with pytest.raises(
+        ValueError, match=r"the recordings are not those of release 1\.0\.10: expected SHA-256 1801eae0"
+    ):
+        data.setup()
+
+
+def test_a_recording_with_another_name_is_refused(tmp_path):
+    for name in ("0_theo_0.wav", "0_theo.wav"):
+        write_clip(tmp_path / "fsdd" / "recordings" / name, tone(300))
+    with pytest.raises(ValueError, match=r"fsdd/recordings/0_theo.wav: expected a name like"):
+        partial(FSDD, **AUDIO)(data_dir=tmp_path).setup()
+
+
+def test_a_folder_without_recordings_is_refused(tmp_path):
+    write_clip(tmp_path / "0_theo_0.wav", tone(300))
+    with pytest.raises(ValueError, match="expected a folder 'recordings' with WAV files, found none"):
+        list(fsdd_recordings(open_tree(tmp_path)))
+
+
+def test_a_missing_fsdd_is_downloaded_whatever_its_root_folder_is_called(server, real_data, tmp_path, monkeypatch):
+    with (
+        tarfile.open(real_data / "fsdd.tar.gz") as given,
+        tarfile.open(server.home / "v1.0.10.tar.gz", "w") as archive,
+    ):
+        for member in given:
+            content = given.extractfile(member)
+            member.name = f"free-spoken-digit-dataset-1.0.10/{member.name}"
+            archive.addfile(member, content)
+    monkeypatch.setattr(FSDD, "URL", f"{server.url}/v1.0.10.tar.gz")
+    data = partial(FSDD, **AUDIO)(data_dir=tmp_path / "data")
+    data.prepare_data()
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["fsdd.tar.gz"]
+    assert {split: len(rows) for split, rows in data.index_clips().items()} == {
+        "train": 2400,
+        "validation": 300,
+        "test": 300,
+    }
+
+
+def test_a_downloaded_fsdd_that_is_another_is_refused_and_leaves_nothing(server, tmp_path, monkeypatch):
+    file = write_clip(tmp_path / "0_theo_0.wav", tone(300))
+    with tarfile.open(server.home / "other.tar.gz", "w:gz") as archive:
+        archive.add(file, arcname="root/recordings/0_theo_0.wav")
+    monkeypatch.setattr(FSDD, "URL", f"{server.url}/other.tar.gz")
+    with pytest.raises(ValueError, match=r"are not those of release 1\.0\.10"):
+        partial(FSDD, **AUDIO)(data_dir=tmp_path / "data").prepare_data()
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_without_a_connection_the_error_says_where_to_put_the_recordings(tmp_path, monkeypatch):
+    monkeypatch.setattr(FSDD, "URL", "http://127.0.0.1:9/fsdd.tar.gz")
+    with pytest.raises(RuntimeError, match=r"fsdd.tar.gz is not in data_dir=.* AS_LIGHTNING_DATA"):
+        partial(FSDD, **AUDIO)(data_dir=tmp_path / "data").prepare_data()
+    assert list((tmp_path / "data").iterdir()) == []

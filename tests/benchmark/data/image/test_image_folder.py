@@ -1,0 +1,242 @@
+"""A user's own images: what the loaders give, and which files are refused."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from harness.data_settings import IMAGES
+from harness.made_files import write_images
+
+from as_lightning.benchmark.data import decoded_files
+from as_lightning.benchmark.data.image.image_files import ImageFiles
+from as_lightning.benchmark.data.image.image_folder import ImageFolder
+
+PLAIN = {"crop_padding": 0, "horizontal_flip": False}
+
+
+UNCHANGED = {**PLAIN, "mean": [0.0] * 3, "std": [1 / 255] * 3}  # batches hold the bytes' own values
+
+
+SPLIT_COUNTS = {"train/cat": 20, "train/dog": 10, "test/cat": 4, "test/dog": 3}
+
+
+FLAT_COUNTS = {"cat": 20, "dog": 10, "emu": 30}
+
+
+@pytest.fixture
+def split_folder(tmp_path: Path) -> Path:
+    write_images(tmp_path / "pets", SPLIT_COUNTS)
+    return tmp_path / "pets"
+
+
+@pytest.fixture
+def flat_folder(tmp_path: Path) -> Path:
+    write_images(tmp_path / "animals", FLAT_COUNTS)
+    return tmp_path / "animals"
+
+
+def ready(path: Path, **arguments) -> ImageFolder:
+    data = partial(ImageFolder, **IMAGES)(path, **arguments)
+    data.prepare_data()
+    data.setup()
+    return data
+
+
+def sizes(data) -> dict[str, int]:
+    return {split: len(dataset) for split, dataset in data.splits.items()}
+
+
+def images(data, split: str) -> set[bytes]:
+    """The images of a split, as values that can be compared and put in a set."""
+    return {bytes(image.numpy().tobytes()) for image in data.splits[split].inputs}
+
+
+def labelled(data, split: str) -> dict[bytes, str]:
+    dataset = data.splits[split]
+    pairs = zip(dataset.inputs, dataset.targets, strict=True)
+    return {image.numpy().tobytes(): data.class_names[target] for image, target in pairs}
+
+
+def test_a_batch_is_float_images_and_class_indices(split_folder):
+    data = ready(split_folder, batch_size=8)
+    batch, targets = next(iter(data.train_dataloader()))
+    assert (batch.shape, batch.dtype, targets.shape, targets.dtype) == ((8, 3, 6, 6), torch.float32, (8,), torch.int64)
+    assert data.input_spec == {"in_channels": 3}
+    assert data.class_names == ["cat", "dog"]
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_the_training_split_has_mean_zero_and_deviation_one(split_folder, cache):
+    data = ready(split_folder, cache=cache, **PLAIN)
+    batch = torch.cat([batch for batch, _ in data.train_dataloader()]).double()
+    torch.testing.assert_close(batch.mean((0, 2, 3)), torch.zeros(3, dtype=torch.float64), atol=1e-6, rtol=0)
+    torch.testing.assert_close(batch.std((0, 2, 3), correction=0), torch.ones(3, dtype=torch.float64))
+
+
+def test_given_mean_and_deviation_are_those_used(split_folder):
+    data = ready(split_folder, mean=[0.1, 0.2, 0.3], std=[0.5, 0.25, 2.0])
+    raw = data.splits["test"].inputs[0] / 255
+    expected = (raw - torch.tensor([0.1, 0.2, 0.3]).view(3, 1, 1)) / torch.tensor([0.5, 0.25, 2.0]).view(3, 1, 1)
+    torch.testing.assert_close(data.splits["test"][0][0], expected)
+
+
+def test_training_images_are_shifted_and_mirrored_within_the_padding(split_folder):
+    data = ready(split_folder, **{**UNCHANGED, "crop_padding": 2, "horizontal_flip": True})
+    original = data.splits["train"].inputs[0].float()
+    padded = torch.nn.functional.pad(original, (2, 2, 2, 2))
+    views = [padded[:, y : y + 6, x : x + 6] for y in range(5) for x in range(5)]
+    views += [view.flip(-1) for view in views]
+    seen = set()
+    for _ in range(60):
+        taken = data.splits["train"][0][0]
+        (match,) = [index for index, view in enumerate(views) if torch.allclose(taken, view, atol=1e-3)]
+        seen.add(match)
+    assert len(seen) > 20
+    assert {index // 25 for index in seen} == {0, 1}
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_only_training_images_are_augmented(split_folder, split):
+    data = ready(split_folder, **{**UNCHANGED, "crop_padding": 2, "horizontal_flip": True})
+    for index, image in enumerate(data.splits[split].inputs):
+        torch.testing.assert_close(data.splits[split][index][0], image.float(), atol=1e-3, rtol=0)
+
+
+def test_corrupted_training_images_are_given_without_augmentation(split_folder):
+    data = ready(split_folder, label_noise=0.5, **{**UNCHANGED, "crop_padding": 2, "horizontal_flip": True})
+    known = images(data, "train")
+    for batch, targets in data.corrupted_dataloader():
+        assert (targets[:, 0] != targets[:, 1]).all()
+        assert {image.round().to(torch.uint8).numpy().tobytes() for image in batch} <= known
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_loader_processes_give_what_the_main_process_gives(split_folder, cache):
+    alone = list(ready(split_folder, cache=cache, batch_size=3).test_dataloader())
+    spread = list(ready(split_folder, cache=cache, batch_size=3, num_workers=2).test_dataloader())
+    assert len(alone) == 3
+    for (images_a, targets_a), (images_b, targets_b) in zip(alone, spread, strict=True):
+        assert torch.equal(images_a, images_b)
+        assert torch.equal(targets_a, targets_b)
+
+
+def test_small_sets_are_kept_decoded_and_others_decoded_when_taken(split_folder, monkeypatch):
+    kept = ready(split_folder, **PLAIN)
+    assert isinstance(kept.splits["train"].inputs, torch.Tensor)
+    monkeypatch.setattr(decoded_files, "CACHE_LIMIT", 36 * 3 * 37)  # the bytes of the 37 images: not below the limit
+    taken = ready(split_folder, **PLAIN)
+    assert isinstance(taken.splits["train"].inputs, ImageFiles)
+    for split in kept.splits:
+        assert len(kept.splits[split]) == len(taken.splits[split])
+        for (image_a, target_a), (image_b, target_b) in zip(kept.splits[split], taken.splits[split], strict=True):
+            assert torch.equal(image_a, image_b)
+            assert target_a == target_b
+    monkeypatch.setattr(decoded_files, "CACHE_LIMIT", 36 * 3 * 37 + 1)
+    assert isinstance(ready(split_folder).splits["train"].inputs, torch.Tensor)
+
+
+def test_each_image_has_the_class_of_its_folder(tmp_path):
+    written = write_images(tmp_path / "pets", {**SPLIT_COUNTS, "train/dog/puppies": 3})
+    data = ready(tmp_path / "pets", image_size=None)
+    found = {**labelled(data, "train"), **labelled(data, "validation"), **labelled(data, "test")}
+    expected = {pixels.transpose(2, 0, 1).tobytes(): name.split("/")[1] for name, pixels in written.items()}
+    assert found == expected
+
+
+def test_max_per_class_limits_every_split_and_takes_part_of_what_a_larger_one_takes(flat_folder):
+    small, large, whole = (ready(flat_folder, max_per_class=limit) for limit in (2, 9, None))
+    assert small.splits["train"].targets.bincount().tolist() == [2, 2, 2]
+    assert large.splits["train"].targets.bincount().tolist() == [9, 8, 9]
+    assert small.splits["test"].targets.bincount().tolist() == [2, 1, 2]
+    for split in whole.splits:
+        assert images(small, split) <= images(large, split) <= images(whole, split)
+
+
+def test_max_per_class_may_differ_between_splits(flat_folder):
+    data = ready(flat_folder, max_per_class={"train": 5, "test": 1, "validation": None})
+    assert sizes(data) == {"train": 15, "validation": 6, "test": 3}
+
+
+def test_classes_are_mixed_in_the_order_of_a_split(flat_folder):
+    targets = ready(flat_folder).splits["validation"].targets.tolist()
+    assert targets != sorted(targets)
+
+
+def test_damaged_files_are_counted_and_the_first_five_named_before_training(split_folder):
+    whole = (split_folder / "train/cat/001.png").read_bytes()
+    (split_folder / "test/dog/000.png").write_bytes(whole[: len(whole) // 2])
+    for index in range(2, 8):
+        (split_folder / f"train/cat/{index:03d}.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"^7 of 37 images cannot be used: ") as raised:
+        ready(split_folder)
+    message = str(raised.value)
+    assert f"{split_folder}/test/dog/000.png: image file is truncated" in message
+    assert f"{split_folder}/train/cat/005.png: not an image" in message
+    assert message.count(".png") == 5
+    assert message.endswith("; and 2 more")
+
+
+def test_a_split_of_damaged_files_alone_is_refused_in_the_same_way(split_folder):
+    for file in (split_folder / "train").rglob("*.png"):
+        file.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"^30 of 37 images cannot be used: .*train/cat/000.png: not an image"):
+        ready(split_folder)
+
+
+def test_a_damaged_image_in_an_archive_is_named_with_the_archive(split_folder):
+    (split_folder / "train/cat/003.png").write_bytes(b"no image")
+    archive = shutil.make_archive(str(split_folder), "zip", split_folder)
+    with pytest.raises(ValueError, match=r"1 of 37 images .*pets.zip/train/cat/003.png: not an image$"):
+        ready(Path(archive))
+
+
+def test_an_image_of_another_size_is_named_unless_a_size_is_set(split_folder):
+    write_images(split_folder, {"train/other": 3}, size=9)
+    with pytest.raises(ValueError, match=r"one size, .*train/other/000.png is 9x9, others are 6x6: set image_size"):
+        ready(split_folder)
+    assert ready(split_folder, image_size=4).splits["train"].inputs.shape[1:] == (3, 4, 4)
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_class_that_the_training_split_lacks_is_named(split_folder, split):
+    write_images(split_folder, {f"{split}/cow": 2})
+    with pytest.raises(ValueError, match=f"the {split} split has classes that the train split lacks: cow"):
+        ready(split_folder)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"crop_padding": -1}, "crop_padding must be at least 0"),
+        ({"mean": [0.5] * 3}, "give mean and std, or neither"),
+        ({"mean": [0.5], "std": [1.0]}, "mean must have 3 numbers"),
+        ({"mean": [0.5] * 3, "std": [1.0, 1.0, 0.0]}, "std must be positive"),
+        ({"image_size": 0}, "image_size must be at least 1"),
+        ({"validation_share": 0.0}, "validation_share must be a share"),
+        ({"validation_share": 1.0}, "validation_share must be a share"),
+        ({"cache": "always"}, "cache must be True, False or 'auto'"),
+        ({"max_per_class": 0}, "max_per_class must be at least 1"),
+        ({"max_per_class": {"test": 0}}, "max_per_class must be at least 1"),
+        ({"max_per_class": {"val": 3}}, "max_per_class has the splits .* got 'val'"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        partial(ImageFolder, **IMAGES)("set", **arguments)
+
+
+def test_cifar10_as_jpeg_files_is_read_from_its_archive(real_data):
+    data = ready(
+        Path("cifar10_jpeg.tar.gz"), data_dir=real_data, max_per_class={"train": 20, "test": 5, "validation": 3}
+    )
+    assert sizes(data) == {"train": 200, "validation": 30, "test": 50}
+    assert data.class_names[:3] == ["airplane", "automobile", "bird"]
+    assert data.num_classes == 10
+    assert data.splits["train"].inputs.shape == (200, 3, 32, 32)
+    # of the whole set they are 0.49, 0.48, 0.45 and 0.25, 0.24, 0.26
+    assert data.mean == pytest.approx([0.49, 0.48, 0.45], abs=0.04)
+    assert data.std == pytest.approx([0.25, 0.24, 0.26], abs=0.03)

@@ -1,0 +1,169 @@
+"""Which file is of which class and split: every layout that is understood, and those that are refused."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path, PurePosixPath
+
+import pytest
+import torch
+
+from as_lightning.benchmark.data.files import open_tree
+from as_lightning.benchmark.data.folder_classes import check_validation_share, split_classes
+
+SPLIT_COUNTS = {"train/cat": 20, "train/dog": 10, "test/cat": 4, "test/dog": 3}
+FLAT_COUNTS = {"cat": 20, "dog": 10, "emu": 30}
+
+
+def write_files(root: Path, counts: dict[str, int]) -> Path:
+    """Write so many empty files into each folder."""
+    for folder, count in counts.items():
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        for index in range(count):
+            (root / folder / f"{PurePosixPath(folder).name}{index:03d}.txt").touch()
+    return root
+
+
+def split(path: Path, validation_share: float = 0.1, split_seed: int = 0) -> dict[str, dict[str, list[str]]]:
+    return split_classes(open_tree(path), (".txt",), "files", validation_share=validation_share, split_seed=split_seed)
+
+
+def counts(path: Path, **arguments) -> dict[str, dict[str, int]]:
+    return {
+        name: {label: len(files) for label, files in classes.items()}
+        for name, classes in split(path, **arguments).items()
+    }
+
+
+def names(path: Path, name: str, **arguments) -> set[str]:
+    """The files of a split, without the folders around them."""
+    return {PurePosixPath(file).name for files in split(path, **arguments)[name].values() for file in files}
+
+
+def test_train_and_test_folders_are_those_splits_and_a_share_of_each_class_is_validation(tmp_path):
+    root = write_files(tmp_path / "set", SPLIT_COUNTS)
+    expected = {"train": {"cat": 18, "dog": 9}, "validation": {"cat": 2, "dog": 1}, "test": {"cat": 4, "dog": 3}}
+    assert counts(root) == expected
+    assert counts(root, validation_share=0.5)["validation"] == {"cat": 10, "dog": 5}
+
+
+@pytest.mark.parametrize("name", ["validation", "val"])
+def test_a_validation_folder_is_the_validation_split(tmp_path, name):
+    root = write_files(tmp_path / "set", {**SPLIT_COUNTS, f"{name}/cat": 5})
+    assert counts(root) == {
+        "train": {"cat": 20, "dog": 10},
+        "validation": {"cat": 5},
+        "test": {"cat": 4, "dog": 3},
+    }
+
+
+@pytest.mark.parametrize("layout", [SPLIT_COUNTS, FLAT_COUNTS])
+def test_every_file_is_in_one_split_under_the_class_of_its_folder(tmp_path, layout):
+    root = write_files(tmp_path / "set", layout)
+    found = [(label, file) for classes in split(root).values() for label, files in classes.items() for file in files]
+    assert len({file for _, file in found}) == len(found) == sum(layout.values())
+    assert all(PurePosixPath(file).parent.name == label for label, file in found)
+
+
+def test_class_folders_alone_are_split_80_10_10_by_class(tmp_path):
+    assert counts(write_files(tmp_path / "set", FLAT_COUNTS)) == {
+        "train": {"cat": 16, "dog": 8, "emu": 24},
+        "validation": {"cat": 2, "dog": 1, "emu": 3},
+        "test": {"cat": 2, "dog": 1, "emu": 3},
+    }
+
+
+def test_files_deeper_below_a_class_folder_are_of_that_class(tmp_path):
+    root = write_files(tmp_path / "set", {**FLAT_COUNTS, "dog/puppies": 10})
+    assert counts(root)["train"] == {"cat": 16, "dog": 16, "emu": 24}
+
+
+def test_a_class_folder_may_be_called_train_without_being_a_split(tmp_path):
+    root = write_files(tmp_path / "set", {"bus": 10, "car": 10, "train": 10})
+    assert list(split(root)["train"]) == ["bus", "car", "train"]
+
+
+@pytest.mark.parametrize("layout", [SPLIT_COUNTS, FLAT_COUNTS])
+@pytest.mark.parametrize("kind", ["gztar", "zip"])
+def test_an_archive_with_or_without_a_folder_around_is_split_as_the_folder(tmp_path, layout, kind):
+    root = write_files(tmp_path / "around" / "set", layout)
+    for base in (root, tmp_path / "around"):
+        archive = Path(shutil.make_archive(str(tmp_path / base.name), kind, base))
+        for name in ("train", "validation", "test"):
+            assert names(archive, name) == names(root, name)
+
+
+def test_the_splits_depend_on_their_own_seed_and_on_no_other(tmp_path):
+    root = write_files(tmp_path / "set", FLAT_COUNTS)
+    found = []
+    for seed, split_seed in ((1, 0), (2, 0), (1, 1)):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        found.append(split(root, split_seed=split_seed))
+    assert found[0] == found[1]
+    assert all(found[0][name] != found[2][name] for name in found[0])
+
+
+def test_a_new_class_leaves_the_split_of_the_others_as_it_was(tmp_path):
+    root = write_files(tmp_path / "set", FLAT_COUNTS)
+    before = names(root, "test")
+    write_files(root, {"ape": 10})
+    after = names(root, "test")
+    assert before < after
+    assert len(after) == len(before) + 1
+
+
+def test_class_folders_that_hold_folders_of_the_same_names_are_warned_of(tmp_path):
+    folds = {f"fold{number}/{colour}": 10 for number in (1, 2) for colour in ("Blue", "Red")}
+    root = write_files(tmp_path / "set", folds)
+    with pytest.warns(UserWarning, match=r"the classes are fold1; fold2, .* folders of the same names \(Blue; Red\)"):
+        assert list(split(root)["train"]) == ["fold1", "fold2"]
+    inner = write_files(tmp_path / "splits", {f"{name}/{fold}": 5 for name in ("train", "test") for fold in folds})
+    with pytest.warns(UserWarning, match=r"the classes are fold1; fold2"):
+        split(inner)
+
+
+def test_folders_below_one_class_alone_are_not_warned_of(tmp_path, recwarn):
+    split(write_files(tmp_path / "set", {**FLAT_COUNTS, "dog/puppies": 10, "cat/kittens": 10}))
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [
+        ({"train/cat": 3, "train/dog": 3}, r"set: expected the folders .*, found no files in test"),
+        ({"train/cat": 3, "val/cat": 3}, r"set: expected the folders .*, found no files in test"),
+        ({"test/cat": 3, "val/cat": 3}, r"set: expected the folders .*, found no files in train"),
+        ({**SPLIT_COUNTS, "val/cat": 1, "validation/cat": 1}, r"found both validation and val"),
+        ({**SPLIT_COUNTS, "extra/cat": 1}, r"set: expected the folders .*, found extra too"),
+        ({**SPLIT_COUNTS, "train": 1}, r"set/train/train000.txt lies in no class folder"),
+        ({**FLAT_COUNTS, ".": 1}, r"set/000.txt lies in no class folder"),
+        ({"cat": 20}, r"expected a folder for each class, found one: 'cat'"),
+        ({"cat": 20, "dog": 2}, r"class 'dog' has 2 files: too few for the splits train, validation, test"),
+        ({"cat": 20, "dog": 2, "emu": 1}, r"class 'dog' has 2 files; class 'emu' has 1 files: too few for the splits"),
+        ({**SPLIT_COUNTS, "train/dog": 1}, r"class 'dog' has 1 files: too few for the splits train, validation"),
+        ({**SPLIT_COUNTS, "train/cow": 0}, r"set/train/cow: the class folder holds no files \(.txt\)"),
+        ({**FLAT_COUNTS, "cow": 0}, r"set/cow: the class folder holds no files"),
+    ],
+)
+def test_folders_of_another_layout_are_refused_with_what_is_wrong(tmp_path, layout, message):
+    write_files(tmp_path / "set", layout)
+    with pytest.raises(ValueError, match=message):
+        split(tmp_path / "set")
+
+
+@pytest.mark.parametrize("kind", ["gztar", "zip"])
+def test_a_class_folder_of_other_files_is_named_in_an_archive_too(tmp_path, kind):
+    root = write_files(tmp_path / "set", SPLIT_COUNTS)
+    (root / "train/cow").mkdir()
+    (root / "train/cow/readme.md").write_text("cows follow")
+    archive = Path(shutil.make_archive(str(tmp_path / "packed"), kind, root))
+    with pytest.raises(ValueError, match=r"packed.*/train/cow: the class folder holds no files"):
+        split(archive)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])
+def test_a_validation_share_that_is_no_share_is_refused(share):
+    with pytest.raises(ValueError, match=r"validation_share must be a share in \(0, 1\), got"):
+        check_validation_share(share)

@@ -1,0 +1,172 @@
+"""Token-level data: WNUT-17's real files, words against pieces, and malformed columns."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+import pytest
+import torch
+from harness.data_settings import TEXT
+
+from as_lightning.benchmark.data.text.conll import Conll, read_conll
+from as_lightning.benchmark.data.text.labelled_text import TaggedSentence
+from as_lightning.benchmark.data.text.tagging import IGNORED, TaggingDataModule
+from as_lightning.benchmark.data.text.wnut17 import WNUT17
+
+SPLITS = ("train", "validation", "test")
+
+
+class Small(TaggingDataModule):
+    """A tagging data module of given sentences, the same in every split."""
+
+    def __init__(self, sentences: list[TaggedSentence], **arguments) -> None:
+        super().__init__(**(TEXT | arguments))
+        self.sentences = sentences
+
+    def read_splits(self):
+        return dict.fromkeys(SPLITS, self.sentences)
+
+
+@pytest.fixture(scope="module")
+def wnut(real_data) -> WNUT17:
+    data = partial(WNUT17, **TEXT)(data_dir=real_data, batch_size=32, vocab_size=4000, max_length=256, lowercase=False)
+    data.prepare_data()
+    data.setup("fit")
+    return data
+
+
+def test_wnut17_has_its_published_sizes_and_tags(wnut):
+    assert [len(wnut.splits[split]) for split in SPLITS] == [3_394, 1_009, 1_287]
+    kinds = ("corporation", "creative-work", "group", "location", "person", "product")
+    assert wnut.class_names == sorted([f"{place}-{kind}" for place in "BI" for kind in kinds] + ["O"])
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_word_has_one_target_and_these_are_the_tags_of_the_file(wnut, split):
+    rows = wnut.read_splits()[split]
+    for row, targets in zip(rows, wnut.splits[split].targets, strict=True):
+        assert tuple(wnut.class_names[tag] for tag in targets.tolist() if tag != IGNORED) == row.tags
+
+
+def test_a_target_stands_on_the_first_piece_of_its_word(wnut):
+    rows = wnut.read_splits()["test"]
+    for row, ids, targets in zip(rows, wnut.splits["test"].inputs, wnut.splits["test"].targets, strict=True):
+        starts = [place for place, tag in enumerate(targets.tolist()) if tag != IGNORED]
+        assert starts[0] == 0
+        for word, start, end in zip(row.words, starts, [*starts[1:], len(ids)], strict=True):
+            pieces = [wnut.tokenizer.id_to_token(token) for token in ids[start:end].tolist()]
+            if "[UNK]" not in pieces and word.isascii():
+                assert "".join(pieces) == word
+
+
+def test_a_batch_ignores_padding_and_gives_the_tags_of_the_file_back(wnut):
+    rows = wnut.read_splits()["validation"]
+    loader = wnut.val_dataloader()
+    lengths = set()
+    for indices, (token_ids, targets) in zip(loader.batch_sampler, loader, strict=True):
+        assert token_ids.shape == targets.shape
+        assert token_ids.dtype == targets.dtype == torch.int64
+        assert bool((targets[token_ids == wnut.padding_id] == IGNORED).all())
+        lengths.add(token_ids.size(1))
+        for index, row in zip(indices, targets.tolist(), strict=True):
+            assert tuple(wnut.class_names[tag] for tag in row if tag != IGNORED) == rows[index].tags
+    assert len(lengths) > 5  # padded to the longest of a batch, and not of the split
+
+
+GONE = "\u200d"  # a zero-width joiner, which the normaliser takes for a control character
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_word_that_the_normaliser_leaves_nothing_of_keeps_its_place(place):
+    words, tags = ["plain", "words"], ["O", "B-x"]
+    words.insert(place, GONE)
+    tags.insert(place, "I-x")
+    data = Small([TaggedSentence(tuple(words), tuple(tags)), TaggedSentence(("plain",), ("O",))])
+    data.setup()
+    ids, targets = data.splits["train"][0]
+    assert [data.class_names[tag] for tag in targets.tolist() if tag != IGNORED] == tags
+    assert len(ids) == len(targets)
+
+
+def test_such_a_word_keeps_its_place_also_in_a_sentence_that_is_cut():
+    data = Small([TaggedSentence((GONE, *["word"] * 6), ("B-x", *["O"] * 6))], max_length=4)
+    data.setup()
+    _, targets = data.splits["train"][0]
+    assert [data.class_names[tag] for tag in targets.tolist() if tag != IGNORED] == ["B-x", "O", "O", "O"]
+
+
+def test_words_past_max_length_are_left_out_and_counted_in_a_warning(caplog):
+    rows = [TaggedSentence(("word",) * length, ("O",) * length) for length in (3, 5, 9)]
+    with caplog.at_level(logging.WARNING):
+        data = Small(rows, max_length=4)
+        data.setup()
+    assert [len(ids) for ids in data.splits["train"].inputs] == [3, 4, 4]
+    assert "6 words of the train split lie past max_length=4" in caplog.text
+
+
+def test_sentences_that_are_not_cut_are_not_warned_of(caplog):
+    with caplog.at_level(logging.WARNING):
+        Small([TaggedSentence(("one", "two"), ("O", "B-x"))]).setup()
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a\tO\nb\tX-loc\n", r"set.conll:2: expected a tag O, B-... or I-..., got 'b\\tX-loc'"),
+        ("a\tO\n\nO\n", r"set.conll:3: expected a tag O, B-... or I-..., got 'O'"),
+        ("a O\nb B\n", r"set.conll:2: expected a tag O"),
+        ("", r"set.conll: expected sentences in columns, found none"),
+        ("\n-DOCSTART- -X- O\n\n", r"set.conll: expected sentences in columns, found none"),
+    ],
+)
+def test_malformed_columns_are_refused_with_file_and_line(tmp_path, content, message):
+    path = tmp_path / "set.conll"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=message):
+        list(read_conll(path))
+
+
+def test_a_line_without_the_column_asked_for_is_refused_with_file_and_line(tmp_path):
+    path = tmp_path / "set.conll"
+    path.write_text("a NN O\nb O\n")
+    with pytest.raises(ValueError, match=r"set.conll:2: expected a word in column 0 and a tag in column 2, got 'b O'"):
+        list(read_conll(path, 0, 2))
+
+
+CONLL2003 = "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\r\n\n\nPeter NNP B-NP B-PER\n"
+
+
+def test_conll_reads_the_columns_it_is_told_and_skips_what_parts_documents(tmp_path):
+    for split in SPLITS:
+        (tmp_path / f"{split}.txt").write_bytes(CONLL2003.encode())
+    paths = {"path": "train.txt", "validation_path": tmp_path / "validation.txt", "test_path": "test.txt"}
+    rows = partial(Conll, **TEXT)(**paths, data_dir=tmp_path).read_splits()
+    assert rows["train"] == rows["validation"] == rows["test"]
+    assert rows["train"] == [(("EU", "rejects"), ("B-ORG", "O")), (("Peter",), ("B-PER",))]
+    chunks = partial(Conll, **TEXT)(**paths, data_dir=tmp_path, tag_column=2).read_splits()["test"]
+    assert chunks == [(("EU", "rejects"), ("B-NP", "B-VP")), (("Peter",), ("B-NP",))]
+
+
+def test_words_with_spaces_are_kept_where_tabs_part_the_columns(tmp_path):
+    path = tmp_path / "set.conll"
+    path.write_text("New York\tB-loc\n")
+    assert list(read_conll(path)) == [(("New York",), ("B-loc",))]
+
+
+def test_a_damaged_wnut17_is_found_by_its_checksum(tmp_path, real_data):
+    for file in WNUT17.FILES.values():
+        (tmp_path / file.name).write_bytes((real_data / file.name).read_bytes())
+    last = tmp_path / WNUT17.FILES["test"].name
+    last.write_bytes(last.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"wnut17_emerging.test.annotated has the wrong checksum"):
+        partial(WNUT17, **TEXT)(data_dir=tmp_path).prepare_data()
+
+
+def test_a_tag_that_the_training_file_lacks_is_named_by_file_and_line(tmp_path):
+    (tmp_path / "train.conll").write_text("Ada\tB-person\nran\tO\n\n")
+    (tmp_path / "test.conll").write_text("Ada\tB-person\n\nOslo\tB-place\n")
+    paths = {"path": "train.conll", "validation_path": "train.conll", "test_path": "test.conll"}
+    with pytest.raises(ValueError, match=r"test.conll:3: the training split has no 'B-place', it has B-person, O"):
+        partial(Conll, **TEXT)(data_dir=tmp_path, **paths).setup()

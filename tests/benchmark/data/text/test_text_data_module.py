@@ -1,0 +1,60 @@
+"""Classification of texts: tokens, padding and classes."""
+
+from __future__ import annotations
+
+import pytest
+from harness.data_settings import TEXT
+
+from as_lightning.benchmark.data.text.data_module import TextDataModule
+from as_lightning.benchmark.data.text.labelled_text import Sentence
+
+
+class Small(TextDataModule):
+    """A text data module of given sentences."""
+
+    def __init__(self, splits: dict[str, list[Sentence]], **arguments) -> None:
+        super().__init__(**(TEXT | arguments))
+        self.given = splits
+
+    def read_splits(self):
+        return self.given
+
+
+SPLITS = {
+    "train": [Sentence("turn the light on", "on"), Sentence("turn the light off please", "off")],
+    "validation": [Sentence("light on", "on")],
+    "test": [Sentence("off", "off")],
+}
+
+
+def test_the_tokenizer_sees_the_training_split_alone():
+    data = Small({**SPLITS, "validation": [Sentence("zzz", "on")]})
+    data.setup()
+    assert "z" not in data.tokenizer.get_vocab()
+    assert data.splits["validation"][0][0].unique().tolist() == [1]  # unknown, and not the padding
+
+
+def test_batches_are_padded_with_zero_to_their_longest_sentence():
+    data = Small(SPLITS)
+    data.setup()
+    token_ids, _ = data.collate([data.splits["train"][0], data.splits["train"][1]])
+    lengths = (token_ids != 0).sum(1)
+    assert token_ids.shape == (2, lengths.max())
+    assert lengths[0] < lengths[1]
+
+
+def test_long_sentences_are_cut_at_max_length():
+    data = Small(SPLITS, max_length=2)
+    data.setup()
+    assert max(len(ids) for ids in data.splits["train"].inputs) == 2
+
+
+def test_a_class_that_the_training_split_lacks_is_refused_by_name():
+    with pytest.raises(ValueError, match="the test split has classes that the train split lacks: dim"):
+        Small({**SPLITS, "test": [Sentence("dim it", "dim")]}).setup()
+
+
+@pytest.mark.parametrize(("arguments", "name"), [({"vocab_size": 2}, "vocab_size"), ({"max_length": 0}, "max_length")])
+def test_bad_arguments_are_refused_by_name(arguments, name):
+    with pytest.raises(ValueError, match=f"{name} must be at least"):
+        Small(SPLITS, **arguments)

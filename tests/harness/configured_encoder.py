@@ -1,0 +1,16 @@
+"""An encoder with the settings of its configuration, which is where its defaults are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from torch import nn
+
+from as_lightning.benchmark.config_dir import config_dir
+
+
+def configured_encoder(model: str, **arguments: Any) -> nn.Module:
+    """The encoder of ``conf/model/<model>.yaml``, with ``arguments`` in place of some of its settings."""
+    return instantiate(OmegaConf.load(config_dir() / "model" / f"{model}.yaml"))(**arguments)

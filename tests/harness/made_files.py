@@ -1,0 +1,44 @@
+"""Images and clips that tests write, and read again."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import soundfile
+import torch
+from PIL import Image
+
+
+def tone(hz: float, rate: int = 8000, seconds: float = 0.5) -> torch.Tensor:
+    """A sine of amplitude 0.5."""
+    return 0.5 * torch.sin(2 * torch.pi * hz * torch.arange(round(seconds * rate)) / rate)
+
+
+def write_clip(path: Path, waveform: torch.Tensor, rate: int = 8000, subtype: str | None = None) -> Path:
+    """Write an audio file, and the folders around it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, waveform.numpy(), rate, subtype=subtype)
+    return path
+
+
+def encoded(pixels: np.ndarray, ending: str = "png", **options) -> bytes:
+    """An image file of these pixels, shape ``(H, W)`` or ``(H, W, channels)``."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, ending, **options)
+    return buffer.getvalue()
+
+
+def write_images(root: Path, counts: dict[str, int], size: int = 6, seed: int = 0) -> dict[str, np.ndarray]:
+    """Write so many random PNG images into each folder; returns the pixels by name."""
+    generator = np.random.default_rng(seed)
+    written = {}
+    for folder, count in counts.items():
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        for index in range(count):
+            pixels = generator.integers(0, 256, (size, size, 3), dtype=np.uint8)
+            name = f"{folder}/{index:03d}.png"
+            (root / name).write_bytes(encoded(pixels))
+            written[name] = pixels
+    return written

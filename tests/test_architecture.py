@@ -1,0 +1,14 @@
+"""The drawing in ARCHITECTURE.md is that of the code as it stands."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_drawing_of_the_imports_is_that_of_the_code():
+    script = runpy.run_path(str(ROOT / "docs" / "imports_drawing.py"))
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert page == script["page_with_drawing"](page), "run `python docs/imports_drawing.py`"

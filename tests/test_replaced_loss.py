@@ -1,0 +1,142 @@
+"""The loss that takes the place of a module's own: its margin, its settings, how it is called."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from functools import partial
+
+import lightning.pytorch as pl
+import pytest
+import torch
+import torch.nn.functional as F
+from lightning.pytorch.utilities.model_summary import ModelSummary
+from torch import nn
+
+from as_lightning import ASSoftmaxMixin
+from as_lightning.functional import as_cross_entropy, multilabel_as_cross_entropy
+
+LOGITS, TARGET = 2 * torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, -1, 1, 0])
+LABELS = torch.tensor([[1.0, 0.0, 1.0]] * 6)
+
+
+class Module(pl.LightningModule):
+    """Somebody's module: the loss is an argument."""
+
+    def __init__(self, loss) -> None:
+        super().__init__()
+        self.criterion = loss
+
+
+class WithAS(ASSoftmaxMixin, Module):
+    as_softmax_replaces = "criterion"
+
+
+def test_the_losss_margin_is_the_modules_margin_and_both_can_be_set():
+    module = WithAS(nn.CrossEntropyLoss(ignore_index=-1), delta=0.3)
+    assert module.criterion.delta == module.as_softmax_delta == 0.3
+    module.criterion.delta = 0.5
+    assert module.criterion.delta == module.as_softmax_delta == 0.5
+    assert module.criterion(LOGITS, TARGET) == as_cross_entropy(LOGITS, TARGET, 0.5, ignore_index=-1)
+    module.as_softmax_delta = 1.0
+    assert module.criterion.delta == 1.0
+    torch.testing.assert_close(module.criterion(LOGITS, TARGET), F.cross_entropy(LOGITS, TARGET, ignore_index=-1))
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_a_copys_loss_has_the_copys_margin(duplicate):
+    module = WithAS(nn.CrossEntropyLoss(), delta=0.3)
+    other = duplicate(module)
+    other.criterion.delta = 0.6
+    assert (module.as_softmax_delta, other.as_softmax_delta, other.criterion.delta) == (0.3, 0.6, 0.6)
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(ignore_index=-1), partial(F.cross_entropy, ignore_index=-1)])
+def test_it_is_called_by_the_argument_names_of_the_loss_it_replaces(loss):
+    module = WithAS(loss, delta=0.3)
+    expected = as_cross_entropy(LOGITS, TARGET, 0.3, ignore_index=-1)
+    assert module.criterion(input=LOGITS, target=TARGET) == module.criterion(LOGITS, target=TARGET) == expected
+
+
+def test_a_multi_label_loss_is_called_by_the_argument_names_too():
+    module = WithAS(nn.BCEWithLogitsLoss(), delta=0.3)
+    assert module.criterion(input=LOGITS, target=LABELS) == multilabel_as_cross_entropy(LOGITS, LABELS, 0.3)
+
+
+def test_the_settings_of_a_partial_stay_in_force():
+    weight = torch.tensor([1.0, 2.0, 0.5])
+    loss = partial(F.cross_entropy, weight=weight, ignore_index=-1, reduction="sum", label_smoothing=0.0)
+    module = WithAS(loss, delta=0.3)
+    expected = as_cross_entropy(LOGITS, TARGET, 0.3, weight=weight, ignore_index=-1, reduction="sum")
+    assert module.criterion(LOGITS, TARGET) == expected
+
+
+def test_a_partials_weight_moves_with_the_module_and_adds_nothing_to_its_state():
+    module = WithAS(partial(F.cross_entropy, weight=torch.ones(3)))
+    assert module.double().criterion.weight.dtype == torch.float64
+    assert module.state_dict() == {}
+
+
+def test_a_partial_of_a_partial_keeps_all_its_settings():
+    loss = partial(partial(F.cross_entropy, ignore_index=-1), reduction="sum")
+    module = WithAS(loss, delta=0.3)
+    assert module.criterion(LOGITS, TARGET) == as_cross_entropy(LOGITS, TARGET, 0.3, ignore_index=-1, reduction="sum")
+
+
+def test_a_partial_of_the_binary_loss_becomes_the_multi_label_loss():
+    module = WithAS(partial(F.binary_cross_entropy_with_logits, reduction="sum"), delta=0.3)
+    expected = multilabel_as_cross_entropy(LOGITS, LABELS, 0.3, reduction="sum")
+    assert module.criterion(LOGITS, LABELS) == expected
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (partial(F.cross_entropy, label_smoothing=0.1), r"label_smoothing=0\.1"),
+        (
+            partial(F.cross_entropy, reduce=True),
+            "given reduce=True, which AS-Softmax cannot carry on: it knows weight",
+        ),
+        (partial(F.multi_margin_loss, margin=2.0), r"given margin=2\.0"),
+        (partial(F.cross_entropy, LOGITS), "1 positional arguments"),
+        (partial(F.binary_cross_entropy_with_logits, pos_weight=torch.ones(3)), "pos_weight"),
+    ],
+)
+def test_settings_that_cannot_be_carried_on_are_refused_and_not_dropped(loss, message):
+    with pytest.raises(ValueError, match=message):
+        WithAS(loss)
+
+
+def test_an_attribute_of_the_class_is_replaced_for_the_instance():
+    class OnTheClass(pl.LightningModule):
+        loss_fn = staticmethod(F.cross_entropy)
+
+    class OnTheClassAS(ASSoftmaxMixin, OnTheClass):
+        as_softmax_replaces = "loss_fn"
+
+    module = OnTheClassAS(delta=0.3)
+    target = TARGET.clamp(min=0)
+    assert module.loss_fn(LOGITS, target) == as_cross_entropy(LOGITS, target, 0.3)
+    assert OnTheClass.loss_fn is F.cross_entropy
+    assert OnTheClass().loss_fn is F.cross_entropy
+
+
+def test_a_property_is_refused_with_the_way_out():
+    class Property(pl.LightningModule):
+        @property
+        def loss_fn(self):
+            return F.cross_entropy
+
+    class PropertyAS(ASSoftmaxMixin, Property):
+        as_softmax_replaces = "loss_fn"
+
+    with pytest.raises(AttributeError, match=r"loss_fn.* is a property of .* call self\.as_softmax_loss"):
+        PropertyAS()
+
+
+def test_a_model_summary_names_the_loss_and_its_repr_the_margin():
+    module = WithAS(nn.CrossEntropyLoss(reduction="sum"), delta=0.3)
+    assert "CountedASSoftmaxLoss" in str(ModelSummary(module))
+    assert repr(module.criterion) == "CountedASSoftmaxLoss(delta=0.3, reduction='sum', ignore_index=-100)"
+    tagger = WithAS(nn.BCEWithLogitsLoss())
+    assert "CountedMultiLabelASSoftmaxLoss" in str(ModelSummary(tagger))
