@@ -153,7 +153,7 @@ def placement_of(x: Tensor | None) -> str:
     return str(x.placements[0]) if isinstance(x, DTensor) else "plain"
 
 
-def linear_head(case: Case, mesh: DeviceMesh, **settings: Any) -> dict[str, Any]:
+def linear_head(case: Case, mesh: DeviceMesh) -> dict[str, Any]:
     """The loss, counts and gradients of one case, whole."""
     given = operands(case)
     weight = distribute_tensor(given.weight, mesh, [Shard(0)]).requires_grad_()
@@ -164,7 +164,7 @@ def linear_head(case: Case, mesh: DeviceMesh, **settings: Any) -> dict[str, Any]
         hidden, target = (distribute_tensor(x, mesh, [placement]) for x in (hidden, target))
     hidden.requires_grad_()
     with mock.patch.object(head_loss, "CPU_WORKSPACE", 1):  # so that there are several chunks
-        loss, counts = as_linear_cross_entropy(
+        loss, counts, live = as_linear_cross_entropy(
             hidden,
             weight,
             target,
@@ -173,12 +173,13 @@ def linear_head(case: Case, mesh: DeviceMesh, **settings: Any) -> dict[str, Any]
             class_weight=given.class_weight,
             reduction=case.reduction,
             return_counts=True,
-            **settings,
+            return_live=True,
         )
     loss.backward(given.upstream)
     return {
         "loss": loss.detach(),
         "counts": counts,
+        "live": live,
         "hidden": whole(hidden.grad),
         "weight": whole(weight.grad),
         "bias": None if bias is None else whole(bias.grad),
@@ -197,18 +198,20 @@ def sharded_logits(folder: Path) -> dict[str, Any]:
     for name, case in LOGITS_CASES.items():
         given = operands(case)
         logits = distribute_tensor(given.logits, mesh, [Shard(0 if given.logits.dim() == 1 else 1)]).requires_grad_()
-        loss, counts = as_cross_entropy(
+        loss, counts, live = as_cross_entropy(
             logits,
             given.target,
             case.delta,
             weight=given.class_weight,
             reduction=case.reduction,
             return_counts=True,
+            return_live=True,
         )
         loss.backward(given.upstream)
         seen[name] = {
             "loss": loss.detach(),
             "counts": counts,
+            "live": live,
             "logits": whole(logits.grad),
             "placements": [placement_of(logits.grad)],
         }

@@ -113,6 +113,11 @@ def as_cross_entropy(
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
 
     Note:
+        Logits that are a DTensor sharded along their classes (``Shard(1)``, or ``Shard(0)`` of shape ``(C)``) are never
+        gathered: loss, counts and live samples are plain tensors, the same on every process, and the gradient is
+        sharded as the logits are. Class weights and targets are DTensors or alike on every process. These logits can be
+        differentiated once.
+
         It can be differentiated twice, forward and by ``torch.func``. Above 32,768 logits ``torch.compile`` on the CPU
         makes one operator of it.
 

@@ -130,12 +130,20 @@ def as_linear_cross_entropy(
 
     Raises:
         ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, or ``reduction`` is unknown.
+        ValueError: if the operands are on several devices, a DTensor has a placement that is not supported, there are
+            fewer classes than processes, or the targets of the processes differ.
         TypeError: if ``target`` does not hold integers, or the dtypes of ``hidden``, ``weight`` and ``bias`` differ.
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
         RuntimeError: in backward, with ``create_graph=True``, and with ``reduction="none"`` for several upstream
             gradients at a time (``is_grads_batched=True``, ``jacobian(vectorize=True)``).
 
     Note:
+        The classes may be spread over processes: ``weight`` and ``bias`` are DTensors, ``Shard(0)`` on one mesh of one
+        dimension. Then ``hidden`` and ``target`` are plain tensors that are alike on every process, or DTensors on that
+        mesh, for example ``Shard(0)`` where each process has rows of its own. The loss is that of all rows and all
+        classes; loss, counts and live samples are plain tensors, the same on every process. Each gradient is placed as
+        its operand is.
+
         On an accelerator the number of rows of each kind is read once a chunk, to skip their work. Inside
         ``torch.compile`` it is a graph break. It can be differentiated once. For so few logits that holding them is
         faster, and under ``torch.func`` and forward-mode differentiation, which need operations that they know, the
