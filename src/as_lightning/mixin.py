@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from as_lightning.functional.cross_entropy import as_cross_entropy
@@ -220,11 +221,12 @@ class ASSoftmaxMixin(_Base):
 
         See :func:`~as_lightning.functional.as_linear_cross_entropy`; ``weight`` holds class weights. It reads the
         head's ``weight`` and ``bias`` and does not call ``head.forward``. Parametrizations
-        (``torch.nn.utils.parametrize``) are in force.
+        (``torch.nn.utils.parametrize``) are in force. A head whose classes are spread over processes (parameters that
+        are DTensors, ``Shard(0)``, as ``ColwiseParallel`` makes them) is taken too.
 
         Raises:
-            TypeError: if ``head`` is not exactly an ``nn.Linear``, or has hooks: its logits could be others than
-                ``hidden @ weight.T + bias``.
+            TypeError: if ``head`` is not exactly an ``nn.Linear``, or has hooks other than those of a parallel style:
+                its logits could be others than ``hidden @ weight.T + bias``.
         """
         check_linear_head(head)
         return self._counted(
@@ -290,6 +292,8 @@ def check_linear_head(head: nn.Linear) -> None:
     """Raise ``TypeError`` unless the logits of ``head`` are ``hidden @ weight.T + bias`` and nothing else."""
     if type_before_parametrizations(head) is not nn.Linear or "forward" in vars(head):
         problem = f"it is {type(head).__name__}, whose forward may compute something else"
+    elif isinstance(head.weight, DTensor):
+        return  # the hooks of a parallel style place input and output, which the loss does itself
     elif head._forward_hooks or head._forward_pre_hooks or head._backward_hooks or head._backward_pre_hooks:
         problem = "it has hooks, which would not be called"
     else:

@@ -87,7 +87,7 @@ def workspace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     if request.param is None:
         yield
         return
-    monkeypatch.setattr(head_loss, "workspace_rows", lambda rows, weight: request.param)
+    monkeypatch.setattr(head_loss, "workspace_rows", lambda *_: request.param)
     monkeypatch.setattr(row_loss, "CPU_BLOCK_PER_THREAD", 1)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -326,7 +326,7 @@ def test_inside_a_compiled_function_it_gives_the_same_result() -> None:
 
 def test_peak_memory_is_a_workspace_and_the_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     head = example((64,), classes=2000, features=4, dtype=torch.float32)
-    monkeypatch.setattr(head_loss, "workspace_rows", lambda rows, weight: 4)
+    monkeypatch.setattr(head_loss, "workspace_rows", lambda *_: 4)
     monkeypatch.setattr(row_loss, "CPU_BLOCK_PER_THREAD", 2000)
     largest = 0
 

@@ -52,6 +52,15 @@ def check_logits(logits: Tensor, dimension: str = "class") -> None:
         )
 
 
+def check_one_device(**operands: Tensor | None) -> None:
+    """Raise ``ValueError`` unless the operands, given by name, are on one device."""
+    devices = {name: x.device for name, x in operands.items() if x is not None}
+    if len(set(devices.values())) > 1:
+        *names, last = devices
+        found = ", ".join(f"{name} on {device}" for name, device in devices.items())
+        raise ValueError(f"{', '.join(names)} and {last} must be on one device, got {found}")
+
+
 def check_class_weight(weight: Tensor | None, num_classes: int) -> None:
     """Raise unless ``weight`` is ``None`` or holds one floating-point weight per class."""
     if weight is None:
@@ -172,14 +181,17 @@ def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tenso
     return target, ignored
 
 
-def class_rows(logits: Tensor, target: Tensor, ignore_index: int) -> ClassRows:
-    """Check ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)`` logits with their class indices, and view them as rows."""
+def class_rows(logits: Tensor, target: Tensor, ignore_index: int, classes: int | None = None) -> ClassRows:
+    """Check ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)`` logits with their class indices, and view them as rows.
+
+    ``classes`` is the number of all classes, where the logits are those of some of them only.
+    """
     check_class_indices(logits, target)
     if logits.dim() == 1:
         logits, target = logits.unsqueeze(0), target.reshape(1)
     elif logits.dim() > 2:
         logits, target = logits.movedim(1, -1).reshape(-1, logits.size(1)), target.reshape(-1)
-    return ClassRows(logits, *safe_targets(target, logits.size(1), ignore_index))
+    return ClassRows(logits, *safe_targets(target, logits.size(1) if classes is None else classes, ignore_index))
 
 
 class LabelRows(NamedTuple):

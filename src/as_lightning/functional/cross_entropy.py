@@ -15,7 +15,9 @@ from as_lightning.functional.calling_convention import (
     reduce_rows,
     row_weights,
 )
+from as_lightning.functional.class_parallel import local_logits
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
+from as_lightning.functional.kernels.class_parallel import ShardRowLoss
 from as_lightning.functional.kernels.row_loss import RowLoss, compiled_row_loss
 from as_lightning.functional.kernels.traceable import few_logits, masked_of_mask, traceable_loss
 from as_lightning.functional.masking import check_delta
@@ -111,6 +113,11 @@ def as_cross_entropy(
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
 
     Note:
+        Logits that are a DTensor sharded along their classes (``Shard(1)``, or ``Shard(0)`` of shape ``(C)``) are never
+        gathered: loss, counts and live samples are plain tensors, the same on every process, and the gradient is
+        sharded as the logits are. Class weights and targets are DTensors or alike on every process. These logits can be
+        differentiated once.
+
         It can be differentiated twice, forward and by ``torch.func``. Above 65,536 logits ``torch.compile`` on the CPU
         makes one operator of it.
 
@@ -127,18 +134,22 @@ def as_cross_entropy(
     """
     delta = check_delta(delta)
     check_reduction(reduction)
-    batch = class_rows(logits, target, ignore_index)
-    classes = batch.logits.size(-1)
+    logits, target, weight, shard = local_logits(logits, target, weight)
+    batch = class_rows(logits, target, ignore_index, None if shard is None else shard.classes)
+    classes = batch.logits.size(-1) if shard is None else shard.classes
     check_class_weight(weight, classes)
     # the compiler's kernels for the formula cost less than the call of an operator for few logits, more for many
     compiled = torch.compiler.is_compiling() and logits.is_cpu
-    if few_logits(batch.logits) or (not compiled and (traced() or has_tangent(logits))):
+    if shard is None and (few_logits(batch.logits) or (not compiled and (traced() or has_tangent(logits)))):
         loss, mask = traceable_loss(batch, delta, weight=weight, reduction=reduction)
         masked = masked_of_mask(mask, batch) if return_counts or return_live else None
     else:
         differentiated = torch.is_grad_enabled() and logits.requires_grad
-        row_loss = compiled_row_loss if compiled else RowLoss.apply
-        loss, masked, _ = row_loss(batch.logits, batch.target, batch.ignored, delta, differentiated)
+        if shard is not None:
+            loss, masked = ShardRowLoss.apply(*batch, delta, shard)
+        else:
+            row_loss = compiled_row_loss if compiled else RowLoss.apply
+            loss, masked, _ = row_loss(*batch, delta, differentiated)
         row_weight = row_weights(weight, batch.target, loss.dtype)
         loss = reduce_rows(loss, batch.ignored, row_weight=row_weight, reduction=reduction)
     if logits.dtype != loss.dtype:

@@ -12,12 +12,15 @@ from as_lightning.functional.calling_convention import (
     accumulation_dtype,
     check_class_weight,
     check_index_dtype,
+    check_one_device,
     check_reduction,
     loss_dtype,
     safe_targets,
 )
+from as_lightning.functional.class_parallel import local_head
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
 from as_lightning.functional.cross_entropy import as_cross_entropy, has_tangent
+from as_lightning.functional.kernels.class_parallel import ClassShard
 from as_lightning.functional.kernels.head_loss import HeadLoss, dense_is_faster
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.tracing import traced
@@ -127,12 +130,20 @@ def as_linear_cross_entropy(
 
     Raises:
         ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, or ``reduction`` is unknown.
+        ValueError: if the operands are on several devices, a DTensor has a placement that is not supported, there are
+            fewer classes than processes, or the targets of the processes differ.
         TypeError: if ``target`` does not hold integers, or the dtypes of ``hidden``, ``weight`` and ``bias`` differ.
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
         RuntimeError: in backward, with ``create_graph=True``, and with ``reduction="none"`` for several upstream
             gradients at a time (``is_grads_batched=True``, ``jacobian(vectorize=True)``).
 
     Note:
+        The classes may be spread over processes: ``weight`` and ``bias`` are DTensors, ``Shard(0)`` on one mesh of one
+        dimension. Then ``hidden`` and ``target`` are plain tensors that are alike on every process, or DTensors on that
+        mesh, for example ``Shard(0)`` where each process has rows of its own. The loss is that of all rows and all
+        classes; loss, counts and live samples are plain tensors, the same on every process. Each gradient is placed as
+        its operand is.
+
         On an accelerator the number of rows of each kind is read once a chunk, to skip their work. Inside
         ``torch.compile`` it is a graph break. It can be differentiated once. For so few logits that holding them is
         faster, and under ``torch.func`` and forward-mode differentiation, which need operations that they know, the
@@ -155,15 +166,19 @@ def as_linear_cross_entropy(
     check_reduction(reduction)
     _check_head(hidden, weight, bias, target)
     check_class_weight(class_weight, weight.size(0))
+    check_one_device(hidden=hidden, weight=weight, bias=bias, target=target, class_weight=class_weight)
     device = hidden.device.type
     dtype = hidden.dtype
     if torch.is_autocast_enabled(device) and dtype != torch.float64:
         dtype = torch.get_autocast_dtype(device)
     else:
         _check_dtypes(hidden, weight, bias)
-    classes, options = weight.size(0), {"return_counts": return_counts, "return_live": return_live}
+    classes = weight.size(0)
+    hidden, weight, bias, target, class_weight, shard = local_head(hidden, weight, bias, target, class_weight)
+    options = {"return_counts": return_counts, "return_live": return_live}
     functional = traced() and not torch.compiler.is_compiling()
-    if functional or dense_is_faster(target.numel(), weight) or has_tangent(hidden, weight, bias):
+    held = functional or dense_is_faster(target.numel(), weight) or has_tangent(hidden, weight, bias)
+    if held and shard is None:
         logits = F.linear(hidden, weight, bias)
         logits = logits if logits.dim() < 3 else logits.movedim(-1, 1)
         kwargs = {"weight": class_weight, "ignore_index": ignore_index, "reduction": reduction, **options}
@@ -175,7 +190,8 @@ def as_linear_cross_entropy(
         flat_hidden, safe_target = flat_hidden.index_select(0, active), safe_target.index_select(0, active)
     if reduction == "mean":
         row_weight = row_weight / row_weight.sum()
-    loss, masked = _head_loss(flat_hidden, weight, bias, safe_target, row_weight, delta, dtype, reduction == "none")
+    head = flat_hidden, weight, bias
+    loss, masked = _head_loss(*head, safe_target, row_weight, delta, dtype, reduction == "none", shard)
     if active is not None:
         masked = masked.new_zeros(flat_target.numel()).index_copy(0, active, masked)
     if reduction == "none":
@@ -238,10 +254,11 @@ def _head_loss(
     delta: float,
     dtype: torch.dtype,
     each_row: bool,
+    shard: ClassShard | None,
 ) -> tuple[Tensor, Tensor]:
     differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (hidden, weight, bias))
     with torch.autocast(hidden.device.type, enabled=False):
-        return HeadLoss.apply(hidden, weight, bias, target, row_weight, delta, dtype, each_row, differentiated)
+        return HeadLoss.apply(hidden, weight, bias, target, row_weight, delta, dtype, each_row, differentiated, shard)
 
 
 def linear_cross_entropy(

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from as_lightning.functional.calling_convention import accumulation_dtype
+from as_lightning.functional.kernels.class_parallel import ClassShard, shard_unit_gradient
 from as_lightning.functional.kernels.row_loss import block_size, blocks, gradient_unit, graph_is_kept, pick_rows
 from as_lightning.functional.tracing import batched
 
@@ -36,11 +37,11 @@ def dense_is_faster(rows: int, weight: Tensor) -> bool:
     return weight.device.type == "cpu" and rows * weight.size(0) <= FEW_LOGITS
 
 
-def workspace_rows(rows: int, weight: Tensor) -> int:
-    """How many rows of logits the workspace holds."""
+def workspace_rows(rows: int, weight: Tensor, classes: int) -> int:
+    """How many rows of logits of so many classes the workspace holds."""
     least = CPU_WORKSPACE if weight.device.type == "cpu" else DEVICE_WORKSPACE
-    row_bytes = max(weight.size(0) * weight.element_size(), 1)
-    size = max(least, weight.numel() * weight.element_size() // 2) // row_bytes
+    row_bytes = max(classes * weight.element_size(), 1)
+    size = max(least, row_bytes * weight.size(1) // 2) // row_bytes
     return max(1, min(rows, max(size, FEWEST_ROWS)))
 
 
@@ -48,6 +49,8 @@ class HeadLoss(torch.autograd.Function):
     """The weighted loss of each row, or their sum, and the masked competitors of each row.
 
     Hidden states, weight and bias are converted to ``dtype`` in here, so that their gradients never pass through it.
+    With a ``shard`` the weight is that of this process's classes. Then every process takes the same chunks, and the
+    gradient of the hidden states is summed over the processes.
     """
 
     @staticmethod
@@ -62,26 +65,27 @@ class HeadLoss(torch.autograd.Function):
         dtype: torch.dtype,
         each_row: bool,
         differentiated: bool,
+        shard: ClassShard | None,
     ) -> tuple[Tensor, Tensor]:
         head = Head(hidden, weight, bias).to(dtype)
         count = hidden.size(0)
         loss, masked = torch.empty_like(row_weight), torch.empty_like(target)
-        workspace = head.weight.new_empty(workspace_rows(count, head.weight), weight.size(0))
+        workspace = head.workspace(shard)
         wanted = ctx.needs_input_grad[:3] if differentiated else (False, False, False)
         collects = any(wanted) and not each_row
-        gradients = _HeadGradients(head, workspace, wanted, row_weight) if collects else None
+        gradients = _HeadGradients(head, workspace, wanted, row_weight, shard) if collects else None
         start = 0
         while start < count:
             stop = start + min(count - start, workspace.size(0) - (gradients.waiting if gradients else 0))
             logits = workspace[workspace.size(0) - (stop - start) :]
             head.logits(head.hidden[start:stop], out=logits)
             piece = slice(start, stop)
-            loss[piece], masked[piece] = _in_place_gradient(logits, target[piece], delta)
+            loss[piece], masked[piece] = _in_place_gradient(logits, target[piece], delta, shard)
             if gradients:
                 gradients.add(logits, torch.arange(start, stop, device=target.device), masked[piece])
             start = stop
         ctx.mark_non_differentiable(masked)
-        ctx.each_row, ctx.delta, ctx.dtype, ctx.wanted = each_row, delta, dtype, wanted
+        ctx.each_row, ctx.delta, ctx.dtype, ctx.wanted, ctx.shard = each_row, delta, dtype, wanted, shard
         if each_row and any(wanted):
             ctx.save_for_backward(hidden, weight, bias, target, row_weight, masked)
         elif gradients:
@@ -108,7 +112,7 @@ class HeadLoss(torch.autograd.Function):
             )
         else:
             found = _gradients_of_rows(ctx, grad_loss)
-        return (*found, None, None, None, None, None, None)
+        return (*found, None, None, None, None, None, None, None)
 
 
 class Head(NamedTuple):
@@ -122,6 +126,12 @@ class Head(NamedTuple):
         """The three in ``dtype``."""
         return Head(*(None if x is None else x.to(dtype) for x in self))  # type: ignore[arg-type]
 
+    def workspace(self, shard: ClassShard | None) -> Tensor:
+        """Memory for the logits of a chunk of rows; with a ``shard`` of as many rows on every process."""
+        classes = self.weight.size(0)
+        rows = workspace_rows(self.hidden.size(0), self.weight, classes if shard is None else shard.widest)
+        return self.weight.new_empty(rows, classes)
+
     def logits(self, hidden: Tensor, out: Tensor) -> None:
         """Write the logits of some hidden states into ``out``."""
         if self.bias is None:
@@ -134,9 +144,9 @@ def _gradients_of_rows(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]
     """The gradients from the upstream gradient of each row: the live rows' logits are computed again."""
     hidden, weight, bias, target, row_weight, masked = ctx.saved_tensors
     head = Head(hidden, weight, bias).to(ctx.dtype)
-    workspace = head.weight.new_empty(workspace_rows(hidden.size(0), head.weight), weight.size(0))
-    gradients = _HeadGradients(head, workspace, ctx.wanted, grad_loss * row_weight)
-    live = (masked < weight.size(0) - 1).nonzero().squeeze(-1)
+    workspace = head.workspace(ctx.shard)
+    gradients = _HeadGradients(head, workspace, ctx.wanted, grad_loss * row_weight, ctx.shard)
+    live = (masked < gradients.classes - 1).nonzero().squeeze(-1)
     start = 0
     while start < live.numel():
         stop = start + min(live.numel() - start, workspace.size(0) - gradients.waiting)
@@ -144,17 +154,19 @@ def _gradients_of_rows(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]
         logits = workspace[workspace.size(0) - index.numel() :]
         head.logits(head.hidden.index_select(0, index), out=logits)
         # among other rows a product may round differently: which classes are kept is asked again, not remembered
-        _, row_masked = _in_place_gradient(logits, target.index_select(0, index), ctx.delta)
+        _, row_masked = _in_place_gradient(logits, target.index_select(0, index), ctx.delta, ctx.shard)
         gradients.add(logits, index, row_masked)
         start = stop
     return gradients.finish()
 
 
-def _in_place_gradient(logits: Tensor, target: Tensor, delta: float) -> tuple[Tensor, Tensor]:
+def _in_place_gradient(logits: Tensor, target: Tensor, delta: float, shard: ClassShard | None) -> tuple[Tensor, Tensor]:
     """The loss and the masked competitors of each row of a chunk of logits, over which its gradient is written.
 
     The gradient is stored times :func:`~.row_loss.gradient_unit`.
     """
+    if shard is not None:
+        return shard_unit_gradient(logits, target, delta, shard)
     dtype = accumulation_dtype(logits.dtype)
     loss, masked = logits.new_empty(target.shape, dtype=dtype), torch.empty_like(target)
     for start, stop in blocks(logits.size(0), block_size(logits.size(0), logits.size(1), logits.device)):
@@ -178,10 +190,15 @@ class _HeadGradients:
         workspace: shape ``(R, C)``, of that dtype.
         wanted: which of the three gradients are asked for.
         scale: the upstream gradient of each row, in the accumulation dtype.
+        shard: which classes the weight holds, where other processes hold others.
     """
 
-    def __init__(self, head: Head, workspace: Tensor, wanted: tuple[bool, ...], scale: Tensor) -> None:
-        self.head, self.workspace = head, workspace
+    def __init__(
+        self, head: Head, workspace: Tensor, wanted: tuple[bool, ...], scale: Tensor, shard: ClassShard | None
+    ) -> None:
+        self.head, self.workspace, self.shard = head, workspace, shard
+        # the margin's choice among all classes decides what waits, so that every process takes the same chunks
+        self.classes = workspace.size(1) if shard is None else shard.classes
         self.dtype = accumulation_dtype(workspace.dtype)
         self.waiting = 0
         self._waiting_rows: list[Tensor] = []
@@ -204,9 +221,8 @@ class _HeadGradients:
             index: the rows' places among all rows.
             masked: their masked competitors.
         """
-        classes = gradient.size(1)
-        live = masked < classes - 1
-        listed = live & (classes - masked <= int(LISTED_SHARE * classes))
+        live = masked < self.classes - 1
+        listed = live & (self.classes - masked <= int(LISTED_SHARE * self.classes))
         self._add_listed(gradient, index, listed.nonzero().squeeze(-1))
         self._add_dense(gradient, index, (live & ~listed).nonzero().squeeze(-1))
         if 2 * self.waiting >= self.workspace.size(0):
@@ -215,6 +231,8 @@ class _HeadGradients:
     def finish(self) -> tuple[Tensor | None, ...]:
         """The gradients, in the accumulation dtype."""
         self._multiply()
+        if self.shard is not None and self._of_hidden is not None:
+            self.shard.all_reduce_sum(self._of_hidden)
         found = (self._of_hidden, self._of_weight, self._of_bias)
         if self._factor is not None:
             for gradient in found:
