@@ -40,6 +40,9 @@ class Result:
         command: of the sweep that made it; empty for a single run.
         versions: of the packages that the numbers depend on.
         machine: processor, cores and accelerator.
+        reliability: of the test split, per diagram (``unscaled``, ``scaled``) its bins, see
+            :meth:`as_lightning.functional.Reliability.points`; empty where it was not measured.
+        test_samples: how many samples the test metrics are of; None where unknown.
         format: version of this file's format.
     """
 
@@ -60,6 +63,8 @@ class Result:
     command: str = ""
     versions: dict[str, str] = field(default_factory=lambda: package_versions())
     machine: dict[str, Any] = field(default_factory=lambda: machine_description())
+    reliability: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+    test_samples: int | None = None
     format: int = FORMAT
 
     def write(self, directory: str | Path) -> Path:

@@ -22,7 +22,7 @@ from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.run_lock import run_lock
 from as_lightning.benchmark.run_recorder import RunRecorder
 from as_lightning.benchmark.settings import SettingError, checked_settings, class_arguments, nearest
-from as_lightning.callbacks import MaskingMonitor
+from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
 from as_lightning.metrics import LossAccuracyCorrelation
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,9 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
     config = config.copy()
     with open_dict(config):
         config.data_dir, config.output_dir = "<data_dir>", "<output_dir>"
+        config.method.pop("search", None)  # what a comparison would tune is no setting of a run
+        if config.get("test"):
+            config.pop("test")
     resolved = OmegaConf.to_container(config, resolve=True)
     assert isinstance(resolved, dict)
     return {str(key): value for key, value in resolved.items()}
@@ -120,14 +123,20 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any]) -> Resul
         resumed=checkpoint is not None,
     )
     remembered = memorisation(trainer, module, datamodule) if datamodule.true_targets is not None else {}
-    best = getattr(trainer.checkpoint_callback, "best_model_path", "")
-    (metrics,) = trainer.test(module, datamodule=datamodule, ckpt_path=best or None, verbose=False)
-    result.metrics = {key.removeprefix("test/"): float(value) for key, value in metrics.items()} | remembered
-    if score not in result.metrics:
-        raise SettingError(f"data.score={score!r} is no metric of this task: {nearest(score, result.metrics)}")
+    if config.test:
+        best = getattr(trainer.checkpoint_callback, "best_model_path", "")
+        (metrics,) = trainer.test(module, datamodule=datamodule, ckpt_path=best or None, verbose=False)
+        result.metrics = {key.removeprefix("test/"): float(value) for key, value in metrics.items()} | remembered
+        if score not in result.metrics:
+            raise SettingError(f"data.score={score!r} is no metric of this task: {nearest(score, result.metrics)}")
+        result.test_samples = len(datamodule.splits["test"])
+        for callback in callbacks:
+            if isinstance(callback, TemperatureScaling):
+                result.reliability = {name: bins.points() for name, bins in callback.diagrams.items()}
     if trainer.is_global_zero:
         result.write(directory)
-        log.info("test %s %.4f; wrote %s", score, result.metrics[score], directory / RESULT_FILE)
+        found = f"test {score} {result.metrics[score]:.4f}; " if config.test else ""
+        log.info("%swrote %s", found, directory / RESULT_FILE)
     return result
 
 

@@ -2,5 +2,6 @@
 
 from as_lightning.callbacks.adaptive_gradient_accumulation import AccumulationWindow, AdaptiveGradientAccumulation
 from as_lightning.callbacks.masking_monitor import MaskingMonitor
+from as_lightning.callbacks.temperature_scaling import TemperatureScaling
 
-__all__ = ["AccumulationWindow", "AdaptiveGradientAccumulation", "MaskingMonitor"]
+__all__ = ["AccumulationWindow", "AdaptiveGradientAccumulation", "MaskingMonitor", "TemperatureScaling"]

@@ -6,6 +6,8 @@ from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy
 from as_lightning.functional.masking import as_softmax_mask
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
+from as_lightning.functional.reliability import Reliability, reliability
+from as_lightning.functional.temperature import fit_temperature
 from as_lightning.functional.variants.am_softmax import am_softmax, am_softmax_loss
 from as_lightning.functional.variants.entmax import entmax, entmax_loss
 from as_lightning.functional.variants.label_smoothing import label_smoothing_loss
@@ -18,6 +20,7 @@ from as_lightning.functional.variants.taylor_softmax import taylor_softmax, tayl
 
 __all__ = [
     "MaskingCounts",
+    "Reliability",
     "accumulation_steps",
     "am_softmax",
     "am_softmax_loss",
@@ -27,12 +30,14 @@ __all__ = [
     "bce_loss",
     "entmax",
     "entmax_loss",
+    "fit_temperature",
     "label_smoothing_loss",
     "multilabel_as_cross_entropy",
     "multilabel_softmax_loss",
     "multilabel_sparse_loss",
     "perturb_max",
     "perturb_max_loss",
+    "reliability",
     "sparse_softmax",
     "sparse_softmax_loss",
     "sparsemax",

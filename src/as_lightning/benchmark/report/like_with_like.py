@@ -12,7 +12,8 @@ from as_lightning.benchmark.settings import SettingError, nearest
 
 # what changes nothing that is compared
 WITHOUT_EFFECT = re.compile(
-    r"seed|name|data_dir|output_dir|logger\..*|data\.(num_workers|pin_memory)|callbacks\.learning_rate_monitor\..*"
+    r"seed|name|data_dir|output_dir|logger\..*|data\.(num_workers|pin_memory)"
+    r"|callbacks\.(learning_rate_monitor|temperature_scaling)\..*"
     r"|callbacks\.model_checkpoint\.(dirpath|save_last|enable_version_counter)"
     r"|trainer\.(enable_progress_bar|enable_model_summary|log_every_n_steps)"
 )
