@@ -14,10 +14,13 @@ from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
+from as_lightning.functional.temperature import scaled_probabilities
 from as_lightning.margin_argument import DEFAULT_MARGIN, read_margin
 from as_lightning.masking_counter import MaskingCounter
 from as_lightning.replaced_loss import replace_loss
 from as_lightning.schedules import DeltaWarmup
+
+TEMPERATURE_KEY = "as_softmax_temperature"  # in checkpoints
 
 if TYPE_CHECKING:
     import lightning.pytorch as pl
@@ -81,6 +84,10 @@ class ASSoftmaxMixin(_Base):
         as_softmax_replaces: the attribute to replace; None in a module that calls :meth:`as_softmax_loss` itself.
         as_softmax_validation: the loss outside training: ``"as_softmax"``, at the margin ``delta`` also during a
             warm-up (so that the losses of the epochs stay comparable), or ``"softmax"``.
+        as_softmax_temperature: what :meth:`predict_proba` divides the logits by;
+            :class:`~as_lightning.TemperatureScaling` sets it, and checkpoints restore it.
+        as_softmax_multilabel: whether :meth:`predict_proba` gives a probability for each of several labels; set and
+            restored with the temperature.
         masking_counter: counts the masking, in training only.
 
     Raises:
@@ -99,6 +106,8 @@ class ASSoftmaxMixin(_Base):
 
     as_softmax_replaces: ClassVar[str | None] = None
     as_softmax_validation: Literal["as_softmax", "softmax"] = "as_softmax"
+    as_softmax_temperature: float = 1.0
+    as_softmax_multilabel: bool = False
     masking_counter: MaskingCounter
 
     def __init__(
@@ -112,10 +121,14 @@ class ASSoftmaxMixin(_Base):
                 f"as_softmax_validation must be 'as_softmax' or 'softmax', got {self.as_softmax_validation!r}"
             )
         super().__init__(*args, **argument.passed_on)
+        self._set_up_as_softmax(argument.margin, argument.name, delta_warmup)
+
+    def _set_up_as_softmax(self, margin: float, name: str = "delta", warmup: DeltaWarmup | None = None) -> None:
+        """What ``__init__`` does after the module's own; for a module that has been made already."""
         self.masking_counter = MaskingCounter()
-        self._as_softmax_delta = argument.margin
-        self._as_softmax_delta_name = argument.name
-        self._as_softmax_warmup = delta_warmup
+        self._as_softmax_delta = margin
+        self._as_softmax_delta_name = name
+        self._as_softmax_warmup = warmup
         if self.as_softmax_replaces is not None:
             replace_loss(self, self.as_softmax_replaces)
 
@@ -225,9 +238,27 @@ class ASSoftmaxMixin(_Base):
             reduction=reduction,
         )
 
-    def multilabel_as_softmax_loss(self, logits: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    def multilabel_as_softmax_loss(
+        self, logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean"
+    ) -> Tensor:
         """:func:`~as_lightning.functional.multilabel_as_cross_entropy` at the current margin, with counting."""
-        return self._counted(multilabel_as_cross_entropy, logits, target, reduction=reduction)
+        return self._counted(
+            multilabel_as_cross_entropy, logits, target, ignore_index=ignore_index, reduction=reduction
+        )
+
+    def predict_proba(self, logits: Tensor) -> Tensor:
+        """The probabilities of logits with the classes last: ``softmax(logits / as_softmax_temperature)``, or
+        ``sigmoid`` for several labels. Train with :class:`~as_lightning.TemperatureScaling` to have them calibrated.
+        """
+        return scaled_probabilities(logits, self.as_softmax_temperature, self.as_softmax_multilabel)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take over the temperature that was fitted for the checkpoint's weights."""
+        super().on_load_checkpoint(checkpoint)
+        fitted = checkpoint.get(TEMPERATURE_KEY)
+        if fitted is not None:
+            self.as_softmax_temperature = fitted["temperature"]
+            self.as_softmax_multilabel = bool(fitted["multilabel"])
 
     def _counted(self, loss_function: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor:
         delta, counter = self.as_softmax_delta, self.masking_counter

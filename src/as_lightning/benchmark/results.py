@@ -36,8 +36,12 @@ class Result:
         optimizer_steps: how often the optimizer has stepped.
         config: the resolved configuration.
         skipping: per epoch the counts of :class:`~as_lightning.callbacks.SkippingEpoch`; empty without skipping.
+        resumed: whether the run was interrupted and went on from a checkpoint.
         versions: of the packages that the numbers depend on.
         machine: processor, cores and accelerator.
+        reliability: of the test split, per diagram (``unscaled``, ``scaled``) its bins, see
+            :meth:`as_lightning.functional.Reliability.points`; empty where it was not measured.
+        test_samples: how many samples the test metrics are of; None where unknown.
         format: version of this file's format.
     """
 
@@ -55,8 +59,11 @@ class Result:
     optimizer_steps: int
     config: dict[str, Any]
     skipping: list[dict[str, int]] = field(default_factory=list)
+    resumed: bool = False
     versions: dict[str, str] = field(default_factory=lambda: package_versions())
     machine: dict[str, Any] = field(default_factory=lambda: machine_description())
+    reliability: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+    test_samples: int | None = None
     format: int = FORMAT
 
     def write(self, directory: str | Path) -> Path:

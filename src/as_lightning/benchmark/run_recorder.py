@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
+from as_lightning.benchmark.settings import SettingError, nearest
 from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation
 
 
@@ -15,18 +16,21 @@ class RunRecorder(pl.Callback):
 
     Attributes:
         train_seconds: wall time of training so far, with data loading, without validation and checkpoints.
-        evaluations: for each validation its ``epoch`` and ``step``, the ``train_seconds`` so far, ``loss`` and
-            ``score``.
+        evaluations: for each validation its ``epoch`` and ``step``, the ``train_seconds`` so far, its
+            ``score``, and its ``loss`` if ``val/loss`` is logged.
         epoch_seconds: the training time of each epoch.
         accumulation: the windows that :class:`~as_lightning.AdaptiveGradientAccumulation` has taken, also those
             before the run was resumed (its own ``history`` begins there).
 
     Args:
         score: the validation metric that runs are compared by.
+        monitor: the name under which it is logged; ``val/`` and the score by default.
+        settings: the run's configuration as text, for the checkpoints: a run goes on from its own alone.
     """
 
-    def __init__(self, score: str = "accuracy") -> None:
-        self.score = score
+    def __init__(self, score: str = "accuracy", monitor: str | None = None, settings: str = "") -> None:
+        self.score, self.settings = score, settings
+        self.monitor = monitor or f"val/{score}"
         self.train_seconds = 0.0
         self.epoch_seconds: list[float] = []
         self.evaluations: list[dict[str, float]] = []
@@ -52,30 +56,31 @@ class RunRecorder(pl.Callback):
         self._mark = time.perf_counter()
         if trainer.sanity_checking:
             return
-        self.evaluations.append(
-            {
-                "epoch": trainer.current_epoch,
-                "step": trainer.global_step,
-                "train_seconds": self.train_seconds,
-                "loss": float(trainer.callback_metrics["val/loss"]),
-                "score": self._score(trainer),
-            }
-        )
+        evaluation = {
+            "epoch": trainer.current_epoch,
+            "step": trainer.global_step,
+            "train_seconds": self.train_seconds,
+            "score": self._score(trainer),
+        }
+        if "val/loss" in trainer.callback_metrics:
+            evaluation["loss"] = float(trainer.callback_metrics["val/loss"])
+        self.evaluations.append(evaluation)
 
     def _score(self, trainer: pl.Trainer) -> float:
-        try:
-            return float(trainer.callback_metrics[f"val/{self.score}"])
-        except KeyError:
-            names = sorted(name.removeprefix("val/") for name in trainer.callback_metrics if name.startswith("val/"))
-            raise ValueError(
-                f"data.score={self.score!r} is no metric of this task: there are {', '.join(names)}"
-            ) from None
+        if self.monitor in trainer.callback_metrics:
+            return float(trainer.callback_metrics[self.monitor])
+        if self.monitor != f"val/{self.score}":
+            logged = ", ".join(sorted(trainer.callback_metrics)) or "nothing"
+            raise ValueError(f"monitor={self.monitor!r} is never logged: after a validation there is {logged}")
+        names = sorted(name.removeprefix("val/") for name in trainer.callback_metrics if name.startswith("val/"))
+        raise SettingError(f"data.score={self.score!r} is no metric of this task: {nearest(self.score, names)}")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.epoch_seconds.append(self.train_seconds - self._epoch_start)
 
     def state_dict(self) -> dict[str, Any]:
         return {
+            "settings": self.settings,
             "train_seconds": self.train_seconds,
             "epoch_seconds": self.epoch_seconds,
             "evaluations": self.evaluations,

@@ -7,6 +7,8 @@ from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy
 from as_lightning.functional.live_samples import live_samples
 from as_lightning.functional.masking import as_softmax_mask
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
+from as_lightning.functional.reliability import Reliability, reliability
+from as_lightning.functional.temperature import fit_temperature
 from as_lightning.functional.variants.am_softmax import am_softmax, am_softmax_loss
 from as_lightning.functional.variants.entmax import entmax, entmax_loss
 from as_lightning.functional.variants.label_smoothing import label_smoothing_loss
@@ -19,6 +21,7 @@ from as_lightning.functional.variants.taylor_softmax import taylor_softmax, tayl
 
 __all__ = [
     "MaskingCounts",
+    "Reliability",
     "accumulation_steps",
     "am_softmax",
     "am_softmax_loss",
@@ -28,6 +31,7 @@ __all__ = [
     "bce_loss",
     "entmax",
     "entmax_loss",
+    "fit_temperature",
     "label_smoothing_loss",
     "live_samples",
     "multilabel_as_cross_entropy",
@@ -35,6 +39,7 @@ __all__ = [
     "multilabel_sparse_loss",
     "perturb_max",
     "perturb_max_loss",
+    "reliability",
     "sparse_softmax",
     "sparse_softmax_loss",
     "sparsemax",

@@ -1,0 +1,1 @@
+"""The fair comparison: equal tuning, equal time, paired verdicts, advice in words."""

@@ -1,0 +1,342 @@
+"""A user's own LightningModule in a comparison: its loss replaced, its learning rate set, a run trained and scored."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr, lightning_setattr
+from torch import nn
+
+from as_lightning.benchmark.compare.engine import epochs_of
+from as_lightning.benchmark.compare.huggingface import is_huggingface_classifier, replace_huggingface_loss
+from as_lightning.benchmark.compare.plan import Run
+from as_lightning.benchmark.compare.search import Range, Space, learning_rates
+from as_lightning.benchmark.results import RESULT_FILE, Result
+from as_lightning.benchmark.run_recorder import RunRecorder
+from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor, TemperatureScaling
+from as_lightning.mixin import ASSoftmaxMixin
+
+METHODS = ("softmax", "as_softmax", "as_speed")
+DELTA = Range(0.02, 0.8, default=0.1, log=True)
+LEARNING_RATE_NAMES = ("lr", "learning_rate")
+QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
+
+
+@dataclass
+class OwnModule:
+    """What is compared, and what a first look at it has shown.
+
+    Args:
+        factory: makes a fresh module at each call; if it has an argument ``lr`` (or ``learning_rate``), it gets the
+            learning rate.
+        datamodule: the data, or what makes them at each call.
+        replaces: the attribute that ``training_step`` calls as ``loss(logits, target)``, or that holds a Hugging Face
+            model which computes its loss from ``labels``; None for a module that calls ``self.as_softmax_loss``.
+        monitor: the validation metric that is compared.
+        mode: ``"max"`` if more of it is better, or ``"min"``.
+        trainer: arguments of ``lightning.Trainer``; ``max_epochs`` is the full budget.
+        name: of the comparison.
+
+    Attributes:
+        test_metric: the metric of the test split; None where the validation split is scored.
+        learning_rate: the default; None where it cannot be set.
+        calibrated: whether the module's logits can be seen, and so be calibrated.
+    """
+
+    factory: Callable[..., pl.LightningModule]
+    datamodule: Any
+    replaces: str | None
+    monitor: str
+    mode: str
+    trainer: dict[str, Any]
+    name: str = "comparison"
+    test_metric: str | None = None
+    learning_rate: float | None = None
+    calibrated: bool = True
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not callable(self.factory) or isinstance(self.factory, nn.Module):
+            raise TypeError(
+                "expected a function that makes a fresh module, e.g. compare(lambda: LitModel(lr=1e-3), ...); got "
+                f"{type(self.factory).__name__}: one module cannot be trained several times from its start"
+            )
+        if self.mode not in ("max", "min"):
+            raise ValueError(f"mode must be 'max' or 'min', got {self.mode!r}")
+        epochs = self.trainer.get("max_epochs")
+        if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
+            raise ValueError(
+                'trainer must set max_epochs, the full budget, to at least 1, as in trainer={"max_epochs": 10}; got '
+                f"{epochs!r}"
+            )
+        if self.trainer.get("max_steps", -1) != -1 or self.trainer.get("max_time") is not None:
+            raise ValueError("trainer must not set max_steps or max_time: budgets are shares of max_epochs")
+
+    @property
+    def split(self) -> str:
+        """What the scores are of."""
+        return "validation" if self.test_metric is None else "test"
+
+    @property
+    def full_epochs(self) -> int:
+        """The epochs of budget 1."""
+        return int(self.trainer["max_epochs"])
+
+    def spaces(self, methods: tuple[str, ...]) -> dict[str, Space]:
+        """What is tuned of each method."""
+        shared: dict[str, Range] = {} if self.learning_rate is None else {"lr": learning_rates(self.learning_rate)}
+        return {method: shared if method == "softmax" else shared | {"delta": DELTA} for method in methods}
+
+    def module(self, method: str, settings: Mapping[str, Any]) -> pl.LightningModule:
+        """A fresh module that trains by a method."""
+        lr, argument = settings.get("lr"), _lr_argument(self.factory)
+        made = self.factory(**{argument: lr}) if lr is not None and argument else self.factory()
+        if not isinstance(made, pl.LightningModule):
+            raise TypeError(f"the factory must return a lightning LightningModule, got {type(made).__name__}")
+        if lr is not None and not argument:
+            name = _lr_attribute(made)
+            assert name is not None
+            lightning_setattr(made, name, lr)
+        return with_method(made, method, self.replaces, float(settings.get("delta", DELTA.default)))
+
+    def inspect(self, methods: tuple[str, ...]) -> None:
+        """Look at the module and the data in one batch per method; raise for all that would fail the comparison.
+
+        Raises:
+            ValueError: if the factory returns one object twice, there are no validation data, or ``monitor`` is never
+                logged.
+            TypeError: if the factory returns no LightningModule.
+            MisconfigurationException: if the replaced loss is never called.
+        """
+        unknown = [method for method in methods if method not in METHODS]
+        if unknown:
+            raise ValueError(f"unknown method {unknown[0]!r}: for a module of your own there are {', '.join(METHODS)}")
+        try:
+            inspect.signature(self.factory).bind()
+        except TypeError as error:
+            raise TypeError(
+                f"the factory must work without arguments ({error}): give them defaults, as in "
+                "lambda lr=1e-3: LitModel(lr)"
+            ) from None
+        first, second = self.factory(), self.factory()
+        if first is second:
+            raise ValueError(
+                "the factory returned the same object twice: it must make a new module at each call, as "
+                "lambda: LitModel(...) does, or the second run would go on from the first one's weights"
+            )
+        if not isinstance(first, pl.LightningModule):
+            raise TypeError(f"the factory must return a lightning LightningModule, got {type(first).__name__}")
+        self._find_learning_rate(first)
+        data = self._data()
+        if not is_overridden("val_dataloader", data, pl.LightningDataModule) or not is_overridden(
+            "validation_step", first, pl.LightningModule
+        ):
+            missing = "val_dataloader" if not is_overridden("val_dataloader", data, pl.LightningDataModule) else ""
+            raise ValueError(
+                f"{type(data).__name__ if missing else type(first).__name__} has no {missing or 'validation_step'}: "
+                "settings are chosen by validation data"
+            )
+        for method in methods:
+            self._try_one_batch(method)
+
+    def _find_learning_rate(self, module: pl.LightningModule) -> None:
+        argument, attribute = _lr_argument(self.factory), _lr_attribute(module)
+        value: Any = None
+        if argument is not None:
+            value = inspect.signature(self.factory).parameters[argument].default
+        if not isinstance(value, (int, float)) and attribute is not None:
+            value = lightning_getattr(module, attribute)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+            self.learning_rate = float(value)
+        else:
+            self.notes.append(
+                f"The learning rate was not tuned: {type(module).__name__} has no argument or hyperparameter lr, so "
+                "all methods ran at its own."
+            )
+
+    def _try_one_batch(self, method: str) -> None:
+        run = Run("tuning", method, {}, 1.0, 0)
+        with TemporaryDirectory() as folder:
+            limits = {"limit_train_batches": 1, "limit_val_batches": 1, "limit_test_batches": 1, "max_epochs": 1}
+            try:
+                trainer, module, _ = self._fit(run, folder, limits)
+            except MisconfigurationException as error:
+                if not self.calibrated or "TemperatureScaling" not in str(error):
+                    raise
+                self.calibrated = False
+                self.notes.append(
+                    "Calibration was not measured: the module's steps do not call self(x), and it has no "
+                    "validation_logits(batch)."
+                )
+                trainer, module, _ = self._fit(run, folder, limits)
+            self._find_test_metric(trainer, module)
+
+    def _find_test_metric(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        data, self.test_metric = self._data(), None
+        if is_overridden("test_dataloader", data, pl.LightningDataModule) and is_overridden(
+            "test_step", module, pl.LightningModule
+        ):
+            (metrics,) = trainer.test(module, datamodule=data, verbose=False)[:1] or ({},)
+            name = self.monitor.replace("val", "test")
+            self.test_metric = name if name in metrics else None
+        note = f"The scores are of the validation split: no test version of {self.monitor} is logged."
+        if self.test_metric is None and note not in self.notes:
+            self.notes.append(note)
+
+    def _data(self) -> pl.LightningDataModule:
+        data = self.datamodule if isinstance(self.datamodule, pl.LightningDataModule) else self.datamodule()
+        if not isinstance(data, pl.LightningDataModule):
+            raise TypeError(f"expected a LightningDataModule, or a function that makes one, got {type(data).__name__}")
+        return data
+
+    def train(self, run: Run, directory: Path | None = None) -> Result:
+        """Make one run; one that has finished in ``directory`` with the same settings is read instead."""
+        epochs = epochs_of(run.budget, self.full_epochs)
+        config = {
+            "comparison": {
+                "phase": run.phase,
+                "budget": run.budget,
+                "epochs": epochs,
+                "settings": dict(run.settings),
+            },
+            "seed": run.seed,
+            "method": {"name": run.method},
+            "replaces": self.replaces,
+            "monitor": self.monitor,
+            "trainer": {name: repr(value) for name, value in self.trainer.items()},
+        }
+        if directory is not None and (directory / RESULT_FILE).exists():
+            finished = Result.read(directory / RESULT_FILE)
+            if finished.config == config:
+                return finished
+        with TemporaryDirectory() as folder:
+            trainer, module, recorder = self._fit(run, folder, {"max_epochs": epochs})
+            result = Result(
+                name=self.name,
+                method=run.method,
+                score=self.monitor,
+                seed=run.seed,
+                metrics={},
+                train_seconds=recorder.train_seconds,
+                epoch_seconds=recorder.epoch_seconds,
+                evaluations=recorder.evaluations,
+                loss_accuracy_correlation=None,
+                masking=[
+                    epoch._asdict()
+                    for callback in trainer.callbacks  # type: ignore[attr-defined]
+                    if isinstance(callback, MaskingMonitor)
+                    for epoch in callback.history
+                ],
+                accumulation=[list(window) for window in recorder.accumulation],
+                optimizer_steps=trainer.global_step,
+                config=config,
+            )
+            if run.phase == "final":
+                self._score(result, trainer, module)
+        if directory is not None:
+            directory.mkdir(parents=True, exist_ok=True)
+            result.write(directory)
+        return result
+
+    def _score(self, result: Result, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if self.test_metric is None:
+            scores = [evaluation["score"] for evaluation in result.evaluations]
+            result.metrics[self.monitor] = max(scores) if self.mode == "max" else min(scores)
+            return
+        best = trainer.checkpoint_callback.best_model_path  # type: ignore[union-attr]
+        (metrics,) = trainer.test(module, datamodule=self._data(), ckpt_path=best, verbose=False)
+        result.metrics = {name.removeprefix("test/"): float(value) for name, value in metrics.items()}
+        result.metrics[self.monitor] = float(metrics[self.test_metric])
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, TemperatureScaling):
+                result.reliability = {name: bins.points() for name, bins in callback.diagrams.items()}
+                if not callback.multilabel:
+                    result.test_samples = int(callback.diagrams["scaled"].predictions.sum())
+        if "calibration_error_unscaled" in result.metrics:
+            result.metrics.setdefault("calibration_error", result.metrics["calibration_error_unscaled"])
+
+    def _fit(
+        self, run: Run, folder: str, limits: Mapping[str, Any]
+    ) -> tuple[pl.Trainer, pl.LightningModule, RunRecorder]:
+        pl.seed_everything(run.seed, workers=True, verbose=False)
+        module = self.module(run.method, run.settings)
+        recorder = RunRecorder(self.monitor, monitor=self.monitor)
+        callbacks = list(copy.deepcopy(self.trainer.get("callbacks") or []))
+        if run.method != "softmax":
+            callbacks.append(MaskingMonitor())
+        if run.method == "as_speed":
+            callbacks.append(AdaptiveGradientAccumulation())
+        callbacks.append(recorder)
+        if self.calibrated:
+            callbacks.append(TemperatureScaling())
+        callbacks.append(ModelCheckpoint(folder, filename="best", monitor=self.monitor, mode=self.mode))
+        settings: dict[str, Any] = QUIET | self.trainer | dict(limits)
+        settings |= {"callbacks": callbacks, "default_root_dir": folder}
+        trainer = pl.Trainer(**settings)
+        trainer.fit(module, datamodule=self._data())
+        return trainer, module, recorder
+
+
+def with_method(module: pl.LightningModule, method: str, replaces: str | None, delta: float) -> pl.LightningModule:
+    """Let a module that has been made train by a method.
+
+    ``softmax`` leaves a module with its own loss unchanged, and sets the margin of one that calls
+    ``self.as_softmax_loss`` to 1, which is softmax cross-entropy.
+
+    Raises:
+        ValueError: if ``replaces`` is None and the module has no ``as_softmax_loss``, or ``replaces`` names a Hugging
+            Face model whose loss is no classification loss.
+        AttributeError: if ``replaces`` names nothing.
+    """
+    if replaces is None:
+        if not isinstance(module, ASSoftmaxMixin):
+            raise ValueError(
+                f"{type(module).__name__} does not use ASSoftmaxMixin: name the attribute that training_step calls as "
+                'loss(logits, target), as in replaces="criterion"'
+            )
+        module.as_softmax_delta = 1.0 if method == "softmax" else delta
+        return module
+    if method == "softmax":
+        return module
+    if isinstance(module, ASSoftmaxMixin):
+        raise ValueError(f"{type(module).__name__} uses ASSoftmaxMixin already: leave replaces out")
+    try:
+        replaced = attrgetter(replaces)(module)
+    except AttributeError:
+        raise AttributeError(f"replaces={replaces!r}: {type(module).__name__} has no such attribute") from None
+    huggingface = is_huggingface_classifier(replaced)
+    own = type(module)
+    attributes = {
+        "as_softmax_replaces": None if huggingface else replaces,
+        "__module__": own.__module__,
+        "__doc__": own.__doc__,
+    }
+    module.__class__ = type(f"AS{own.__name__}", (ASSoftmaxMixin, own), attributes)
+    assert isinstance(module, ASSoftmaxMixin)
+    module._set_up_as_softmax(delta)
+    if huggingface:
+        replace_huggingface_loss(module, replaced)
+    return module
+
+
+def _lr_argument(factory: Callable[..., Any]) -> str | None:
+    try:
+        parameters = inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        return None
+    return next((name for name in LEARNING_RATE_NAMES if name in parameters), None)
+
+
+def _lr_attribute(module: pl.LightningModule) -> str | None:
+    return next((name for name in LEARNING_RATE_NAMES if lightning_hasattr(module, name)), None)

@@ -1,0 +1,73 @@
+"""One progress bar over all runs of a comparison, with the time left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from as_lightning.benchmark.compare.engine import Execute, Failure, Outcome
+from as_lightning.benchmark.compare.plan import Run
+
+
+class ComparisonProgress:
+    """Shows how many runs are done, and the minutes left, estimated from the seconds that the budgets so far took.
+
+    Args:
+        runs: how many there are.
+        budget: the sum of their budgets.
+        console: where to; standard output by default.
+    """
+
+    def __init__(self, runs: int, budget: float, console: Console | None = None) -> None:
+        self.console = console or Console()
+        self.budget = budget
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=self.console,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self.task = self.progress.add_task("comparison", total=runs, left="time left: known after the first run")
+        self.spent = 0.0  # budgets of the runs that are done
+
+    def __enter__(self) -> ComparisonProgress:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+    def finished(self, run: Run) -> None:
+        """Count a run."""
+        first = self.spent == 0.0
+        self.spent += run.budget
+        seconds = self.progress.tasks[self.task].elapsed or 0.0
+        left = seconds / self.spent * max(self.budget - self.spent, 0.0)
+        self.progress.update(self.task, advance=1, description=str(run), left=f"{_minutes(left)} left")
+        if first:
+            self.console.print(f"The first run took {_minutes(seconds)}: about {_minutes(left)} for the others.")
+
+    def watch(self, execute: Execute) -> Execute:
+        """The same executor, which counts its runs here and names failures at once."""
+
+        def watched(runs: Sequence[Run]) -> Iterator[Outcome]:
+            for run, outcome in execute(runs):
+                self.finished(run)
+                if isinstance(outcome, Failure):
+                    self.console.print(f"failed: {outcome}", style="red", markup=False)
+                yield run, outcome
+
+        return watched
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

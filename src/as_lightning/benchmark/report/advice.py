@@ -1,0 +1,166 @@
+"""From findings to advice in words. The rule is a pure function; ``docs/compare.md`` explains it."""
+
+from __future__ import annotations
+
+from as_lightning.benchmark.report.findings import Arm, Findings
+from as_lightning.benchmark.report.verdicts import POINT, points
+
+WORSE_CALIBRATED = 0.02  # a difference of calibration errors that is worth a sentence
+
+
+def advice(findings: Findings) -> list[str]:
+    """What to do, and what the comparison shows, as plain sentences.
+
+    1. The recommendation. If arms are *better* than the baseline's full budget: the one with the largest difference.
+       If not: the cheapest arm that is shown to be not worse and whose time ratio's interval lies below 1; a method is
+       preferred to the baseline's own cheapest budget only where its interval lies below the baseline's. If there is
+       none: the baseline at its full budget.
+    2. One sentence for each other method, at its full budget.
+    3. Calibration, where a method is worse calibrated than the baseline by more than 0.02.
+    4. The smallest difference that the comparison could have seen, where a comparison is inconclusive.
+    5. The notes of the comparison: failed runs, what was not tuned.
+    """
+    sentences = [_recommendation(findings)]
+    for method in findings.methods:
+        if method != findings.baseline:
+            sentences += _about(findings, findings.of(method)[0])
+    return [*sentences, *_limits(findings), *findings.notes]
+
+
+def recommended(findings: Findings) -> Arm:
+    """The arm that the advice recommends."""
+    compared = [arm for arm in findings.arms if arm.verdict is not None]
+    better = [arm for arm in compared if arm.verdict is not None and arm.verdict.word == "better"]
+    if better:
+        return max(better, key=lambda arm: arm.verdict.difference or 0.0 if arm.verdict else 0.0)
+    cheaper = [
+        arm
+        for arm in compared
+        if arm.verdict is not None
+        and arm.verdict.not_worse
+        and arm.time is not None
+        and arm.time.high is not None
+        and arm.time.high < 1.0
+    ]
+    if not cheaper:
+        return findings.reference
+
+    def seconds(arm: Arm) -> float:
+        assert arm.time is not None
+        return arm.time.ratio
+
+    cheapest = min(cheaper, key=seconds)
+    own = min((arm for arm in cheaper if arm.method == findings.baseline), key=seconds, default=None)
+    if own is None or cheapest.time is None or own.time is None or cheapest.time.clearly_below(own.time):
+        return cheapest
+    return own
+
+
+def _recommendation(findings: Findings) -> str:
+    arm, reference = recommended(findings), findings.reference
+    full = f"{reference.method}, {_epochs(reference.epochs)}"
+    if arm is reference:
+        others = [other for other in findings.arms if other is not reference]
+        if others and all(other.verdict is not None and other.verdict.word == "no verdict" for other in others):
+            reasons = sorted({other.verdict.reason for other in others if other.verdict is not None})
+            return f"No advice: {'; '.join(reasons)}."
+        return f"Stay with {full}: nothing here is better, and nothing cheaper is shown to be as good."
+    verb = "Stay with" if arm.method == findings.baseline else "Use"
+    chosen = f"{verb} {arm.method}{_settings(arm)}, {_epochs(arm.epochs)}"
+    assert arm.verdict is not None
+    if arm.verdict.word == "better":
+        return f"{chosen}: better than {full}, by {_difference(arm)}{_in_time(arm)}."
+    shown = (
+        f"equal within {findings.margin / POINT:g} points"
+        if arm.verdict.word == "equal"
+        else f"not worse by {findings.margin / POINT:g} points or more"
+    )
+    target = f"{reference.epochs:g}" if arm.method == findings.baseline else full
+    return f"{chosen}: as good as {target} ({shown}){_in_time(arm)}."
+
+
+def _about(findings: Findings, arm: Arm) -> list[str]:
+    """What is said of a method at its full budget, beside the recommendation."""
+    verdict, reference = arm.verdict, findings.reference
+    assert verdict is not None
+    at = f"{arm.method}, {_epochs(arm.epochs)},"
+    said = []
+    if verdict.word == "better" and arm is not recommended(findings):
+        said.append(f"{at} is better than {reference.method} by {_difference(arm)}{_in_time(arm)}.")
+    elif verdict.word == "worse":
+        said.append(f"{at} is worse than {reference.method} by {_difference(arm, turned=True)}{_in_time(arm)}.")
+    elif verdict.word == "equal" and arm is not recommended(findings):
+        said.append(f"{at} makes no difference above {_bound(arm)} points{_in_time(arm)}.")
+    elif verdict.word == "inconclusive":
+        said.append(
+            f"{at} may be better or worse by up to {_bound(arm)} points: this comparison cannot tell{_in_time(arm)}."
+        )
+    elif verdict.word == "no verdict":
+        said.append(f"{at} cannot be judged: {verdict.reason}.")
+    reached = findings.time_to_score(arm.method)
+    if reached is None and verdict.word != "no verdict":
+        said.append(f"At no budget is {arm.method} shown to reach the score of {reference.method}.")
+    return [*said, *_calibration(findings, arm)]
+
+
+def _calibration(findings: Findings, arm: Arm) -> list[str]:
+    own, base = arm.metrics.get("calibration_error"), findings.reference.metrics.get("calibration_error")
+    if own is None or base is None or own - base <= WORSE_CALIBRATED:
+        return []
+    said = f"The probabilities of {arm.method} are worse calibrated ({own:.2f} against {base:.2f})"
+    scaled = arm.metrics.get("calibration_error_scaled")
+    base_scaled = findings.reference.metrics.get("calibration_error_scaled")
+    if scaled is None or base_scaled is None:
+        return [f"{said}."]
+    return [f"{said}; one temperature, fitted on validation, brings them to {scaled:.3f} against {base_scaled:.3f}."]
+
+
+def _limits(findings: Findings) -> list[str]:
+    detectable = [
+        arm.verdict.detectable
+        for arm in findings.arms
+        if arm.verdict is not None and arm.verdict.word == "inconclusive" and arm.verdict.detectable is not None
+    ]
+    if not detectable:
+        return []
+    samples = "" if findings.test_samples is None else f" and {findings.test_samples} {findings.split} samples"
+    return [
+        f"With {findings.reference.seeds} seeds{samples} differences below {points(min(detectable))} points could not "
+        "have been seen."
+    ]
+
+
+def _epochs(epochs: float) -> str:
+    return "1 epoch" if epochs == 1 else f"{epochs:g} epochs"
+
+
+def _settings(arm: Arm) -> str:
+    """The tuned settings of a method, the learning rate left out."""
+    own = [
+        f"{name} {value:.2g}" if isinstance(value, float) else f"{name} {value}" for name, value in arm.settings.items()
+    ]
+    own = [text for text in own if not text.startswith("lr ")]
+    return f" ({', '.join(own)})" if own else ""
+
+
+def _difference(arm: Arm, turned: bool = False) -> str:
+    verdict = arm.verdict
+    assert verdict is not None
+    assert verdict.difference is not None
+    assert verdict.low is not None
+    assert verdict.high is not None
+    if turned:
+        return f"{points(-verdict.difference)} points [{points(-verdict.high)}, {points(-verdict.low)}]"
+    return f"{points(verdict.difference)} points [{points(verdict.low)}, {points(verdict.high)}]"
+
+
+def _bound(arm: Arm) -> str:
+    """The larger end of the interval, as a size."""
+    assert arm.verdict is not None
+    assert arm.verdict.low is not None
+    assert arm.verdict.high is not None
+    return points(max(abs(arm.verdict.low), abs(arm.verdict.high)))
+
+
+def _in_time(arm: Arm) -> str:
+    return "" if arm.time is None else f", in {arm.time.ratio:.2f} of the time"

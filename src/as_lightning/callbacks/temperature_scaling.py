@@ -1,0 +1,262 @@
+"""Calibrates a classifier's probabilities by one temperature, fitted on the validation split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import torch.nn.functional as F
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+
+from as_lightning.functional.reliability import Reliability, reliability
+from as_lightning.functional.temperature import fit_temperature, is_multilabel, scaled_probabilities
+from as_lightning.mixin import TEMPERATURE_KEY, ASSoftmaxMixin
+
+LogitsAndTarget = tuple[Tensor, Tensor]
+
+
+class TemperatureScaling(pl.Callback):
+    r"""Fit a temperature on the validation logits, so that ``softmax(logits / temperature)`` is calibrated.
+
+    Works for any classifier, with or without AS-Softmax. AS-Softmax needs it most: it stops pushing a sample's
+    probability once the margin is met, so its probabilities are too low. The temperature changes no prediction.
+
+    The logits and targets are gathered in each validation of ``fit``, and the temperature is fitted at its end. So each
+    checkpoint holds the temperature of its own weights, and the one of the last validation stands when training ends.
+    The logits of one validation are kept on their device until then (see ``max_logits``).
+
+    Where the logits come from, in this order:
+
+    1. ``logits(pl_module, batch)``, if the argument is given: returns logits and target;
+    2. ``pl_module.validation_logits(batch)``, if the module has that method: the same;
+    3. what ``forward`` returned in ``validation_step`` (a tensor, or an output with ``.logits``), and the target of the
+       batch: ``batch["labels"]`` of a mapping, the last element of a sequence. This costs no second forward pass.
+
+    Logits are ``(N, C)`` with targets ``(N)``; ``(N, L, C)`` with ``(N, L)`` for tokens; or several labels, targets
+    {0, 1} of the logits' shape, for which the probability of a label is ``sigmoid(logits / temperature)``.
+
+    In ``test`` it logs, of the split's logits, the mean negative log-likelihood ``test/nll_unscaled`` and
+    ``test/nll_scaled`` (by softmax or sigmoid, without and with the temperature), and the expected calibration error
+    (15 bins) ``test/calibration_error_unscaled`` and ``test/calibration_error_scaled``.
+
+    Args:
+        logits: called as ``logits(pl_module, batch)`` in evaluation mode, without gradients.
+        ignore_index: target value of rows that take no part.
+        prior_samples: see :func:`~as_lightning.functional.fit_temperature`.
+        max_logits: how many numbers are kept of a validation; batches beyond take no part in the fit. The default is
+            256 MiB of float32.
+
+    Attributes:
+        temperature: of the last fit; 1 before the first.
+        multilabel: whether the targets hold several labels; None before the first fit.
+        diagrams: of the last test, the :class:`~as_lightning.functional.Reliability` ``unscaled`` and ``scaled``.
+
+    Raises:
+        ImportError: at the start of ``fit`` if SciPy is not installed.
+        MisconfigurationException: at the end of a validation or test that gave no logits, or logits that do not fit the
+            targets.
+
+    Source: Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
+
+    Example:
+        >>> trainer = pl.Trainer(callbacks=[TemperatureScaling()], logger=False, enable_checkpointing=False)
+    """
+
+    def __init__(
+        self,
+        logits: Callable[[pl.LightningModule, Any], LogitsAndTarget] | None = None,
+        ignore_index: int = -100,
+        prior_samples: float = 1.0,
+        max_logits: int = 2**26,
+    ) -> None:
+        self.logits = logits
+        self.ignore_index = ignore_index
+        self.prior_samples = prior_samples
+        self.max_logits = max_logits
+        self.temperature = 1.0
+        self.multilabel: bool | None = None
+        self.diagrams: dict[str, Reliability] = {}
+        self._gathered: list[LogitsAndTarget] = []
+        self._test_sums: dict[str, tuple[Tensor, Reliability]] = {}
+        self._forward_output: Any = None
+        self._hook: RemovableHandle | None = None
+
+    def predict_proba(self, logits: Tensor) -> Tensor:
+        """The calibrated probabilities of logits, classes last: softmax, or sigmoid for several labels."""
+        return scaled_probabilities(logits, self.temperature, bool(self.multilabel))
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if stage == "fit":
+            try:
+                import scipy.optimize  # noqa: F401
+            except ImportError:
+                raise ImportError("TemperatureScaling needs SciPy to fit the temperature: pip install scipy") from None
+
+    # --- gathering
+
+    def _start(self, pl_module: pl.LightningModule) -> None:
+        self._gathered.clear()
+        self._test_sums.clear()
+        if self.logits is None and not hasattr(pl_module, "validation_logits"):
+            self._remove_hook()
+            self._hook = pl_module.register_forward_hook(self._keep_output)
+
+    def _keep_output(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        self._forward_output = output
+
+    def _remove_hook(self) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+        self._hook, self._forward_output = None, None
+
+    def _logits_and_target(self, pl_module: pl.LightningModule, batch: Any) -> LogitsAndTarget:
+        if self.logits is not None:
+            logits, target = self.logits(pl_module, batch)
+        elif hasattr(pl_module, "validation_logits"):
+            logits, target = pl_module.validation_logits(batch)  # type: ignore[operator]
+        else:
+            logits, self._forward_output = getattr(self._forward_output, "logits", self._forward_output), None
+            target = _target_of(batch)
+        if not isinstance(logits, Tensor) or not isinstance(target, Tensor):
+            missing = "logits" if not isinstance(logits, Tensor) else "target"
+            raise MisconfigurationException(
+                f"TemperatureScaling found no {missing} of a batch: {type(pl_module).__name__} must call its forward, "
+                "as self(x), in validation_step and test_step, with a batch of (x, target) or a mapping with 'labels'. "
+                "If it does not, give it a method validation_logits(batch) that returns (logits, target), or use "
+                "TemperatureScaling(logits=lambda module, batch: (module.net(batch[0]), batch[1]))."
+            )
+        try:
+            self.multilabel = is_multilabel(logits, target)
+        except ValueError as error:
+            raise MisconfigurationException(f"TemperatureScaling: {error}, in TemperatureScaling(logits=...)") from None
+        return logits.detach(), target.detach()
+
+    # --- fitting
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if _fitting(trainer):
+            self._start(pl_module)
+
+    def on_validation_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        if not _fitting(trainer):
+            return
+        if self._gathered and sum(logits.numel() for logits, _ in self._gathered) >= self.max_logits:
+            return
+        self._gathered.append(self._rows(*self._logits_and_target(pl_module, batch)))
+
+    def _rows(self, logits: Tensor, target: Tensor) -> LogitsAndTarget:
+        """Rows of ``(C)``; those of tokens without the ignored ones, so that lengths may differ between batches."""
+        classes = logits.shape[-1]
+        if self.multilabel:
+            return logits.reshape(-1, classes), target.reshape(-1, classes)
+        logits, target = logits.reshape(-1, classes), target.reshape(-1)
+        kept = target != self.ignore_index
+        return logits[kept], target[kept]
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not _fitting(trainer):
+            return
+        self._remove_hook()
+        if not self._gathered:
+            return
+        logits, target = (torch.cat(parts) for parts in zip(*self._gathered, strict=True))
+        self._gathered.clear()
+        self.temperature = fit_temperature(
+            logits, target, prior_samples=self.prior_samples, reduce=lambda sums: _sum_over_ranks(trainer, sums)
+        )
+        self._hand_over(pl_module)
+
+    def _hand_over(self, pl_module: pl.LightningModule) -> None:
+        """Let the mixin's ``predict_proba`` use the temperature."""
+        if isinstance(pl_module, ASSoftmaxMixin):
+            pl_module.as_softmax_temperature = self.temperature
+            pl_module.as_softmax_multilabel = bool(self.multilabel)
+
+    # --- measuring
+
+    def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._start(pl_module)
+
+    def on_test_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        logits, target = self._rows(*self._logits_and_target(pl_module, batch))
+        for name, temperature in (("unscaled", 1.0), ("scaled", self.temperature)):
+            scaled = logits.double() / temperature
+            if self.multilabel:
+                loss = F.binary_cross_entropy_with_logits(scaled, target.double(), reduction="sum")
+            else:
+                loss = F.cross_entropy(scaled, target, reduction="sum")
+            sums = torch.stack([loss, torch.tensor(float(target.numel()), dtype=loss.dtype, device=loss.device)])
+            bins = reliability(scaled, target)
+            if name in self._test_sums:
+                before, bins_before = self._test_sums[name]
+                sums = before + sums
+                bins = Reliability(*(old + new for old, new in zip(bins_before, bins, strict=True)))
+            self._test_sums[name] = sums, bins
+
+    def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._remove_hook()
+        for name, (sums, bins) in self._test_sums.items():
+            loss, count = _sum_over_ranks(trainer, sums).tolist()
+            stacked = _sum_over_ranks(trainer, torch.stack(tuple(bins)))
+            self.diagrams[name] = diagram = Reliability(*stacked.cpu())
+            pl_module.log_dict(
+                {
+                    f"test/nll_{name}": torch.tensor(loss / max(count, 1.0)),
+                    f"test/calibration_error_{name}": diagram.calibration_error.float(),
+                },
+                sync_dist=False,  # they are sums over the ranks already
+            )
+        self._test_sums.clear()
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._remove_hook()
+
+    # --- checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"temperature": self.temperature, "multilabel": self.multilabel}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.temperature, self.multilabel = state_dict["temperature"], state_dict["multilabel"]
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        # beside the callback's own state: Model.load_from_checkpoint knows no callbacks
+        checkpoint[TEMPERATURE_KEY] = self.state_dict()
+
+
+def _fitting(trainer: pl.Trainer) -> bool:
+    return trainer.state.fn == "fit" and not trainer.sanity_checking
+
+
+def _target_of(batch: Any) -> Any:
+    if isinstance(batch, Mapping):
+        return batch.get("labels")
+    return batch[-1] if isinstance(batch, Sequence) and len(batch) > 1 else None
+
+
+def _sum_over_ranks(trainer: pl.Trainer, sums: Tensor) -> Tensor:
+    if trainer.world_size == 1:
+        return sums
+    return trainer.strategy.reduce(sums.to(trainer.strategy.root_device), reduce_op="sum")

@@ -1,0 +1,118 @@
+"""Temperature scaling: one number that calibrates the probabilities of a trained classifier."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3
+
+
+def fit_temperature(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    ignore_index: int = -100,
+    prior_samples: float = 1.0,
+    reduce: Callable[[Tensor], Tensor] = lambda sums: sums,
+) -> float:
+    r"""The temperature at which ``softmax(logits / T)`` has the largest likelihood.
+
+    With :math:`\beta = 1 / T` it minimises
+
+    .. math::
+
+        \sum_n \ell(\beta o_n, t_n) + \frac{\kappa}{N} \sum_n \frac{1}{C} \sum_c \ell(\beta o_n, c)
+
+    where :math:`\ell` is the cross-entropy. The sum is convex in :math:`\beta`; SciPy's ``minimize_scalar`` finds its
+    minimum. The second term is the weight of :math:`\kappa` samples whose class is unknown. It keeps the temperature
+    finite where every prediction is right, and its effect vanishes as :math:`N` grows. With several labels
+    :math:`\ell` is the binary cross-entropy of each label, and :math:`N` counts labels.
+
+    Args:
+        logits: shape ``(..., C)``, classes last.
+        target: class indices of shape ``(...)``, or {0, 1} of the logits' shape for several labels.
+        ignore_index: target value of rows that take no part (one class a row).
+        prior_samples: :math:`\kappa`; 0 gives the maximum of the likelihood alone.
+        reduce: sums a tensor over the ranks.
+
+    Returns:
+        The temperature, in [0.001, 1000]. 1 where there is no row.
+
+    Raises:
+        ValueError: if the shapes do not fit, or ``prior_samples`` is negative.
+        ImportError: if SciPy is not installed.
+
+    Source: Guo, Pleiss, Sun, Weinberger, "On Calibration of Modern Neural Networks", ICML 2017, section 4.2.
+
+    Example:
+        >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0], [4.0, 0.0]])
+        >>> temperature = fit_temperature(logits, torch.tensor([0, 0, 0, 1]), prior_samples=0)
+        >>> (logits[0] / temperature).softmax(-1)  # right in 3 of 4
+        tensor([0.7500, 0.2500])
+    """
+    if prior_samples < 0:
+        raise ValueError(f"prior_samples must be at least 0, got {prior_samples}")
+    try:
+        from scipy.optimize import minimize_scalar
+    except ImportError:
+        raise ImportError("fitting a temperature needs SciPy: pip install scipy") from None
+    likelihood = _binary_terms if is_multilabel(logits, target) else _class_terms
+    logits, target = _rows(logits, target, ignore_index)
+    rows = float(reduce(torch.tensor(float(target.numel()), dtype=torch.float64)))
+    if rows == 0:
+        return 1.0
+
+    def objective(log_beta: float) -> float:
+        observed, unknown = likelihood(logits * math.exp(log_beta), target)
+        sums = reduce(torch.stack([observed, unknown])).tolist()
+        return float(sums[0] + prior_samples * sums[1] / rows)
+
+    bounds = (-math.log(MAX_TEMPERATURE), -math.log(MIN_TEMPERATURE))
+    found = minimize_scalar(objective, bounds=bounds, method="bounded", options={"xatol": 1e-6})
+    return math.exp(-found.x)
+
+
+def scaled_probabilities(logits: Tensor, temperature: float, multilabel: bool = False) -> Tensor:
+    """``softmax(logits / temperature)`` over the last dimension, or ``sigmoid`` of each label."""
+    scaled = logits / temperature
+    return scaled.sigmoid() if multilabel else scaled.softmax(dim=-1)
+
+
+def is_multilabel(logits: Tensor, target: Tensor) -> bool:
+    """Whether the target holds {0, 1} for each class; False where it holds one class index a row.
+
+    Raises:
+        ValueError: if the shapes fit neither.
+    """
+    if target.shape == logits.shape:
+        return True
+    if target.shape == logits.shape[:-1]:
+        return False
+    raise ValueError(
+        f"expected logits of shape (..., C), classes last, with a target of shape (...) or (..., C); got "
+        f"{tuple(logits.shape)} and {tuple(target.shape)}. Logits of shape (N, C, ...) need logits.movedim(1, -1)"
+    )
+
+
+def _rows(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Logits in float64 and the target, without ignored rows."""
+    if is_multilabel(logits, target):
+        return logits.detach().double(), target.double()
+    kept = target != ignore_index
+    return logits.detach()[kept].double(), target[kept]
+
+
+def _class_terms(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    log_p = logits.log_softmax(dim=-1)
+    return F.nll_loss(log_p, target, reduction="sum"), -log_p.mean(dim=-1).sum()
+
+
+def _binary_terms(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    observed = F.binary_cross_entropy_with_logits(logits, target, reduction="sum")
+    unknown = F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, 0.5), reduction="sum")
+    return observed, unknown

@@ -1,0 +1,211 @@
+"""TemperatureScaling in trainings: with and without the mixin, one class, several labels, tokens, checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lightning.pytorch as pl
+import pytest
+import torch
+import torch.nn.functional as F
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch.utils.data import DataLoader, TensorDataset
+
+from as_lightning import ASSoftmaxMixin, TemperatureScaling
+from as_lightning.functional import fit_temperature
+
+
+class Plain(pl.LightningModule):
+    """A classifier of anybody's: one class a sample or token, or several labels."""
+
+    def __init__(self, labels: bool = False) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.net = torch.nn.Linear(4, 3)
+        self.labels = labels
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.net(inputs)
+
+    def loss(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        if self.labels:
+            return F.binary_cross_entropy_with_logits(logits, target)
+        return F.cross_entropy(logits.movedim(-1, 1), target)
+
+    def training_step(self, batch, batch_idx):
+        return self.loss(self(batch[0]), batch[1])
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val/loss", self.loss(self(batch[0]), batch[1]))
+
+    def test_step(self, batch, batch_idx):
+        self(batch[0])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.5)
+
+
+class Masked(ASSoftmaxMixin, Plain):
+    def loss(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        if self.labels:
+            return self.multilabel_as_softmax_loss(logits, target)
+        return self.as_softmax_loss(logits.movedim(-1, 1), target)
+
+
+def loader(kind: str = "class", rows: int = 64) -> DataLoader:
+    generator = torch.Generator().manual_seed(0)
+    shape = (rows, 5, 4) if kind == "token" else (rows, 4)
+    inputs = torch.randn(*shape, generator=generator)
+    scores = inputs[..., :3] + 0.5 * torch.randn(*shape[:-1], 3, generator=generator)
+    target = (scores > 0.5).float() if kind == "labels" else scores.argmax(-1)
+    if kind == "token":
+        target[:, -2:] = -100
+    return DataLoader(TensorDataset(inputs, target), batch_size=16)
+
+
+def fitted(module: pl.LightningModule, callback: TemperatureScaling, folder: Path, **loaders) -> pl.Trainer:
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=2,
+        logger=False,
+        callbacks=[callback, ModelCheckpoint(folder, save_last=True, filename="{epoch}", save_top_k=-1)],
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(module, **({"train_dataloaders": loader(), "val_dataloaders": loader()} | loaders))
+    return trainer
+
+
+def all_of(data: DataLoader) -> tuple[torch.Tensor, torch.Tensor]:
+    return tuple(data.dataset.tensors)
+
+
+@pytest.mark.parametrize("kind", ["class", "labels", "token"])
+@pytest.mark.parametrize("module_class", [Plain, Masked])
+def test_the_temperature_is_that_of_the_last_validation(kind: str, module_class: type, tmp_path: Path) -> None:
+    data, callback = loader(kind), TemperatureScaling()
+    module = module_class(labels=kind == "labels")
+    fitted(module, callback, tmp_path, train_dataloaders=data, val_dataloaders=data)
+    inputs, target = all_of(data)
+    expected = fit_temperature(module(inputs).detach(), target)
+    assert callback.temperature == pytest.approx(expected, rel=1e-4)
+    assert callback.temperature != 1.0
+
+
+def test_each_checkpoint_holds_the_temperature_of_its_own_weights(tmp_path: Path) -> None:
+    fitted(Masked(), TemperatureScaling(), tmp_path)
+    inputs, target = all_of(loader())
+    temperatures = []
+    for epoch in range(2):
+        module = Masked.load_from_checkpoint(tmp_path / f"epoch={epoch}.ckpt")
+        temperatures.append(module.as_softmax_temperature)
+        expected = fit_temperature(module(inputs).detach(), target)
+        assert module.as_softmax_temperature == pytest.approx(expected, rel=1e-4)
+    assert temperatures[0] != temperatures[1]
+
+
+def test_predict_proba_divides_by_the_temperature(tmp_path: Path) -> None:
+    module, callback = Masked(), TemperatureScaling()
+    logits = torch.randn(3, 3)
+    assert torch.equal(module.predict_proba(logits), logits.softmax(-1))
+    fitted(module, callback, tmp_path)
+    expected = (logits / callback.temperature).softmax(-1)
+    torch.testing.assert_close(module.predict_proba(logits), expected)
+    torch.testing.assert_close(callback.predict_proba(logits), expected)
+
+
+def test_predict_proba_of_several_labels_is_the_sigmoid(tmp_path: Path) -> None:
+    module, data = Masked(labels=True), loader("labels")
+    fitted(module, TemperatureScaling(), tmp_path, train_dataloaders=data, val_dataloaders=data)
+    logits = torch.randn(3, 3)
+    expected = (logits / module.as_softmax_temperature).sigmoid()
+    torch.testing.assert_close(module.predict_proba(logits), expected)
+    again = Masked.load_from_checkpoint(tmp_path / "last.ckpt")
+    torch.testing.assert_close(again.predict_proba(logits), expected)
+
+
+def test_a_test_takes_the_temperature_of_its_checkpoint_and_logs_before_and_after(tmp_path: Path) -> None:
+    callback, module = TemperatureScaling(), Masked()
+    trainer = fitted(module, callback, tmp_path)
+    (metrics,) = trainer.test(module, loader(), ckpt_path=str(tmp_path / "epoch=0.ckpt"), verbose=False)
+    first = Masked.load_from_checkpoint(tmp_path / "epoch=0.ckpt")
+    assert callback.temperature == pytest.approx(first.as_softmax_temperature)
+    inputs, target = all_of(loader())
+    logits = first(inputs).detach()
+    assert metrics["test/nll_unscaled"] == pytest.approx(float(F.cross_entropy(logits, target)), rel=1e-5)
+    scaled = F.cross_entropy(logits / callback.temperature, target)
+    assert metrics["test/nll_scaled"] == pytest.approx(float(scaled), rel=1e-5)
+    assert metrics["test/nll_scaled"] < metrics["test/nll_unscaled"]
+    assert metrics["test/calibration_error_scaled"] < metrics["test/calibration_error_unscaled"]
+    assert float(callback.diagrams["scaled"].predictions.sum()) == len(target)
+
+
+class WithoutForward(Plain):
+    """Its steps call a part, not the module."""
+
+    def training_step(self, batch, batch_idx):
+        return self.loss(self.net(batch[0]), batch[1])
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val/loss", self.loss(self.net(batch[0]), batch[1]))
+
+
+def test_a_module_that_does_not_call_its_forward_is_refused_with_the_ways_out(tmp_path: Path) -> None:
+    with pytest.raises(MisconfigurationException, match=r"found no logits.*validation_logits\(batch\)"):
+        fitted(WithoutForward(), TemperatureScaling(), tmp_path)
+
+
+def test_logits_may_come_from_a_function_or_a_method_of_the_module(tmp_path: Path) -> None:
+    class WithHook(WithoutForward):
+        def validation_logits(self, batch):
+            return self.net(batch[0]), batch[1]
+
+    temperatures = []
+    for module, callback in (
+        (Plain(), TemperatureScaling()),
+        (WithHook(), TemperatureScaling()),
+        (WithoutForward(), TemperatureScaling(logits=lambda module, batch: (module.net(batch[0]), batch[1]))),
+    ):
+        module.load_state_dict({"net.weight": torch.eye(3, 4), "net.bias": torch.zeros(3)})
+        fitted(module, callback, tmp_path)
+        temperatures.append(callback.temperature)
+    assert temperatures == pytest.approx([temperatures[0]] * 3)
+
+
+def test_logits_that_do_not_fit_their_target_are_refused(tmp_path: Path) -> None:
+    classes_first = TemperatureScaling(logits=lambda module, batch: (module.net(batch[0]).movedim(-1, 1), batch[1]))
+    data = loader("token")
+    with pytest.raises(MisconfigurationException, match="classes last"):
+        fitted(Plain(), classes_first, tmp_path, train_dataloaders=data, val_dataloaders=data)
+
+
+def test_no_hook_is_left_on_the_module(tmp_path: Path) -> None:
+    module = Plain()
+    trainer = fitted(module, TemperatureScaling(), tmp_path)
+    trainer.test(module, loader(), verbose=False)
+    assert not module._forward_hooks
+
+
+def test_a_module_that_returns_an_output_with_logits_and_a_mapping_batch(tmp_path: Path) -> None:
+    class Output(dict):
+        @property
+        def logits(self):
+            return self["logits"]
+
+    class Mapped(Plain):
+        def forward(self, inputs):
+            return Output(logits=self.net(inputs))
+
+        def training_step(self, batch, batch_idx):
+            return F.cross_entropy(self(batch["inputs"]).logits, batch["labels"])
+
+        def validation_step(self, batch, batch_idx):
+            self(batch["inputs"])
+
+    rows = [dict(zip(("inputs", "labels"), row, strict=True)) for row in loader().dataset]
+    data, callback = DataLoader(rows, batch_size=16), TemperatureScaling()
+    module = Mapped()
+    fitted(module, callback, tmp_path, train_dataloaders=data, val_dataloaders=data)
+    inputs, target = all_of(loader())
+    assert callback.temperature == pytest.approx(fit_temperature(module.net(inputs).detach(), target), rel=1e-4)

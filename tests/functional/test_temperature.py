@@ -1,0 +1,101 @@
+"""Fitting a temperature, and reliability diagrams."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
+
+from as_lightning.functional import fit_temperature, reliability
+
+
+def drawn(temperature: float, rows: int = 20_000, classes: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits, and targets that follow ``softmax(logits / temperature)``."""
+    logits = 3 * torch.randn(rows, classes)
+    return logits, torch.multinomial((logits / temperature).softmax(-1), 1).squeeze(-1)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
+def test_the_temperature_that_made_the_targets_is_found(temperature: float) -> None:
+    assert fit_temperature(*drawn(temperature)) == pytest.approx(temperature, rel=0.05)
+
+
+def test_the_temperature_minimises_the_formula() -> None:
+    logits, target = drawn(0.5, rows=60)
+    fitted = fit_temperature(logits, target, prior_samples=2.0)
+
+    def objective(temperature: float) -> float:  # the docstring's, row by row
+        log_p = torch.log_softmax(logits.double() / temperature, -1)
+        total = 0.0
+        for row in range(60):
+            total += -float(log_p[row, target[row]]) - 2.0 / 60 * sum(float(value) for value in log_p[row]) / 5
+        return total
+
+    assert objective(fitted) < min(objective(fitted * 0.999), objective(fitted * 1.001))
+
+
+def test_several_labels_have_one_temperature() -> None:
+    logits = 3 * torch.randn(5000, 4)
+    target = torch.bernoulli((logits / 2.5).sigmoid())
+    assert fit_temperature(logits, target) == pytest.approx(2.5, rel=0.05)
+
+
+def test_ignored_tokens_take_no_part() -> None:
+    logits, target = drawn(0.5, rows=200)
+    padded = torch.cat([logits, 9 * torch.randn(200, 5)]).reshape(4, 100, 5)
+    with_ignored = torch.cat([target, torch.full((200,), -100)]).reshape(4, 100)
+    assert fit_temperature(padded, with_ignored) == fit_temperature(logits, target)
+
+
+def test_predictions_that_are_all_right_give_a_finite_temperature() -> None:
+    target = torch.arange(5).repeat(20)
+    logits = F.one_hot(target, 5).float()
+    fitted = fit_temperature(logits, target)
+    confidence = float((logits[0] / fitted).softmax(-1)[0])
+    assert 0.98 < confidence < 0.9999  # 100 right of 100 and one unknown
+    assert fit_temperature(logits, target, prior_samples=0.0) < fitted
+
+
+def test_ranks_that_add_their_sums_find_the_temperature_of_all_rows() -> None:
+    logits, target = drawn(0.5, rows=100)
+    twice = fit_temperature(torch.cat([logits, logits]), torch.cat([target, target]))
+    assert fit_temperature(logits, target, reduce=lambda sums: 2 * sums) == pytest.approx(twice, rel=1e-4)
+
+
+def test_no_row_leaves_the_logits_unscaled() -> None:
+    assert fit_temperature(torch.zeros(2, 3), torch.full((2,), -100)) == 1.0
+
+
+def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match="movedim"):
+        fit_temperature(torch.zeros(4, 3, 7), torch.zeros(4, 7, dtype=torch.long))
+    with pytest.raises(ValueError, match="prior_samples"):
+        fit_temperature(torch.zeros(4, 3), torch.zeros(4, dtype=torch.long), prior_samples=-1)
+
+
+def test_the_calibration_error_is_torchmetrics() -> None:
+    logits, target = drawn(0.5, rows=500)
+    expected = multiclass_calibration_error(logits.softmax(-1), target, num_classes=5, n_bins=15, norm="l1")
+    assert float(reliability(logits, target).calibration_error) == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_the_calibration_error_of_labels_is_torchmetrics() -> None:
+    logits = 2 * torch.randn(300, 4)
+    target = torch.bernoulli(logits.sigmoid() ** 2)
+    expected = binary_calibration_error(logits.sigmoid().flatten(), target.flatten().int(), n_bins=15, norm="l1")
+    assert float(reliability(logits, target).calibration_error) == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_bins_add_up_over_batches() -> None:
+    logits, target = drawn(1.0, rows=200)
+    whole = reliability(logits, target)
+    halves = [reliability(logits[half], target[half]) for half in (slice(0, 70), slice(70, 200))]
+    for total, first, second in zip(whole, *halves, strict=True):
+        torch.testing.assert_close(total, first + second)
+
+
+def test_extreme_logits_have_their_bin() -> None:
+    bins = reliability(torch.tensor([[1e4, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]))
+    assert bins.predictions.sum() == 2
+    assert bins.predictions[-1] == 1
