@@ -6,7 +6,12 @@ arXiv 2508.03175.
 
 from typing import TYPE_CHECKING, Any
 
-from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskedSampleSkipping, MaskingMonitor, TemperatureScaling
+from as_lightning.callbacks import (
+    AdaptiveGradientAccumulation,
+    MaskedSampleSkipping,
+    MaskingMonitor,
+    TemperatureScaling,
+)
 from as_lightning.losses import ASSoftmaxLoss, MultiLabelASSoftmaxLoss
 from as_lightning.masking_counter import MaskingCounter
 from as_lightning.metrics import LossAccuracyCorrelation, MaskingRate
