@@ -240,9 +240,13 @@ class ASSoftmaxMixin(_Base):
             reduction=reduction,
         )
 
-    def multilabel_as_softmax_loss(self, logits: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    def multilabel_as_softmax_loss(
+        self, logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean"
+    ) -> Tensor:
         """:func:`~as_lightning.functional.multilabel_as_cross_entropy` at the current margin, with counting."""
-        return self._counted(multilabel_as_cross_entropy, logits, target, reduction=reduction)
+        return self._counted(
+            multilabel_as_cross_entropy, logits, target, ignore_index=ignore_index, reduction=reduction
+        )
 
     def predict_proba(self, logits: Tensor) -> Tensor:
         """The probabilities of logits with the classes last: ``softmax(logits / as_softmax_temperature)``, or

@@ -21,6 +21,11 @@ def train() -> None:
     _call("as-lightning", "as_lightning.benchmark.command")
 
 
+def compare() -> None:
+    """``as-lightning-compare``."""
+    _call("as-lightning-compare", "as_lightning.benchmark.compare.command")
+
+
 def report() -> None:
     """``as-lightning-report``."""
     _call("as-lightning-report", "as_lightning.benchmark.report.report")

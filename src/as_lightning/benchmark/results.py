@@ -35,6 +35,8 @@ class Result:
             accumulation.
         optimizer_steps: how often the optimizer has stepped.
         config: the resolved configuration.
+        resumed: whether the run was interrupted and went on from a checkpoint.
+        skipping: per epoch the counts of :class:`~as_lightning.callbacks.SkippingEpoch`; empty without skipping.
         versions: of the packages that the numbers depend on.
         machine: processor, cores and accelerator.
         reliability: of the test split, per diagram (``unscaled``, ``scaled``) its bins, see
@@ -56,6 +58,8 @@ class Result:
     accumulation: list[list[int]]
     optimizer_steps: int
     config: dict[str, Any]
+    resumed: bool = False
+    skipping: list[dict[str, int]] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=lambda: package_versions())
     machine: dict[str, Any] = field(default_factory=lambda: machine_description())
     reliability: dict[str, list[dict[str, float]]] = field(default_factory=dict)

@@ -118,7 +118,7 @@ def as_cross_entropy(
         sharded as the logits are. Class weights and targets are DTensors or alike on every process. These logits can be
         differentiated once.
 
-        It can be differentiated twice, forward and by ``torch.func``. Above 32,768 logits ``torch.compile`` on the CPU
+        It can be differentiated twice, forward and by ``torch.func``. Above 65,536 logits ``torch.compile`` on the CPU
         makes one operator of it.
 
     Source: paper, section III; shapes and reductions as in :func:`torch.nn.functional.cross_entropy`.

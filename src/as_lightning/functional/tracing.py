@@ -17,3 +17,9 @@ def traced() -> bool:
 def looks(tensor: Tensor) -> bool:
     """Whether the host may look at values: where that costs no waiting for a device and no transform is at work."""
     return tensor.is_cpu and not traced()
+
+
+def batched(gradient: Tensor) -> bool:
+    """Whether an upstream gradient stands for several at a time: ``is_grads_batched``, ``jacobian(vectorize=True)``."""
+    functorch = torch._C._functorch  # torch has no public question for it
+    return functorch.is_batchedtensor(gradient) or functorch.is_legacy_batchedtensor(gradient)

@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
@@ -138,7 +138,7 @@ class ArchiveTree(FileTree):
         self._contents = {
             name: self._content(members, name)
             for name in members
-            if not any(part.startswith(".") for part in PurePosixPath(name).parts)
+            if not any(part.startswith(".") for part in name.split("/"))
         }
         yield from self._contents
 
@@ -159,18 +159,14 @@ class ArchiveTree(FileTree):
         return self._contents[name]
 
 
-def _normal(name: str) -> str:
-    return PurePosixPath(posixpath.normpath(name)).as_posix()
-
-
 def _tar_members(path: Path) -> Iterator[tuple[str, bytes | Link]]:
     with tarfile.open(path) as archive:
         for member in archive:
-            name = _normal(member.name)
+            name = posixpath.normpath(member.name)
             if member.islnk():
-                yield name, Link(_normal(member.linkname))
+                yield name, Link(posixpath.normpath(member.linkname))
             elif member.issym():
-                yield name, Link(_normal(posixpath.join(posixpath.dirname(name), member.linkname)))
+                yield name, Link(posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname)))
             elif member.isfile():
                 content = archive.extractfile(member)
                 assert content is not None
@@ -189,7 +185,7 @@ def _zip_members(path: Path) -> Iterator[tuple[str, bytes | Link]]:
         for member in archive.infolist():
             if member.is_dir():
                 continue
-            name = _normal(member.filename)
+            name = posixpath.normpath(member.filename)
             if member.flag_bits & ENCRYPTED:
                 raise ValueError(f"{path}: the archive is encrypted ({name}): unpack it, and give the folder")
             try:
@@ -198,7 +194,7 @@ def _zip_members(path: Path) -> Iterator[tuple[str, bytes | Link]]:
                 raise ValueError(f"{path}: {name}: {error}: unpack the archive, and give the folder") from error
             if stat.S_ISLNK(member.external_attr >> 16):
                 target = content.decode(errors="replace")
-                yield name, Link(_normal(posixpath.join(posixpath.dirname(name), target)))
+                yield name, Link(posixpath.normpath(posixpath.join(posixpath.dirname(name), target)))
             else:
                 yield name, content
 

@@ -17,7 +17,7 @@ def advice(findings: Findings) -> list[str]:
        none: the baseline at its full budget.
     2. One sentence for each other method, at its full budget.
     3. Calibration, where a method is worse calibrated than the baseline by more than 0.02.
-    4. The smallest difference that the comparison could have seen, where a comparison is inconclusive.
+    4. The smallest difference that the comparison could have seen, where a method is inconclusive at its full budget.
     5. The notes of the comparison: failed runs, what was not tuned.
     """
     sentences = [_recommendation(findings)]
@@ -119,7 +119,10 @@ def _limits(findings: Findings) -> list[str]:
     detectable = [
         arm.verdict.detectable
         for arm in findings.arms
-        if arm.verdict is not None and arm.verdict.word == "inconclusive" and arm.verdict.detectable is not None
+        if arm.budget == findings.reference.budget
+        and arm.verdict is not None
+        and arm.verdict.word == "inconclusive"
+        and arm.verdict.detectable is not None
     ]
     if not detectable:
         return []

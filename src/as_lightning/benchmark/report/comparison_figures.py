@@ -11,7 +11,6 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from as_lightning.benchmark.report.figures import score_name
 from as_lightning.benchmark.report.findings import Findings
@@ -98,9 +97,7 @@ def score_against_budget_time(findings: Findings) -> PageFigure:
                 label=method,
             )
         axes.set(xlabel="training time (s)", ylabel=f"{findings.split} {metric}")
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else ""))
+        axes.set_xlim(left=0)
 
     points = "; ".join(
         f"{arm.method}, {arm.epochs:g} epochs: {arm.mean:.4f} after {arm.seconds:.1f} s" for arm in findings.arms

@@ -49,6 +49,7 @@ SCORE_NAMES = {"f1_micro": "micro F1", "f1_macro": "macro F1", "span_f1": "span 
 
 def score_name(score: str) -> str:
     """A score as a report calls it."""
+    score = score.removeprefix("val/").removeprefix("val_")
     return SCORE_NAMES.get(score, score.replace("_", " "))
 
 

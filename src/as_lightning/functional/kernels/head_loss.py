@@ -19,7 +19,7 @@ from torch import Tensor
 from as_lightning.functional.calling_convention import accumulation_dtype
 from as_lightning.functional.kernels.class_parallel import ClassShard, shard_unit_gradient
 from as_lightning.functional.kernels.row_loss import block_size, blocks, gradient_unit, graph_is_kept, pick_rows
-from as_lightning.functional.tracing import traced
+from as_lightning.functional.tracing import batched
 
 # The logits held at a time take at most this many bytes, or half as many as the head's weight where that is more: the
 # weight's gradient is of that size anyway, and a matrix product over fewer rows than that is slow.
@@ -102,9 +102,9 @@ class HeadLoss(torch.autograd.Function):
             )
         if not ctx.each_row:
             # a graph that is kept may be asked again, and must not see what became of this answer
-            scale = torch.mul if traced() or graph_is_kept() else Tensor.mul_
+            scale = torch.mul if batched(grad_loss) or graph_is_kept() else Tensor.mul_
             found = tuple(None if x is None else scale(x, grad_loss.to(x.dtype)) for x in ctx.saved_tensors)
-        elif traced():
+        elif batched(grad_loss):
             raise RuntimeError(
                 "the fused head with reduction='none' takes one upstream gradient at a time, and this backward was "
                 "called with is_grads_batched=True or jacobian(vectorize=True): use jacobian(vectorize=False), or "

@@ -28,7 +28,7 @@ from torch import Tensor
 from as_lightning.functional.calling_convention import accumulation_dtype
 from as_lightning.functional.counts import live_rows
 from as_lightning.functional.masking import below_margin
-from as_lightning.functional.tracing import traced
+from as_lightning.functional.tracing import batched
 
 # Elements of a block of rows for each CPU thread: 2 MiB of float32, so that what is written stays in the cache until it
 # is read. (From 256 KiB to 4 MiB the speed is the same; larger blocks wait less often for all threads to finish.) On
@@ -213,10 +213,10 @@ class RowLoss(torch.autograd.Function):
         ctx: Any, grad_loss: Tensor | None, _: Tensor | None, grad_gradient: Tensor | None
     ) -> tuple[Tensor | None, None, None, None, None]:
         gradient, target, live = ctx.saved_tensors
-        if torch.is_grad_enabled() or grad_gradient is not None or traced() or graph_is_kept():
-            return differentiable_backward(gradient, target, grad_loss, grad_gradient), None, None, None, None
-        if grad_loss is None:
+        if grad_loss is None and grad_gradient is None:
             return None, None, None, None, None
+        if torch.is_grad_enabled() or grad_loss is None or grad_gradient is not None or _must_stay(grad_loss):
+            return differentiable_backward(gradient, target, grad_loss, grad_gradient), None, None, None, None
         # as an output the gradient has a graph, which the answer must not have
         return _scale_in_place(gradient.detach(), grad_loss, live), None, None, None, None
 
@@ -262,13 +262,23 @@ def differentiable_backward(
     return found
 
 
+def _must_stay(grad_loss: Tensor) -> bool:
+    """Whether the stored gradient is needed again after this backward, or cannot hold its answer."""
+    return batched(grad_loss) or graph_is_kept()
+
+
 def graph_is_kept() -> bool:
     """Whether the backward that runs now was called with ``retain_graph=True``; True where torch does not tell."""
     tells = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
     return tells is None or tells()
 
 
-@torch.library.custom_op("as_lightning::row_loss", mutates_args=())
+# the schema is written out: torch 2.4 cannot read it from annotations that are strings
+@torch.library.custom_op(
+    "as_lightning::row_loss",
+    mutates_args=(),
+    schema="(Tensor rows, Tensor target, Tensor ignored, float delta, bool differentiated) -> (Tensor, Tensor, Tensor)",
+)
 def compiled_row_loss(
     rows: Tensor, target: Tensor, ignored: Tensor, delta: float, differentiated: bool
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -16,7 +16,7 @@ from as_lightning.functional.masking import below_margin
 from as_lightning.functional.tracing import traced
 
 # Up to so many logits, on the CPU, an operation costs more than what it does.
-FEW_LOGITS = 1 << 15
+FEW_LOGITS = 1 << 16
 
 
 def few_logits(rows: Tensor) -> bool:

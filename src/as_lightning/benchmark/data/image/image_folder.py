@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from as_lightning.benchmark.data.decoded_files import Cache, check_cache, decode_once
 from as_lightning.benchmark.data.files import FileTree, open_tree
-from as_lightning.benchmark.data.folder_classes import SPLITS, check_validation_share, split_classes
+from as_lightning.benchmark.data.folder_classes import check_validation_share, split_classes
 from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
 from as_lightning.benchmark.data.image.image_files import SUFFIXES, ImageFiles
+from as_lightning.benchmark.data.split_limits import Limit, split_limits
 from as_lightning.benchmark.data.user_path import find_path
 
 
@@ -49,7 +49,7 @@ class ImageFolder(ImageDataModule):
         self,
         path: str | Path,
         image_size: int | None = None,
-        max_per_class: int | Mapping[str, int | None] | None = None,
+        max_per_class: Limit = None,
         validation_share: float = 0.1,
         cache: Cache = "auto",
         **images: Any,
@@ -60,7 +60,7 @@ class ImageFolder(ImageDataModule):
         check_validation_share(validation_share)
         self.path, self.image_size, self.validation_share = path, image_size, validation_share
         self.cache = check_cache(cache)
-        self.max_per_class = _limits(max_per_class)
+        self.max_per_class = split_limits("max_per_class", max_per_class)
 
     def read_images(self) -> Images:
         tree = open_tree(find_path(self.path, self.data_dir))
@@ -81,15 +81,3 @@ class ImageFolder(ImageDataModule):
             rows[split] = [(label, name) for label, names in classes.items() for name in names[:limit]]
             random.Random(self.split_seed).shuffle(rows[split])
         return rows
-
-
-def _limits(max_per_class: int | Mapping[str, int | None] | None) -> dict[str, int | None]:
-    if not isinstance(max_per_class, Mapping):
-        max_per_class = dict.fromkeys(SPLITS, max_per_class)
-    unknown = sorted(set(max_per_class) - set(SPLITS))
-    if unknown:
-        raise ValueError(f"max_per_class has the splits train, validation and test, got {unknown[0]!r}")
-    for limit in max_per_class.values():
-        if limit is not None and limit < 1:
-            raise ValueError(f"max_per_class must be at least 1, got {limit}")
-    return {split: max_per_class.get(split) for split in SPLITS}

@@ -1,0 +1,80 @@
+"""The command ``as-lightning-compare``: Hydra's main with the comparison's sweeper."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import warnings
+from pathlib import Path
+
+import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from as_lightning.benchmark import run_folder  # noqa: F401  (Hydra names the runs' folders by it)
+from as_lightning.benchmark.command import in_words
+from as_lightning.benchmark.compare.configured_module import FOUND, configured_module
+from as_lightning.benchmark.compare.plan import Run
+from as_lightning.benchmark.compare.sweep import COMPARISON_SETTINGS
+from as_lightning.benchmark.config_dir import config_dir
+from as_lightning.benchmark.job_processes import command_of_one_job
+from as_lightning.benchmark.settings import SettingError
+from as_lightning.benchmark.train import train
+
+
+def run_job(config: DictConfig) -> None:
+    """One run of a comparison; its checkpoints are removed when it has finished."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore")
+    directory = Path(config.output_dir)
+    if config.module._target_:
+        own_run(config, directory)
+    else:
+        config = config.copy()
+        with open_dict(config):
+            for name in COMPARISON_SETTINGS:
+                config.pop(name)
+        with command_of_one_job(config):
+            train(config)
+    shutil.rmtree(directory / "checkpoints", ignore_errors=True)
+
+
+def own_run(config: DictConfig, directory: Path) -> None:
+    """One run of a module of one's own."""
+    with open_dict(config):
+        config.given = list(HydraConfig.get().overrides.task)
+    own = configured_module(config)
+    for name in FOUND:
+        setattr(own, name, config.found[name])
+    about = config.comparison
+    # a budget is a share of the full training: own.train counts its epochs
+    own.trainer["max_epochs"] = max(1, round(about.epochs / about.budget))
+    run = Run(about.phase, config.method.name, dict(about.settings), float(about.budget), config.seed)
+    own.train(run, directory)
+
+
+def main() -> None:
+    """The console script ``as-lightning-compare``."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    stack_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # then Hydra hands its errors on
+    overrides: list[str] = []
+    try:
+        options = get_args_parser().parse_args()
+        overrides = options.overrides
+        if not (options.multirun or options.cfg or options.help or options.info or options.hydra_help):
+            sys.argv.insert(1, "--multirun")
+        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="compare")(run_job)()
+    except (HydraException, OmegaConfBaseException, SettingError) as error:
+        if stack_traces:
+            raise
+        sys.exit(f"as-lightning-compare: {in_words(error, overrides)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+"""``as-lightning-compare`` inside Hydra: from overrides to a plan, runs by the launcher, the report."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from rich.console import Console
+
+from as_lightning.benchmark.compare.api import comparison_findings
+from as_lightning.benchmark.compare.configured_module import configured_module, found_by_inspection
+from as_lightning.benchmark.compare.engine import (
+    Comparison,
+    Failure,
+    Outcome,
+    cost,
+    distinct_budgets,
+    epochs_of,
+    run_comparison,
+)
+from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
+from as_lightning.benchmark.compare.progress import ComparisonProgress
+from as_lightning.benchmark.compare.search import Choice, Space, learning_rates, setting_range
+from as_lightning.benchmark.report.comparison_page import print_findings, write_comparison
+from as_lightning.benchmark.results import RESULT_FILE, Result
+from as_lightning.benchmark.settings import SettingError, foreign_settings, nearest
+
+PLAN_SETTINGS = ("methods", "baseline", "budgets", "trials", "seeds", "tuning_seeds", "margin")
+COMPARISON_SETTINGS = (*PLAN_SETTINGS, "search", "module")
+AS_METHODS = ("softmax", "as_softmax", "as_speed")
+POLL_SECONDS = 0.5
+
+
+class ComparisonSweep:
+    """One call of ``as-lightning-compare``.
+
+    Args:
+        config: Hydra's, of the whole call.
+        launcher: makes jobs.
+        loader: composes a job's configuration.
+        arguments: the overrides of the command line.
+    """
+
+    def __init__(self, config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> None:
+        self.config, self.launcher, self.loader = config, launcher, loader
+        self.swept: dict[str, list[Any]] = {}  # knobs of methods, given as a sweep
+        self.settings: dict[str, Any] = {name: _plain(config.get(name)) for name in PLAN_SETTINGS}
+        self.overrides: list[str] = []  # of every run
+        for override in OverridesParser.create().parse_overrides(list(arguments)):
+            self._sort(override)
+        self.jobs = 0
+        self.directory = Path(config.hydra.sweep.dir)
+        sample = self._compose(self.overrides)
+        self._complete(sample)
+        try:
+            self.full_epochs = int(sample.trainer.max_epochs)
+            plan = ComparisonPlan(**self.settings)
+            self.settings["budgets"] = distinct_budgets(list(plan.budgets), self.full_epochs)
+            self.settings["methods"] = plan.methods
+            self.plan = ComparisonPlan(**self.settings)
+        except (ValueError, TypeError) as error:
+            raise SettingError(str(error)) from None
+        self.own = configured_module(sample) if sample.module._target_ else None
+        self.base = sample
+
+    def _sort(self, override: Override) -> None:
+        """An override is a setting of the comparison, a knob to search, or a setting of every run."""
+        key = override.get_key_element().lstrip("+~")
+        values = _swept_values(override) if override.is_sweep_override() else None
+        if key in self.settings:
+            self.settings[key] = values if values is not None else _plain(override.value())
+        elif key in ("method", "seed"):
+            self.settings[f"{key}s"] = values if values is not None else [_plain(override.value())]
+        elif values is None:
+            line = str(override.input_line)
+            self.overrides.append(f"++{line}" if key.startswith("method.") and not line.startswith("+") else line)
+        elif key.startswith("method.") or key == "optimizer.lr":
+            self.swept[key.rpartition(".")[2]] = values
+        else:
+            raise SettingError(
+                f"{key} cannot be swept in a comparison: runs that differ in anything but method, seed, tuned settings "
+                "and budget are not compared. Make one comparison for each value"
+            )
+
+    def _complete(self, sample: DictConfig) -> None:
+        prefix = "multilabel_" if str(sample.method.name).startswith("multilabel_") else ""
+        given = self.settings["methods"]
+        if given is None:
+            given = [f"{prefix}{name}" for name in AS_METHODS]
+        elif isinstance(given, str):
+            given = [given]
+        if any(str(name).startswith(("multilabel_", "bce")) for name in given):
+            prefix = "multilabel_"
+        self.settings["methods"] = given
+        self.settings["baseline"] = self.settings["baseline"] or f"{prefix}softmax"
+        known = self.loader.get_group_options("method")
+        for name in [*given, self.settings["baseline"]]:
+            if name not in known:
+                raise SettingError(f"unknown method {name!r}: {nearest(str(name), known)}")
+        for name in ("budgets", "seeds", "tuning_seeds"):
+            value = self.settings[name]
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and name == "budgets":
+                self.settings[name] = [value]
+
+    def _compose(self, overrides: Sequence[str]) -> DictConfig:
+        return self.loader.load_sweep_config(self.config, list(overrides))
+
+    def spaces(self) -> dict[str, Space]:
+        """What is tuned of each method: the learning rate, and the ``search`` node of its configuration."""
+        if self.own is not None:
+            return self.own.spaces(tuple(self.plan.methods))
+        spaces: dict[str, Space] = {}
+        fixed = {override.lstrip("+").partition("=")[0] for override in self.overrides}
+        for method in self.plan.methods:
+            config = self._compose([*self.overrides, f"method={method}"])
+            default = float(config.optimizer.lr)
+            space: dict[str, Any] = {}
+            try:
+                if "lr" in self.swept:
+                    space["lr"] = Choice(tuple(self.swept["lr"]), self.swept["lr"][0])
+                elif "optimizer.lr" not in fixed:
+                    space["lr"] = learning_rates(default, float(config.search.lr_factor))
+                foreign = set(foreign_settings(config.method))
+                for name, description in (_plain(config.method.get("search")) or {}).items():
+                    if f"method.{name}" not in fixed and name not in self.swept:
+                        space[name] = setting_range(description, _plain(config.method[name]))
+                for name, values in self.swept.items():
+                    if name != "lr" and name in config.method and name not in foreign:
+                        whole = [*values, 1.0] if name == "delta" and 1.0 not in values else values
+                        space[name] = Choice(tuple(whole), whole[0])
+            except ValueError as error:
+                raise SettingError(f"{method}: {error}") from None
+            spaces[method] = space
+        return spaces
+
+    def overrides_of(self, run: Run) -> list[str]:
+        """The overrides of the job that makes a run."""
+        epochs = epochs_of(run.budget, self.full_epochs)
+        knobs = [
+            f"optimizer.lr={value}" if name == "lr" else f"++method.{name}={value}"
+            for name, value in run.settings.items()
+        ]
+        settings = ",".join(f"{name}:{value}" for name, value in run.settings.items())
+        about = f"phase:{run.phase},budget:{run.budget},epochs:{epochs},settings:{{{settings}}}"
+        fixed = [] if self.own is None else [f"+found={found_by_inspection(self.own)}"]
+        return [
+            *self.overrides,
+            *([f"method={run.method}"] if self.own is None else [f"++method.name={run.method}"]),
+            *(knobs if self.own is None else []),
+            *fixed,
+            f"seed={run.seed}",
+            f"trainer.max_epochs={epochs}",
+            f"test={str(run.phase == 'final').lower()}",
+            f"+comparison={{{about}}}",
+            f"hydra.sweep.subdir='{run.folder}'",
+        ]
+
+    def execute(self, runs: Sequence[Run]) -> Iterator[Outcome]:
+        """Make runs by the launcher: the basic one gets them one by one, others all at once."""
+        if not runs:
+            return
+        if type(self.launcher).__name__ == "BasicLauncher":
+            for run in runs:
+                (returned,) = self._launch([run])
+                yield run, self._outcome(run, returned)
+            return
+        started = time.time()
+        seen: set[Run] = set()
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            future = pool.submit(self._launch, list(runs))
+            while not future.done():
+                wait([future], timeout=POLL_SECONDS)
+                for run in runs:
+                    path = self.directory / run.folder / RESULT_FILE
+                    if run not in seen and path.exists() and path.stat().st_mtime > started:
+                        seen.add(run)
+                        yield run, Result.read(path)
+            for run, returned in zip(runs, future.result(), strict=True):
+                if run not in seen:
+                    yield run, self._outcome(run, returned)
+
+    def _launch(self, runs: Sequence[Run]) -> Sequence[JobReturn]:
+        first, self.jobs = self.jobs, self.jobs + len(runs)
+        return self.launcher.launch([self.overrides_of(run) for run in runs], initial_job_idx=first)
+
+    def _outcome(self, run: Run, returned: JobReturn) -> Result | Failure:
+        if returned.status != JobStatus.COMPLETED:
+            error = returned._return_value
+            return Failure(run, f"{type(error).__name__}: {error}")
+        return Result.read(self.directory / run.folder / RESULT_FILE)
+
+
+def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> Comparison:
+    """Make the comparison that the command asks for, print its verdicts and advice, and write its report.
+
+    Raises:
+        SettingError: before the first run for a setting that cannot be; at the end where runs have failed.
+    """
+    job = ComparisonSweep(config, launcher, loader, arguments)
+    console = Console()
+    if job.own is not None:
+        try:
+            job.own.inspect(tuple(job.plan.methods))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise SettingError(str(error)) from error
+    spaces = job.spaces()
+    runs, budget = cost(job.plan, spaces)
+    console.print(
+        f"{', '.join(job.plan.methods)}: {runs} runs, as long as {budget:.1f} full trainings.", highlight=False
+    )
+    console.print(f"Equal means within {job.plan.margin:g} points. The runs are in {job.directory}.", highlight=False)
+    with ComparisonProgress(runs, budget, console) as bar:
+        mode = "max" if job.own is None else job.own.mode
+        comparison = run_comparison(job.plan, spaces, bar.watch(job.execute), higher_is_better=mode == "max")
+    split = "test"
+    if job.own is not None:
+        comparison.notes[:0] = job.own.notes
+        split = job.own.split
+    try:
+        found = comparison_findings(comparison, split=split, mode=mode)
+    except ValueError as error:
+        raise SettingError(str(error)) from None
+    command = shlex.join(["as-lightning-compare", *(a for a in arguments if not a.startswith("data_dir="))])
+    page = write_comparison(found, comparison, job.directory / "report", commands=[command])
+    print_findings(found)
+    print(f"report: {page.html}\n        {page.markdown}\n        {page.csv}")
+    if comparison.failures:
+        raise SettingError(
+            f"{len(comparison.failures)} of {runs} runs have failed; the first: {comparison.failures[0]}. The report "
+            "is of the others"
+        )
+    return comparison
+
+
+def _swept_values(override: Override) -> list[Any]:
+    return [_number(text) for text in override.sweep_string_iterator()]
+
+
+def _number(text: str) -> Any:
+    return OmegaConf.create(f"value: {text}").value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (DictConfig, ListConfig)):
+        return OmegaConf.to_container(value, resolve=True)
+    return dict(value) if isinstance(value, Mapping) else value

@@ -1,0 +1,199 @@
+"""compare() of modules as users write them, in real trainings."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import lightning.pytorch as pl
+import pytest
+import torch
+import torch.nn.functional as F
+from harness.own_modules import HuggingFace, Points, Sentences, WithCriterion, WithMixin
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import nn
+
+import as_lightning
+from as_lightning import ASSoftmaxMixin, compare
+from as_lightning.benchmark.compare.own_module import OwnModule, with_method
+from as_lightning.functional import as_cross_entropy
+
+QUICK = {
+    "monitor": "val/acc",
+    "seeds": 3,
+    "trials": 1,
+    "budgets": (1,),
+    "trainer": {"max_epochs": 2, "accelerator": "cpu"},
+    "progress": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("factory", "data", "replaces"),
+    [
+        (lambda: WithCriterion(lr=0.01), Points, "criterion"),
+        (lambda: WithMixin(lr=0.01), Points, None),
+        (lambda: HuggingFace(lr=1e-3), Sentences, "model"),
+    ],
+    ids=["criterion", "as_softmax_loss", "huggingface"],
+)
+def test_a_module_of_each_form_is_compared(factory, data, replaces, tmp_path: Path) -> None:
+    report = compare(factory, data(), replaces=replaces, methods=["as_softmax"], **QUICK)
+    assert [(arm.method, arm.seeds) for arm in report.findings.arms] == [("softmax", 3), ("as_softmax", 3)]
+    assert report.comparison.failures == []
+    assert report.findings.split == "test"
+    masked = [run.masking for run in report.comparison.results if run.method == "as_softmax"]
+    assert all(len(epochs) == 2 and epochs[-1]["samples"] > 0 for epochs in masked)
+    page = report.save(tmp_path)
+    assert report.advice.split(".")[0] in page.html.read_text(encoding="utf-8")
+
+
+def test_all_methods_and_budgets_are_tuned_and_run() -> None:
+    settings = QUICK | {"trials": 2, "tuning_seeds": 1, "budgets": (0.5, 1)}
+    report = compare(lambda: WithCriterion(lr=0.01), Points, replaces="criterion", **settings)
+    arms = [(arm.method, arm.epochs) for arm in report.findings.arms]
+    assert arms == [(method, epochs) for method in ("softmax", "as_softmax", "as_speed") for epochs in (2, 1)]
+    assert set(report.comparison.tuning) == {"softmax", "as_softmax", "as_speed"}
+    assert {trial["lr"] for trial, _ in report.comparison.tuning["softmax"]} == {0.01, 0.003162}
+    assert all("calibration_error_scaled" in run.metrics for run in report.comparison.results)
+
+
+def test_an_interrupted_comparison_goes_on_from_its_finished_runs(tmp_path: Path) -> None:
+    made = []
+
+    def factory() -> WithCriterion:
+        made.append(1)
+        return WithCriterion(lr=0.01)
+
+    settings = QUICK | {"folder": tmp_path, "methods": ["as_softmax"]}
+    first = compare(factory, Points(), replaces="criterion", **settings)
+    count = len(made)
+    (tmp_path / "runs/softmax/budget=1,seed=2/result.json").unlink()
+    made.clear()
+    second = compare(factory, Points(), replaces="criterion", **settings)
+    assert len(made) == count - 5  # five of six runs are read
+    assert second.advice.split(", in ")[0] == first.advice.split(", in ")[0]
+    assert (tmp_path / "report" / "report.html").exists()
+
+
+def test_delta_one_of_the_replaced_loss_is_the_modules_own() -> None:
+    torch.manual_seed(0)
+    module = WithCriterion()
+    masked = with_method(copy.deepcopy(module), "as_softmax", "criterion", delta=1.0)
+    batch = (torch.randn(6, 8), torch.arange(6) % 5)
+    torch.testing.assert_close(masked.training_step(batch, 0), module.training_step(batch, 0))
+
+
+def test_softmax_leaves_a_module_with_its_own_loss_unchanged() -> None:
+    module = WithCriterion()
+    criterion = module.criterion
+    assert with_method(module, "softmax", "criterion", 0.1).criterion is criterion
+    assert type(module) is WithCriterion
+
+
+def test_softmax_of_a_module_with_the_mixin_is_the_margin_one() -> None:
+    assert with_method(WithMixin(), "softmax", None, 0.1).as_softmax_delta == 1.0
+    assert with_method(WithMixin(), "as_softmax", None, 0.3).as_softmax_delta == 0.3
+
+
+def test_a_huggingface_model_has_the_masked_loss_of_its_logits() -> None:
+    module = with_method(HuggingFace(), "as_softmax", "model", delta=0.2).eval()
+    batch = next(iter(Sentences().train_dataloader()))
+    output = module.model(**batch)
+    torch.testing.assert_close(output.loss, as_cross_entropy(output.logits, batch["labels"], 0.2))
+    assert isinstance(module, ASSoftmaxMixin)
+    del batch["labels"]
+    assert module.model(**batch).loss is None
+
+
+def test_the_learning_rate_reaches_the_optimizer_by_argument_or_attribute() -> None:
+    for factory in (WithCriterion, lambda: WithCriterion(lr=0.5), lambda lr=0.5: WithCriterion(lr=lr)):
+        own = OwnModule(factory, Points(), "criterion", "val/acc", "max", {"max_epochs": 1})
+        optimizer = own.module("as_softmax", {"lr": 0.25, "delta": 0.2}).configure_optimizers()
+        assert optimizer.param_groups[0]["lr"] == 0.25
+
+
+def test_a_learning_rate_that_cannot_be_set_is_reported() -> None:
+    class Fixed(WithCriterion):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hparams.clear()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    report = compare(Fixed, Points(), replaces="criterion", methods=["as_softmax"], **QUICK)
+    assert "The learning rate was not tuned: Fixed has no argument or hyperparameter lr" in report.advice
+
+
+def test_without_a_test_step_the_validation_split_is_scored_and_said() -> None:
+    class NoTest(WithCriterion):
+        test_step = pl.LightningModule.test_step
+
+    report = compare(NoTest, Points(), replaces="criterion", methods=["as_softmax"], **QUICK)
+    assert report.findings.split == "validation"
+    assert "The scores are of the validation split" in report.advice
+
+
+def test_the_users_callbacks_are_copied_for_each_run() -> None:
+    class Counter(pl.Callback):
+        started = 0
+
+        def on_fit_start(self, trainer, pl_module):
+            self.started += 1
+            assert self.started == 1
+
+    counter = Counter()
+    trainer = {"max_epochs": 1, "accelerator": "cpu", "callbacks": [counter]}
+    compare(WithCriterion, Points(), replaces="criterion", methods=["as_softmax"], **(QUICK | {"trainer": trainer}))
+    assert counter.started == 0
+
+
+def refused(factory, data=Points, **settings) -> None:
+    compare(factory, data(), **(QUICK | {"replaces": "criterion"} | settings))
+
+
+MODULE = WithCriterion()
+
+
+class WithoutValidation(Points):
+    val_dataloader = pl.LightningDataModule.val_dataloader
+
+
+class LocalLoss(WithCriterion):
+    def training_step(self, batch, batch_idx):
+        return F.cross_entropy(self(batch[0]), batch[1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"factory": lambda: MODULE}, ValueError, "returned the same object twice"),
+        ({"factory": MODULE}, TypeError, "expected a function that makes a fresh module"),
+        ({"factory": lambda: nn.Linear(2, 2)}, TypeError, "must return a lightning LightningModule, got Linear"),
+        ({"factory": lambda lr: WithCriterion(lr)}, TypeError, "must work without arguments"),
+        ({"methods": ["as_softmx"]}, ValueError, "unknown method 'as_softmx'"),
+        ({"budgets": (3,)}, ValueError, r"in \(0, 2\], got 3"),
+        ({"trials": 0}, ValueError, "trials must be"),
+        ({"seeds": 0}, ValueError, "seeds must be at least 1"),
+        ({"monitor": "val/f1"}, ValueError, r"'val/f1' is never logged.*val/acc"),
+        ({"data": WithoutValidation}, ValueError, "WithoutValidation has no val_dataloader"),
+        ({"replaces": "loss_fn"}, AttributeError, "WithCriterion has no such attribute"),
+        ({"replaces": None}, ValueError, 'replaces="criterion"'),
+        ({"factory": LocalLoss}, MisconfigurationException, "reported no masking counts"),
+        ({"mode": "best"}, ValueError, "mode must be"),
+        ({"trainer": {"max_steps": 5}}, ValueError, "must set max_epochs"),
+        ({"trainer": {"max_epochs": 2, "max_steps": 5}}, ValueError, "must not set max_steps"),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else None,
+)
+def test_bad_input_is_refused_before_the_first_run(arguments, error, message, tmp_path: Path) -> None:
+    with pytest.raises(error, match=message):
+        refused(**({"factory": WithCriterion, "folder": tmp_path} | arguments))
+    assert not list(tmp_path.rglob("result.json"))
+
+
+def test_compare_is_loaded_when_it_is_asked_for() -> None:
+    assert as_lightning.compare is compare
+    with pytest.raises(AttributeError, match="no attribute 'comparee'"):
+        as_lightning.comparee  # noqa: B018
