@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from as_lightning.functional.class_parallel import is_dtensor
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy
 from as_lightning.functional.masking import check_delta
@@ -292,7 +292,7 @@ def check_linear_head(head: nn.Linear) -> None:
     """Raise ``TypeError`` unless the logits of ``head`` are ``hidden @ weight.T + bias`` and nothing else."""
     if type_before_parametrizations(head) is not nn.Linear or "forward" in vars(head):
         problem = f"it is {type(head).__name__}, whose forward may compute something else"
-    elif isinstance(head.weight, DTensor):
+    elif is_dtensor(head.weight):
         return  # the hooks of a parallel style place input and output, which the loss does itself
     elif head._forward_hooks or head._forward_pre_hooks or head._backward_hooks or head._backward_pre_hooks:
         problem = "it has hooks, which would not be called"

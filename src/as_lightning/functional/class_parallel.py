@@ -7,11 +7,11 @@ in the range of the classes it lies.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+import torch.distributed
 from torch import Tensor
-from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard
 
 from as_lightning.functional.calling_convention import (
     check_class_indices,
@@ -20,6 +20,22 @@ from as_lightning.functional.calling_convention import (
     class_dimension,
 )
 from as_lightning.functional.kernels.class_parallel import ClassShard
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+elif not torch.distributed.is_available():
+    DTensor = ()  # nothing is an instance of it: such a build of PyTorch has none
+else:
+    try:
+        from torch.distributed.tensor import DTensor, Replicate, Shard
+    except ImportError:  # PyTorch 2.4
+        from torch.distributed._tensor import DTensor, Replicate, Shard
+
+
+def is_dtensor(x: Tensor | None) -> bool:
+    """Whether a tensor is spread over processes."""
+    return isinstance(x, DTensor)
 
 
 class LocalHead(NamedTuple):

@@ -15,7 +15,7 @@ from as_lightning.functional.calling_convention import (
     reduce_rows,
     row_weights,
 )
-from as_lightning.functional.class_parallel import local_logits
+from as_lightning.functional.class_parallel import is_dtensor, local_logits
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
 from as_lightning.functional.kernels.class_parallel import ShardRowLoss
 from as_lightning.functional.kernels.row_loss import RowLoss, compiled_row_loss
@@ -134,7 +134,9 @@ def as_cross_entropy(
     """
     delta = check_delta(delta)
     check_reduction(reduction)
-    logits, target, weight, shard = local_logits(logits, target, weight)
+    shard = None
+    if is_dtensor(logits) or is_dtensor(target):
+        logits, target, weight, shard = local_logits(logits, target, weight)
     batch = class_rows(logits, target, ignore_index, None if shard is None else shard.classes)
     classes = batch.logits.size(-1) if shard is None else shard.classes
     check_class_weight(weight, classes)
