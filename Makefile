@@ -19,8 +19,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
-demo: $(STAMP) ## compare softmax, as_softmax and as_speed on embedded images, 3 seeds each
-	$(BIN)/as-lightning -m experiment=digits seed=0,1,2 method=softmax,as_softmax,as_speed
+demo: $(STAMP) ## does AS-Softmax help on embedded images? A short comparison that ends with advice
+	$(BIN)/as-lightning-compare experiment=digits trainer.max_epochs=6 trials=3 tuning_seeds=1 seeds=3 budgets=0.5,1
 
 test: $(STAMP) ## run the whole test suite
 	$(PYTEST)

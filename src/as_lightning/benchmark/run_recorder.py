@@ -24,11 +24,11 @@ class RunRecorder(pl.Callback):
 
     Args:
         score: the validation metric that runs are compared by.
-        monitor: the name under which it is logged; ``val/`` and the score by default.
         settings: the run's configuration as text, for the checkpoints: a run goes on from its own alone.
+        monitor: the name under which the score is logged; ``val/`` and the score by default.
     """
 
-    def __init__(self, score: str = "accuracy", monitor: str | None = None, settings: str = "") -> None:
+    def __init__(self, score: str = "accuracy", settings: str = "", monitor: str | None = None) -> None:
         self.score, self.settings = score, settings
         self.monitor = monitor or f"val/{score}"
         self.train_seconds = 0.0

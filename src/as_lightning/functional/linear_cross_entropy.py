@@ -278,8 +278,8 @@ def linear_cross_entropy(
 
     It takes the place of ``F.cross_entropy(F.linear(input, linear_weight, linear_bias), target)`` and, with the same
     argument names, of PyTorch's own ``torch.nn.functional.linear_cross_entropy`` (2.13 and later); the page "Wide
-    output layers" lists the differences. It is :func:`as_linear_cross_entropy` at ``delta=1``: no class is masked and nothing
-    is counted.
+    output layers" lists the differences. It is :func:`as_linear_cross_entropy` at ``delta=1``: no class is masked and
+    nothing is counted.
 
     Args:
         input: hidden states, shape ``(..., d)``: float32, float64, bfloat16 or float16. Half types accumulate in

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 HARNESS = Path(__file__).parents[2]
-SHORT = ["trials=1", "trainer.limit_train_batches=3", "trainer.max_epochs=2", "budgets=0.5,1", "seeds=3"]
+SHORT = ["trials=1", "trainer.limit_train_batches=3", "trainer.max_epochs=1", "budgets=1", "seeds=3"]
 
 
 def as_lightning_compare(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -31,15 +31,13 @@ def test_a_comparison_ends_with_the_verdicts_the_advice_and_the_report(tmp_path:
     assert done.returncode == 0, done.stdout + done.stderr
     folder = tmp_path / "comparisons" / "digits"
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in folder.rglob("result.json")]
-    assert len(runs) == 2 * 2 * 3
+    assert len(runs) == 2 * 3
     # the margin reaches the method that has one, and the baseline was added
     assert {run["method"]: run["config"]["method"].get("delta") for run in runs} == {"softmax": None, "as_softmax": 0.2}
-    assert {run["config"]["trainer"]["max_epochs"] for run in runs} == {1, 2}
-    assert "12 runs" in done.stdout
+    assert "6 runs" in done.stdout
     assert all(sentence.split()[0] in done.stdout for sentence in advice_in(folder))
     assert (folder / "report" / "report.html").exists()
     assert "as-lightning-compare experiment=digits" in (folder / "report" / "report.md").read_text(encoding="utf-8")
-    (folder / "runs/softmax/budget=1,seed=0/result.json").touch()
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
     again = as_lightning_compare(tmp_path, *command)
     assert again.returncode == 0, again.stdout + again.stderr
@@ -59,7 +57,7 @@ def test_a_module_of_ones_own_is_compared_by_its_dotted_path(tmp_path: Path) -> 
         "tuning_seeds=1",
         "seeds=3",
         "budgets=1",
-        "trainer.max_epochs=2",
+        "trainer.max_epochs=1",
         "name=own",
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -72,9 +70,9 @@ def test_a_module_of_ones_own_is_compared_by_its_dotted_path(tmp_path: Path) -> 
 def test_failed_runs_are_named_and_the_report_is_of_the_others(tmp_path: Path) -> None:
     done = as_lightning_compare(tmp_path, "experiment=digits", "methods=as_softmax", "method.delta=7", *SHORT)
     assert done.returncode != 0
-    assert "6 of 12 runs have failed" in done.stderr
+    assert "3 of 6 runs have failed" in done.stderr
     assert "delta" in done.stderr
-    assert "6 of 12 runs have failed" in " ".join(advice_in(tmp_path / "comparisons" / "digits"))
+    assert "3 of 6 runs have failed" in " ".join(advice_in(tmp_path / "comparisons" / "digits"))
 
 
 @pytest.mark.parametrize(

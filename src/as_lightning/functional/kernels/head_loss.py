@@ -26,8 +26,9 @@ from as_lightning.functional.tracing import batched
 CPU_WORKSPACE = 64 << 20
 DEVICE_WORKSPACE = 512 << 20
 FEWEST_ROWS = 16
-# Up to so many logits, on the CPU, holding them costs less than the bookkeeping that avoids it.
-FEW_LOGITS = 1 << 15
+# Up to so many logits (4 MiB of float32), on the CPU, holding them costs less than the bookkeeping that avoids it: see
+# the table "Held or not" in results/performance/linear_cross_entropy.md.
+FEW_LOGITS = 1 << 20
 # A mixed row that keeps at most this share of the classes is cheaper as a list of its kept classes.
 LISTED_SHARE = 1 / 16
 
