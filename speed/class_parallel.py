@@ -178,7 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("--shapes", nargs="+", default=["256x1048576x128"], help="rows x classes x features")
     parser.add_argument("--shares", nargs="+", type=float, default=[0.0, 0.9])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, help="where to write: <output>.json and <output>.md")
     arguments = parser.parse_args()
     load = [os.getloadavg()[0]]

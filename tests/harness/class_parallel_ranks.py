@@ -56,6 +56,12 @@ class Case:
     hidden: str = "plain"  # or a placement of hidden states and target: replicate, shard
     ties: bool = False
     empty_shard: bool = False  # the last classes have logit -inf
+    autocast: bool = False  # to bfloat16
+
+    @property
+    def rounding(self) -> float:
+        """The relative error of one operation."""
+        return torch.finfo(torch.bfloat16 if self.autocast else self.dtype).eps
 
 
 LINEAR_CASES = {
@@ -75,6 +81,7 @@ LINEAR_CASES = {
     "rows sharded, each": Case(hidden="shard", reduction="none", rows=(7, 10)),
     "float32": Case(dtype=torch.float32, classes=25),
     "bfloat16": Case(dtype=torch.bfloat16, classes=25),
+    "autocast": Case(dtype=torch.float32, autocast=True, classes=25),
     "float16": Case(dtype=torch.float16, hidden="shard"),
 }
 LOGITS_CASES = {
@@ -163,7 +170,8 @@ def linear_head(case: Case, mesh: DeviceMesh) -> dict[str, Any]:
         placement = Shard(0) if case.hidden == "shard" else Replicate()
         hidden, target = (distribute_tensor(x, mesh, [placement]) for x in (hidden, target))
     hidden.requires_grad_()
-    with mock.patch.object(head_loss, "CPU_WORKSPACE", 1):  # so that there are several chunks
+    # a small workspace, so that there are several chunks
+    with mock.patch.object(head_loss, "CPU_WORKSPACE", 1), torch.autocast("cpu", enabled=case.autocast):
         loss, counts, live = as_linear_cross_entropy(
             hidden,
             weight,
