@@ -55,9 +55,8 @@ def result() -> Callable[..., Result]:
             "config": {},
             "versions": {"torch": "1"},
             "machine": {"processor": "abacus", "cores": 2},
+            "evaluations": evaluations,
         }
-        return Result(
-            name=name, method=method, seed=seed, train_seconds=seconds, evaluations=evaluations, **(content | fields)
-        )
+        return Result(name=name, method=method, seed=seed, train_seconds=seconds, **(content | fields))
 
     return make

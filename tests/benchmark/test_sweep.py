@@ -94,10 +94,37 @@ def test_a_moved_run_directory_holds_the_result(tmp_path):
     assert (tmp_path / "elsewhere" / "result.json").is_file()
 
 
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory):
+    """A sweep over methods and margins, one of them impossible, under a name with a slash and without validation."""
+    folder = tmp_path_factory.mktemp("failing")
+    settings = ("name=a/b", "trainer.max_epochs=1", "trainer.limit_train_batches=3", "trainer.limit_val_batches=0")
+    methods = ("method=softmax,as_softmax", "method.delta=0.1,7")
+    return folder, run_app(folder, "-m", "experiment=digits", *settings, *methods, *SWEEP[-1:])
+
+
+def test_a_sweep_with_a_failed_run_ends_with_its_report_and_a_status_that_says_so(failing):
+    folder, finished = failing
+    assert finished.returncode == 1
+    assert finished.stderr.rstrip().endswith("as-lightning: 1 runs failed")
+    report = (folder / "multirun/a/b/report/report.md").read_text()
+    assert "method.delta=7" in report
+    assert r"delta is a margin between probabilities and must lie in \[0, 1\], got 7" in report
+    assert "must lie in [0, 1], got 7" in finished.stdout
+
+
+def test_in_a_sweep_over_methods_a_setting_of_one_leaves_the_others_to_run_once(failing):
+    folder, finished = failing
+    rows = pd.read_csv(folder / "multirun/a/b/report/report.csv")
+    assert sorted(zip(rows["method"], rows["seeds"], strict=True)) == [("as_softmax", 1), ("softmax", 1)]
+    assert finished.stdout.count("already finished, skipped") == 1
+    assert finished.stdout.count("method.delta is no setting of softmax") == 2
+
+
 def test_an_unknown_method_ends_with_the_methods_there_are(tmp_path):
     finished = run_app(tmp_path, "method=nope")
     assert finished.returncode != 0
-    assert "Could not find 'method/nope'" in finished.stderr
+    assert "there is no method=nope" in finished.stderr
     assert "as_softmax" in finished.stderr
     assert "Traceback" not in finished.stderr
 

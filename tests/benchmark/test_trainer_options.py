@@ -54,4 +54,4 @@ def test_a_run_writes_the_logs_that_it_is_asked_for_and_no_others(composed, tmp_
     result = train(composed("experiment=digits", "trainer.max_epochs=1", f"logger={logger}"))
     assert result.metrics["accuracy"] > 0.3
     written = {path.name for path in (tmp_path / "run").iterdir()}
-    assert written - {"checkpoints", "result.json", "run_config.yaml"} == files
+    assert written - {"checkpoints", "result.json", "run.lock"} == files

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import lightning.pytorch as pl
 import torch
 from harness import two_ranks
+from harness.data_settings import TEXT
 from harness.scripted_masking import quiet_trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -25,16 +26,18 @@ from as_lightning.benchmark.data.text.labelled_text import Sentence
 from as_lightning.benchmark.memorisation import memorisation
 
 TRAIN, VALIDATION, BATCH, EPOCHS = 1_000, 101, 8, 2
+RESUMED_FROM = 90  # steps, of 63 an epoch
 
 
 class Numbered(TextDataModule):
     """Texts of one to nine words, whose class is their number."""
 
-    def __init__(self) -> None:
-        super().__init__(batch_size=BATCH, vocab_size=4000)
+    def __init__(self, train: int = TRAIN, **text: Any) -> None:
+        super().__init__(**(TEXT | {"batch_size": BATCH} | text))
+        self.train = train
 
     def read_splits(self) -> dict[str, list[Sentence]]:
-        sizes = {"train": TRAIN, "validation": VALIDATION, "test": VALIDATION}
+        sizes = {"train": self.train, "validation": min(self.train, VALIDATION), "test": min(self.train, VALIDATION)}
         return {
             split: [Sentence(" ".join(["word"] * (number * 7 % 9 + 1)), f"{number:04}") for number in range(size)]
             for split, size in sizes.items()
@@ -48,13 +51,15 @@ class Watches(pl.LightningModule):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(()))
         self.trained: list[list[int]] = []
+        self.batches: list[list[int]] = []
         self.validated: list[int] = []
         self.shapes: list[tuple[int, ...]] = []
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        if batch_idx == 0:
+        if batch_idx == 0 or not self.trained:
             self.trained.append([])
         self.trained[-1] += batch[1].tolist()
+        self.batches.append(batch[1].tolist())
         self.shapes.append((*batch[0].shape, int((batch[0] != 0).sum())))
         return self.weight.square()
 
@@ -72,9 +77,14 @@ class Watches(pl.LightningModule):
         return {"trained": self.trained, "validated": self.validated, "shapes": self.shapes}
 
 
-def trainer() -> pl.Trainer:
+def trainer(*callbacks: pl.Callback) -> pl.Trainer:
     return quiet_trainer(
-        max_epochs=EPOCHS, devices=2, strategy="ddp", num_sanity_val_steps=0, check_val_every_n_epoch=2
+        max_epochs=EPOCHS,
+        devices=2,
+        strategy="ddp",
+        num_sanity_val_steps=0,
+        check_val_every_n_epoch=2,
+        callbacks=list(callbacks),
     )
 
 
@@ -89,6 +99,26 @@ def loaders_handed_over(folder: Path) -> dict[str, Any]:
     data.setup()
     trainer().fit(module, data.train_dataloader(), data.val_dataloader())
     return module.seen
+
+
+class SavesInside(pl.Callback):
+    """Saves a checkpoint inside the second epoch."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *arguments: Any) -> None:
+        if trainer.global_step == RESUMED_FROM:
+            trainer.save_checkpoint(self.path)
+
+
+def resumed(folder: Path) -> dict[str, Any]:
+    undisturbed, later = Watches(), Watches()
+    path = folder / "inside.ckpt"
+    trainer(SavesInside(path)).fit(undisturbed, datamodule=Numbered())
+    torch.rand(3)
+    trainer().fit(later, datamodule=Numbered(), ckpt_path=str(path))
+    return {"undisturbed": undisturbed.batches, "resumed": later.batches}
 
 
 def predictions(folder: Path) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from as_lightning.benchmark import run_folder  # noqa: F401  (Hydra names the runs' folders by it)
 from as_lightning.benchmark.config_dir import config_dir
 from as_lightning.benchmark.job_processes import command_of_one_job
+from as_lightning.benchmark.report.report_callback import finish_sweep
 from as_lightning.benchmark.settings import GROUPS, SettingError, known_settings, method_settings, nearest
 from as_lightning.benchmark.train import train
 
@@ -121,10 +122,11 @@ def main() -> None:
         sys.argv[1:] = open_method_settings(sys.argv[1:])
         overrides = get_args_parser().parse_args().overrides
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="train")(run_job)()
-    except (HydraException, OmegaConfBaseException, SettingError) as error:
-        if stack_traces:
+    except Exception as error:
+        failed = finish_sweep()  # what has finished is reported, what has failed is listed there
+        if stack_traces or not (failed or isinstance(error, (HydraException, OmegaConfBaseException, SettingError))):
             raise
-        sys.exit(f"as-lightning: {in_words(error, overrides)}")
+        sys.exit(f"as-lightning: {f'{len(failed)} runs failed' if failed else in_words(error, overrides)}")
 
 
 if __name__ == "__main__":

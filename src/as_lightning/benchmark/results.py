@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 RESULT_FILE = "result.json"
 FORMAT = 2
+KINDS: dict[type, str] = {str: "text", int: "an integer", dict: "a mapping"}
 
 
 @dataclass
@@ -35,6 +36,9 @@ class Result:
             accumulation.
         optimizer_steps: how often the optimizer has stepped.
         config: the resolved configuration.
+        resumed: whether the run was interrupted and went on from a checkpoint.
+        skipping: per epoch the counts of :class:`~as_lightning.callbacks.SkippingEpoch`; empty without skipping.
+        command: of the sweep that made it; empty for a single run.
         versions: of the packages that the numbers depend on.
         machine: processor, cores and accelerator.
         reliability: of the test split, per diagram (``unscaled``, ``scaled``) its bins, see
@@ -56,6 +60,9 @@ class Result:
     accumulation: list[list[int]]
     optimizer_steps: int
     config: dict[str, Any]
+    resumed: bool = False
+    skipping: list[dict[str, int]] = field(default_factory=list)
+    command: str = ""
     versions: dict[str, str] = field(default_factory=lambda: package_versions())
     machine: dict[str, Any] = field(default_factory=lambda: machine_description())
     reliability: dict[str, list[dict[str, float]]] = field(default_factory=dict)
@@ -81,9 +88,21 @@ class Result:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             if content.get("format") != FORMAT:
                 raise ValueError(f"expected format {FORMAT}, got {content.get('format')!r}")
+            _check(content)
             return cls(**content)
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is not a result of as-lightning: {error}") from error
+
+
+def _check(content: dict[str, Any]) -> None:
+    for name, kind in (("name", str), ("method", str), ("score", str), ("seed", int), ("metrics", dict)):
+        if not isinstance(content.get(name), kind) or isinstance(content.get(name), bool):
+            raise ValueError(f"expected {name} to be {KINDS[kind]}, got {content.get(name)!r}")
+    seconds = content.get("train_seconds")
+    if not isinstance(seconds, (int, float)) or seconds < 0:
+        raise ValueError(f"expected train_seconds to be 0 or more, got {seconds!r}")
+    if content["metrics"] and content["score"] not in content["metrics"]:
+        raise ValueError(f"expected metrics with the score {content['score']!r}, got {', '.join(content['metrics'])}")
 
 
 def find_results(paths: Iterable[str | Path]) -> list[Result]:
@@ -100,61 +119,6 @@ def find_results(paths: Iterable[str | Path]) -> list[Result]:
     if not files:
         raise FileNotFoundError(f"no {RESULT_FILE} below {', '.join(map(str, paths))}: run `as-lightning -m ...` first")
     return [Result.read(file) for file in files]
-
-
-def distinguish_variants(results: Sequence[Result]) -> list[Result]:
-    """Name the settings in which runs of one method differ, so that a sweep of ``method.delta`` has a row a margin.
-
-    Runs that share experiment, method and seed are told apart by the configuration's values that vary between them:
-    ``as_softmax`` becomes ``as_softmax (delta=0.2)``.
-
-    The same run twice, from two sweeps, counts once.
-
-    Raises:
-        ValueError: if two of them do not differ in any setting, but in what they have found.
-    """
-    results = _each_once(results)
-    groups: dict[tuple[str, str], list[Result]] = {}
-    for result in results:
-        groups.setdefault((result.name, result.method), []).append(result)
-    labels: dict[int, str] = {}
-    for (name, method), runs in groups.items():
-        if len({run.seed for run in runs}) == len(runs):
-            continue
-        settings = [_flat(run.config) for run in runs]
-        varying: dict[tuple[str, ...], str] = {}  # of settings that vary together (interpolations) the shortest name
-        for key in sorted({key for flat in settings for key in flat}, key=len):
-            values = tuple(repr(flat.get(key)) for flat in settings)
-            if key != "seed" and len(set(values)) > 1:
-                varying.setdefault(values, key)
-        for run, flat in zip(runs, settings, strict=True):
-            differences = ", ".join(f"{key.rpartition('.')[2]}={flat.get(key)}" for key in varying.values())
-            labels[id(run)] = f"{method} ({differences})" if differences else method
-        seen = [(labels[id(run)], run.seed) for run in runs]
-        if len(set(seen)) < len(seen):
-            label, seed = next(key for key in seen if seen.count(key) > 1)
-            raise ValueError(
-                f"two results are of {name}, {label}, seed {seed}, with the same settings: a report compares one run "
-                "of each; leave one of their folders out"
-            )
-    return [replace(result, method=labels.get(id(result), result.method)) for result in results]
-
-
-def _each_once(results: Sequence[Result]) -> list[Result]:
-    """Without the runs that repeat another with the same settings and the same metrics."""
-    kept: list[Result] = []
-    for result in results:
-        found = (result.name, result.method, result.seed, result.config, result.metrics)
-        if not any(found == (run.name, run.method, run.seed, run.config, run.metrics) for run in kept):
-            kept.append(result)
-    return kept
-
-
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
 
 
 def package_versions() -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
+from as_lightning.benchmark.settings import SettingError, nearest
 from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation
 
 
@@ -23,11 +24,12 @@ class RunRecorder(pl.Callback):
 
     Args:
         score: the validation metric that runs are compared by.
-        monitor: the name under which it is logged; ``val/`` and the score by default.
+        settings: the run's configuration as text, for the checkpoints: a run goes on from its own alone.
+        monitor: the name under which the score is logged; ``val/`` and the score by default.
     """
 
-    def __init__(self, score: str = "accuracy", monitor: str | None = None) -> None:
-        self.score = score
+    def __init__(self, score: str = "accuracy", settings: str = "", monitor: str | None = None) -> None:
+        self.score, self.settings = score, settings
         self.monitor = monitor or f"val/{score}"
         self.train_seconds = 0.0
         self.epoch_seconds: list[float] = []
@@ -71,13 +73,14 @@ class RunRecorder(pl.Callback):
             logged = ", ".join(sorted(trainer.callback_metrics)) or "nothing"
             raise ValueError(f"monitor={self.monitor!r} is never logged: after a validation there is {logged}")
         names = sorted(name.removeprefix("val/") for name in trainer.callback_metrics if name.startswith("val/"))
-        raise ValueError(f"data.score={self.score!r} is no metric of this task: there are {', '.join(names)}")
+        raise SettingError(f"data.score={self.score!r} is no metric of this task: {nearest(self.score, names)}")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.epoch_seconds.append(self.train_seconds - self._epoch_start)
 
     def state_dict(self) -> dict[str, Any]:
         return {
+            "settings": self.settings,
             "train_seconds": self.train_seconds,
             "epoch_seconds": self.epoch_seconds,
             "evaluations": self.evaluations,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from pathlib import Path
@@ -13,15 +14,19 @@ from hydra.utils import instantiate
 from lightning.pytorch.callbacks import LearningRateMonitor
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from as_lightning.benchmark.checkpoint_files import WholeFileCheckpointIO, checkpoint_to_resume, set_aside
+from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.memorisation import memorisation
+from as_lightning.benchmark.random_state import RandomState
 from as_lightning.benchmark.results import RESULT_FILE, Result
+from as_lightning.benchmark.run_lock import run_lock
 from as_lightning.benchmark.run_recorder import RunRecorder
-from as_lightning.benchmark.settings import SettingError, checked_settings, class_arguments
+from as_lightning.benchmark.settings import SettingError, checked_settings, class_arguments, nearest
 from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
+from as_lightning.callbacks.sample_skipping import SampleSkipping
 from as_lightning.metrics import LossAccuracyCorrelation
 
 log = logging.getLogger(__name__)
-CONFIG_FILE = "run_config.yaml"
 
 
 def comparable_config(config: DictConfig) -> dict[str, Any]:
@@ -41,58 +46,67 @@ def train(config: DictConfig) -> Result:
     """Train, test, and write ``result.json`` into ``config.output_dir``.
 
     A run that has finished there with the same configuration is not run again; one that was interrupted goes on from
-    its last checkpoint. What lies there of another configuration is replaced.
+    its last checkpoint. What lies there of another configuration is replaced. While another process runs in that
+    folder, this one waits for it.
+
+    Raises:
+        SettingError: if a setting is misspelt, or the seed is no integer.
     """
     config, foreign = checked_settings(config)
     for setting in foreign:
         log.info("method.%s is no setting of %s: it goes without", setting, config.method.name)
+    if not isinstance(config.seed, int) or isinstance(config.seed, bool) or not 0 <= config.seed < 2**32:
+        raise SettingError(
+            f"seed must be an integer from 0 to {2**32 - 1}, by which runs are paired, got {config.seed}"
+        )
     directory = Path(config.output_dir)
     directory.mkdir(parents=True, exist_ok=True)
     settings = comparable_config(config)
-    if (directory / RESULT_FILE).exists():
-        finished = Result.read(directory / RESULT_FILE)
-        if finished.config == settings:
-            log.info("%s: already finished, skipped (delete it to run again)", directory)
-            return finished
-        log.warning("%s: was made with another configuration, running again", directory)
-        (directory / RESULT_FILE).unlink()
+    with run_lock(directory):
+        return _finished(directory, settings) or _run(config, directory, settings)
 
+
+def _finished(directory: Path, settings: dict[str, Any]) -> Result | None:
+    path = directory / RESULT_FILE
+    if not path.exists():
+        return None
+    try:
+        result = Result.read(path)
+    except ValueError as error:
+        set_aside(path, error)
+        return None
+    if result.config == settings:
+        log.info("%s: already finished, skipped (delete it to run again)", directory)
+        return result
+    log.warning("%s: was made with another configuration, running again", directory)
+    path.unlink()
+    return None
+
+
+def _run(config: DictConfig, directory: Path, settings: dict[str, Any]) -> Result:
+    loggers = [_logger(name, logger) for name, logger in config.logger.items()]
     pl.seed_everything(config.seed, workers=True, verbose=False)
     datamodule = instantiate(class_arguments(config.data, "data"))
     datamodule.prepare_data()
     datamodule.setup("fit")
-    encoder = instantiate(config.model)(**datamodule.input_spec)
-    if config.compile is not None:
-        encoder.compile(**instantiate(config.compile))
-    module = instantiate(class_arguments(config.method, "method"), _partial_=True)(
-        encoder=encoder,
-        class_names=datamodule.class_names,
-        task=datamodule.task,
-        optimizer=instantiate(config.optimizer),
-        lr_scheduler=instantiate(config.lr_scheduler),
-    )
+    module = _module(config, datamodule)
     score = config.data.score
-    recorder = RunRecorder(score)
+    recorder = RunRecorder(score, settings=json.dumps(settings, sort_keys=True))
     method_callbacks = [instantiate(callback) for callback in config.method.callbacks.values()]
     app_callbacks = [instantiate(callback) for callback in config.callbacks.values()]
-    loggers = [_logger(name, logger) for name, logger in config.logger.items()]
     if not loggers:  # a LearningRateMonitor refuses a trainer that could not log its rates
         app_callbacks = [callback for callback in app_callbacks if not isinstance(callback, LearningRateMonitor)]
     # the app's callbacks come last: they see what the method's have logged and decided
-    callbacks = [*method_callbacks, recorder, *app_callbacks]
-    trainer: pl.Trainer = instantiate(
-        config.trainer,
-        callbacks=callbacks,
-        logger=loggers,
-        default_root_dir=str(directory),
-    )
-
-    trainer.fit(module, datamodule=datamodule, ckpt_path=_checkpoint_to_resume(directory, settings))
+    callbacks = [*method_callbacks, recorder, RandomState(), *app_callbacks]
+    trainer = _trainer(config, directory, callbacks, loggers)
+    checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.settings)
+    trainer.fit(module, datamodule=datamodule, ckpt_path=checkpoint)
     correlation = LossAccuracyCorrelation()
     for evaluation in recorder.evaluations:
         correlation.update(evaluation["loss"], evaluation["score"])
     pearson = float(correlation.compute())
     monitors = [callback for callback in callbacks if isinstance(callback, MaskingMonitor)]
+    skippers = [callback for callback in callbacks if isinstance(callback, SampleSkipping)]
     # all that the callbacks hold is taken before the test: it puts them back to where the best checkpoint was written
     result = Result(
         name=config.name,
@@ -108,12 +122,16 @@ def train(config: DictConfig) -> Result:
         accumulation=[list(window) for window in recorder.accumulation],
         optimizer_steps=trainer.global_step,
         config=settings,
+        resumed=checkpoint is not None,
+        skipping=[epoch._asdict() for skipper in skippers for epoch in skipper.history],
     )
     remembered = memorisation(trainer, module, datamodule) if datamodule.true_targets is not None else {}
     if config.test:
         best = getattr(trainer.checkpoint_callback, "best_model_path", "")
         (metrics,) = trainer.test(module, datamodule=datamodule, ckpt_path=best or None, verbose=False)
         result.metrics = {key.removeprefix("test/"): float(value) for key, value in metrics.items()} | remembered
+        if score not in result.metrics:
+            raise SettingError(f"data.score={score!r} is no metric of this task: {nearest(score, result.metrics)}")
         result.test_samples = len(datamodule.splits["test"])
         for callback in callbacks:
             if isinstance(callback, TemperatureScaling):
@@ -125,6 +143,28 @@ def train(config: DictConfig) -> Result:
     return result
 
 
+def _module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.LightningModule:
+    encoder = instantiate(config.model)(**datamodule.input_spec)
+    if config.compile is not None:
+        encoder.compile(**instantiate(config.compile))
+    return instantiate(class_arguments(config.method, "method"), _partial_=True)(
+        encoder=encoder,
+        class_names=datamodule.class_names,
+        task=datamodule.task,
+        optimizer=instantiate(config.optimizer),
+        lr_scheduler=instantiate(config.lr_scheduler),
+    )
+
+
+def _trainer(config: DictConfig, directory: Path, callbacks: list[pl.Callback], loggers: list[Any]) -> pl.Trainer:
+    plugins = list(instantiate(config.trainer.get("plugins")) or [])
+    if str(config.trainer.strategy).startswith(("auto", "ddp")):  # others write checkpoints in their own way
+        plugins.append(WholeFileCheckpointIO())
+    return instantiate(
+        config.trainer, callbacks=callbacks, logger=loggers, plugins=plugins, default_root_dir=str(directory)
+    )
+
+
 def _logger(name: str, config: DictConfig) -> Any:
     try:
         return instantiate(config)
@@ -132,19 +172,6 @@ def _logger(name: str, config: DictConfig) -> Any:
         if not isinstance(error.__cause__, ModuleNotFoundError):
             raise
         raise SettingError(f"logger={name} needs the package {name}: pip install {name} ({error.__cause__})") from error
-
-
-def _checkpoint_to_resume(directory: Path, settings: dict[str, Any]) -> str | None:
-    """The last checkpoint of an interrupted run of these settings; whatever is there of others is set aside."""
-    checkpoint, written = directory / "checkpoints" / "last.ckpt", directory / CONFIG_FILE
-    if checkpoint.exists():
-        if written.exists() and OmegaConf.to_container(OmegaConf.load(written)) == settings:
-            log.info("%s: goes on from its last checkpoint", directory)
-            return str(checkpoint)
-        log.warning("%s: the checkpoint is of another configuration, starting anew", directory)
-        checkpoint.unlink()
-    OmegaConf.save(OmegaConf.create(settings), written)
-    return None
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from harness import data_on_two_ranks
-from harness.data_on_two_ranks import BATCH, EPOCHS, TRAIN, VALIDATION
+from harness.data_on_two_ranks import BATCH, EPOCHS, RESUMED_FROM, TRAIN, VALIDATION
 from harness.rank_processes import Seen, run_two_ranks
 
 pytestmark = pytest.mark.xdist_group("data-on-two-ranks")  # the pair of processes runs once
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.xdist_group("data-on-two-ranks")  # the pair of process
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    scenarios = ["loaders_of_the_hooks", "loaders_handed_over", "predictions", "wrong_labels"]
+    scenarios = ["loaders_of_the_hooks", "loaders_handed_over", "resumed", "predictions", "wrong_labels"]
     folder = tmp_path_factory.mktemp("data-on-two-ranks")
     return run_two_ranks(data_on_two_ranks.__file__, folder, scenarios, CUDA_VISIBLE_DEVICES="")
 
@@ -33,6 +33,12 @@ def test_each_of_two_ranks_trains_on_its_own_part_in_batches_of_similar_length(s
         samples, longest, present = torch.tensor(rank["shapes"]).unbind(-1)
         assert int(samples.max()) == BATCH
         assert int(present.sum()) > 0.95 * int((samples * longest).sum())
+
+
+def test_two_ranks_that_are_resumed_inside_an_epoch_see_the_batches_of_a_run_that_was_never_stopped(seen):
+    for rank in seen("resumed"):
+        assert rank["resumed"] == rank["undisturbed"][RESUMED_FROM:]
+        assert len(rank["resumed"]) == 2 * 63 - RESUMED_FROM
 
 
 def test_two_ranks_share_the_samples_of_a_prediction(seen):

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from as_lightning.benchmark.report.report import main, write_report
+from as_lightning.benchmark.report.report import FailedRun, main, write_report
 
 
 class Page(HTMLParser):
@@ -147,3 +147,63 @@ def test_what_became_of_wrong_labels_is_reported_where_there_were_some(result, t
         assert len({line.count("|") for line in lines}) == 1
     page = report.html.read_text()
     assert page.count("memorised") == page.count("recovered") == 1
+
+
+def test_a_hostile_name_writes_no_file_elsewhere_and_no_html(result, tmp_path):
+    hostile = "../../escaped/<img src=x onerror=alert(1)>|x"
+    results = [result(method, seed, 0.8, name=hostile) for method in ("softmax", "<b>|m`[a](b)") for seed in range(3)]
+    folder = tmp_path / "deep" / "report"
+    report = write_report(results, folder, commands=["as-lightning ```\n<script>"])
+    assert {path.relative_to(tmp_path).parts[:2] for path in tmp_path.rglob("*") if path.is_file()} == {
+        ("deep", "report")
+    }
+    markdown, page = report.markdown.read_text(), report.html.read_text()
+    for text in (markdown, page):
+        assert "<img src=x" not in text
+        assert "<b>" not in text
+    for table in re.findall(r"(?:^\|.*\|\n)+", markdown, flags=re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
+    assert markdown.count("```") == 2
+
+
+def test_names_that_become_the_same_file_name_have_a_figure_each(result, tmp_path):
+    results = [result("softmax", seed, 0.8, name=name) for name in ("a/b", "a?b") for seed in range(3)]
+    write_report(results, tmp_path)
+    assert len(list((tmp_path / "figures").iterdir())) == 2
+
+
+def test_runs_without_validation_or_training_time_are_reported(result, tmp_path):
+    results = [result(method, seed, 0.8, seconds=0.0, evaluations=[]) for method in ("softmax", "m") for seed in (0, 1)]
+    markdown = write_report(results, tmp_path).markdown.read_text()
+    assert "| m | 2 | 80.00 ± 0.00 | +0.00 | – | too few seeds |" in markdown
+
+
+def test_failed_runs_are_listed_with_their_errors(result, tmp_path):
+    failed = [FailedRun("method=m,seed=0", "ValueError: delta must be in [0, 1], got 7 | 8")]
+    report = write_report([result("softmax", 0, 0.8)], tmp_path, failed=failed)
+    assert r"| method=m,seed=0 | ValueError: delta must be in \[0, 1\], got 7 \| 8 |" in report.markdown.read_text()
+    assert "delta must be in [0, 1], got 7 | 8" in Page(report.html.read_text()).text
+
+
+def test_the_report_lists_all_commands_that_made_its_runs(result, tmp_path):
+    results = [result("softmax", seed, 0.8, command=f"as-lightning -m seed={seed}") for seed in (0, 1)]
+    markdown = write_report(results, tmp_path).markdown.read_text()
+    assert "as-lightning -m seed=0\nas-lightning -m seed=1\n" in markdown
+
+
+@pytest.mark.parametrize("kind", ["a file", "below a file", "a device without space"])
+def test_an_output_that_cannot_be_written_ends_with_a_message(result, tmp_path, capsys, kind):
+    (tmp_path / "run").mkdir()
+    result("softmax", 0, 0.8).write(tmp_path / "run")
+    (tmp_path / "file").write_text("")
+    output = {"a file": tmp_path / "file", "below a file": tmp_path / "file" / "x"}.get(kind)
+    if output is None:
+        output = tmp_path / "full"
+        output.mkdir()
+        (output / "report.md").symlink_to("/dev/full")
+    with pytest.raises(SystemExit) as exit_:
+        main([str(tmp_path / "run"), "--output", str(output)])
+    assert exit_.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith("as-lightning-report: ")
+    assert "Traceback" not in said

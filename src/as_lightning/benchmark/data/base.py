@@ -8,13 +8,18 @@ from typing import Any, ClassVar, Literal
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch import Tensor
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader, Sampler, SequentialSampler, Subset
 
+from as_lightning.benchmark.data.epoch_order import EpochOrder
 from as_lightning.benchmark.data.label_noise import check_label_noise, corrupt_labels
 from as_lightning.benchmark.data.labelled import LabelledDataset
+from as_lightning.benchmark.data.resumable_loader import ResumableLoader
 
 Task = Literal["multiclass", "multilabel", "token"]
+
+SHOWN = 10  # classes that the summary names
 
 
 class BenchmarkDataModule(pl.LightningDataModule):
@@ -46,7 +51,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     def __init__(
         self,
-        batch_size: int = 32,
+        *,
+        batch_size: int,
         num_workers: int = 0,
         pin_memory: bool = False,
         label_noise: float = 0.0,
@@ -79,10 +85,18 @@ class BenchmarkDataModule(pl.LightningDataModule):
         """The number of classes; known after ``setup``."""
         return len(self.class_names)
 
+    @property
+    def summary(self) -> str:
+        """What was understood, in words: the classes, and the samples of each split; known after ``setup``."""
+        named = ", ".join(self.class_names[:SHOWN]) + (", ..." if self.num_classes > SHOWN else "")
+        sizes = " / ".join(f"{len(self.splits[split]):,}" for split in ("train", "validation", "test"))
+        return f"{type(self).__name__}: {self.num_classes:,} classes ({named}); train / validation / test {sizes}"
+
     def setup(self, stage: str | None = None) -> None:
         if self.splits:
             return
         self.splits = self.load_splits()
+        rank_zero_info(self.summary)
         train = self.splits["train"]
         if self.label_noise and isinstance(train.targets, Tensor):
             self.true_targets = train.targets
@@ -130,16 +144,24 @@ class BenchmarkDataModule(pl.LightningDataModule):
         corrupted = (pairs[:, 0] != pairs[:, 1]).nonzero().squeeze(-1)
         return self.loader(Subset(both, corrupted.tolist()))
 
-    @property
-    def loader_settings(self) -> dict[str, Any]:
-        """The settings of a loader that do not depend on how its batches are made."""
-        return {
-            "num_workers": self.num_workers,
-            "pin_memory": self.pin_memory,
-            "persistent_workers": self.num_workers > 0,
-            "collate_fn": self.collate,
-        }
-
     def loader(self, dataset: Any, *, shuffle: bool = False) -> DataLoader[Any]:
-        """A loader of ``dataset`` with this module's settings."""
-        return DataLoader(dataset, batch_size=self.batch_size, shuffle=shuffle, **self.loader_settings)
+        """A loader of ``dataset`` with this module's settings.
+
+        With ``shuffle`` the order is a function of the run's seed (``torch.initial_seed()``) and the epoch, and the
+        loader's place in the epoch goes into checkpoints: a run that is resumed sees the batches that it would have
+        seen. No loader draws from the global random state.
+        """
+        order = EpochOrder(dataset, torch.initial_seed()) if shuffle else SequentialSampler(dataset)
+        return (ResumableLoader if shuffle else DataLoader)(
+            dataset,
+            **self.batching(dataset, order),
+            num_workers=self.num_workers,
+            pin_memory=self.pin_memory,
+            persistent_workers=self.num_workers > 0,
+            collate_fn=self.collate,
+            generator=torch.Generator(),
+        )
+
+    def batching(self, dataset: Any, order: Sampler[int]) -> dict[str, Any]:
+        """The arguments that tell a ``DataLoader`` how to make batches of an order of samples."""
+        return {"batch_size": self.batch_size, "sampler": order}

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partialmethod
 
-import torch
 from torch.utils.data import BatchSampler, Sampler
+
+from as_lightning.benchmark.data.epoch_order import permutation
+
+POOL_BATCHES = 50
 
 
 class LengthBatchSampler(BatchSampler):
@@ -15,6 +18,7 @@ class LengthBatchSampler(BatchSampler):
     Of ``pool_batches`` batches' worth of samples at a time, in the sampler's order, the samples are sorted by length
     and cut into batches; with ``shuffle`` the batches of a pool come in random order. The sampler decides which samples
     share a pool, so a random sampler makes other batches each epoch, and a distributed one gives each rank its own.
+    The order of a pool's batches depends on the ``seed`` and the ``epoch`` of the sampler alone (0 where it has none).
 
     Args:
         sampler: indices, e.g. of :class:`torch.utils.data.RandomSampler`.
@@ -38,7 +42,7 @@ class LengthBatchSampler(BatchSampler):
         batch_size: int,
         drop_last: bool,
         lengths: Sequence[int],
-        pool_batches: int = 50,
+        pool_batches: int = POOL_BATCHES,
         shuffle: bool = False,
     ) -> None:
         super().__init__(sampler, batch_size, drop_last)
@@ -48,7 +52,7 @@ class LengthBatchSampler(BatchSampler):
 
     @classmethod
     def bound(
-        cls, lengths: Sequence[int], *, pool_batches: int = 50, shuffle: bool = False
+        cls, lengths: Sequence[int], *, pool_batches: int = POOL_BATCHES, shuffle: bool = False
     ) -> Callable[[Sampler[int] | Iterable[int], int, bool], LengthBatchSampler]:
         """This class with all but the sampler and the size of a batch settled.
 
@@ -59,18 +63,25 @@ class LengthBatchSampler(BatchSampler):
         return type(cls.__name__, (cls,), {"__init__": settled})
 
     def __iter__(self) -> Iterator[list[int]]:
+        pools = self._pools()
+        return (batch for number, pool in enumerate(pools) for batch in self._batches(pool, number))
+
+    def _pools(self) -> Iterator[list[int]]:
         pool: list[int] = []
         for index in self.sampler:
             pool.append(index)
             if len(pool) == self.pool_batches * self.batch_size:
-                yield from self._batches(pool)
+                yield pool
                 pool = []
-        yield from self._batches(pool)
+        if pool:
+            yield pool
 
-    def _batches(self, pool: list[int]) -> Iterator[list[int]]:
+    def _batches(self, pool: list[int], number: int) -> Iterator[list[int]]:
         pool = sorted(pool, key=lambda index: self.lengths[index])
         batches = [pool[start : start + self.batch_size] for start in range(0, len(pool), self.batch_size)]
-        if batches and self.drop_last and len(batches[-1]) < self.batch_size:
+        if self.drop_last and len(batches[-1]) < self.batch_size:
             batches.pop()
-        order = torch.randperm(len(batches)).tolist() if self.shuffle else range(len(batches))
-        return (batches[number] for number in order)
+        if self.shuffle:
+            seed, epoch = (getattr(self.sampler, name, 0) for name in ("seed", "epoch"))
+            batches = [batches[place] for place in permutation(len(batches), seed, epoch, number)]
+        return iter(batches)

@@ -127,16 +127,18 @@ def time_ratios(results: Sequence[Result], baseline: str | None = None) -> pd.Da
     rows = []
     for name, methods in experiments.items():
         base = methods.get(baseline_of(methods, baseline), {})
-        best = [max(evaluation["score"] for evaluation in run.evaluations) for run in base.values()]
+        best = [max(evaluation["score"] for evaluation in run.evaluations) for run in base.values() if run.evaluations]
         target = TARGET_SHARE * float(np.mean(best)) if best else np.nan
         for method, runs in methods.items():
             pairs = [(run, base[seed]) for seed, run in runs.items() if seed in base]
-            to_target = [seconds_to_score(run, target) / seconds_to_score(other, target) for run, other in pairs]
+            times = [(run.train_seconds, other.train_seconds) for run, other in pairs]
+            reaching = [(seconds_to_score(run, target), seconds_to_score(other, target)) for run, other in pairs]
+            to_target = [seconds / others for seconds, others in reaching if others]
             rows.append(
                 {
                     "name": name,
                     "method": method,
-                    "train": _median([run.train_seconds / other.train_seconds for run, other in pairs]),
+                    "train": _median([seconds / others for seconds, others in times if others]),
                     "target_score": target,
                     "to_target": _median(to_target),
                     "reached": sum(not np.isnan(seconds_to_score(run, target)) for run in runs.values()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from io import BytesIO
 from typing import NamedTuple
@@ -68,8 +69,19 @@ def _by_method(results: Sequence[Result]) -> list[MethodRuns]:
     return [MethodRuns(method, f"C{index % 10}", runs) for index, (method, runs) in enumerate(methods.items())]
 
 
-def score_against_time(name: str, results: Sequence[Result]) -> ReportFigure:
-    """Validation score against training time, a line a method: means over the seeds, evaluation by evaluation."""
+def file_name(name: str) -> str:
+    """A name from a result as part of a file's name: letters, digits, ``-``, ``_`` and inner dots alone."""
+    return re.sub(r"[^\w.-]+", "_", name).strip(".") or "_"
+
+
+def score_against_time(name: str, results: Sequence[Result]) -> ReportFigure | None:
+    """Validation score against training time, a line a method: means over the seeds, evaluation by evaluation.
+
+    None where no run was validated.
+    """
+    results = [result for result in results if result.evaluations]
+    if not results:
+        return None
     figure, axes = _axes()
     endings = []
     for method, color, runs in _by_method(results):
@@ -82,7 +94,7 @@ def score_against_time(name: str, results: Sequence[Result]) -> ReportFigure:
     score = score_name(results[0].score)
     axes.set(xlabel="training time (s)", ylabel=f"validation {score}")
     alt = f"Validation {score} against training time on {name}: " + "; ".join(endings) + "."
-    return ReportFigure(f"{name}-score", f"{name}: {score} against training time", alt, _draw(axes, figure))
+    return ReportFigure(f"{file_name(name)}-score", f"{name}: {score} against training time", alt, _draw(axes, figure))
 
 
 def masking_per_epoch(name: str, results: Sequence[Result]) -> ReportFigure | None:
@@ -106,7 +118,7 @@ def masking_per_epoch(name: str, results: Sequence[Result]) -> ReportFigure | No
         endings.append(f"{method} goes from {ratios.mean(0)[0]:.2f} to {ratios.mean(0)[-1]:.2f}")
     axes.set(xlabel="epoch", ylabel="masked samples / samples", ylim=(0, 1))
     alt = f"Share of training samples with zero loss, by epoch, on {name}: " + "; ".join(endings) + "."
-    return ReportFigure(f"{name}-masking", f"{name}: masked samples", alt, _draw(axes, figure))
+    return ReportFigure(f"{file_name(name)}-masking", f"{name}: masked samples", alt, _draw(axes, figure))
 
 
 def accumulation_per_window(name: str, results: Sequence[Result]) -> ReportFigure | None:
@@ -122,7 +134,7 @@ def accumulation_per_window(name: str, results: Sequence[Result]) -> ReportFigur
     mean = float(np.mean([window[2] for result in adaptive for window in result.accumulation]))
     axes.set(xlabel="batch", ylabel="batches in the window", ylim=(0, None))
     alt = f"Batches accumulated per optimizer step on {name}; the mean over all windows is {mean:.2f}."
-    return ReportFigure(f"{name}-accumulation", f"{name}: accumulation windows", alt, _draw(axes, figure))
+    return ReportFigure(f"{file_name(name)}-accumulation", f"{name}: accumulation windows", alt, _draw(axes, figure))
 
 
 def score_against_delta(name: str, results: Sequence[Result]) -> ReportFigure | None:
@@ -158,7 +170,7 @@ def score_against_delta(name: str, results: Sequence[Result]) -> ReportFigure | 
     metric = score_name(results[0].score)
     axes.set(xlabel="margin delta", ylabel=f"test {metric}", xscale="log")
     alt = f"Test {metric} against the margin delta on {name}: " + "; ".join(said) + "."
-    return ReportFigure(f"{name}-delta", f"{name}: test {metric} by margin", alt, _draw(axes, figure))
+    return ReportFigure(f"{file_name(name)}-delta", f"{name}: test {metric} by margin", alt, _draw(axes, figure))
 
 
 def report_figures(name: str, results: Sequence[Result]) -> list[ReportFigure]:

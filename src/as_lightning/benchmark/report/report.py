@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import html
 import json
 import math
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -15,13 +17,15 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from as_lightning.benchmark.report.comparison import baseline_of, compare, runs_frame, time_ratios
+from as_lightning.benchmark.report.comparison import BASELINES, baseline_of, compare, runs_frame, time_ratios
 from as_lightning.benchmark.report.figures import ReportFigure, report_figures, score_name
-from as_lightning.benchmark.results import Result, distinguish_variants, find_results
+from as_lightning.benchmark.report.like_with_like import chosen, comparable_results
+from as_lightning.benchmark.results import Result, find_results
+from as_lightning.benchmark.settings import SettingError, nearest
 
-SWEEP_FILE = "sweep.json"
 # metrics that not every task has
 OPTIONAL_COLUMNS = ("accuracy", "f1_macro", "f1_micro", "span_f1", "calibration_error", "memorised", "recovered")
 
@@ -33,6 +37,14 @@ class Report:
     markdown: Path
     csv: Path
     html: Path
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """A run of a sweep that ended in an error."""
+
+    folder: str
+    error: str
 
 
 @dataclass(frozen=True)
@@ -49,8 +61,17 @@ class Experiment:
 
 
 def summarize(results: Sequence[Result], baseline: str | None = None) -> list[Experiment]:
-    """The numbers and figures of the report, experiment by experiment."""
-    results = distinguish_variants(results)
+    """The numbers and figures of the report, experiment by experiment; runs that are not alike are kept apart.
+
+    Raises:
+        SettingError: if no run is of the method ``baseline``.
+    """
+    if not results:
+        return []
+    results, _ = comparable_results(results)
+    methods = {result.method for result in results}
+    if baseline is not None and baseline not in methods:
+        raise SettingError(f"no run is of the method {baseline}: {nearest(baseline, methods)}")
     frame = runs_frame(results)
     table = compare(frame, "score", baseline)
     means = frame.groupby(["name", "method"], sort=False).mean(numeric_only=True).reset_index()
@@ -62,7 +83,7 @@ def summarize(results: Sequence[Result], baseline: str | None = None) -> list[Ex
         times, on=["name", "method"]
     )
     table["best"] = table["mean"] == table.groupby("name")["mean"].transform("max")
-    experiments = []
+    experiments: list[Experiment] = []
     for name, rows in table.groupby("name", sort=False):
         runs = [result for result in results if result.name == name]
         base = baseline_of((result.method for result in runs), baseline)
@@ -73,12 +94,21 @@ def summarize(results: Sequence[Result], baseline: str | None = None) -> list[Ex
                 score=score_name(runs[0].score),
                 baseline=base,
                 rows=rows.to_dict("records"),
-                figures=report_figures(str(name), runs),
+                figures=_named_apart(report_figures(str(name), runs), experiments),
                 target_score=float(rows["target_score"].iloc[0]),
                 memorisation=bool(rows["memorised"].notna().any()),
             )
         )
     return experiments
+
+
+def _named_apart(figures: Sequence[ReportFigure], before: Sequence[Experiment]) -> list[ReportFigure]:
+    """The figures, with a number where an experiment before has one of that name (``a/b`` and ``a?b`` are ``a_b``)."""
+    taken = {figure.name for experiment in before for figure in experiment.figures}
+    return [
+        figure._replace(name=f"{figure.name}-{len(before) + 1}") if figure.name in taken else figure
+        for figure in figures
+    ]
 
 
 def percent(value: float, digits: int = 2) -> str:
@@ -100,14 +130,43 @@ def difference(row: dict[str, Any]) -> str:
     return f"{100 * row['difference']:+.2f} [{100 * row['low']:+.2f}, {100 * row['high']:+.2f}]"
 
 
+def in_markdown(text: object) -> str:
+    """Text from results as text of a Markdown table: no HTML, no cell or line ends, no links."""
+    escaped = html.escape(" ".join(str(text).split()), quote=False)
+    return re.sub(r"([|\[\]`])", r"\\\1", escaped)
+
+
+def commands_of(results: Sequence[Result]) -> list[str]:
+    """The commands that made the runs, each once."""
+    return list(dict.fromkeys(" ".join(result.command.split()) for result in results if result.command))
+
+
 def write_report(
-    results: Sequence[Result], directory: str | Path, *, baseline: str | None = None, commands: Sequence[str] = ()
+    results: Sequence[Result],
+    directory: str | Path,
+    *,
+    baseline: str | None = None,
+    commands: Sequence[str] | None = None,
+    failed: Sequence[FailedRun] = (),
 ) -> Report:
-    """Write ``report.md``, ``report.csv``, ``report.html`` and the figures into ``directory``."""
+    """Write ``report.md``, ``report.csv``, ``report.html`` and the figures into ``directory``.
+
+    Args:
+        results: of the finished runs.
+        directory: made where it does not exist.
+        baseline: the method to compare with.
+        commands: that made the runs; by default those that the results name.
+        failed: the runs that did not finish.
+
+    Raises:
+        SettingError: if no run is of the method ``baseline``.
+        OSError: if the files cannot be written.
+    """
+    experiments = summarize(results, baseline)
+    _, notes = comparable_results(results)
     directory = Path(directory)
     shutil.rmtree(directory / "figures", ignore_errors=True)  # those of methods that are gone would stay
     (directory / "figures").mkdir(parents=True)
-    experiments = summarize(results, baseline)
     for figure in (figure for experiment in experiments for figure in experiment.figures):
         (directory / "figures" / f"{figure.name}.png").write_bytes(figure.png)
     environment = Environment(
@@ -118,11 +177,13 @@ def write_report(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"percent": percent, "number": number, "difference": difference}
+    environment.filters |= {"percent": percent, "number": number, "difference": difference, "text": in_markdown}
     content = {
         "experiments": experiments,
-        "baselines": " or ".join(dict.fromkeys(experiment.baseline for experiment in experiments)),
-        "commands": list(commands),
+        "baselines": " or ".join(dict.fromkeys(experiment.baseline for experiment in experiments)) or BASELINES[0],
+        "commands": commands_of(results) if commands is None else list(commands),
+        "notes": notes,
+        "failed": list(failed),
         "methods": list(dict.fromkeys(row["method"] for experiment in experiments for row in experiment.rows)),
         "machines": sorted({json.dumps(result.machine, sort_keys=True) for result in results}),
         "versions": sorted({json.dumps(result.versions, sort_keys=True) for result in results}),
@@ -140,7 +201,8 @@ def print_comparison(results: Sequence[Result], baseline: str | None = None, con
     """Print the comparison table of every experiment."""
     console = console or Console(width=None if sys.stdout.isatty() else 120)
     for experiment in summarize(results, baseline):
-        table = Table(title=f"{experiment.name}: test {experiment.score}, paired with {experiment.baseline} by seed")
+        title = f"{experiment.name}: test {experiment.score}, paired with {experiment.baseline} by seed"
+        table = Table(title=escape(title))
         for column in (
             "method",
             "seeds",
@@ -154,7 +216,7 @@ def print_comparison(results: Sequence[Result], baseline: str | None = None, con
         for row in experiment.rows:
             score = f"{percent(row['mean'])} ± {percent(row['std'])}"
             table.add_row(
-                row["method"],
+                escape(row["method"]),
                 str(row["seeds"]),
                 f"[bold]{score}[/bold]" if row["best"] else score,
                 difference(row).replace("[", "\\["),
@@ -163,12 +225,6 @@ def print_comparison(results: Sequence[Result], baseline: str | None = None, con
                 percent(row["final_masking_ratio"], 1),
             )
         console.print(table)
-
-
-def sweep_commands(paths: Sequence[str | Path]) -> list[str]:
-    """The commands of the sweeps below the given folders, as the sweeps have noted them."""
-    notes = [note for path in map(Path, paths) if path.is_dir() for note in sorted(path.rglob(SWEEP_FILE))]
-    return list(dict.fromkeys(json.loads(note.read_text(encoding="utf-8"))["command"] for note in notes))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -181,14 +237,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--baseline", help="the method to compare with (default: softmax, of several labels multilabel_softmax)"
     )
+    parser.add_argument(
+        "--where", action="append", default=[], metavar="SETTING=VALUE", help="report the runs with this setting alone"
+    )
     options = parser.parse_args(arguments)
     try:
-        results = find_results(options.paths)
+        results = chosen(find_results(options.paths), options.where)
         first = Path(options.paths[0])
         output = Path(options.output) if options.output else (first if first.is_dir() else first.parent) / "report"
-        report = write_report(results, output, baseline=options.baseline, commands=sweep_commands(options.paths))
-    except (FileNotFoundError, ValueError) as error:
+        report = write_report(results, output, baseline=options.baseline)
+    except ValueError as error:
         parser.exit(1, f"as-lightning-report: {error}\n")
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename and error.strerror else ""
+        parser.exit(1, f"as-lightning-report: {where}{error.strerror or error}\n")
+    for note in comparable_results(results)[1]:
+        print(note)
     print_comparison(results, options.baseline)
     print(f"report: {report.markdown}, {report.csv}, {report.html}")
 

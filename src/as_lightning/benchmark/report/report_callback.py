@@ -1,4 +1,4 @@
-"""Writes the report when a Hydra sweep has ended."""
+"""Writes the report when a Hydra sweep has ended, also where some of its runs have failed."""
 
 from __future__ import annotations
 
@@ -6,56 +6,97 @@ import json
 import re
 import shlex
 import shutil
+import traceback
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from hydra.core.utils import JobReturn, JobStatus
+from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from as_lightning.benchmark.report.report import SWEEP_FILE, print_comparison, sweep_commands, write_report
-from as_lightning.benchmark.results import RESULT_FILE, find_results
+from as_lightning.benchmark.report.like_with_like import comparable_results
+from as_lightning.benchmark.report.report import FailedRun, print_comparison, write_report
+from as_lightning.benchmark.results import RESULT_FILE, Result, find_results
 
 RUNS_FOLDER = ".runs"
+COMMAND_FILE = "command.txt"
 
 
 class ReportCallback(Callback):
     """At the end of a sweep: the comparison table on the terminal, the report beside the runs, and where they are.
 
     The report is of the runs of this sweep alone, also where the folder holds those of others. Each job that has
-    finished notes its folder in a file of its own, since launchers run jobs side by side, in other processes and on
-    other machines.
+    ended notes its folder and its error in a file of its own, since launchers run jobs side by side, in other processes
+    and on other machines.
+
+    Attributes:
+        open_sweep: the folder of the sweep that this process has started and whose report is not written yet. Where a
+            run fails, Hydra raises its error in place of calling :meth:`on_multirun_end`: then
+            :func:`finish_sweep` is left to the command.
     """
+
+    open_sweep: ClassVar[Path | None] = None
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         directory = Path(config.hydra.sweep.dir)
         shutil.rmtree(directory / RUNS_FOLDER, ignore_errors=True)
         (directory / RUNS_FOLDER).mkdir(parents=True)
-        # where the data lie and what launches the jobs is the machine's affair, and no part of the command that others
-        # repeat
-        overrides = config.hydra.overrides
-        task = [override for override in overrides.task if not override.startswith("data_dir=")]
-        sweeper = [override for override in overrides.hydra if re.match("hydra[./]sweeper", override)]
-        command = shlex.join(["as-lightning", "-m", *task, *sweeper])
-        (directory / SWEEP_FILE).write_text(json.dumps({"command": command}) + "\n", encoding="utf-8")
+        (directory / RUNS_FOLDER / COMMAND_FILE).write_text(_command(config), encoding="utf-8")
+        ReportCallback.open_sweep = directory
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
-        if config.hydra.mode != RunMode.MULTIRUN or job_return.status != JobStatus.COMPLETED:
+        if config.hydra.mode != RunMode.MULTIRUN:
             return
         # with hydra.job.chdir the job stands in its own folder, and the sweep's may be a relative path
         directory = Path(config.hydra.runtime.cwd, config.hydra.sweep.dir)
-        note = directory / RUNS_FOLDER / str(config.hydra.job.num)
-        note.write_text(config.hydra.sweep.subdir, encoding="utf-8")
+        folder, failure = str(config.hydra.sweep.subdir), None
+        try:
+            _ = job_return.return_value
+        except Exception as error:
+            failure = "".join(traceback.format_exception_only(error)).strip()
+        else:
+            _note_command(directory / folder, directory / RUNS_FOLDER / COMMAND_FILE)
+        note = json.dumps({"folder": folder, "error": failure})
+        (directory / RUNS_FOLDER / f"{config.hydra.job.num}.json").write_text(note, encoding="utf-8")
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        directory = Path(config.hydra.sweep.dir)
-        runs = {directory / note.read_text(encoding="utf-8") for note in (directory / RUNS_FOLDER).iterdir()}
-        finished = sorted(run / RESULT_FILE for run in runs if (run / RESULT_FILE).exists())
-        if not finished:
-            return  # every run failed: Hydra says how
-        results = find_results(finished)
-        report = write_report(results, directory / "report", commands=sweep_commands([directory]))
-        print_comparison(results)
-        print(f"report:      {report.html}\n             {report.markdown}\n             {report.csv}")
-        print(f"tensorboard: tensorboard --logdir {shlex.quote(str(directory))}")
+        finish_sweep()
+
+
+def finish_sweep() -> list[FailedRun]:
+    """Write the report of the open sweep, if there is one; the runs that failed."""
+    directory = ReportCallback.open_sweep
+    if directory is None:
+        return []
+    ReportCallback.open_sweep = None
+    notes = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((directory / RUNS_FOLDER).glob("*.json"))]
+    failed = [FailedRun(note["folder"], note["error"]) for note in notes if note["error"] is not None]
+    finished = sorted({directory / note["folder"] / RESULT_FILE for note in notes if note["error"] is None})
+    results = find_results(finished) if finished else []
+    report = write_report(results, directory / "report", failed=failed)
+    print_comparison(results)
+    for note in comparable_results(results)[1]:
+        print(note)
+    for run in failed:
+        print(f"failed:      {run.folder}: {run.error}")
+    print(f"report:      {report.html}\n             {report.markdown}\n             {report.csv}")
+    print(f"tensorboard: tensorboard --logdir {shlex.quote(str(directory))}")
+    return failed
+
+
+def _command(config: DictConfig) -> str:
+    """The sweep's command as others repeat it: without where the data lie and what launches the jobs."""
+    overrides = config.hydra.overrides
+    # settings that are open to the methods that have them were written without the pluses
+    task = [override.removeprefix("++") for override in overrides.task if not override.startswith("data_dir=")]
+    sweeper = [override for override in overrides.hydra if re.match("hydra[./]sweeper", override)]
+    return shlex.join(["as-lightning", "-m", *task, *sweeper])
+
+
+def _note_command(run: Path, command: Path) -> None:
+    """Put the sweep's command into the result that it has made; one that was there before keeps its own."""
+    result = Result.read(run / RESULT_FILE)
+    if not result.command:
+        replace(result, command=command.read_text(encoding="utf-8")).write(run)

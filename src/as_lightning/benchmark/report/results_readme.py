@@ -17,11 +17,11 @@ from typing import Any
 from as_lightning.benchmark.report.comparison import BASELINES
 from as_lightning.benchmark.report.report import (
     Experiment,
+    commands_of,
     difference,
     number,
     percent,
     summarize,
-    sweep_commands,
     write_report,
 )
 from as_lightning.benchmark.results import find_results
@@ -108,7 +108,7 @@ def main() -> None:
         sweeps = [folder / name for name in ("main", "others") if (folder / name).is_dir()]
         results = find_results(sweeps)
         experiments += summarize(results)
-        commands = [without_paths(command) for command in sweep_commands(sweeps)]
+        commands = [without_paths(command) for command in commands_of(results)]
         write_report(results, folder / "report", commands=commands)
         links = [f"[report]({folder.name}/report/report.md)"]
         for name, title in EXTRA_SWEEPS.items():
@@ -118,8 +118,7 @@ def main() -> None:
             if name == "delta":  # beside the margins stands what they are compared with
                 seeds = {run.seed for run in runs}
                 runs += [run for run in results if run.method in BASELINES and run.seed in seeds]
-            of_sweeps = [folder / name, folder / "main"] if name == "delta" else [folder / name]
-            commands = [without_paths(command) for command in sweep_commands(of_sweeps)]
+            commands = [without_paths(command) for command in commands_of(runs)]
             write_report(runs, folder / name / "report", commands=commands)
             links.append(f"[{title}]({folder.name}/{name}/report/report.md)")
         sections.append(f"* {results[0].name}: {', '.join(links)}.")

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+from torch.utils.data import RandomSampler, Sampler
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.data.download import RemoteFile, fetch
 from as_lightning.benchmark.data.labelled import LabelledDataset
-from as_lightning.benchmark.data.length_batches import LengthBatchSampler
+from as_lightning.benchmark.data.length_batches import POOL_BATCHES, LengthBatchSampler
 from as_lightning.benchmark.data.text.tokenizer import fit_tokenizer, pretrained_tokenizer
 
 
@@ -40,11 +40,12 @@ class TokenizedDataModule(BenchmarkDataModule):
 
     def __init__(
         self,
+        *,
+        vocab_size: int,
+        max_length: int,
+        lowercase: bool,
         data_dir: str | Path = "data",
-        vocab_size: int = 4000,
-        max_length: int = 64,
         tokenizer: str | None = None,
-        lowercase: bool = True,
         length_buckets: bool = True,
         **loader: Any,
     ) -> None:
@@ -86,14 +87,13 @@ class TokenizedDataModule(BenchmarkDataModule):
         """Token ids as one tensor ``(N, longest)``."""
         return pad_sequence(list(token_ids), batch_first=True, padding_value=self.padding_id)
 
-    def loader(self, dataset: Any, *, shuffle: bool = False) -> DataLoader[Any]:
+    def batching(self, dataset: Any, order: Sampler[int]) -> dict[str, Any]:
         if not self.length_buckets or not isinstance(dataset, LabelledDataset):
-            return super().loader(dataset, shuffle=shuffle)
+            return super().batching(dataset, order)
+        shuffle = isinstance(order, RandomSampler)
         sampler_of_lengths = LengthBatchSampler.bound(
             [len(token_ids) for token_ids in dataset.inputs],
-            pool_batches=50 if shuffle else max(len(dataset), 1),
+            pool_batches=POOL_BATCHES if shuffle else max(len(dataset), 1),
             shuffle=shuffle,
         )
-        order = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
-        batches = sampler_of_lengths(order, self.batch_size, False)
-        return DataLoader(dataset, batch_sampler=batches, **self.loader_settings)
+        return {"batch_sampler": sampler_of_lengths(order, self.batch_size, False)}

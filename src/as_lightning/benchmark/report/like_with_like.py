@@ -1,0 +1,148 @@
+"""A table compares runs that differ in nothing but method, seed and the method's own settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.settings import SettingError, nearest
+
+# what changes nothing that is compared
+WITHOUT_EFFECT = re.compile(
+    r"seed|name|data_dir|output_dir|logger\..*|data\.(num_workers|pin_memory)"
+    r"|callbacks\.(learning_rate_monitor|temperature_scaling)\..*"
+    r"|callbacks\.model_checkpoint\.(dirpath|save_last|enable_version_counter)"
+    r"|trainer\.(enable_progress_bar|enable_model_summary|log_every_n_steps)"
+)
+# what is tuned for each method apart: in one table as long as no method has several of them
+TUNED = re.compile(r"optimizer\.lr|lr_scheduler\.max_lr")
+
+
+def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A configuration as one level: ``{"method.delta": 0.1}``."""
+    settings: dict[str, Any] = {}
+    for key, value in config.items():
+        settings |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return settings
+
+
+def chosen(results: Sequence[Result], where: Sequence[str]) -> list[Result]:
+    """The results whose settings are those of ``where``, each ``setting=value``.
+
+    Raises:
+        SettingError: if an entry has another form, no run has such a setting, or no run is left.
+    """
+    kept = list(results)
+    for entry in where:
+        setting, equals, value = entry.partition("=")
+        known = {key for result in results for key in flat(result.config)}
+        if not equals:
+            raise SettingError(f"--where takes setting=value, got {entry!r}")
+        if setting not in known:
+            raise SettingError(f"no run has a setting {setting}: {nearest(setting, known)}")
+        values = sorted({_text(flat(result.config).get(setting)) for result in kept})
+        kept = [result for result in kept if _text(flat(result.config).get(setting)) == value]
+        if not kept:
+            raise SettingError(f"no run has {entry}: there are {', '.join(values)}")
+    return kept
+
+
+def differing_settings(results: Sequence[Result]) -> dict[str, list[str]]:
+    """In what the runs of one experiment differ beside method, seed and the method's settings: setting and values.
+
+    Of settings that always vary together (interpolations) the one with the shortest name is given.
+    """
+    settings = [flat(result.config) for result in results]
+    varying: dict[tuple[str, ...], str] = {}
+    for key in sorted({key for config in settings for key in config}, key=lambda key: (len(key), key)):
+        if WITHOUT_EFFECT.fullmatch(key) or key.startswith("method."):
+            continue
+        if TUNED.fullmatch(key) and not _several_of_a_method(results, key):
+            continue
+        values = tuple(_text(config.get(key)) for config in settings)
+        if len(set(values)) > 1:
+            varying.setdefault(values, key)
+    return {key: sorted(set(values)) for values, key in varying.items()}
+
+
+def _several_of_a_method(results: Sequence[Result], key: str) -> bool:
+    values: dict[str, set[str]] = {}
+    for result in results:
+        values.setdefault(result.method, set()).add(_text(flat(result.config).get(key)))
+    return any(len(of_method) > 1 for of_method in values.values())
+
+
+def comparable_results(results: Sequence[Result]) -> tuple[list[Result], list[str]]:
+    """The results, named so that those of one ``name`` can be compared, and notes on what was kept apart.
+
+    * Runs of one experiment that differ in more than method, seed and the method's settings get a ``name`` each:
+      ``digits (trainer.max_epochs=1)``.
+    * Runs of one method that differ in its settings get a ``method`` each: ``as_softmax (delta=0.2)``.
+    * The same run twice, from two sweeps, counts once.
+
+    Raises:
+        ValueError: if two runs do not differ in any setting, but in what they have found.
+    """
+    experiments: dict[str, list[Result]] = {}
+    for result in _each_once(results):
+        experiments.setdefault(result.name, []).append(result)
+    named: list[Result] = []
+    notes = []
+    for name, runs in experiments.items():
+        differing = differing_settings(runs)
+        if differing:
+            found = "; ".join(f"{key} ({', '.join(values)})" for key, values in differing.items())
+            choice = " ".join(f"--where {key}={values[0]}" for key, values in differing.items())
+            notes.append(
+                f"The runs of {name} differ in {found}. Runs are compared with their like alone: a table each. "
+                f"as-lightning-report {choice} reports one of them."
+            )
+        tables: dict[str, list[Result]] = {}
+        for run in runs:
+            settings = flat(run.config)
+            difference = ", ".join(f"{key}={_text(settings.get(key))}" for key in differing)
+            tables.setdefault(f"{name} ({difference})" if difference else name, []).append(run)
+        for table, of_table in tables.items():
+            named += _variants(table, of_table)
+    return named, notes
+
+
+def _variants(table: str, results: Sequence[Result]) -> list[Result]:
+    """One table's results, those of a method told apart by its settings."""
+    labelled = []
+    for result in results:
+        runs = [run for run in results if run.method == result.method]
+        varying: dict[tuple[str, ...], str] = {}
+        for key in sorted({key for run in runs for key in flat(run.config)}, key=lambda key: (len(key), key)):
+            values = tuple(_text(flat(run.config).get(key)) for run in runs)
+            if key.startswith("method.") and len(set(values)) > 1:
+                varying.setdefault(values, key)
+        settings = flat(result.config)
+        differences = ", ".join(f"{key.rpartition('.')[2]}={_text(settings.get(key))}" for key in varying.values())
+        label = f"{result.method} ({differences})" if differences else result.method
+        labelled.append(replace(result, name=table, method=label))
+    seen = [(run.method, run.seed) for run in labelled]
+    if len(set(seen)) < len(seen):
+        method, seed = next(key for key in seen if seen.count(key) > 1)
+        raise ValueError(
+            f"two results are of {table}, {method}, seed {seed}, with the same settings: a report compares one run "
+            "of each; leave one of their folders out"
+        )
+    return labelled
+
+
+def _each_once(results: Sequence[Result]) -> list[Result]:
+    """Without the runs that repeat another with the same settings and the same metrics."""
+    kept: list[Result] = []
+    for result in results:
+        found = (result.name, result.method, result.seed, result.config, result.metrics)
+        if not any(found == (run.name, run.method, run.seed, run.config, run.metrics) for run in kept):
+            kept.append(result)
+    return kept
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

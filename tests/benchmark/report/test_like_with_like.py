@@ -1,0 +1,105 @@
+"""Only runs that are alike share a table; what they differ in is named, and how to choose."""
+
+from __future__ import annotations
+
+import pytest
+
+from as_lightning.benchmark.report.like_with_like import chosen, comparable_results, differing_settings
+from as_lightning.benchmark.report.report import summarize
+from as_lightning.benchmark.settings import SettingError
+
+
+def config(seed: int = 0, *, epochs: int = 4, lr: float = 0.1, noise: float = 0.0, **method) -> dict:
+    return {
+        "seed": seed,
+        "method": {"_target_": "x", **method},
+        "optimizer": {"lr": lr},
+        "lr_scheduler": {"max_lr": lr},
+        "data": {"label_noise": noise, "num_workers": seed},
+        "trainer": {"max_epochs": epochs, "enable_progress_bar": bool(seed)},
+        "output_dir": f"/somewhere/{seed}",
+    }
+
+
+def names(results) -> list[tuple[str, str]]:
+    return sorted({(run.name, run.method) for run in comparable_results(results)[0]})
+
+
+def test_runs_of_one_setting_share_a_row_and_a_table(result):
+    runs = [result(method, seed, 0.8, config=config(seed)) for method in ("softmax", "m") for seed in range(3)]
+    named, notes = comparable_results(runs)
+    assert named == runs
+    assert notes == []
+
+
+def test_runs_of_a_method_that_differ_in_its_settings_have_a_row_each_also_with_other_seeds(result):
+    runs = [result("as_softmax", seed, 0.8, config=config(seed, delta=delta)) for seed, delta in ((0, 0.1), (1, 0.2))]
+    assert names(runs) == [("set", "as_softmax (delta=0.1)"), ("set", "as_softmax (delta=0.2)")]
+
+
+def test_runs_that_differ_in_two_settings_of_their_method_name_both(result):
+    runs = [result("m", 0, 0.8, config=config(k=k, tau=tau)) for k in (1, 2) for tau in (3, 4)]
+    assert names(runs) == [("set", f"m (k={k}, tau={tau})") for k in (1, 2) for tau in (3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("change", "name"), [({"epochs": 1}, "trainer.max_epochs"), ({"noise": 0.4}, "data.label_noise")]
+)
+def test_runs_that_differ_in_budget_or_data_are_never_in_one_table(result, change, name):
+    runs = [result("softmax", seed, 0.5, config=config(seed, **change)) for seed in range(3)]
+    runs += [result("as_softmax", seed, 0.8, config=config(seed)) for seed in range(3)]
+    tables = {experiment.name: [row["verdict"] for row in experiment.rows] for experiment in summarize(runs)}
+    value = next(iter(change.values()))
+    assert tables == {
+        f"set ({name}={value})": ["baseline"],
+        f"set ({name}={0.0 if name == 'data.label_noise' else 4})": ["no baseline"],
+    }
+    (note,) = comparable_results(runs)[1]
+    assert f"differ in {name} (" in note
+    assert f"as-lightning-report --where {name}=" in note
+
+
+def test_seeds_of_two_budgets_are_not_pooled(result):
+    runs = [result("softmax", seed, 0.8, config=config(seed, epochs=1 + 5 * (seed % 2))) for seed in range(4)]
+    assert [row["seeds"] for experiment in summarize(runs) for row in experiment.rows] == [2, 2]
+
+
+def test_a_learning_rate_tuned_for_each_method_is_its_own_but_two_of_one_method_are_kept_apart(result):
+    tuned = [result("softmax", 0, 0.8, config=config(lr=0.1)), result("m", 0, 0.8, config=config(lr=0.3))]
+    assert differing_settings(tuned) == {}
+    swept = [*tuned, result("m", 0, 0.9, config=config(lr=0.1))]
+    assert differing_settings(swept) == {"optimizer.lr": ["0.1", "0.3"]}
+
+
+def test_the_same_run_of_two_sweeps_counts_once(result):
+    runs = [result("softmax", seed, 0.8) for seed in (0, 1)]
+    assert comparable_results([*runs, result("softmax", 0, 0.8, seconds=11.0)])[0] == runs
+
+
+def test_two_runs_that_differ_in_what_they_found_alone_are_refused(result):
+    with pytest.raises(ValueError, match="two results are of set, softmax, seed 0, with the same settings"):
+        comparable_results([result("softmax", 0, 0.8), result("softmax", 0, 0.9)])
+
+
+def test_runs_are_chosen_by_a_setting(result):
+    runs = [result("softmax", seed, 0.8, config=config(seed, epochs=epochs)) for seed, epochs in ((0, 1), (1, 6))]
+    assert chosen(runs, ["trainer.max_epochs=6"]) == runs[1:]
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("trainer.max_epoch=6", "no run has a setting trainer.max_epoch: did you mean trainer.max_epochs"),
+        ("trainer.max_epochs=7", "no run has trainer.max_epochs=7: there are 1, 6"),
+        ("trainer.max_epochs", "--where takes setting=value"),
+    ],
+)
+def test_a_choice_that_leaves_nothing_is_refused_with_what_there_is(result, where, message):
+    runs = [result("softmax", seed, 0.8, config=config(seed, epochs=epochs)) for seed, epochs in ((0, 1), (1, 6))]
+    with pytest.raises(SettingError, match=message):
+        chosen(runs, [where])
+
+
+def test_a_baseline_that_no_run_has_is_refused_with_the_nearest(result):
+    with pytest.raises(SettingError, match=r"no run is of the method sofmax: did you mean softmax\?"):
+        summarize([result("softmax", 0, 0.8)], baseline="sofmax")

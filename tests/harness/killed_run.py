@@ -1,0 +1,70 @@
+"""A run of the app in a process of its own, which is killed after a number of Python calls."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+# the run's own modules too: the process that is forked for each run has them then, and a run is a second
+import as_lightning.benchmark.data.digits
+import as_lightning.benchmark.encoders.small_cnn  # noqa: F401
+from as_lightning.benchmark.config_dir import config_dir
+from as_lightning.benchmark.run_lock import run_lock
+from as_lightning.benchmark.train import train
+
+CALLS_FILE = "calls.txt"
+
+
+def run(overrides: list[str], folder: Path, kill_after: int | None) -> None:
+    """Train in ``folder``; write the number of calls there, or be killed when it is reached."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+        if calls == kill_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        config = compose("train", overrides=[*overrides, f"output_dir={folder}"])
+    sys.setprofile(count)
+    train(config)
+    sys.setprofile(None)
+    (folder / CALLS_FILE).write_text(str(calls))
+
+
+def context() -> ForkServerContext:
+    """What starts processes that have loaded this module already: loading it takes longer than a run."""
+    made = multiprocessing.get_context("forkserver")
+    made.set_forkserver_preload([__name__])
+    with pytest.MonkeyPatch.context() as patch:  # the server imports by this variable, not by this process's path
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        forkserver.ensure_running()
+    return made
+
+
+def run_in_process(overrides: list[str], folder: Path, kill_after: int | None = None) -> int:
+    """Call :func:`run` in a process of its own, and give its exit status: 0, or -9 where it was killed."""
+    process = context().Process(target=run, args=(overrides, folder, kill_after))
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def hold_the_lock(folder: Path, held: Event) -> None:
+    """Hold a folder's lock until this process is killed."""
+    with run_lock(folder):
+        held.set()
+        signal.pause()
