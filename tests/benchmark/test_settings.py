@@ -129,7 +129,7 @@ def test_a_folder_name_is_one_that_file_systems_take(composed):
 
 def parts_with_target(content: Any) -> Iterator[dict[str, Any]]:
     if isinstance(content, dict):
-        if "_target_" in content:
+        if content.get("_target_"):
             yield content
         for value in content.values():
             yield from parts_with_target(value)

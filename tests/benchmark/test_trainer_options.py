@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.settings import SettingError
 from as_lightning.benchmark.train import train
 
 SHORT = ("experiment=digits", "trainer.max_epochs=2")
@@ -55,3 +57,27 @@ def test_a_run_writes_the_logs_that_it_is_asked_for_and_no_others(composed, tmp_
     assert result.metrics["accuracy"] > 0.3
     written = {path.name for path in (tmp_path / "run").iterdir()}
     assert written - {"checkpoints", "result.json", "run.lock"} == files
+
+
+@pytest.mark.parametrize(("debug", "batches"), [("fast_dev_run", 1), ("overfit", 60)])
+def test_a_debug_setting_runs_the_batches_that_it_says(composed, debug, batches):
+    result = train(composed("experiment=digits", f"debug={debug}", "logger=none"))
+    assert result.optimizer_steps == batches
+
+
+def test_the_profiler_writes_where_the_time_goes(composed, tmp_path):
+    train(composed("experiment=digits", "debug=profiler", "logger=none", "trainer.limit_train_batches=3"))
+    assert "run_training_batch" in (tmp_path / "run" / "fit-profiler.txt").read_text()
+
+
+@pytest.mark.parametrize("logger", ["wandb", "mlflow"])
+def test_a_logger_whose_package_is_missing_names_it(composed, monkeypatch, logger):
+    monkeypatch.setitem(sys.modules, logger, None)
+    with pytest.raises(SettingError, match=rf"logger={logger} needs the package {logger}: pip install {logger}"):
+        train(composed("experiment=digits", f"logger={logger}"))
+
+
+@pytest.mark.parametrize("seed", ["null", "1.5", "-1", "text"])
+def test_a_seed_that_is_no_integer_is_refused(composed, seed):
+    with pytest.raises(SettingError, match="seed must be an integer from 0 to 4294967295"):
+        train(composed("experiment=digits", f"seed={seed}"))
