@@ -10,6 +10,8 @@ the others have logits drawn from a standard normal, so that they are unmasked f
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -134,7 +136,7 @@ def main() -> None:
             ratios = ", ".join(f"{name} {found['ratio']:.2f}" for name, found in times.items())
             print(f"{shape} masked {share:.0%}: {ratios}", flush=True)
     report = {
-        "command": "python speed/cross_entropy.py --output results/performance/cross_entropy",
+        "command": shlex.join(["python", *sys.argv]),
         "environment": environment(device),
         "delta": DELTA,
         "rounds": arguments.rounds,

@@ -10,6 +10,8 @@ times ``torch.nn.functional.linear_cross_entropy``, and on a GPU Liger-Kernel's 
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -266,7 +268,7 @@ def main() -> None:
             memory = ", ".join(f"{name} {megabytes(size)}" for name, size in peaks.items())
             print(f"{shape} masked {rows[-1]['masked_share']:.0%}: {ratios}; {memory}", flush=True)
     report = {
-        "command": "python speed/linear_cross_entropy.py --output results/performance/linear_cross_entropy",
+        "command": shlex.join(["python", *sys.argv]),
         "environment": environment(device),
         "delta": DELTA,
         "rounds": arguments.rounds,
