@@ -18,8 +18,11 @@ START, END = "<!-- drawn by docs/imports_drawing.py -->", "<!-- end of drawing -
 PACKAGE = "as_lightning"
 # packages that the drawing opens; every other package or module below them is one box
 OPENED = (PACKAGE, f"{PACKAGE}.benchmark")
-# modules of an opened package that share one box
+# the app's own files share one box, but for the command line, which stands above the report
 APP_FILES = f"{PACKAGE}.benchmark"
+COMMAND = f"{APP_FILES}.command"
+# `python -m as_lightning.benchmark.train` hands over to the command line; importing train does not
+NOT_DRAWN = (f"{APP_FILES}.train", COMMAND)
 
 
 def box_of(module: str) -> str:
@@ -28,7 +31,7 @@ def box_of(module: str) -> str:
         if module.startswith(f"{package}."):
             part = f"{package}.{module[len(package) + 1 :].split('.')[0]}"
             is_file = package == APP_FILES and not (ROOT / "src" / Path(*part.split("."))).is_dir()
-            return package if is_file else part
+            return package if is_file and part != COMMAND else part
     return module
 
 
@@ -40,7 +43,7 @@ def boxes_and_arrows() -> tuple[list[str], dict[tuple[str, str], int]]:
     for importer in modules:
         for imported in sorted(graph.find_modules_directly_imported_by(importer) - {PACKAGE}):
             pair = box_of(importer), box_of(imported)
-            if pair[0] != pair[1]:
+            if pair[0] != pair[1] and (importer, imported) != NOT_DRAWN:
                 counted[pair] = counted.get(pair, 0) + 1
     return sorted({box_of(module) for module in modules}), counted
 

@@ -159,7 +159,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     generator = torch.Generator().manual_seed(0)
-    data = Extreme(arguments.classes, INPUT_SIZE, arguments.samples, evaluation_samples=2048)
+    data = Extreme(arguments.classes, INPUT_SIZE, arguments.samples, evaluation_samples=2048, batch_size=256)
     data.setup()
     (x, target), (test_x, test_target) = (tensors_of(data.splits[split], device) for split in ("train", "test"))
     trainings = {

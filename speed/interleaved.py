@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from process_memory import peak_resident_memory, reset_peak, resident_memory
 
 from as_lightning.benchmark.results import machine_description, package_versions
 
@@ -67,13 +66,6 @@ def interleaved_times(
     return found
 
 
-def _process_memory(field: str) -> int:
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/status has no {field}")
-
-
 def peak_memory(side: Side, device: torch.device) -> int | None:
     """Bytes by which one call raises the memory in use at its peak; None where the system cannot tell.
 
@@ -87,16 +79,12 @@ def peak_memory(side: Side, device: torch.device) -> int | None:
         side()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
-    if not sys.platform.startswith("linux"):
+    if not reset_peak():
         return None
-    ctypes.CDLL(None).malloc_trim(0)  # memory that an earlier call has freed must not hide this one's
-    try:
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    except OSError:
-        return None
-    before = _process_memory("VmRSS")
+    before = resident_memory()  # memory that an earlier call has freed must not hide this one's
+    reset_peak()
     side()
-    return max(0, _process_memory("VmHWM") - before)
+    return max(0, peak_resident_memory() - before)
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from interleaved import environment, interleaved_times, machine_line, megabytes,
 from torch import Tensor
 
 from as_lightning.functional import as_linear_cross_entropy
-from as_lightning.functional import linear_cross_entropy as fused
+from as_lightning.functional.kernels import head_loss
 
 DELTA = 0.1
 BASELINE, OURS = "F.linear + F.cross_entropy", "as_linear_cross_entropy"
@@ -87,12 +87,33 @@ def chunk_times(shape: str, chunks: list[int], device: torch.device, rounds: int
     hidden, weight, target = batch(count, classes, features, 0.0, device)
 
     def chunked(size: int) -> None:
-        with mock.patch.object(fused, "workspace_rows", return_value=size):
+        with mock.patch.object(head_loss, "workspace_rows", return_value=size):
             forward_backward(ours, hidden, weight, target)
 
     sides: dict[str, Callable[[], None]] = {BASELINE: partial(forward_backward, dense, hidden, weight, target)}
     sides |= {str(size): partial(chunked, size) for size in chunks}
     return interleaved_times(sides, BASELINE, device, rounds=rounds)
+
+
+def held_times(shapes: list[str], device: torch.device, rounds: int) -> list[dict[str, Any]]:
+    """Our time with the logits held and with them chunk by chunk, beside the dense head's, nothing masked."""
+    found = []
+    for shape in shapes:
+        count, classes, features = map(int, shape.split("x"))
+        tensors = batch(count, classes, features, 0.0, device)
+
+        def with_limit(limit: int, tensors: tuple[Tensor, Tensor, Tensor] = tensors) -> None:
+            with mock.patch.object(head_loss, "FEW_LOGITS", limit):
+                forward_backward(ours, *tensors)
+
+        sides: dict[str, Callable[[], None]] = {
+            BASELINE: partial(forward_backward, dense, *tensors),
+            "held": partial(with_limit, 1 << 62),
+            "chunk by chunk": partial(with_limit, 0),
+        }
+        times = interleaved_times(sides, BASELINE, device, rounds=rounds, warmup=2)
+        found.append({"shape": shape, "logits": count * classes, "times": times})
+    return found
 
 
 def markdown(report: dict[str, Any]) -> str:
@@ -142,6 +163,17 @@ def markdown(report: dict[str, Any]) -> str:
         "| --- |" + " --- |" * (len(sizes) - 1),
         "| " + " | ".join(f"{report['chunks']['times'][size]['ratio']:.2f}" for size in sizes) + " |",
     ]
+    lines += [
+        "",
+        f"Held or not: {OURS} with the logits held and with them chunk by chunk, relative to {BASELINE}, nothing",
+        f"masked. On the CPU the function holds up to {report['few_logits']:,} logits.",
+        "",
+        "| N x C x d | logits | held | chunk by chunk |",
+        "| --- | --- | --- | --- |",
+    ]
+    for row in report["held"]:
+        held, chunked = (row["times"][side]["ratio"] for side in ("held", "chunk by chunk"))
+        lines.append(f"| {row['shape']} | {row['logits']:,} | {held:.2f} | {chunked:.2f} |")
     others = "" if report["environment"]["device"] == "cuda" else "\nOn a GPU: not measured.\n"
     return "\n".join([*lines, others])
 
@@ -186,6 +218,20 @@ def main() -> None:
     parser.add_argument("--shares", nargs="+", type=float, default=[0.0, 0.5, 0.9, 1.0])
     parser.add_argument("--chunk-shape", default="1024x131072x256")
     parser.add_argument("--chunks", nargs="+", type=int, default=[32, 64, 128, 256, 512])
+    parser.add_argument(
+        "--held-shapes",
+        nargs="+",
+        default=[
+            "64x1024x64",
+            "256x1024x64",
+            "256x1024x256",
+            "1024x1024x256",
+            "64x8192x64",
+            "256x8192x256",
+            "64x32000x64",
+        ],
+        help="heads whose logits are held in one side, and not in the other",
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--output", type=Path, help="where to write: <output>.json, <output>.md and <output>.svg")
@@ -226,6 +272,8 @@ def main() -> None:
         "rounds": arguments.rounds,
         "sides": list(losses),
         "rows": rows,
+        "few_logits": head_loss.FEW_LOGITS,
+        "held": held_times(arguments.held_shapes, device, 5 * arguments.rounds),
         "chunks": {
             "shape": arguments.chunk_shape,
             "times": chunk_times(arguments.chunk_shape, arguments.chunks, device, arguments.rounds),

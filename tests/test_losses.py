@@ -60,7 +60,7 @@ def test_margin_may_change_between_calls() -> None:
 def test_repr_names_the_settings() -> None:
     module = ASSoftmaxLoss(0.2, weight=torch.ones(5), reduction="sum")
     assert repr(module) == "ASSoftmaxLoss(delta=0.2, ignore_index=-100, reduction='sum', weight of 5 classes)"
-    assert repr(MultiLabelASSoftmaxLoss()) == "MultiLabelASSoftmaxLoss(delta=0.1, reduction='mean')"
+    assert repr(MultiLabelASSoftmaxLoss()) == "MultiLabelASSoftmaxLoss(delta=0.1, ignore_index=-100, reduction='mean')"
 
 
 @pytest.mark.parametrize("loss", [ASSoftmaxLoss, MultiLabelASSoftmaxLoss])

@@ -180,6 +180,16 @@ def test_a_binary_cross_entropy_becomes_the_multi_label_loss():
     assert module.masking_counter.counted
 
 
+def test_labels_that_are_not_known_take_no_part_in_the_multi_label_loss():
+    logits, target = torch.randn(5, 4), torch.randint(0, 2, (5, 4))
+    target[1] = -1
+    module = New(delta=0.2)
+    known = [0, 2, 3, 4]
+    loss = module.multilabel_as_softmax_loss(logits, target, ignore_index=-1)
+    torch.testing.assert_close(loss, multilabel_as_cross_entropy(logits[known], target[known], 0.2))
+    assert module.masking_counter.open_counts[1] == 4
+
+
 def test_the_head_loss_is_the_loss_of_the_heads_logits_and_counts_the_same():
     module = New(delta=0.2)
     hidden, target = torch.randn(7, 4), torch.tensor([0, 1, 2, -100, 1, 0, 2])

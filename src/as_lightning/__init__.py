@@ -6,8 +6,13 @@ arXiv 2508.03175.
 
 from typing import TYPE_CHECKING, Any
 
-from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor, TemperatureScaling
-from as_lightning.losses import ASSoftmaxLoss, MultiLabelASSoftmaxLoss
+from as_lightning.callbacks import (
+    AdaptiveGradientAccumulation,
+    MaskedSampleSkipping,
+    MaskingMonitor,
+    TemperatureScaling,
+)
+from as_lightning.losses import ASSoftmaxLoss, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss
 from as_lightning.masking_counter import MaskingCounter
 from as_lightning.metrics import LossAccuracyCorrelation, MaskingRate
 from as_lightning.mixin import ASSoftmaxMixin
@@ -23,7 +28,9 @@ __all__ = [
     "ASSoftmaxMixin",
     "AdaptiveGradientAccumulation",
     "DeltaWarmup",
+    "LinearCrossEntropyLoss",
     "LossAccuracyCorrelation",
+    "MaskedSampleSkipping",
     "MaskingCounter",
     "MaskingMonitor",
     "MaskingRate",

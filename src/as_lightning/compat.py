@@ -12,8 +12,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from as_lightning.functional.calling_convention import label_rows
 from as_lightning.functional.masking import as_softmax_mask, check_delta
-from as_lightning.functional.multilabel import check_multilabel_target, log_one_plus_sum_exp, multilabel_keep
+from as_lightning.functional.multilabel import log_one_plus_sum_exp, multilabel_keep
 
 __all__ = ["AS_Softmax", "Multi_label_AS_Softmax", "compute_accumulation_step"]
 
@@ -71,16 +72,14 @@ class Multi_label_AS_Softmax(nn.Module):
         self.delta = check_delta(delta)
 
     def forward(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        check_multilabel_target(logits, labels)
-        return multilabel_keep(_single_precision(logits), labels != 0, self.delta)
+        return multilabel_keep(label_rows(logits, labels, None), self.delta)
 
     def as_multilabel_categorical_crossentropy(
         self, y_pred: Tensor, y_true: Tensor, mask_neg: Tensor, mask_pos: Tensor
     ) -> Tensor:
         """The mean over the samples of the loss with these masks."""
-        check_multilabel_target(y_pred, y_true)
-        scores, positive = _single_precision(y_pred), y_true != 0
-        loss = log_one_plus_sum_exp(scores, mask_neg & ~positive) + log_one_plus_sum_exp(-scores, mask_pos & positive)
+        scores, positive, negative, _ = label_rows(y_pred, y_true, None)
+        loss = log_one_plus_sum_exp(scores, mask_neg & negative) + log_one_plus_sum_exp(-scores, mask_pos & positive)
         return loss.mean().to(y_pred.dtype)
 
 
@@ -116,7 +115,3 @@ def compute_accumulation_step(logits: Tensor, lamb: float, speedup: bool = True)
         return masked_samples, masked_classes, 1
     samples = rows.size(0)
     return masked_samples, masked_classes, max(1, round(lamb * samples / (samples - masked_samples + 1e-8)))
-
-
-def _single_precision(scores: Tensor) -> Tensor:
-    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
+from as_lightning.functional.calling_convention import check_reduction
 from as_lightning.functional.cross_entropy import as_cross_entropy
+from as_lightning.functional.linear_cross_entropy import check_label_smoothing, linear_cross_entropy
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
-from as_lightning.functional.reduction import check_reduction
 
 
 class ASSoftmaxLoss(nn.Module):
@@ -74,11 +76,12 @@ class MultiLabelASSoftmaxLoss(nn.Module):
 
     Args:
         delta: the margin, in [0, 1]; 1 masks nothing. It is read at each call, so it may be changed.
+        ignore_index: target value of labels that are not known and take no part.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
     Shape:
         - logits: ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
-        - target: 0 and 1, of the shape of the logits.
+        - target: 0, 1 and ``ignore_index``, of the shape of the logits.
         - output: a scalar, or the shape of the logits without the label dimension with ``reduction="none"``.
 
     Raises:
@@ -93,13 +96,89 @@ class MultiLabelASSoftmaxLoss(nn.Module):
         tensor(0.8272)
     """
 
-    def __init__(self, delta: float = 0.1, *, reduction: str = "mean") -> None:
+    def __init__(self, delta: float = 0.1, *, ignore_index: int = -100, reduction: str = "mean") -> None:
         super().__init__()
         self.delta = check_delta(delta)
+        self.ignore_index = ignore_index
         self.reduction = check_reduction(reduction)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return multilabel_as_cross_entropy(logits, target, self.delta, reduction=self.reduction)
+        return multilabel_as_cross_entropy(
+            logits, target, self.delta, ignore_index=self.ignore_index, reduction=self.reduction
+        )
 
     def extra_repr(self) -> str:
-        return f"delta={self.delta}, reduction={self.reduction!r}"
+        return f"delta={self.delta}, ignore_index={self.ignore_index}, reduction={self.reduction!r}"
+
+
+class LinearCrossEntropyLoss(nn.Module):
+    r"""A wide linear layer and its cross-entropy in one module, without ever holding the logits.
+
+    The layer is the attribute ``linear``, so ``loss.linear(hidden)`` gives the logits for validation and prediction,
+    and state dicts load from and into PyTorch's ``torch.nn.LinearCrossEntropyLoss`` (2.13 and later).
+
+    Args:
+        in_features: the width ``d`` of the hidden states.
+        num_classes: the number of classes ``C``.
+        bias: whether the layer has a bias. Off by default, as in PyTorch's module.
+        weight: a weight per class, shape ``(C)``.
+        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
+        ignore_index: target value of rows that take no part.
+        label_smoothing: 0; any other value is refused.
+        device: where the layer is made.
+        dtype: the dtype of the layer.
+
+    Shape:
+        - input: ``(..., d)``.
+        - target: class indices, ``(...)``.
+        - output: a scalar, or the shape of the target with ``reduction="none"``.
+
+    Raises:
+        ValueError: if ``reduction`` is unknown or ``label_smoothing`` is not 0.
+
+    Source: the signature is that of PyTorch 2.13; see :func:`~as_lightning.functional.linear_cross_entropy`.
+
+    Example:
+        >>> import torch
+        >>> loss = LinearCrossEntropyLoss(16, 50_000)
+        >>> loss(torch.randn(4, 16), torch.tensor([0, 7, 7, 49_999])).backward()
+        >>> loss.linear.weight.grad.shape
+        torch.Size([50000, 16])
+    """
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        bias: bool = False,
+        weight: Tensor | None = None,
+        reduction: str = "mean",
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_label_smoothing(label_smoothing)
+        self.reduction = check_reduction(reduction)
+        self.ignore_index = ignore_index
+        self.register_buffer("weight", weight)
+        self.linear = nn.Linear(in_features, num_classes, bias=bias, device=device, dtype=dtype)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return linear_cross_entropy(
+            input,
+            self.linear.weight,
+            target,
+            linear_bias=self.linear.bias,
+            weight=self.weight,
+            reduction=self.reduction,
+            ignore_index=self.ignore_index,
+        )
+
+    def extra_repr(self) -> str:
+        weight = "" if self.weight is None else f", weight of {self.weight.numel()} classes"
+        return f"ignore_index={self.ignore_index}, reduction={self.reduction!r}{weight}"

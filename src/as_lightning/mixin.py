@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from as_lightning.functional.class_parallel import is_dtensor
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy
 from as_lightning.functional.masking import check_delta
@@ -220,11 +221,12 @@ class ASSoftmaxMixin(_Base):
 
         See :func:`~as_lightning.functional.as_linear_cross_entropy`; ``weight`` holds class weights. It reads the
         head's ``weight`` and ``bias`` and does not call ``head.forward``. Parametrizations
-        (``torch.nn.utils.parametrize``) are in force.
+        (``torch.nn.utils.parametrize``) are in force. A head whose classes are spread over processes (parameters that
+        are DTensors, ``Shard(0)``, as ``ColwiseParallel`` makes them) is taken too.
 
         Raises:
-            TypeError: if ``head`` is not exactly an ``nn.Linear``, or has hooks: its logits could be others than
-                ``hidden @ weight.T + bias``.
+            TypeError: if ``head`` is not exactly an ``nn.Linear``, or has hooks other than those of a parallel style:
+                its logits could be others than ``hidden @ weight.T + bias``.
         """
         check_linear_head(head)
         return self._counted(
@@ -238,9 +240,13 @@ class ASSoftmaxMixin(_Base):
             reduction=reduction,
         )
 
-    def multilabel_as_softmax_loss(self, logits: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    def multilabel_as_softmax_loss(
+        self, logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean"
+    ) -> Tensor:
         """:func:`~as_lightning.functional.multilabel_as_cross_entropy` at the current margin, with counting."""
-        return self._counted(multilabel_as_cross_entropy, logits, target, reduction=reduction)
+        return self._counted(
+            multilabel_as_cross_entropy, logits, target, ignore_index=ignore_index, reduction=reduction
+        )
 
     def predict_proba(self, logits: Tensor) -> Tensor:
         """The probabilities of logits with the classes last: ``softmax(logits / as_softmax_temperature)``, or
@@ -286,6 +292,8 @@ def check_linear_head(head: nn.Linear) -> None:
     """Raise ``TypeError`` unless the logits of ``head`` are ``hidden @ weight.T + bias`` and nothing else."""
     if type_before_parametrizations(head) is not nn.Linear or "forward" in vars(head):
         problem = f"it is {type(head).__name__}, whose forward may compute something else"
+    elif is_dtensor(head.weight):
+        return  # the hooks of a parallel style place input and output, which the loss does itself
     elif head._forward_hooks or head._forward_pre_hooks or head._backward_hooks or head._backward_pre_hooks:
         problem = "it has hooks, which would not be called"
     else:

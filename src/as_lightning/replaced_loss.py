@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from as_lightning.mixin import ASSoftmaxMixin
+
+class Owner(Protocol):
+    """What a replaced loss needs of its module: :class:`~as_lightning.ASSoftmaxMixin` has it."""
+
+    as_softmax_delta: float
+
+    def as_softmax_loss(
+        self, logits: Tensor, target: Tensor, *, weight: Tensor | None, ignore_index: int, reduction: str
+    ) -> Tensor: ...
+
+    def multilabel_as_softmax_loss(self, logits: Tensor, target: Tensor, *, reduction: str) -> Tensor: ...
 
 
 class CountedLoss(nn.Module):
     """A loss whose margin and counting are its owner's: the module that it is an attribute of."""
 
-    def __init__(self, owner: ASSoftmaxMixin, reduction: str) -> None:
+    _owner: Owner
+
+    def __init__(self, owner: Owner, reduction: str) -> None:
         super().__init__()
         self.__dict__["_owner"] = owner  # as a submodule the owner would contain itself
         self.reduction = reduction
@@ -25,11 +36,11 @@ class CountedLoss(nn.Module):
     @property
     def delta(self) -> float:
         """The owner's :attr:`~as_lightning.ASSoftmaxMixin.as_softmax_delta`, to read and to set."""
-        return self._owner.as_softmax_delta  # type: ignore[union-attr, return-value]
+        return self._owner.as_softmax_delta
 
     @delta.setter
     def delta(self, value: float) -> None:
-        self._owner.as_softmax_delta = value  # type: ignore[union-attr]
+        self._owner.as_softmax_delta = value
 
     def extra_repr(self) -> str:
         return f"delta={self.delta}, reduction={self.reduction!r}"
@@ -50,7 +61,7 @@ class CountedASSoftmaxLoss(CountedLoss):
 
     def __init__(
         self,
-        owner: ASSoftmaxMixin,
+        owner: Owner,
         *,
         weight: Tensor | None = None,
         persistent: bool = True,
@@ -62,7 +73,7 @@ class CountedASSoftmaxLoss(CountedLoss):
         self.register_buffer("weight", weight, persistent=persistent)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return self._owner.as_softmax_loss(  # type: ignore[union-attr, operator]
+        return self._owner.as_softmax_loss(
             input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction
         )
 
@@ -74,16 +85,14 @@ class CountedASSoftmaxLoss(CountedLoss):
 class CountedMultiLabelASSoftmaxLoss(CountedLoss):
     """:meth:`~as_lightning.ASSoftmaxMixin.multilabel_as_softmax_loss`, called as ``nn.BCEWithLogitsLoss`` is."""
 
-    def __init__(self, owner: ASSoftmaxMixin, *, reduction: str = "mean") -> None:
+    def __init__(self, owner: Owner, *, reduction: str = "mean") -> None:
         super().__init__(owner, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return self._owner.multilabel_as_softmax_loss(  # type: ignore[union-attr, operator]
-            input, target, reduction=self.reduction
-        )
+        return self._owner.multilabel_as_softmax_loss(input, target, reduction=self.reduction)
 
 
-def replace_loss(owner: ASSoftmaxMixin, name: str) -> None:
+def replace_loss(owner: Owner, name: str) -> None:
     """Put the masked loss where ``owner`` has the attribute ``name``; dots reach into submodules.
 
     Raises:
@@ -112,7 +121,7 @@ def replace_loss(owner: ASSoftmaxMixin, name: str) -> None:
         )
 
 
-def masked_loss(owner: ASSoftmaxMixin, replaced: Any) -> CountedLoss:
+def masked_loss(owner: Owner, replaced: Any) -> CountedLoss:
     """The masked loss with the settings of ``replaced``: a module, a function, or a ``functools.partial`` of one.
 
     Raises:

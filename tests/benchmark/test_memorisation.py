@@ -25,7 +25,7 @@ def test_a_run_with_wrong_labels_tells_how_many_were_memorised_and_how_many_reco
 
 
 def test_a_run_without_wrong_labels_tells_neither(composed):
-    assert set(train(composed(*DIGITS)).metrics) == {"loss", "accuracy", "f1_macro", "calibration_error"}
+    assert not {"memorised", "recovered"} & set(train(composed(*DIGITS)).metrics)
 
 
 def test_methods_and_seeds_share_the_wrong_labels(composed):

@@ -60,7 +60,7 @@ def wanted_after(counts: list[tuple[int, int]], **arguments: Any) -> list[int]:
             self.wanted: list[int] = []
 
         def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-            self.wanted.append(speed.state_dict()["wanted"])
+            self.wanted.append(speed.policy.steps)
 
     speed, asks = AdaptiveGradientAccumulation(**arguments), Asks()
     quiet_trainer(max_epochs=len(counts), callbacks=[asks, speed]).fit(Reports(), loader_of(batches_of(1)))

@@ -12,7 +12,9 @@ from oracles.as_softmax import as_cross_entropy_reference, counts_reference
 from torch import Tensor
 from torch.nn import functional as F
 
-from as_lightning.functional import as_cross_entropy, as_softmax_mask, rows
+from as_lightning.functional import as_cross_entropy, as_softmax_mask
+from as_lightning.functional.calling_convention import accumulation_dtype
+from as_lightning.functional.kernels import row_loss, traceable
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}
@@ -25,7 +27,7 @@ DELTAS = (0.0, 0.1, 0.5, 1.0)
 def _both_paths_of_the_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few logits take another path than many: the tests' small examples take both."""
     if request.param == "many logits":
-        monkeypatch.setattr(rows, "FEW_LOGITS", 0)
+        monkeypatch.setattr(traceable, "FEW_LOGITS", 0)
 
 
 def example(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -80,7 +82,7 @@ def test_value_and_gradient_follow_the_formula(shape: tuple[int, ...], reduction
 def test_delta_one_equals_cross_entropy(shape: tuple[int, ...], reduction: str, dtype: torch.dtype) -> None:
     logits, target = example(shape, dtype)
     # computed in float32, then rounded: on a CPU F.cross_entropy rounds half types between its steps
-    exact = logits.to(rows.accumulation_dtype(dtype))
+    exact = logits.to(accumulation_dtype(dtype))
     weight = torch.linspace(0.25, 2.0, logits.size(0 if logits.dim() == 1 else 1), dtype=exact.dtype)
     for kwargs in ({}, {"weight": weight}):
         for ignored in (-100, 0):
@@ -255,7 +257,7 @@ def test_gaps_of_1e4_overflow_nowhere() -> None:
 @pytest.fixture
 def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks of one row, so that a small example crosses many block borders."""
-    monkeypatch.setattr(rows, "CPU_BLOCK_PER_THREAD", 1)
+    monkeypatch.setattr(row_loss, "CPU_BLOCK_PER_THREAD", 1)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -267,7 +269,7 @@ def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_blocks_leave_no_seam(dtype: torch.dtype) -> None:
     logits, target = example((23, 11), dtype, seed=5)
     target[7] = -100
-    assert rows.block_size(23, 11, logits.device) == 1
+    assert row_loss.block_size(23, 11, logits.device) == 1
     for delta in DELTAS:
         assert_agrees(
             value_and_gradient(as_cross_entropy, logits, target, delta, reduction="none"),
@@ -278,13 +280,15 @@ def test_blocks_leave_no_seam(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_masks_of_other_devices_agree_with_picked_rows(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = row_loss.row_kernel(torch.device("meta"))
     logits, target = example((40, 13), dtype, seed=6)
     target[7], logits[7] = -100, torch.nan
     for delta in DELTAS:
         picked = value_and_gradient(as_cross_entropy, logits, target, delta, reduction="none")
         picked_counts = as_cross_entropy(logits, target, delta, return_counts=True)[1]
         with monkeypatch.context() as patch:
-            patch.setattr(rows, "picks_rows", lambda device: False)
+            patch.setattr(traceable, "FEW_LOGITS", 0)
+            patch.setattr(row_loss, "row_kernel", lambda device: other)
             masked = value_and_gradient(as_cross_entropy, logits, target, delta, reduction="none")
             masked_counts = as_cross_entropy(logits, target, delta, return_counts=True)[1]
         assert_agrees(masked, picked, dtype)
@@ -301,7 +305,10 @@ def test_a_target_whose_probability_underflows_has_the_loss_of_cross_entropy(dty
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_no_more_is_saved_for_backward_than_by_cross_entropy(dtype: torch.dtype) -> None:
+def test_no_more_is_saved_for_backward_than_by_cross_entropy(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traceable, "FEW_LOGITS", 0)  # few logits are widened as a whole: 128 KB at most
     logits, target = example((64, 500), dtype)
 
     def saved_bytes(loss_function: Any) -> int:

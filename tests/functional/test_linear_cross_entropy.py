@@ -13,11 +13,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy, linear_cross_entropy, rows
+from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy
+from as_lightning.functional.kernels import head_loss, row_loss
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 8e-3}
 DELTAS = (0.0, 0.1, 0.5, 1.0)
+
+
+@pytest.fixture(autouse=True)
+def _no_head_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests' small heads take the path of wide ones."""
+    monkeypatch.setattr(head_loss, "FEW_LOGITS", 0)
 
 
 class Head(NamedTuple):
@@ -80,8 +87,8 @@ def workspace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     if request.param is None:
         yield
         return
-    monkeypatch.setattr(linear_cross_entropy, "workspace_rows", lambda rows, weight: request.param)
-    monkeypatch.setattr(rows, "CPU_BLOCK_PER_THREAD", 1)
+    monkeypatch.setattr(head_loss, "workspace_rows", lambda *_: request.param)
+    monkeypatch.setattr(row_loss, "CPU_BLOCK_PER_THREAD", 1)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -91,7 +98,7 @@ def workspace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def test_the_example_has_rows_of_every_kind() -> None:
     head = example()
     keep = mask_reference(F.linear(head.hidden, head.weight, head.bias), head.target, 0.1).sum(1)
-    few = int(linear_cross_entropy.LISTED_SHARE * 80)
+    few = int(head_loss.LISTED_SHARE * 80)
     assert (keep == 80).any()
     assert (keep == 1).any()
     assert ((keep > 1) & (keep <= few)).any()
@@ -299,6 +306,17 @@ def test_half_precision_gradients_accumulate_in_float32() -> None:
     assert weight.grad[1].item() == pytest.approx(1 / 40, rel=1e-2)
 
 
+def test_few_logits_are_held_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = example((4, 6))
+    for reduction in ("none", "mean", "sum"):
+        options = {"reduction": reduction, "class_weight": torch.linspace(0.25, 2.0, 80, dtype=torch.float64)}
+        wide = value_and_gradients(fused, head, 0.1, **options)
+        with monkeypatch.context() as patch:
+            patch.setattr(head_loss, "FEW_LOGITS", 1 << 20)
+            patch.setattr(head_loss.HeadLoss, "apply", None)
+            assert_agrees(value_and_gradients(fused, head, 0.1, **options), wide, torch.float64)
+
+
 def test_inside_a_compiled_function_it_gives_the_same_result() -> None:
     head = example((6,))
     torch.compiler.reset()
@@ -308,8 +326,8 @@ def test_inside_a_compiled_function_it_gives_the_same_result() -> None:
 
 def test_peak_memory_is_a_workspace_and_the_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     head = example((64,), classes=2000, features=4, dtype=torch.float32)
-    monkeypatch.setattr(linear_cross_entropy, "workspace_rows", lambda rows, weight: 4)
-    monkeypatch.setattr(rows, "CPU_BLOCK_PER_THREAD", 2000)
+    monkeypatch.setattr(head_loss, "workspace_rows", lambda *_: 4)
+    monkeypatch.setattr(row_loss, "CPU_BLOCK_PER_THREAD", 2000)
     largest = 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):

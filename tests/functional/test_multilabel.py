@@ -144,6 +144,53 @@ def test_an_empty_batch_reduces_as_any_empty_tensor() -> None:
     assert multilabel_as_cross_entropy(logits, torch.zeros(0, 4), 0.1, reduction="sum").item() == 0.0
 
 
+@pytest.mark.parametrize("target_dtype", [torch.int64, torch.int8, torch.float32], ids=str)
+@pytest.mark.parametrize("delta", [0.0, 0.1, 1.0])
+def test_an_ignored_label_is_as_good_as_absent(delta: float, target_dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(5)
+    logits = torch.randn(30, 8, generator=generator, dtype=torch.float64) * 4
+    target = (torch.rand(30, 8, generator=generator) < 0.3).to(target_dtype)
+    known = torch.rand(30, 8, generator=generator) < 0.7
+    known[4] = False
+    logits[~known] = torch.nan  # what an unknown label scores must not matter
+    leaf = logits.requires_grad_()
+    loss, counts = multilabel_as_cross_entropy(
+        leaf, target.masked_fill(~known, -9), delta, ignore_index=-9, reduction="none", return_counts=True
+    )
+    loss.sum().backward()
+    assert leaf.grad is not None
+    assert not leaf.grad[~known].any()
+    totals = [0, 0, 0, 0]
+    for i in range(30):
+        if not known[i].any():
+            assert loss[i] == 0.0
+            continue
+        exact = logits.detach()[i, known[i]].requires_grad_()
+        expected, expected_counts = multilabel_reference(exact, target[i, known[i]], delta)
+        torch.testing.assert_close(loss[i], expected)
+        torch.testing.assert_close(leaf.grad[i, known[i]], torch.autograd.grad(expected, exact)[0])
+        totals = [a + b for a, b in zip(totals, expected_counts, strict=True)]
+    assert [int(count) for count in counts] == totals
+
+
+def test_the_mean_is_over_the_samples_with_a_known_label() -> None:
+    logits = torch.tensor([[1.0, -1.0], [3.0, 2.0], [0.5, 0.0]])
+    target = torch.tensor([[1, 0], [-100, -100], [0, -100]])
+    each = multilabel_as_cross_entropy(logits, target, reduction="none")
+    torch.testing.assert_close(multilabel_as_cross_entropy(logits, target), each[[0, 2]].mean())
+    assert multilabel_as_cross_entropy(logits, torch.full((3, 2), -100)).isnan()
+
+
+def test_per_sample_gradients_by_torch_func() -> None:
+    logits, target = torch.tensor(README_LOGITS), torch.tensor([[1, 1, 0, 0], [0, 1, 1, -100], [-100] * 4])
+    gradients = torch.func.vmap(torch.func.grad(lambda row, t: multilabel_as_cross_entropy(row, t, reduction="sum")))(
+        logits, target
+    )
+    leaf = logits.requires_grad_()
+    multilabel_as_cross_entropy(leaf, target, reduction="sum").backward()
+    torch.testing.assert_close(gradients, leaf.grad)
+
+
 def test_traces_to_one_graph() -> None:
     torch.compiler.reset()
     compiled = torch.compile(multilabel_as_cross_entropy, fullgraph=True, backend="aot_eager")
@@ -168,9 +215,13 @@ def test_a_wider_margin_keeps_more() -> None:
         ({"delta": 2}, ValueError, r"delta .* \[0, 1\], got 2"),
         ({"reduction": "batchmean"}, ValueError, "reduction must be one of"),
         ({"target": torch.zeros(2)}, ValueError, r"target must have the shape of logits, \(2, 3\), .* got \(2,\)"),
-        ({"target": torch.full((2, 3), 0.5)}, ValueError, r"target must hold only 0 and 1, got 0.5 \(6 such values\)"),
-        ({"target": torch.full((2, 3), -100)}, ValueError, "target must hold only 0 and 1, got -100"),
-        ({"target": torch.full((2, 3), float("nan"))}, ValueError, "target must hold only 0 and 1, got nan"),
+        (
+            {"target": torch.full((2, 3), 0.5)},
+            ValueError,
+            r"only 0 and 1, and ignore_index \(-100\) .* got 0.5 \(6 such values\)",
+        ),
+        ({"target": torch.full((2, 3), -1)}, ValueError, "target must hold only 0 and 1, .* got -1"),
+        ({"target": torch.full((2, 3), float("nan"))}, ValueError, "target must hold only 0 and 1, .* got nan"),
         ({"target": torch.zeros(2, 3, dtype=torch.complex64)}, TypeError, "target must hold 0 and 1"),
         ({"logits": torch.zeros(2, 3, dtype=torch.long)}, TypeError, "logits must be a floating-point tensor"),
         ({"logits": torch.tensor(0.0), "target": torch.tensor(0)}, ValueError, "logits must have a label dimension"),

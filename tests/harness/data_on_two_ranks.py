@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import lightning.pytorch as pl
 import torch
 from harness import two_ranks
+from harness.data_settings import TEXT
 from harness.scripted_masking import quiet_trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -32,7 +33,7 @@ class Numbered(TextDataModule):
     """Texts of one to nine words, whose class is their number."""
 
     def __init__(self, train: int = TRAIN, **text: Any) -> None:
-        super().__init__(batch_size=BATCH, vocab_size=4000, **text)
+        super().__init__(**(TEXT | {"batch_size": BATCH} | text))
         self.train = train
 
     def read_splits(self) -> dict[str, list[Sentence]]:

@@ -24,9 +24,8 @@ class Points(pl.LightningDataModule):
         inputs = torch.randn(self.rows, 8, generator=generator)
         scores = inputs @ torch.randn(8, 5, generator=generator) + torch.randn(self.rows, 5, generator=generator)
         third = self.rows // 3
-        self.parts = [
-            TensorDataset(*rows) for rows in zip(inputs.split(third), scores.argmax(-1).split(third), strict=True)
-        ]
+        targets = scores.argmax(-1)
+        self.parts = [TensorDataset(*part) for part in zip(inputs.split(third), targets.split(third), strict=True)]
 
     def train_dataloader(self) -> DataLoader:
         return DataLoader(self.parts[0], batch_size=25, shuffle=True)

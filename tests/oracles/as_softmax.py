@@ -107,3 +107,11 @@ def multilabel_reference(logits: Tensor, target: Tensor, delta: float) -> tuple[
     shape = logits.movedim(class_dim, -1).shape[:-1]
     counts = (dropped.count(classes), len(dropped), sum(dropped), len(dropped) * classes)
     return torch.stack(losses).reshape(shape), counts
+
+
+def live_reference(logits: Tensor, target: Tensor, delta: float, ignore_index: int = -100) -> list[bool]:
+    """Whether each row keeps a competitor: ``p_t - max of the others <= delta``; ignored rows do not."""
+    rows, targets = as_rows(logits, target)
+    return [
+        t != ignore_index and int(keep_of_row(row, t, delta).sum()) > 1 for row, t in zip(rows, targets, strict=True)
+    ]

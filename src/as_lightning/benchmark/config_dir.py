@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import as_lightning
-
 
 def config_dir() -> Path:
     """The directory that holds ``train.yaml``.
@@ -13,7 +11,7 @@ def config_dir() -> Path:
     Raises:
         FileNotFoundError: if the installation carries no configs.
     """
-    package = Path(as_lightning.__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     for candidate in (package / "conf", package.parents[1] / "conf"):
         if (candidate / "train.yaml").is_file():
             return candidate

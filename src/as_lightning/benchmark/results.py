@@ -37,6 +37,7 @@ class Result:
         optimizer_steps: how often the optimizer has stepped.
         config: the resolved configuration.
         resumed: whether the run was interrupted and went on from a checkpoint.
+        skipping: per epoch the counts of :class:`~as_lightning.callbacks.SkippingEpoch`; empty without skipping.
         command: of the sweep that made it; empty for a single run.
         versions: of the packages that the numbers depend on.
         machine: processor, cores and accelerator.
@@ -60,6 +61,7 @@ class Result:
     optimizer_steps: int
     config: dict[str, Any]
     resumed: bool = False
+    skipping: list[dict[str, int]] = field(default_factory=list)
     command: str = ""
     versions: dict[str, str] = field(default_factory=lambda: package_versions())
     machine: dict[str, Any] = field(default_factory=lambda: machine_description())

@@ -23,6 +23,7 @@ from as_lightning.benchmark.run_lock import run_lock
 from as_lightning.benchmark.run_recorder import RunRecorder
 from as_lightning.benchmark.settings import SettingError, checked_settings, class_arguments, nearest
 from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
+from as_lightning.callbacks.sample_skipping import SampleSkipping
 from as_lightning.metrics import LossAccuracyCorrelation
 
 log = logging.getLogger(__name__)
@@ -105,6 +106,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any]) -> Resul
         correlation.update(evaluation["loss"], evaluation["score"])
     pearson = float(correlation.compute())
     monitors = [callback for callback in callbacks if isinstance(callback, MaskingMonitor)]
+    skippers = [callback for callback in callbacks if isinstance(callback, SampleSkipping)]
     # all that the callbacks hold is taken before the test: it puts them back to where the best checkpoint was written
     result = Result(
         name=config.name,
@@ -121,6 +123,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any]) -> Resul
         optimizer_steps=trainer.global_step,
         config=settings,
         resumed=checkpoint is not None,
+        skipping=[epoch._asdict() for skipper in skippers for epoch in skipper.history],
     )
     remembered = memorisation(trainer, module, datamodule) if datamodule.true_targets is not None else {}
     if config.test:

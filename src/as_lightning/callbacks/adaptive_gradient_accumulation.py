@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import lightning.pytorch as pl
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -11,7 +11,9 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 from torch.optim import Optimizer
 
+from as_lightning.callbacks.accumulation_policy import AccumulationPolicy
 from as_lightning.callbacks.accumulation_requirements import refuse_module, refuse_trainer
+from as_lightning.callbacks.accumulation_window import AccumulationWindow
 from as_lightning.callbacks.lr_pace import follow_batches
 from as_lightning.callbacks.open_window import (
     COUNTS,
@@ -23,25 +25,6 @@ from as_lightning.callbacks.open_window import (
     start_counting,
 )
 from as_lightning.callbacks.window import aligned_window, close_window, masking_counter, window_ends
-from as_lightning.functional.accumulation import accumulation_steps
-
-
-class AccumulationWindow(NamedTuple):
-    """One optimizer step: the batches that led to it and what was masked in them, summed over the ranks.
-
-    Attributes:
-        epoch: 0-based epoch.
-        batch: 0-based index in the epoch of the window's first batch.
-        length: how many batches were accumulated.
-        masked_samples: samples of the window whose competitors were all masked.
-        samples: samples of the window that took part in the loss.
-    """
-
-    epoch: int
-    batch: int
-    length: int
-    masked_samples: int
-    samples: int
 
 
 class AdaptiveGradientAccumulation(pl.Callback):
@@ -74,6 +57,8 @@ class AdaptiveGradientAccumulation(pl.Callback):
     Attributes:
         history: one :class:`AccumulationWindow` a window, in order, since the last ``fit`` began or was resumed. It is
             no part of a checkpoint.
+        policy: the :class:`~as_lightning.callbacks.accumulation_policy.AccumulationPolicy` that decides; its ``steps``
+            are :math:`k`.
 
     Raises:
         ValueError: if an argument lies outside its range.
@@ -102,28 +87,17 @@ class AdaptiveGradientAccumulation(pl.Callback):
         update_every: int = 1,
         lr_pace: Literal["data", "steps"] = "data",
     ) -> None:
-        for name, value, least in (
-            ("max_steps", max_steps, 1),
-            ("warmup_windows", warmup_windows, 0),
-            ("update_every", update_every, 1),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-        if not (isinstance(scale, (int, float)) and 0 < scale < math.inf):
-            raise ValueError(f"scale must be a positive number, got {scale!r}")
         if lr_pace not in ("data", "steps"):
             raise ValueError(f"lr_pace must be 'data' or 'steps', got {lr_pace!r}")
-        self.max_steps, self.scale, self.monotone = max_steps, scale, monotone
-        self.warmup_windows, self.update_every, self.lr_pace = warmup_windows, update_every, lr_pace
+        self.policy = AccumulationPolicy(max_steps, scale, monotone, warmup_windows, update_every)
+        self.lr_pace = lr_pace
         self._fitting = True
         self._forget()
 
     def _forget(self) -> None:
         """The state before training."""
         self.history: list[AccumulationWindow] = []
-        self._windows_taken = 0
-        self._wanted = 1  # k
-        self._undecided = (0, 0, 0)  # windows, samples and masked samples since the last decision
+        self.policy.forget()
         self._window = OpenWindow()
         self._resumed = False  # a checkpoint has been loaded, and training has not gone on from it yet
         self._saved_counts: Tensor | None = None  # of the open window, from a checkpoint
@@ -185,7 +159,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
         remaining = trainer.num_training_batches - batch_idx
         if remaining == math.inf and trainer.is_last_batch:  # a stream shows its end only with its last batch
             remaining = 1
-        length = aligned_window(batch_idx, min(self._wanted, self.max_steps), remaining)
+        length = aligned_window(batch_idx, self.policy.steps, remaining)
         self._window = OpenWindow(first_batch=batch_idx, length=length, is_open=True)
         trainer.accumulate_grad_batches = length
 
@@ -212,29 +186,9 @@ class AdaptiveGradientAccumulation(pl.Callback):
         first_batch, length = self._window.first_batch, batch_idx + 1 - self._window.first_batch
         self._window.is_open = False
         self.history.append(AccumulationWindow(trainer.current_epoch, first_batch, length, masked_samples, samples))
-        self._decide(masked_samples, samples)
+        self.policy.see(samples, masked_samples)
         if self.lr_pace == "data":
             follow_batches(trainer, pl_module, last_batch=batch_idx, batches=length, stepped=True)
-
-    def _decide(self, masked_samples: int, samples: int) -> None:
-        self._windows_taken += 1
-        if self._windows_taken <= self.warmup_windows - self.update_every:
-            return
-        windows, samples, masked_samples = (
-            before + new for before, new in zip(self._undecided, (1, samples, masked_samples), strict=True)
-        )
-        self._undecided = (windows, samples, masked_samples)
-        if windows < self.update_every:
-            return
-        self._wanted = accumulation_steps(
-            samples,
-            masked_samples,
-            scale=self.scale,
-            max_steps=self.max_steps,
-            previous=self._wanted,
-            monotone=self.monotone,
-        )
-        self._undecided = (0, 0, 0)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not self._window.is_open:
@@ -262,20 +216,13 @@ class AdaptiveGradientAccumulation(pl.Callback):
     # Checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "windows_taken": self._windows_taken,
-            "wanted": self._wanted,
-            "undecided": self._undecided,
-            "window": self._window.state_dict(),
-        }
+        return {"policy": self.policy.state_dict(), "window": self._window.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if not self._fitting:  # trainer.test(ckpt_path="best") must not rewind the fit before it
             return
         self.history = []
-        self._windows_taken = state_dict["windows_taken"]
-        self._wanted = state_dict["wanted"]
-        self._undecided = tuple(state_dict["undecided"])
+        self.policy.load_state_dict(state_dict["policy"])
         self._window = OpenWindow(**state_dict["window"])
         self._resumed = True
 

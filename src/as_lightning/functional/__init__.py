@@ -3,7 +3,8 @@
 from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy
+from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy, linear_cross_entropy
+from as_lightning.functional.live_samples import live_samples
 from as_lightning.functional.masking import as_softmax_mask
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.functional.reliability import Reliability, reliability
@@ -32,6 +33,8 @@ __all__ = [
     "entmax_loss",
     "fit_temperature",
     "label_smoothing_loss",
+    "linear_cross_entropy",
+    "live_samples",
     "multilabel_as_cross_entropy",
     "multilabel_softmax_loss",
     "multilabel_sparse_loss",

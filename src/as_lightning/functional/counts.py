@@ -62,22 +62,32 @@ class MaskingCounts(NamedTuple):
         return torch.stack(tuple(self))
 
 
-def counts_of_rows(kept: Tensor, ignored: Tensor | None, classes: int) -> MaskingCounts:
+def counts_of_rows(masked: Tensor, ignored: Tensor | None, classes: int) -> MaskingCounts:
     """The counts of single-label rows of ``classes`` classes.
 
     Args:
-        kept: how many classes each row keeps (all of them where it is ignored), ``int64``, shape ``(N)``.
+        masked: how many competitors of each row are masked (0 where it is ignored), a whole number of any dtype,
+            shape ``(N)``.
         ignored: rows that take no part, boolean, shape ``(N)``; None where there is none.
         classes: the number of classes ``C``.
     """
-    masked = kept == 1
+    fully_masked = masked == classes - 1
     if ignored is None:
-        samples = kept.new_full((), kept.numel())
+        rows = masked.numel()
+        samples, competitors = (masked.new_full((), size, dtype=torch.int64) for size in (rows, rows * (classes - 1)))
     else:
-        samples, masked = (~ignored).sum(), masked & ~ignored
+        fully_masked = fully_masked & ~ignored
+        samples = (~ignored).sum()
+        competitors = samples * (classes - 1)
     return MaskingCounts(
-        masked_samples=masked.sum(),
+        masked_samples=torch.count_nonzero(fully_masked),
         samples=samples,
-        masked_classes=kept.numel() * classes - kept.sum(),
-        classes=samples * (classes - 1),
+        masked_classes=masked.sum(dtype=torch.int64),
+        classes=competitors,
     )
+
+
+def live_rows(masked: Tensor, ignored: Tensor | None, classes: int) -> Tensor:
+    """The rows that keep a competitor, boolean, shape ``(N)``; the arguments as in :func:`counts_of_rows`."""
+    live = masked < classes - 1
+    return live if ignored is None else live & ~ignored

@@ -7,15 +7,20 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from as_lightning.functional.counts import MaskingCounts, counts_of_rows
-from as_lightning.functional.masking import (
-    check_class_indices,
-    check_class_range,
-    check_delta,
-    rows_of,
+from as_lightning.functional.calling_convention import (
+    check_class_weight,
+    check_reduction,
+    class_rows,
+    loss_dtype,
+    reduce_rows,
+    row_weights,
 )
-from as_lightning.functional.reduction import check_class_weight, check_reduction, loss_dtype, reduce_rows
-from as_lightning.functional.rows import RowLoss, compiled_row_loss, few_logits, plain_row_loss
+from as_lightning.functional.class_parallel import is_dtensor, local_logits
+from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
+from as_lightning.functional.kernels.class_parallel import ShardRowLoss
+from as_lightning.functional.kernels.row_loss import RowLoss, compiled_row_loss
+from as_lightning.functional.kernels.traceable import few_logits, masked_of_mask, traceable_loss
+from as_lightning.functional.masking import check_delta
 from as_lightning.functional.tracing import traced
 
 
@@ -29,6 +34,7 @@ def as_cross_entropy(
     ignore_index: int = ...,
     reduction: str = ...,
     return_counts: Literal[False] = ...,
+    return_live: Literal[False] = ...,
 ) -> Tensor: ...
 @overload
 def as_cross_entropy(
@@ -40,7 +46,32 @@ def as_cross_entropy(
     ignore_index: int = ...,
     reduction: str = ...,
     return_counts: Literal[True],
+    return_live: Literal[False] = ...,
 ) -> tuple[Tensor, MaskingCounts]: ...
+@overload
+def as_cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    delta: float = ...,
+    *,
+    weight: Tensor | None = ...,
+    ignore_index: int = ...,
+    reduction: str = ...,
+    return_counts: Literal[False] = ...,
+    return_live: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def as_cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    delta: float = ...,
+    *,
+    weight: Tensor | None = ...,
+    ignore_index: int = ...,
+    reduction: str = ...,
+    return_counts: Literal[True],
+    return_live: Literal[True],
+) -> tuple[Tensor, MaskingCounts, Tensor]: ...
 def as_cross_entropy(
     logits: Tensor,
     target: Tensor,
@@ -50,7 +81,8 @@ def as_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     return_counts: bool = False,
-) -> Tensor | tuple[Tensor, MaskingCounts]:
+    return_live: bool = False,
+) -> Tensor | tuple[Tensor, MaskingCounts] | tuple[Tensor, Tensor] | tuple[Tensor, MaskingCounts, Tensor]:
     r"""Cross-entropy over the classes that the margin keeps.
 
     .. math:: \ell = \log \sum_{i \text{ kept}} e^{o_i} - o_t, \qquad
@@ -67,15 +99,27 @@ def as_cross_entropy(
         weight: a weight per class, shape ``(C)``.
         ignore_index: target value of rows that count neither in the loss nor in the counts.
         reduction: ``"none"``, ``"mean"`` (weighted, over the rows not ignored) or ``"sum"``.
-        return_counts: return ``(loss, counts)``.
+        return_counts: also return the counts: ``(loss, counts)``.
+        return_live: also return which samples have a gradient, last: ``(loss, live)`` or ``(loss, counts, live)``.
 
     Returns:
         The loss in the dtype of ``logits``: a scalar, or of the shape of ``target`` with ``reduction="none"``; with
-        ``return_counts`` also the :class:`~as_lightning.functional.MaskingCounts`.
+        ``return_counts`` also the :class:`~as_lightning.functional.MaskingCounts`, with ``return_live`` also a boolean
+        tensor of the shape of ``target`` on the same device, as :func:`~as_lightning.functional.live_samples` gives it.
 
     Raises:
         ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, or ``reduction`` is unknown.
         TypeError: if ``target`` does not hold integers (soft targets are not supported).
+        IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
+
+    Note:
+        Logits that are a DTensor sharded along their classes (``Shard(1)``, or ``Shard(0)`` of shape ``(C)``) are never
+        gathered: loss, counts and live samples are plain tensors, the same on every process, and the gradient is
+        sharded as the logits are. Class weights and targets are DTensors or alike on every process. These logits can be
+        differentiated once.
+
+        It can be differentiated twice, forward and by ``torch.func``. Above 65,536 logits ``torch.compile`` on the CPU
+        makes one operator of it.
 
     Source: paper, section III; shapes and reductions as in :func:`torch.nn.functional.cross_entropy`.
 
@@ -89,25 +133,38 @@ def as_cross_entropy(
         (1, 2, 3, 4)
     """
     delta = check_delta(delta)
-    check_class_indices(logits, target)
-    check_class_weight(weight, logits.size(0 if logits.dim() == 1 else 1))
     check_reduction(reduction)
-    rows, row_target = rows_of(logits, target)
-    ignored = row_target == ignore_index
-    safe_target = row_target.masked_fill(ignored, 0).long()
-    check_class_range(safe_target, rows.size(-1))
-    # the host may look where it costs no waiting
-    some_ignored = ignored if traced() or rows.device.type != "cpu" or bool(ignored.any()) else None
-    differentiated = torch.is_grad_enabled() and logits.requires_grad
-    # of few logits the compiler's kernels for the formula cost less than the call of an operator, of many more
-    if torch.compiler.is_compiling() and rows.device.type == "cpu" and not few_logits(rows):
-        loss, kept, _ = compiled_row_loss(rows, safe_target, ignored, delta, differentiated)
-    elif traced():
-        loss, kept = plain_row_loss(rows, safe_target, ignored, delta)
+    shard = None
+    if is_dtensor(logits) or is_dtensor(target):
+        logits, target, weight, shard = local_logits(logits, target, weight)
+    batch = class_rows(logits, target, ignore_index, None if shard is None else shard.classes)
+    classes = batch.logits.size(-1) if shard is None else shard.classes
+    check_class_weight(weight, classes)
+    # the compiler's kernels for the formula cost less than the call of an operator for few logits, more for many
+    compiled = torch.compiler.is_compiling() and logits.is_cpu
+    if shard is None and (few_logits(batch.logits) or (not compiled and (traced() or has_tangent(logits)))):
+        loss, mask = traceable_loss(batch, delta, weight=weight, reduction=reduction)
+        masked = masked_of_mask(mask, batch) if return_counts or return_live else None
     else:
-        loss, kept, _ = RowLoss.apply(rows, safe_target, some_ignored, delta, differentiated)
-    loss = reduce_rows(loss, safe_target, some_ignored, weight=weight, reduction=reduction)
-    loss = loss.to(loss_dtype(logits.dtype, logits.device))
+        differentiated = torch.is_grad_enabled() and logits.requires_grad
+        if shard is not None:
+            loss, masked = ShardRowLoss.apply(*batch, delta, shard)
+        else:
+            row_loss = compiled_row_loss if compiled else RowLoss.apply
+            loss, masked, _ = row_loss(*batch, delta, differentiated)
+        row_weight = row_weights(weight, batch.target, loss.dtype)
+        loss = reduce_rows(loss, batch.ignored, row_weight=row_weight, reduction=reduction)
+    if logits.dtype != loss.dtype:
+        loss = loss.to(loss_dtype(logits.dtype, logits.device))
     if reduction == "none":
         loss = loss.reshape(target.shape)
-    return (loss, counts_of_rows(kept, some_ignored, rows.size(-1))) if return_counts else loss
+    if masked is None:
+        return loss
+    counts = (counts_of_rows(masked, batch.ignored, classes),) if return_counts else ()
+    live = (live_rows(masked, batch.ignored, classes).reshape(target.shape),) if return_live else ()
+    return (loss, *counts, *live) if counts or live else loss
+
+
+def has_tangent(*tensors: Tensor | None) -> bool:
+    """Whether a tensor carries a tangent of forward-mode differentiation."""
+    return any(x is not None and torch.autograd.forward_ad.unpack_dual(x).tangent is not None for x in tensors)

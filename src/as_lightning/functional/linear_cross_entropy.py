@@ -2,24 +2,28 @@ r"""The AS-Softmax loss of a wide linear head, from the hidden states, without t
 
 from __future__ import annotations
 
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from as_lightning.functional.counts import MaskingCounts, counts_of_rows
-from as_lightning.functional.masking import check_class_range, check_delta
-from as_lightning.functional.reduction import check_class_weight, check_reduction, loss_dtype
-from as_lightning.functional.rows import accumulation_dtype, block_size, blocks, graph_is_kept, unit_gradient
-
-# The logits held at a time take at most this many bytes, or half as many as the head's weight where that is more: the
-# weight's gradient is of that size anyway, and a matrix product over fewer rows than that is slow.
-CPU_WORKSPACE = 64 << 20
-DEVICE_WORKSPACE = 512 << 20
-FEWEST_ROWS = 16
-# A mixed row that keeps at most this share of the classes is cheaper as a list of its kept classes.
-LISTED_SHARE = 1 / 16
+from as_lightning.functional.calling_convention import (
+    accumulation_dtype,
+    check_class_weight,
+    check_index_dtype,
+    check_one_device,
+    check_reduction,
+    loss_dtype,
+    safe_targets,
+)
+from as_lightning.functional.class_parallel import local_head
+from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
+from as_lightning.functional.cross_entropy import as_cross_entropy, has_tangent
+from as_lightning.functional.kernels.class_parallel import ClassShard
+from as_lightning.functional.kernels.head_loss import HeadLoss, dense_is_faster
+from as_lightning.functional.masking import check_delta
+from as_lightning.functional.tracing import traced
 
 
 @overload
@@ -34,6 +38,7 @@ def as_linear_cross_entropy(
     ignore_index: int = ...,
     reduction: str = ...,
     return_counts: Literal[False] = ...,
+    return_live: Literal[False] = ...,
 ) -> Tensor: ...
 @overload
 def as_linear_cross_entropy(
@@ -47,7 +52,36 @@ def as_linear_cross_entropy(
     ignore_index: int = ...,
     reduction: str = ...,
     return_counts: Literal[True],
+    return_live: Literal[False] = ...,
 ) -> tuple[Tensor, MaskingCounts]: ...
+@overload
+def as_linear_cross_entropy(
+    hidden: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    delta: float = ...,
+    *,
+    bias: Tensor | None = ...,
+    class_weight: Tensor | None = ...,
+    ignore_index: int = ...,
+    reduction: str = ...,
+    return_counts: Literal[False] = ...,
+    return_live: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def as_linear_cross_entropy(
+    hidden: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    delta: float = ...,
+    *,
+    bias: Tensor | None = ...,
+    class_weight: Tensor | None = ...,
+    ignore_index: int = ...,
+    reduction: str = ...,
+    return_counts: Literal[True],
+    return_live: Literal[True],
+) -> tuple[Tensor, MaskingCounts, Tensor]: ...
 def as_linear_cross_entropy(
     hidden: Tensor,
     weight: Tensor,
@@ -59,7 +93,8 @@ def as_linear_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     return_counts: bool = False,
-) -> Tensor | tuple[Tensor, MaskingCounts]:
+    return_live: bool = False,
+) -> Tensor | tuple[Tensor, MaskingCounts] | tuple[Tensor, Tensor] | tuple[Tensor, MaskingCounts, Tensor]:
     r""":func:`~as_lightning.functional.as_cross_entropy` of ``F.linear(hidden, weight, bias)``, never held whole.
 
     The logits of a few rows at a time are computed into one workspace; their loss and, while they are there, their
@@ -85,20 +120,34 @@ def as_linear_cross_entropy(
         class_weight: a weight per class, shape ``(C)``.
         ignore_index: target value of rows that count neither in the loss nor in the counts.
         reduction: ``"none"``, ``"mean"`` (weighted, over the rows not ignored) or ``"sum"``.
-        return_counts: return ``(loss, counts)``.
+        return_counts: also return the counts: ``(loss, counts)``.
+        return_live: also return which samples have a gradient, last: ``(loss, live)`` or ``(loss, counts, live)``.
 
     Returns:
         The loss in the dtype of ``hidden`` (float32 under autocast): a scalar, or of the shape of ``target`` with
-        ``reduction="none"``; with ``return_counts`` also the :class:`~as_lightning.functional.MaskingCounts`.
+        ``reduction="none"``; with ``return_counts`` also the :class:`~as_lightning.functional.MaskingCounts`, with
+        ``return_live`` also a boolean tensor of the shape of ``target`` on the same device.
 
     Raises:
         ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, or ``reduction`` is unknown.
+        ValueError: if the operands are on several devices, a DTensor has a placement that is not supported, there are
+            fewer classes than processes, or the targets of the processes differ.
         TypeError: if ``target`` does not hold integers, or the dtypes of ``hidden``, ``weight`` and ``bias`` differ.
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
+        RuntimeError: in backward, with ``create_graph=True``, and with ``reduction="none"`` for several upstream
+            gradients at a time (``is_grads_batched=True``, ``jacobian(vectorize=True)``).
 
     Note:
+        The classes may be spread over processes: ``weight`` and ``bias`` are DTensors, ``Shard(0)`` on one mesh of one
+        dimension. Then ``hidden`` and ``target`` are plain tensors that are alike on every process, or DTensors on that
+        mesh, for example ``Shard(0)`` where each process has rows of its own. The loss is that of all rows and all
+        classes; loss, counts and live samples are plain tensors, the same on every process. Each gradient is placed as
+        its operand is.
+
         On an accelerator the number of rows of each kind is read once a chunk, to skip their work. Inside
-        ``torch.compile`` it is a graph break. It can be differentiated once.
+        ``torch.compile`` it is a graph break. It can be differentiated once. For so few logits that holding them is
+        faster, and under ``torch.func`` and forward-mode differentiation, which need operations that they know, the
+        logits are held and :func:`~as_lightning.functional.as_cross_entropy` does the work.
 
     Source: paper, section III, for the loss; computing gradients chunk by chunk in forward is Liger-Kernel's idea
     (arXiv 2410.10989).
@@ -114,36 +163,59 @@ def as_linear_cross_entropy(
         True
     """
     delta = check_delta(delta)
+    check_reduction(reduction)
     _check_head(hidden, weight, bias, target)
     check_class_weight(class_weight, weight.size(0))
-    check_reduction(reduction)
-    if torch.is_autocast_enabled(hidden.device.type):
-        dtype = torch.get_autocast_dtype(hidden.device.type)
-        hidden, weight = _autocast(hidden, dtype), _autocast(weight, dtype)
-        bias = None if bias is None else _autocast(bias, dtype)
-    _check_dtypes(hidden, weight, bias)
-    flat_hidden, flat_target = hidden.reshape(-1, hidden.size(-1)), target.reshape(-1)
-    active = (flat_target != ignore_index).nonzero().squeeze(-1)
-    if active.numel() < flat_target.numel():
-        flat_hidden, flat_target = flat_hidden.index_select(0, active), flat_target.index_select(0, active)
-    flat_target = flat_target.long()
-    check_class_range(flat_target, weight.size(0))
-    loss_type = accumulation_dtype(hidden.dtype)
-    if class_weight is None:
-        row_weight = torch.ones(active.numel(), dtype=loss_type, device=hidden.device)
+    check_one_device(hidden=hidden, weight=weight, bias=bias, target=target, class_weight=class_weight)
+    device = hidden.device.type
+    dtype = hidden.dtype
+    if torch.is_autocast_enabled(device) and dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(device)
     else:
-        row_weight = class_weight.to(loss_type).index_select(0, flat_target)
+        _check_dtypes(hidden, weight, bias)
+    classes = weight.size(0)
+    hidden, weight, bias, target, class_weight, shard = local_head(hidden, weight, bias, target, class_weight)
+    options = {"return_counts": return_counts, "return_live": return_live}
+    functional = traced() and not torch.compiler.is_compiling()
+    held = functional or dense_is_faster(target.numel(), weight) or has_tangent(hidden, weight, bias)
+    if held and shard is None:
+        logits = F.linear(hidden, weight, bias)
+        logits = logits if logits.dim() < 3 else logits.movedim(-1, 1)
+        kwargs = {"weight": class_weight, "ignore_index": ignore_index, "reduction": reduction, **options}
+        return as_cross_entropy(logits, target, delta, **kwargs)  # type: ignore[call-overload]
+    flat_hidden, flat_target = hidden.reshape(-1, hidden.size(-1)), target.reshape(-1)
+    safe_target, ignored = safe_targets(flat_target, classes, ignore_index)
+    row_weight, active = _row_weights(safe_target, ignored, class_weight, accumulation_dtype(dtype))
+    if active is not None:
+        flat_hidden, safe_target = flat_hidden.index_select(0, active), safe_target.index_select(0, active)
     if reduction == "mean":
         row_weight = row_weight / row_weight.sum()
-    loss, kept = _head_loss(flat_hidden, weight, bias, flat_target, row_weight, delta, reduction == "none")
+    head = flat_hidden, weight, bias
+    loss, masked = _head_loss(*head, safe_target, row_weight, delta, dtype, reduction == "none", shard)
+    if active is not None:
+        masked = masked.new_zeros(flat_target.numel()).index_copy(0, active, masked)
     if reduction == "none":
-        loss = loss.new_zeros(target.numel()).index_copy(0, active, loss).reshape(target.shape)
-    elif reduction == "mean" and active.numel() == 0:
+        if active is not None:
+            loss = loss.new_zeros(flat_target.numel()).index_copy(0, active, loss)
+        loss = loss.reshape(target.shape)
+    elif reduction == "mean" and safe_target.numel() == 0:
         loss = loss + torch.nan  # the mean over no row, as F.cross_entropy has it
-    loss = loss.to(loss_dtype(hidden.dtype, hidden.device))
-    if not return_counts:
-        return loss
-    return loss, counts_of_rows(kept, None, weight.size(0))
+    loss = loss.to(loss_dtype(dtype, hidden.device))
+    counts = (counts_of_rows(masked, ignored, classes),) if return_counts else ()
+    live = (live_rows(masked, ignored, classes).reshape(target.shape),) if return_live else ()
+    return (loss, *counts, *live) if counts or live else loss
+
+
+def _row_weights(
+    target: Tensor, ignored: Tensor | None, class_weight: Tensor | None, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    """The weight of each row that is not ignored, and these rows' places; None where they are all."""
+    active = None if ignored is None else (~ignored).nonzero().squeeze(-1)
+    if active is not None:
+        target = target.index_select(0, active)
+    if class_weight is None:
+        return torch.ones(target.numel(), dtype=dtype, device=target.device), active
+    return class_weight.to(dtype).index_select(0, target), active
 
 
 def _check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> None:
@@ -155,11 +227,7 @@ def _check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Ten
         )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"bias must have shape ({weight.size(0)},), one number per class, got {tuple(bias.shape)}")
-    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
-        raise TypeError(
-            f"target must hold class indices (torch.int64) of shape {tuple(hidden.shape[:-1])}, got {target.dtype} of "
-            f"shape {tuple(target.shape)}: soft targets and class probabilities have no single target class"
-        )
+    check_index_dtype(target, hidden.shape[:-1])
     if target.shape != hidden.shape[:-1]:
         raise ValueError(
             f"target must have shape {tuple(hidden.shape[:-1])}, that of hidden without its last dimension, got "
@@ -176,10 +244,6 @@ def _check_dtypes(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         )
 
 
-def _autocast(x: Tensor, dtype: torch.dtype) -> Tensor:
-    return x if x.dtype == torch.float64 else x.to(dtype)
-
-
 @torch.compiler.disable
 def _head_loss(
     hidden: Tensor,
@@ -188,213 +252,86 @@ def _head_loss(
     target: Tensor,
     row_weight: Tensor,
     delta: float,
+    dtype: torch.dtype,
     each_row: bool,
+    shard: ClassShard | None,
 ) -> tuple[Tensor, Tensor]:
     differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (hidden, weight, bias))
     with torch.autocast(hidden.device.type, enabled=False):
-        return _HeadLoss.apply(hidden, weight, bias, target, row_weight, delta, each_row, differentiated)
+        return HeadLoss.apply(hidden, weight, bias, target, row_weight, delta, dtype, each_row, differentiated, shard)
 
 
-def workspace_rows(rows: int, weight: Tensor) -> int:
-    """How many rows of logits the workspace holds."""
-    least = CPU_WORKSPACE if weight.device.type == "cpu" else DEVICE_WORKSPACE
-    row_bytes = max(weight.size(0) * weight.element_size(), 1)
-    size = max(least, weight.numel() * weight.element_size() // 2) // row_bytes
-    return max(1, min(rows, max(size, FEWEST_ROWS)))
-
-
-class _HeadLoss(torch.autograd.Function):
-    """The weighted loss of each row, or their sum, and the number of classes that each row keeps."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        target: Tensor,
-        row_weight: Tensor,
-        delta: float,
-        each_row: bool,
-        differentiated: bool,
-    ) -> tuple[Tensor, Tensor]:
-        count = hidden.size(0)
-        loss = torch.empty_like(row_weight)
-        kept = torch.empty_like(target)
-        workspace = weight.new_empty(workspace_rows(count, weight), weight.size(0))
-        wanted = ctx.needs_input_grad[:3] if differentiated else (False, False, False)
-        gradients = _HeadGradients(hidden, weight, bias, workspace, wanted) if any(wanted) and not each_row else None
-        start = 0
-        while start < count:
-            stop = start + min(count - start, workspace.size(0) - (gradients.waiting if gradients else 0))
-            logits = workspace[workspace.size(0) - (stop - start) :]
-            _logits(hidden[start:stop], weight, bias, out=logits)
-            piece = slice(start, stop)
-            loss[piece], kept[piece] = _in_place_gradient(logits, target[piece], delta)
-            if gradients:
-                index = torch.arange(start, stop, device=target.device)
-                gradients.add(logits, index, kept[piece], row_weight[piece])
-            start = stop
-        ctx.mark_non_differentiable(kept)
-        ctx.each_row = each_row
-        if each_row and any(wanted):
-            ctx.wanted, ctx.delta = wanted, delta
-            ctx.save_for_backward(hidden, weight, bias, target, row_weight, kept)
-        elif gradients:
-            ctx.save_for_backward(*gradients.finish())
-        loss = loss * row_weight
-        return (loss if each_row else loss.sum()), kept
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.each_row:
-            found = _gradients_of_rows(*ctx.saved_tensors, delta=ctx.delta, wanted=ctx.wanted, grad_loss=grad_loss)
-        else:
-            # a graph that is kept may be asked again, and must not see what became of this answer
-            scale = torch.mul if graph_is_kept() else Tensor.mul_
-            found = tuple(None if x is None else scale(x, grad_loss.to(x.dtype)) for x in ctx.saved_tensors)
-        return (*found, None, None, None, None, None)
-
-
-def _gradients_of_rows(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
     target: Tensor,
-    row_weight: Tensor,
-    kept: Tensor,
     *,
-    delta: float,
-    wanted: tuple[bool, ...],
-    grad_loss: Tensor,
-) -> tuple[Tensor | None, ...]:
-    """The gradients from the upstream gradient of each row: the live rows' logits are computed again."""
-    workspace = weight.new_empty(workspace_rows(hidden.size(0), weight), weight.size(0))
-    gradients = _HeadGradients(hidden, weight, bias, workspace, wanted)
-    live = (kept > 1).nonzero().squeeze(-1)
-    scale = grad_loss * row_weight
-    start = 0
-    while start < live.numel():
-        stop = start + min(live.numel() - start, workspace.size(0) - gradients.waiting)
-        index = live[start:stop]
-        logits = workspace[workspace.size(0) - index.numel() :]
-        _logits(hidden.index_select(0, index), weight, bias, out=logits)
-        # among other rows a product may round differently: which classes are kept is asked again, not remembered
-        _, row_kept = _in_place_gradient(logits, target.index_select(0, index), delta)
-        gradients.add(logits, index, row_kept, scale.index_select(0, index))
-        start = stop
-    return gradients.finish()
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    r"""Plain cross-entropy of a wide linear layer, without ever holding its logits.
 
+    .. math:: \ell = \log \sum_i e^{o_i} - o_t, \qquad o = W x + b
 
-def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
-    if bias is None:
-        return torch.mm(hidden, weight.t(), out=out)
-    return torch.addmm(bias, hidden, weight.t(), out=out)
+    It takes the place of ``F.cross_entropy(F.linear(input, linear_weight, linear_bias), target)`` and, with the same
+    argument names, of PyTorch's own ``torch.nn.functional.linear_cross_entropy`` (2.13 and later); the page "Wide
+    output layers" lists the differences. It is :func:`as_linear_cross_entropy` at ``delta=1``: no class is masked and
+    nothing is counted.
 
+    Args:
+        input: hidden states, shape ``(..., d)``: float32, float64, bfloat16 or float16. Half types accumulate in
+            float32.
+        linear_weight: shape ``(C, d)``, of the dtype of ``input`` (any, under autocast).
+        target: class indices, shape ``(...)``, any integer type.
+        linear_bias: shape ``(C)``.
+        weight: a weight per class, shape ``(C)``.
+        reduction: ``"none"``, ``"mean"`` (weighted, over the rows not ignored) or ``"sum"``.
+        ignore_index: target value of rows that take no part.
+        label_smoothing: 0; see below.
 
-def _in_place_gradient(logits: Tensor, target: Tensor, delta: float) -> tuple[Tensor, Tensor]:
-    """The loss and the kept classes of each row of a chunk of logits, over which its gradient is written."""
-    dtype = accumulation_dtype(logits.dtype)
-    loss, kept = logits.new_empty(target.shape, dtype=dtype), torch.empty_like(target)
-    for start, stop in blocks(logits.size(0), block_size(logits.size(0), logits.size(1), logits.device)):
-        piece = slice(start, stop)
-        block = logits[piece]
-        out = block if block.dtype == dtype else torch.empty_like(block, dtype=dtype)
-        loss[piece], kept[piece], _ = unit_gradient(block, target[piece], None, delta, out, pick=True)
-        if out is not block:
-            block.copy_(out)
-    return loss, kept
+    Returns:
+        The loss in the dtype of ``input`` (float32 under autocast): a scalar, or of the shape of ``target`` with
+        ``reduction="none"``.
 
+    Raises:
+        ValueError: if ``label_smoothing`` is not 0, the shapes do not fit, or ``reduction`` is unknown.
+        TypeError: if ``target`` does not hold integers (class probabilities are not supported), or the dtypes differ.
+        IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
+        RuntimeError: in backward, as :func:`as_linear_cross_entropy` does.
 
-class _HeadGradients:
-    """Collects the gradients of hidden states, weight and bias from chunks of logits.
+    Source: the signature is that of PyTorch 2.13; computing gradients chunk by chunk in forward is Liger-Kernel's idea
+    (arXiv 2410.10989).
 
-    The front of the workspace holds the logit gradients of the rows that wait for their matrix products; the chunks
-    of logits lie at its back. The products run once half of it is full, so that they never have few rows.
+    Example:
+        >>> import torch
+        >>> from torch.nn import functional as F
+        >>> hidden, weight = torch.randn(8, 4), torch.randn(50_000, 4)
+        >>> target = torch.randint(50_000, (8,))
+        >>> loss = linear_cross_entropy(hidden, weight, target)
+        >>> torch.allclose(loss, F.cross_entropy(F.linear(hidden, weight), target))
+        True
     """
+    check_label_smoothing(label_smoothing)
+    return as_linear_cross_entropy(
+        input,
+        linear_weight,
+        target,
+        1.0,
+        bias=linear_bias,
+        class_weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
 
-    def __init__(
-        self,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        workspace: Tensor,
-        wanted: tuple[bool, ...],
-    ) -> None:
-        self.hidden, self.weight, self.workspace = hidden, weight, workspace
-        self.dtype = accumulation_dtype(hidden.dtype)
-        self.waiting = 0
-        self._waiting_rows: list[Tensor] = []
-        of_hidden, of_weight, of_bias = (
-            torch.zeros_like(x, dtype=self.dtype) if x is not None and wants else None
-            for x, wants in zip((hidden, weight, bias), wanted, strict=True)
+
+def check_label_smoothing(label_smoothing: float) -> None:
+    """Raise ``ValueError`` unless ``label_smoothing`` is 0."""
+    if label_smoothing:
+        raise ValueError(
+            f"label_smoothing must be 0, got {label_smoothing!r}: a smoothed target has a share in every class, and "
+            "this head keeps one target class a row; use F.cross_entropy(F.linear(input, linear_weight, linear_bias), "
+            "target, label_smoothing=...)"
         )
-        self._of_hidden, self._of_weight, self._of_bias = of_hidden, of_weight, of_bias
-
-    def add(self, gradient: Tensor, index: Tensor, kept: Tensor, scale: Tensor) -> None:
-        """Take over a chunk of logit gradients, which lies in the workspace and is overwritten.
-
-        Args:
-            gradient: shape ``(n, C)``, before the upstream gradient.
-            index: the rows' places among all rows; kept classes and upstream gradient are the rows' own.
-        """
-        listed = (kept > 1) & (kept <= int(LISTED_SHARE * gradient.size(1)))
-        self._add_listed(gradient, index, scale, listed.nonzero().squeeze(-1))
-        self._add_dense(gradient, index, scale, ((kept > 1) & ~listed).nonzero().squeeze(-1))
-        if 2 * self.waiting >= self.workspace.size(0):
-            self._multiply()
-
-    def finish(self) -> tuple[Tensor | None, ...]:
-        """The gradients, in the dtype of the inputs."""
-        self._multiply()
-        found = (self._of_hidden, self._of_weight, self._of_bias)
-        return tuple(None if x is None else x.to(self.hidden.dtype) for x in found)
-
-    def _add_dense(self, gradient: Tensor, index: Tensor, scale: Tensor, picked: Tensor) -> None:
-        for start, stop in blocks(picked.numel(), block_size(picked.numel(), gradient.size(1), gradient.device)):
-            block = picked[start:stop]
-            scaled = gradient.index_select(0, block) * scale.index_select(0, block).unsqueeze(-1)
-            # rows that wait lie before the chunk, and of the chunk only rows already read are written over
-            self.workspace[self.waiting : self.waiting + scaled.size(0)] = scaled
-            self.waiting += scaled.size(0)
-            self._waiting_rows.append(index.index_select(0, block))
-
-    def _add_listed(self, gradient: Tensor, index: Tensor, scale: Tensor, picked: Tensor) -> None:
-        for start, stop in blocks(picked.numel(), block_size(picked.numel(), gradient.size(1), gradient.device)):
-            block = picked[start:stop]
-            rows = gradient.index_select(0, block)
-            entry_row, entry_class = rows.nonzero().unbind(-1)
-            values = rows[entry_row, entry_class].to(self.dtype) * scale.index_select(0, block)[entry_row]
-            self._add_entries(index.index_select(0, block)[entry_row], entry_class, values)
-
-    def _add_entries(self, rows: Tensor, classes: Tensor, values: Tensor) -> None:
-        """Add single entries of the logit gradient, given by row, class and value."""
-        features = self.hidden.size(1)
-        for start, stop in blocks(rows.numel(), block_size(rows.numel(), features, rows.device)):
-            row, column, value = rows[start:stop], classes[start:stop], values[start:stop].unsqueeze(-1)
-            if self._of_hidden is not None:
-                self._of_hidden.index_add_(0, row, value * self.weight.index_select(0, column).to(self.dtype))
-            if self._of_weight is not None:
-                self._of_weight.index_add_(0, column, value * self.hidden.index_select(0, row).to(self.dtype))
-            if self._of_bias is not None:
-                self._of_bias.index_add_(0, column, value.squeeze(-1))
-
-    def _multiply(self) -> None:
-        if not self.waiting:
-            return
-        gradient, rows = self.workspace[: self.waiting], torch.cat(self._waiting_rows)
-        if self._of_hidden is not None:
-            self._of_hidden.index_copy_(0, rows, (gradient @ self.weight).to(self.dtype))
-        if self._of_weight is not None:
-            hidden = self.hidden.index_select(0, rows)
-            if self.dtype == hidden.dtype:
-                self._of_weight.addmm_(gradient.t(), hidden)
-            else:  # piece by piece, so that the product's copy in half precision stays small
-                classes = self.weight.size(0)
-                for start, stop in blocks(classes, block_size(classes, hidden.size(1), hidden.device)):
-                    self._of_weight[start:stop] += gradient[:, start:stop].t() @ hidden
-        if self._of_bias is not None:
-            self._of_bias += gradient.sum(0, dtype=self.dtype)
-        self.waiting = 0
-        self._waiting_rows.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from as_lightning.functional.tracing import traced
+from as_lightning.functional.calling_convention import class_rows, widened
 
 
 def check_delta(delta: float) -> float:
@@ -17,47 +17,20 @@ def check_delta(delta: float) -> float:
     return float(delta)
 
 
-def check_class_indices(logits: Tensor, target: Tensor) -> None:
-    """Raise unless ``target`` holds class indices for ``logits`` in one of the shapes ``F.cross_entropy`` takes."""
-    if not logits.is_floating_point():
-        raise TypeError(f"logits must be a floating-point tensor, got {logits.dtype}")
-    if logits.dim() == 0:
-        raise ValueError("logits must have a class dimension: (C), (N, C) or (N, C, d1, ...), got a 0-dim tensor")
-    expected = logits.shape[:0] if logits.dim() == 1 else logits.shape[:1] + logits.shape[2:]
-    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
-        raise TypeError(
-            f"target must hold class indices (torch.int64) of shape {tuple(expected)}, got {target.dtype} of shape "
-            f"{tuple(target.shape)}: soft targets and class probabilities have no single target class to compare with"
-        )
-    if target.shape != expected:
-        raise ValueError(
-            f"target must have shape {tuple(expected)} for logits of shape {tuple(logits.shape)} "
-            f"(class dimension {0 if logits.dim() == 1 else 1}), got {tuple(target.shape)}"
-        )
+def below_margin(probability: Tensor, target_probability: Tensor, delta: float, *, out: Tensor | None = None) -> Tensor:
+    r"""The rule of the margin, the one place that states it: a competitor is masked iff :math:`p_i < p_t - \delta`.
 
+    With :math:`p_t \le \delta` nothing is masked, because no probability is negative. NaN masks nothing: it must reach
+    the loss. The target itself is never masked. A tie is kept.
 
-def check_class_range(target: Tensor, classes: int) -> None:
-    """Raise ``IndexError`` unless every index is in ``[0, classes)``.
-
-    Checked on the CPU only: elsewhere the host would have to wait for the device (whose own gather asserts).
+    Args:
+        probability: of the competitors, shape ``(..., C)``, float32 or float64.
+        target_probability: of the target, shape ``(..., 1)``.
+        delta: the margin.
+        out: where the answer goes. In a floating-point tensor (it may be ``probability``) it is 0 and 1, which later
+            arithmetic takes without a conversion.
     """
-    if target.numel() == 0 or target.device.type != "cpu" or traced():
-        return
-    lowest, highest = (int(bound) for bound in target.aminmax())
-    if lowest < 0 or highest >= classes:
-        raise IndexError(
-            f"target must hold class indices from 0 to {classes - 1} or ignore_index, got "
-            f"{lowest if lowest < 0 else highest}"
-        )
-
-
-def rows_of(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """View ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)`` logits and their targets as ``(rows, C)`` and ``(rows,)``."""
-    if logits.dim() == 1:
-        return logits.unsqueeze(0), target.reshape(1)
-    if logits.dim() == 2:
-        return logits, target
-    return logits.movedim(1, -1).reshape(-1, logits.size(1)), target.reshape(-1)
+    return torch.lt(probability, target_probability - delta, out=out)
 
 
 def as_softmax_mask(logits: Tensor, target: Tensor, delta: float, ignore_index: int = -100) -> Tensor:
@@ -65,8 +38,6 @@ def as_softmax_mask(logits: Tensor, target: Tensor, delta: float, ignore_index: 
 
     .. math:: \text{keep}_i = (i = t) \;\lor\; (p_t - p_i \le \delta), \qquad p = \operatorname{softmax}(o)
 
-    No probability but the target's is computed: with :math:`p_t > \delta`, class ``i`` is kept iff
-    :math:`o_i \ge o_t + \log(1 - \delta / p_t)`; with :math:`p_t \le \delta` every class is.
     ``<=`` keeps, as in the authors' code, so ``delta=1`` keeps everything (the paper's text masks at ``>=``).
 
     Args:
@@ -93,35 +64,11 @@ def as_softmax_mask(logits: Tensor, target: Tensor, delta: float, ignore_index: 
                 [ True,  True,  True,  True]])
     """
     delta = check_delta(delta)
-    check_class_indices(logits, target)
-    rows, row_target = rows_of(logits.detach(), target)
-    if rows.dtype in (torch.float16, torch.bfloat16):
-        rows = rows.float()
-    safe_target = row_target.masked_fill(row_target == ignore_index, 0).long()
-    check_class_range(safe_target, rows.size(-1))
-    safe_target = safe_target.unsqueeze(-1)
-    threshold = keep_threshold(rows.gather(-1, safe_target), rows.log_softmax(-1).gather(-1, safe_target), delta)
-    keep = ~(rows < threshold)
-    keep.scatter_(-1, safe_target, True)
+    batch = class_rows(logits.detach(), target, ignore_index)
+    probability, column = widened(batch.logits).softmax(-1), batch.target.unsqueeze(-1)
+    keep = ~below_margin(probability, probability.gather(-1, column), delta)
     if logits.dim() == 1:
         return keep.squeeze(0)
     if logits.dim() == 2:
         return keep
     return keep.reshape(logits.shape[:1] + logits.shape[2:] + logits.shape[1:2]).movedim(-1, 1)
-
-
-def keep_threshold(target_logit: Tensor, target_log_probability: Tensor, delta: float) -> Tensor:
-    r"""The smallest logit that the margin keeps among the competitors, :math:`o_t + \log(1 - \delta / p_t)`.
-
-    It is :math:`-\infty` where everything is kept (:math:`p_t \le \delta`) and :math:`+\infty` where nothing can be:
-    with :math:`p_t > (1 + \delta) / 2`, :math:`p_i \le 1 - p_t` lies more than :math:`\delta` below for every ``i``.
-
-    Written relative to the target's logit so that at ``delta=0`` a class that ties with the target is kept whatever
-    the rounding of its log-probability.
-    """
-    target_probability = target_log_probability.exp()
-    if delta == 0.0:
-        threshold = target_logit  # log1p(-0 / p_t) is 0, but NaN where p_t has underflowed to 0
-    else:
-        threshold = target_logit + torch.log1p(-(delta / target_probability).clamp(max=1.0))
-    return threshold.masked_fill(target_probability > (1.0 + delta) / 2.0, torch.inf)

@@ -2,70 +2,47 @@ r"""The multi-label AS-Softmax loss (paper, section III: the extension to severa
 
 from __future__ import annotations
 
-import math
 from typing import Literal, overload
 
 import torch
 from torch import Tensor
 
+from as_lightning.functional.calling_convention import LabelRows, check_reduction, label_rows, reduce_rows
 from as_lightning.functional.counts import MaskingCounts
-from as_lightning.functional.masking import check_delta, keep_threshold
-from as_lightning.functional.reduction import check_reduction
-from as_lightning.functional.tracing import traced
+from as_lightning.functional.masking import below_margin, check_delta
 
 
-def check_multilabel_target(logits: Tensor, target: Tensor) -> None:
-    """Raise unless ``target`` has the shape of ``logits`` and holds only 0 and 1.
+def multilabel_keep(labels: LabelRows, delta: float) -> tuple[Tensor, Tensor]:
+    r"""What the margin keeps as a negative, and as a positive; a label is then masked by its own side only.
 
-    The values are checked on the CPU only: on an accelerator the check would make the host wait.
-    """
-    if not logits.is_floating_point():
-        raise TypeError(f"logits must be a floating-point tensor, got {logits.dtype}")
-    if logits.dim() == 0:
-        raise ValueError("logits must have a label dimension: (C), (N, C) or (N, C, d1, ...), got a 0-dim tensor")
-    if target.is_complex():
-        raise TypeError(f"target must hold 0 and 1 (bool, integer or floating point), got {target.dtype}")
-    if target.shape != logits.shape:
-        raise ValueError(
-            f"target must have the shape of logits, {tuple(logits.shape)}, with 1 at each positive label and 0 "
-            f"elsewhere, got {tuple(target.shape)}"
-        )
-    if target.dtype == torch.bool or target.device.type != "cpu" or traced():
-        return
-    stray = target[(target != 0) & (target != 1)]
-    if stray.numel():
-        raise ValueError(
-            f"target must hold only 0 and 1, got {stray[0].item()!r} ({stray.numel()} such values): soft labels and "
-            "ignored labels are not supported"
-        )
-
-
-def multilabel_keep(logits: Tensor, positive: Tensor, delta: float) -> tuple[Tensor, Tensor]:
-    r"""What the margin keeps as a negative, and as a positive; a label is then dropped by its own side only.
-
-    With :math:`p = \operatorname{softmax}(o)` over the labels, :math:`P` the positives and :math:`N` the negatives:
+    With :math:`p = \operatorname{softmax}(o)` over the known labels, :math:`P` the positives, :math:`N` the negatives:
 
     .. math:: \text{keep}^-_i = \min_{t \in P} p_t - p_i \le \delta, \qquad
               \text{keep}^+_t = p_t - \max_{i \in N} p_i \le \delta
 
-    Both are evaluated on thresholds for the logits, so that nothing overflows and a positive whose probability
-    underflows to 0 stays a positive. Without positives (or negatives) no margin has been met: all is kept.
+    Whether a label is positive is read from the target, so that a positive whose probability underflows to 0 stays one.
+    Without positives (or negatives) no margin has been met: all is kept.
 
     Args:
-        logits: scores, labels in the last dimension, float32 or float64.
-        positive: boolean tensor of that shape.
+        labels: scores in float32 or float64, and which labels are positive and negative.
         delta: the margin.
     """
-    logits = logits.detach()
-    lse = logits.logsumexp(-1, keepdim=True)
-    lowest_positive = logits.masked_fill(~positive, torch.inf).amin(-1, keepdim=True)
-    highest_negative = logits.masked_fill(positive, -torch.inf).amax(-1, keepdim=True)
-    one_sided = ~positive.any(-1, keepdim=True) | positive.all(-1, keepdim=True)
-    negative_dropped = logits < keep_threshold(lowest_positive, lowest_positive - lse, delta)
-    # p_t <= p_max + delta, as logits; log(0) is written out because math.log refuses it
-    positive_threshold = torch.logaddexp(highest_negative, lse + (math.log(delta) if delta > 0 else -math.inf))
-    positive_dropped = logits > positive_threshold
-    return ~(negative_dropped & ~one_sided), ~(positive_dropped & ~one_sided)
+    positive, negative = labels.positive, labels.negative
+    scores = labels.scores.detach()
+    if labels.ignored is not None:
+        scores = scores.masked_fill(labels.ignored, -torch.inf)
+    probability = scores.softmax(-1)
+    lowest_positive = probability.masked_fill(~positive, torch.inf).amin(-1, keepdim=True)
+    highest_negative = probability.masked_fill(~negative, -torch.inf).amax(-1, keepdim=True)
+    two_sided = positive.any(-1, keepdim=True) & negative.any(-1, keepdim=True)
+    negative_masked = below_margin(probability, lowest_positive, delta)
+    positive_masked = below_margin(highest_negative, probability, delta)
+    return ~(negative_masked & two_sided), ~(positive_masked & two_sided)
+
+
+def live_labels(labels: LabelRows, keep_as_negative: Tensor, keep_as_positive: Tensor) -> Tensor:
+    """The samples of which at least one label is kept, shape ``(...)`` without the label dimension."""
+    return ((labels.positive & keep_as_positive) | (labels.negative & keep_as_negative)).any(-1)
 
 
 @overload
@@ -74,8 +51,10 @@ def multilabel_as_cross_entropy(
     target: Tensor,
     delta: float = ...,
     *,
+    ignore_index: int = ...,
     reduction: str = ...,
     return_counts: Literal[False] = ...,
+    return_live: Literal[False] = ...,
 ) -> Tensor: ...
 @overload
 def multilabel_as_cross_entropy(
@@ -83,47 +62,80 @@ def multilabel_as_cross_entropy(
     target: Tensor,
     delta: float = ...,
     *,
+    ignore_index: int = ...,
     reduction: str = ...,
     return_counts: Literal[True],
+    return_live: Literal[False] = ...,
 ) -> tuple[Tensor, MaskingCounts]: ...
+@overload
+def multilabel_as_cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    delta: float = ...,
+    *,
+    ignore_index: int = ...,
+    reduction: str = ...,
+    return_counts: Literal[False] = ...,
+    return_live: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def multilabel_as_cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    delta: float = ...,
+    *,
+    ignore_index: int = ...,
+    reduction: str = ...,
+    return_counts: Literal[True],
+    return_live: Literal[True],
+) -> tuple[Tensor, MaskingCounts, Tensor]: ...
 def multilabel_as_cross_entropy(
     logits: Tensor,
     target: Tensor,
     delta: float = 0.1,
     *,
+    ignore_index: int = -100,
     reduction: str = "mean",
     return_counts: bool = False,
-) -> Tensor | tuple[Tensor, MaskingCounts]:
+    return_live: bool = False,
+) -> Tensor | tuple[Tensor, MaskingCounts] | tuple[Tensor, Tensor] | tuple[Tensor, MaskingCounts, Tensor]:
     r"""Multi-label cross-entropy over the labels that the margin keeps.
 
     .. math:: \ell = \log\Bigl(1 + \sum_{i \in N \text{ kept}} e^{o_i}\Bigr)
                    + \log\Bigl(1 + \sum_{t \in P \text{ kept}} e^{-o_t}\Bigr)
 
-    with :math:`p = \operatorname{softmax}(o)` over the labels, negative :math:`i` kept iff
+    with :math:`p = \operatorname{softmax}(o)` over the known labels, negative :math:`i` kept iff
     :math:`\min_{t \in P} p_t - p_i \le \delta` and positive :math:`t` kept iff
     :math:`p_t - \max_{i \in N} p_i \le \delta`. The mask is a constant. A sample without positives (or without
     negatives) has met no margin and keeps every label. ``delta=1`` is the loss without a mask.
 
     A label's prediction is positive where its logit is above 0: that is where either sum's terms fall below 1.
 
-    In the counts, ``classes`` is every label of every sample (``C`` a sample, positives and negatives alike, since
-    the margin can drop both) and a masked sample is one with all of them dropped: loss and gradient exactly zero.
+    In the counts, ``classes`` is every known label of every sample (positives and negatives alike, since the margin
+    can mask both) and a masked sample is one with all of them masked: loss and gradient exactly zero.
+
+    A label whose target is ``ignore_index`` takes no part: it is neither positive nor negative, has no share in ``p``,
+    no gradient, and no place in the counts. A sample of which no label is known does not count.
 
     Args:
         logits: scores, shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``: float32, float64, bfloat16 or float16 (the
             half types are computed in float32).
-        target: 1 at each positive label and 0 elsewhere, of the shape of ``logits``; bool, integer or floating point.
+        target: 1 at each positive label, 0 at each negative one, ``ignore_index`` where it is not known, of the shape
+            of ``logits``; bool, integer or floating point.
         delta: the margin, in [0, 1].
+        ignore_index: target value of the labels that are not known.
         reduction: ``"none"``, ``"mean"`` (over the samples) or ``"sum"``.
-        return_counts: return ``(loss, counts)``.
+        return_counts: also return the counts: ``(loss, counts)``.
+        return_live: also return which samples have a gradient, last: ``(loss, live)`` or ``(loss, counts, live)``.
 
     Returns:
         The loss in the dtype of ``logits``: a scalar, or of the shape of ``logits`` without the label dimension with
-        ``reduction="none"``; with ``return_counts`` also the :class:`~as_lightning.functional.MaskingCounts`.
+        ``reduction="none"``; with ``return_counts`` also the :class:`~as_lightning.functional.MaskingCounts`,
+        with ``return_live`` also a boolean tensor of the logits' shape without the label dimension.
 
     Raises:
         ValueError: if ``delta`` lies outside [0, 1], the shapes differ, ``reduction`` is unknown, or (on the CPU,
-            where looking costs no wait) ``target`` holds anything but 0 and 1.
+            where looking costs no wait) ``target`` holds anything but 0, 1 and ``ignore_index``.
         TypeError: if ``logits`` is not floating point, or ``target`` is complex.
 
     Source: paper, section III; authors' code for the masks; summed with logsumexp, so any finite logit is safe.
@@ -136,34 +148,32 @@ def multilabel_as_cross_entropy(
         tensor(2.0778)
     """
     delta = check_delta(delta)
-    check_multilabel_target(logits, target)
     check_reduction(reduction)
-    class_dim = 0 if logits.dim() == 1 else 1
-    scores = logits.movedim(class_dim, -1)
-    if scores.dtype in (torch.float16, torch.bfloat16):
-        scores = scores.float()
-    positive = target.movedim(class_dim, -1) != 0
+    labels = label_rows(logits, target, ignore_index)
+    scores, positive, negative = labels.scores, labels.positive, labels.negative
     if scores.size(-1) == 0:
         raise ValueError(f"logits must have at least one label, got shape {tuple(logits.shape)}")
-    keep_as_negative, keep_as_positive = multilabel_keep(scores, positive, delta)
-    loss = log_one_plus_sum_exp(scores, keep_as_negative & ~positive)
-    loss = loss + log_one_plus_sum_exp(-scores, keep_as_positive & positive)
-    if reduction == "mean":
-        loss = loss.mean()
-    elif reduction == "sum":
-        loss = loss.sum()
-    loss = loss.to(logits.dtype)
-    if not return_counts:
-        return loss
-    dropped = ~torch.where(positive, keep_as_positive, keep_as_negative)
-    row_dropped = dropped.sum(-1)
-    counts = MaskingCounts(
-        masked_samples=(row_dropped == scores.size(-1)).sum(),
-        samples=torch.full((), row_dropped.numel(), dtype=torch.int64, device=logits.device),
-        masked_classes=row_dropped.sum(),
-        classes=torch.full((), scores.numel(), dtype=torch.int64, device=logits.device),
+    keep_as_negative, keep_as_positive = multilabel_keep(labels, delta)
+    kept_negative, kept_positive = negative & keep_as_negative, positive & keep_as_positive
+    loss = log_one_plus_sum_exp(scores, kept_negative) + log_one_plus_sum_exp(-scores, kept_positive)
+    counted = labels.counted
+    loss = reduce_rows(loss, None if counted is None else ~counted, reduction=reduction).to(logits.dtype)
+    live = live_labels(labels, keep_as_negative, keep_as_positive)
+    counts = (_counts(labels, kept_negative | kept_positive, live),) if return_counts else ()
+    if return_live:
+        return (loss, *counts, live)
+    return (loss, *counts) if counts else loss
+
+
+def _counts(labels: LabelRows, kept: Tensor, live: Tensor) -> MaskingCounts:
+    known = labels.positive | labels.negative
+    counted = torch.ones_like(live) if labels.counted is None else labels.counted
+    return MaskingCounts(
+        masked_samples=(counted & ~live).sum(),
+        samples=counted.sum(),
+        masked_classes=(known & ~kept).sum(),
+        classes=known.sum(),
     )
-    return loss, counts
 
 
 def log_one_plus_sum_exp(scores: Tensor, kept: Tensor) -> Tensor:

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
+
+# torch has no public question for it
+_functorch_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
 
 def traced() -> bool:
     """True inside ``torch.compile`` and the transforms of ``torch.func``, where Python must not look at values."""
-    functorch_active = getattr(torch._C, "_are_functorch_transforms_active", None)  # torch has no public question
-    return torch.compiler.is_compiling() or (functorch_active is not None and functorch_active())
+    return torch.compiler.is_compiling() or _functorch_active()
+
+
+def looks(tensor: Tensor) -> bool:
+    """Whether the host may look at values: where that costs no waiting for a device and no transform is at work."""
+    return tensor.is_cpu and not traced()
+
+
+def batched(gradient: Tensor) -> bool:
+    """Whether an upstream gradient stands for several at a time: ``is_grads_batched``, ``jacobian(vectorize=True)``."""
+    functorch = torch._C._functorch  # torch has no public question for it
+    return functorch.is_batchedtensor(gradient) or functorch.is_legacy_batchedtensor(gradient)

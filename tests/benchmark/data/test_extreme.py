@@ -7,7 +7,7 @@ import torch
 
 from as_lightning.benchmark.data.extreme import Extreme
 
-SMALL = {"classes": 50, "features": 8, "train_samples": 20_000, "evaluation_samples": 500}
+SMALL = {"batch_size": 256, "classes": 50, "features": 8, "train_samples": 20_000, "evaluation_samples": 500}
 
 
 def extreme(**arguments) -> Extreme:
@@ -70,4 +70,4 @@ def test_the_samples_depend_on_their_own_seed_and_on_no_other():
 )
 def test_bad_arguments_are_refused_by_name(name, value):
     with pytest.raises(ValueError, match=rf"{name}.* must be .*got .*{value}"):
-        Extreme(**{name: value})
+        Extreme(**(SMALL | {name: value}))

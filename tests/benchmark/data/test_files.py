@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
 import random
 import shutil
+import stat
 import tarfile
 import zipfile
 from pathlib import Path
@@ -37,7 +40,13 @@ def packed(folder: Path, ending: str, inner: str = "") -> Path:
     if ending == ".zip":
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for file in folder.rglob("*"):
-                archive.write(file, inner + file.relative_to(folder).as_posix())
+                name = inner + file.relative_to(folder).as_posix()
+                if file.is_symlink():  # as zip --symlinks stores it
+                    link = zipfile.ZipInfo(name)
+                    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+                    archive.writestr(link, os.readlink(file))
+                else:
+                    archive.write(file, name)
     else:
         mode = {".tar": "w", ".tar.bz2": "w:bz2", ".tar.xz": "w:xz"}.get(ending, "w:gz")
         with tarfile.open(path, mode) as archive:
@@ -68,6 +77,64 @@ def test_a_linked_folder_is_followed(folder, tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "linked").symlink_to(folder)
     assert contents(tmp_path / "other") == {f"linked/{name}": content for name, content in FILES.items()}
+
+
+def test_links_into_the_folder_or_to_one_that_holds_it_are_not_followed(folder, tmp_path):
+    (folder / "a" / "itself").symlink_to(folder / "a")
+    (folder / "a" / "above").symlink_to(folder.parent)
+    (folder / "a" / "root").symlink_to("..")
+    (folder / "again").symlink_to("a/deeper")
+    with pytest.warns(UserWarning, match=r"set: 4 links are not followed: .*a/above \(a link to .*part of the folder"):
+        assert contents(folder) == FILES
+
+
+def test_a_loop_of_links_outside_the_folder_is_followed_once(folder, tmp_path):
+    for name, other in (("left", "right"), ("right", "left")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.txt").write_bytes(b"")
+        (tmp_path / name / "loop").symlink_to(tmp_path / other)
+    (folder / "linked").symlink_to(tmp_path / "left")
+    with pytest.warns(UserWarning, match=r"1 links are not followed"):
+        assert open_tree(folder).names == sorted([*FILES, "linked/left.txt", "linked/loop/right.txt"])
+
+
+def test_a_link_that_leads_nowhere_is_named_in_a_warning_and_when_it_is_read(folder):
+    (folder / "gone.txt").symlink_to("nothing.txt")
+    with pytest.warns(UserWarning, match=r"gone.txt \(a link to nothing.txt, which does not exist\)"):
+        tree = open_tree(folder)
+    with pytest.raises(FileNotFoundError, match=r"a link to nothing.txt, which does not exist"):
+        tree.read("gone.txt")
+
+
+@pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".zip"])
+def test_a_link_in_an_archive_is_the_file_that_it_leads_to(folder, ending):
+    (folder / "a" / "alias.bin").symlink_to("../a/one.bin")
+    (folder / "second.bin").symlink_to("a/alias.bin")
+    os.link(folder / "b.txt", folder / "hard.txt")
+    archive = packed(folder, ending)
+    one = FILES["a/one.bin"]
+    assert contents(archive) == {**FILES, "a/alias.bin": one, "second.bin": one, "hard.txt": FILES["b.txt"]}
+
+
+@pytest.mark.parametrize("ending", [".tar.gz", ".zip"])
+@pytest.mark.parametrize("target", ["/etc/passwd", "../outside.txt", "nothing.txt", "a", "loop.txt"])
+def test_a_link_out_of_an_archive_to_a_folder_or_to_itself_is_refused_by_name(folder, ending, target):
+    (folder / "loop.txt").symlink_to(target)
+    with pytest.raises(ValueError, match=r"set.*/loop.txt is a link to .*, which is no file of the archive: pack"):
+        open_tree(packed(folder, ending))
+
+
+def test_an_encrypted_zip_is_named_as_such(tmp_path):
+    # an entry whose flags say that it is encrypted, in the local header and in the directory
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.txt", b"secret")
+    content = bytearray(file.getvalue())
+    content[6] |= 1
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    (tmp_path / "set.zip").write_bytes(content)
+    with pytest.raises(ValueError, match=r"set.zip: the archive is encrypted \(a.txt\): unpack it"):
+        open_tree(tmp_path / "set.zip")
 
 
 def test_suffixes_are_found_whatever_their_case(folder):

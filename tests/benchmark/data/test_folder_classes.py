@@ -114,6 +114,21 @@ def test_a_new_class_leaves_the_split_of_the_others_as_it_was(tmp_path):
     assert len(after) == len(before) + 1
 
 
+def test_class_folders_that_hold_folders_of_the_same_names_are_warned_of(tmp_path):
+    folds = {f"fold{number}/{colour}": 10 for number in (1, 2) for colour in ("Blue", "Red")}
+    root = write_files(tmp_path / "set", folds)
+    with pytest.warns(UserWarning, match=r"the classes are fold1; fold2, .* folders of the same names \(Blue; Red\)"):
+        assert list(split(root)["train"]) == ["fold1", "fold2"]
+    inner = write_files(tmp_path / "splits", {f"{name}/{fold}": 5 for name in ("train", "test") for fold in folds})
+    with pytest.warns(UserWarning, match=r"the classes are fold1; fold2"):
+        split(inner)
+
+
+def test_folders_below_one_class_alone_are_not_warned_of(tmp_path, recwarn):
+    split(write_files(tmp_path / "set", {**FLAT_COUNTS, "dog/puppies": 10, "cat/kittens": 10}))
+    assert not recwarn.list
+
+
 @pytest.mark.parametrize(
     ("layout", "message"),
     [
@@ -125,8 +140,9 @@ def test_a_new_class_leaves_the_split_of_the_others_as_it_was(tmp_path):
         ({**SPLIT_COUNTS, "train": 1}, r"set/train/train000.txt lies in no class folder"),
         ({**FLAT_COUNTS, ".": 1}, r"set/000.txt lies in no class folder"),
         ({"cat": 20}, r"expected a folder for each class, found one: 'cat'"),
-        ({"cat": 20, "dog": 2}, r"class 'dog' has 2 files, too few for the splits train, validation, test"),
-        ({**SPLIT_COUNTS, "train/dog": 1}, r"class 'dog' has 1 files, too few for the splits train, validation"),
+        ({"cat": 20, "dog": 2}, r"class 'dog' has 2 files: too few for the splits train, validation, test"),
+        ({"cat": 20, "dog": 2, "emu": 1}, r"class 'dog' has 2 files; class 'emu' has 1 files: too few for the splits"),
+        ({**SPLIT_COUNTS, "train/dog": 1}, r"class 'dog' has 1 files: too few for the splits train, validation"),
         ({**SPLIT_COUNTS, "train/cow": 0}, r"set/train/cow: the class folder holds no files \(.txt\)"),
         ({**FLAT_COUNTS, "cow": 0}, r"set/cow: the class folder holds no files"),
     ],

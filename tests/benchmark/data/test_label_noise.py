@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
+from harness.data_settings import TEXT
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,4 +101,4 @@ def test_a_single_class_cannot_be_made_wrong():
 
 def test_label_noise_is_refused_for_tags():
     with pytest.raises(ValueError, match=r"label_noise=0.1 is for data of one class a sample, not for token data"):
-        WNUT17(label_noise=0.1)
+        partial(WNUT17, **TEXT)(label_noise=0.1)

@@ -12,7 +12,6 @@ from torch.utils.data import RandomSampler
 
 from as_lightning.benchmark.data.epoch_order import EpochOrder
 from as_lightning.benchmark.data.length_batches import LengthBatchSampler
-from as_lightning.benchmark.data.text.clinc150 import Clinc150
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=80)
 
@@ -75,25 +74,6 @@ def test_the_batches_of_a_pool_do_not_come_in_the_order_of_their_lengths():
 def test_a_pool_of_no_batches_is_refused():
     with pytest.raises(ValueError, match="pool_batches must be at least 1, got 0"):
         LengthBatchSampler([0], 1, False, lengths=[1], pool_batches=0)
-
-
-def padding_share(loader) -> float:
-    padding = tokens = 0
-    for token_ids, _ in loader:
-        padding += int((token_ids == 0).sum())
-        tokens += token_ids.numel()
-    return padding / tokens
-
-
-def test_buckets_leave_less_padding_in_the_batches_of_clinc150(real_data):
-    shares = {}
-    for buckets in (True, False):
-        data = Clinc150(data_dir=real_data, batch_size=64, max_length=32, length_buckets=buckets)
-        data.setup()
-        shares[buckets] = padding_share(data.train_dataloader()), padding_share(data.test_dataloader())
-    for with_buckets, without in zip(shares[True], shares[False], strict=True):
-        assert with_buckets < 0.05
-        assert without > 0.4
 
 
 def test_a_trainer_on_one_process_sees_every_sample_once_an_epoch():

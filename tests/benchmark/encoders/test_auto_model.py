@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import pytest
 import torch
+from harness.data_settings import TEXT
 from hydra import compose, initialize_config_dir
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
@@ -68,7 +70,7 @@ def test_a_run_of_the_app_trains_an_encoder_with_its_own_tokeniser(checkpoint, r
 
 
 def test_the_data_have_the_vocabulary_and_the_padding_of_the_tokeniser(checkpoint, real_data):
-    data = Clinc150(data_dir=real_data, tokenizer=checkpoint, max_length=32, batch_size=16)
+    data = partial(Clinc150, **TEXT)(data_dir=real_data, tokenizer=checkpoint, max_length=32, batch_size=16)
     data.setup()
     fill = data.tokenizer.token_to_id("[FILL]")
     assert fill != 0
@@ -80,7 +82,7 @@ def test_the_data_have_the_vocabulary_and_the_padding_of_the_tokeniser(checkpoin
 
 
 def test_every_word_that_is_not_cut_has_a_target_also_with_a_pretrained_tokeniser(checkpoint, real_data):
-    data = WNUT17(data_dir=real_data, tokenizer=checkpoint, max_length=512)
+    data = partial(WNUT17, **TEXT)(data_dir=real_data, tokenizer=checkpoint, max_length=512)
     data.setup()
     for split, rows in data.read_splits().items():
         for row, targets in zip(rows, data.splits[split].targets, strict=True):

@@ -156,7 +156,7 @@ def test_bad_tensors_are_refused(loss: object, arguments: dict) -> None:
     logits, target = torch.randn(2, 4), torch.zeros(2, 4)
     with pytest.raises(ValueError, match="shape of logits"):
         loss(logits, torch.zeros(2), **arguments)  # type: ignore[operator]
-    with pytest.raises(ValueError, match=r"only 0 and 1, got 0\.5"):
+    with pytest.raises(ValueError, match=r"only 0 and 1, and ignore_index \(-100\) .* got 0\.5"):
         loss(logits, target + 0.5, **arguments)  # type: ignore[operator]
     with pytest.raises(TypeError, match="logits must be a floating-point tensor"):
         loss(logits.long(), target, **arguments)  # type: ignore[operator]
@@ -174,3 +174,16 @@ def test_k_out_of_range_is_refused(k: int) -> None:
 def test_complex_targets_are_refused(loss: object, arguments: dict) -> None:
     with pytest.raises(TypeError, match="target must hold 0 and 1"):
         loss(torch.randn(2, 4), torch.zeros(2, 4, dtype=torch.complex64), **arguments)  # type: ignore[operator]
+
+
+@every_loss
+def test_per_sample_gradients_by_torch_func(loss: object, arguments: dict) -> None:
+    logits, target = torch.randn(3, 4), torch.tensor([[1, 1, 0, 0], [0, 1, 1, -100], [-100] * 4])
+
+    def of_sample(row: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return loss(row, labels, reduction="sum", **arguments)  # type: ignore[operator]
+
+    gradients = torch.func.vmap(torch.func.grad(of_sample))(logits, target)
+    leaf = logits.requires_grad_()
+    loss(leaf, target, reduction="sum", **arguments).backward()  # type: ignore[operator]
+    torch.testing.assert_close(gradients, leaf.grad)

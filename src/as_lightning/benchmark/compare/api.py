@@ -13,12 +13,12 @@ from typing import Any
 import lightning.pytorch as pl
 from rich.console import Console
 
+from as_lightning.benchmark.compare.comparison_page import ComparisonPage, print_findings, write_comparison
 from as_lightning.benchmark.compare.engine import Comparison, cost, distinct_budgets, one_by_one, run_comparison
 from as_lightning.benchmark.compare.own_module import METHODS, OwnModule
 from as_lightning.benchmark.compare.plan import ComparisonPlan
 from as_lightning.benchmark.compare.progress import ComparisonProgress
 from as_lightning.benchmark.report.advice import advice
-from as_lightning.benchmark.report.comparison_page import ComparisonPage, print_findings, write_comparison
 from as_lightning.benchmark.report.findings import Findings, findings
 from as_lightning.benchmark.report.verdicts import MARGIN_POINTS, POINT
 

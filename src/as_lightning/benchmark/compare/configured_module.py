@@ -66,7 +66,8 @@ def given_arguments(config: DictConfig, group: str) -> dict[str, Any]:
 
 def found_by_inspection(own: OwnModule) -> str:
     """What a look at the module has shown, as the value of an override: jobs need not look again."""
-    return json.dumps({name: getattr(own, name) for name in FOUND}).replace('"', "'")
+    values = ",".join(f"{name}:{json.dumps(getattr(own, name))}" for name in FOUND)  # keys of overrides stand bare
+    return f"{{{values}}}"
 
 
 def _container(config: Any) -> dict[str, Any]:

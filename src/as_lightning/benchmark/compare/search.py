@@ -9,6 +9,8 @@ from typing import Any
 
 from scipy.stats import qmc
 
+MIN_VALUES = 5
+
 
 @dataclass(frozen=True)
 class Range:
@@ -129,6 +131,11 @@ def at_edge(space: Space, tried: Sequence[Mapping[str, Any]], chosen: Mapping[st
     edges = []
     for name, dimension in space.items():
         values = [trial[name] for trial in tried]
-        if isinstance(dimension, Range) and len(set(values)) > 2 and chosen[name] in (min(values), max(values)):
+        # of a few values the best is at an edge by chance
+        if (
+            isinstance(dimension, Range)
+            and len(set(values)) >= MIN_VALUES
+            and chosen[name] in (min(values), max(values))
+        ):
             edges.append(name)
     return edges

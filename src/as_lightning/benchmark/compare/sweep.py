@@ -18,6 +18,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from rich.console import Console
 
 from as_lightning.benchmark.compare.api import comparison_findings
+from as_lightning.benchmark.compare.comparison_page import print_findings, write_comparison
 from as_lightning.benchmark.compare.configured_module import configured_module, found_by_inspection
 from as_lightning.benchmark.compare.engine import (
     Comparison,
@@ -31,7 +32,6 @@ from as_lightning.benchmark.compare.engine import (
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
 from as_lightning.benchmark.compare.progress import ComparisonProgress
 from as_lightning.benchmark.compare.search import Choice, Space, learning_rates, setting_range
-from as_lightning.benchmark.report.comparison_page import print_findings, write_comparison
 from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.settings import SettingError, foreign_settings, nearest
 

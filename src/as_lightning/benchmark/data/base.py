@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, SequentialSampler, Subset
 
@@ -17,6 +18,8 @@ from as_lightning.benchmark.data.labelled import LabelledDataset
 from as_lightning.benchmark.data.resumable_loader import ResumableLoader
 
 Task = Literal["multiclass", "multilabel", "token"]
+
+SHOWN = 10  # classes that the summary names
 
 
 class BenchmarkDataModule(pl.LightningDataModule):
@@ -48,7 +51,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     def __init__(
         self,
-        batch_size: int = 32,
+        *,
+        batch_size: int,
         num_workers: int = 0,
         pin_memory: bool = False,
         label_noise: float = 0.0,
@@ -81,10 +85,18 @@ class BenchmarkDataModule(pl.LightningDataModule):
         """The number of classes; known after ``setup``."""
         return len(self.class_names)
 
+    @property
+    def summary(self) -> str:
+        """What was understood, in words: the classes, and the samples of each split; known after ``setup``."""
+        named = ", ".join(self.class_names[:SHOWN]) + (", ..." if self.num_classes > SHOWN else "")
+        sizes = " / ".join(f"{len(self.splits[split]):,}" for split in ("train", "validation", "test"))
+        return f"{type(self).__name__}: {self.num_classes:,} classes ({named}); train / validation / test {sizes}"
+
     def setup(self, stage: str | None = None) -> None:
         if self.splits:
             return
         self.splits = self.load_splits()
+        rank_zero_info(self.summary)
         train = self.splits["train"]
         if self.label_noise and isinstance(train.targets, Tensor):
             self.true_targets = train.targets

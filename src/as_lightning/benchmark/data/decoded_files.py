@@ -11,12 +11,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from as_lightning.benchmark.data.files import shortened
 from as_lightning.benchmark.data.standardisation import value_sums
 
 Cache = bool | Literal["auto"]
 
 CACHE_LIMIT = 2**30  # bytes of decoded files that cache="auto" keeps in memory
-NAMED = 5  # damaged files that an error names; the others it counts
 
 
 class DecodableFiles(Sequence[Tensor]):
@@ -94,8 +94,7 @@ def decode_once(files: Mapping[str, DecodableFiles], cache: Cache, *, kind: str,
                 damaged += [fault] if fault else []
                 odd += [other_size] if other_size else []
     if damaged:
-        more = f"; and {len(damaged) - NAMED} more" if len(damaged) > NAMED else ""
-        raise ValueError(f"{len(damaged)} of {count} {kind} cannot be used: {'; '.join(sorted(damaged)[:NAMED])}{more}")
+        raise ValueError(f"{len(damaged)} of {count} {kind} cannot be used: {shortened(sorted(damaged))}")
     assert first is not None
     assert training_sums is not None
     if odd:

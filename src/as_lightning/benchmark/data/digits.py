@@ -19,13 +19,14 @@ class Digits(BenchmarkDataModule):
 
     Args:
         split_seed: seeds the split, apart from the run's seed: every run sees the same split.
+        batch_size: samples a batch.
         **loader: arguments of :class:`BenchmarkDataModule`.
 
     Source: :func:`sklearn.datasets.load_digits` (UCI Optical Recognition of Handwritten Digits, test part).
     """
 
-    def __init__(self, split_seed: int = 0, **loader: Any) -> None:
-        super().__init__(**loader)
+    def __init__(self, split_seed: int = 0, batch_size: int = 32, **loader: Any) -> None:
+        super().__init__(batch_size=batch_size, **loader)
         self.split_seed = split_seed
 
     @property

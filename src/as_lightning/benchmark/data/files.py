@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import lzma
 import os
+import posixpath
+import stat
 import tarfile
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+
+NAMED = 5  # of many, those that a message names; the others it counts
+ENCRYPTED = 0x1  # of a zip member's flags
+
+
+def shortened(names: Sequence[str]) -> str:
+    """The first five, and how many more there are.
+
+    Example:
+        >>> shortened(["a", "b", "c", "d", "e", "f", "g"])
+        'a; b; c; d; e; and 2 more'
+    """
+    more = f"; and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return "; ".join(names[:NAMED]) + more
 
 
 class FileTree(ABC):
@@ -51,43 +70,107 @@ class FileTree(ABC):
 
 
 class FolderTree(FileTree):
-    """The files below a folder."""
+    """The files below a folder.
+
+    Linked folders are followed, unless they lead into the folder itself or to one that holds it: files would come
+    twice, and under another class. A warning names such links, and those that lead nowhere.
+    """
 
     def _names(self) -> Iterator[str]:
-        for folder, subfolders, files in os.walk(self.root, followlinks=True):
-            subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-            for name in files:
-                if not name.startswith("."):
-                    yield (Path(folder) / name).relative_to(self.root).as_posix()
+        skipped: list[str] = []
+        for path in _files_below(self.root, (self.root.resolve(),), skipped):
+            yield path.relative_to(self.root).as_posix()
+        if skipped:
+            rank_zero_warn(f"{self.root}: {len(skipped)} links are not followed: {shortened(skipped)}")
 
     def read(self, name: str) -> bytes:
-        return (self.root / name).read_bytes()
+        path = self.root / name
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            if path.is_symlink():
+                raise FileNotFoundError(_dangling(path)) from None
+            raise
+
+
+def _files_below(folder: Path, real: tuple[Path, ...], skipped: list[str]) -> Iterator[Path]:
+    """The files below a folder, hidden ones left out; ``real`` are the root and the targets of the links above."""
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            path = Path(entry.path)
+            if entry.name.startswith("."):
+                continue
+            if not entry.is_dir():
+                if entry.is_symlink() and not path.exists():
+                    skipped.append(f"{path} ({_dangling(path)})")
+                yield path
+            elif not entry.is_symlink():
+                yield from _files_below(path, real, skipped)
+            else:
+                target = path.resolve()
+                if any(target.is_relative_to(above) or above.is_relative_to(target) for above in real):
+                    skipped.append(f"{path} (a link to {target}, which is part of the folder, or holds it)")
+                else:
+                    yield from _files_below(path, (*real, target), skipped)
+
+
+def _dangling(path: Path) -> str:
+    return f"a link to {os.readlink(path)}, which does not exist"
+
+
+class Link(NamedTuple):
+    """What an archive holds in the place of a file: the name of another of its files."""
+
+    target: str
 
 
 class ArchiveTree(FileTree):
-    """The files of a tar or zip archive, held in memory: nothing is unpacked, so nothing is left half-unpacked."""
+    """The files of a tar or zip archive, held in memory: nothing is unpacked, so nothing is left half-unpacked.
+
+    A link to another file of the archive is that file; any other link is refused by name.
+    """
 
     def _names(self) -> Iterator[str]:
-        self._contents: dict[str, bytes] = {}
         try:
-            for name, content in _zip_members(self.root) if self.root.suffix == ".zip" else _tar_members(self.root):
-                parts = PurePosixPath(name).parts
-                if not any(part.startswith(".") for part in parts if part != "."):
-                    self._contents[PurePosixPath(*parts).as_posix()] = content
+            members = dict(_zip_members(self.root) if self.root.suffix == ".zip" else _tar_members(self.root))
         except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
             raise ValueError(f"{self.root}: the archive is damaged ({error}): delete it and fetch it again") from error
+        self._contents = {
+            name: self._content(members, name)
+            for name in members
+            if not any(part.startswith(".") for part in name.split("/"))
+        }
         yield from self._contents
+
+    def _content(self, members: Mapping[str, bytes | Link], name: str) -> bytes:
+        found: bytes | Link | None = members[name]
+        followed: set[str] = set()
+        while isinstance(found, Link) and found.target not in followed:
+            followed.add(found.target)
+            found = members.get(found.target)
+        if not isinstance(found, bytes):
+            raise ValueError(
+                f"{self.where(name)} is a link to {members[name].target}, which is no file of the archive: pack the "  # type: ignore[union-attr]
+                "files themselves (tar --dereference), or give the unpacked folder"
+            )
+        return found
 
     def read(self, name: str) -> bytes:
         return self._contents[name]
 
 
-def _tar_members(path: Path) -> Iterator[tuple[str, bytes]]:
+def _tar_members(path: Path) -> Iterator[tuple[str, bytes | Link]]:
     with tarfile.open(path) as archive:
         for member in archive:
-            content = archive.extractfile(member) if member.isfile() else None
-            if content is not None:
-                yield member.name, content.read()
+            name = posixpath.normpath(member.name)
+            if member.islnk():
+                yield name, Link(posixpath.normpath(member.linkname))
+            elif member.issym():
+                yield name, Link(posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname)))
+            elif member.isfile():
+                content = archive.extractfile(member)
+                assert content is not None
+                yield name, content.read()
         # the loop ends without an error at a damaged header too, and where an archive is cut off between two files; and
         # only who reads a .gz to its end has compared its checksum
         assert archive.fileobj is not None
@@ -97,11 +180,23 @@ def _tar_members(path: Path) -> Iterator[tuple[str, bytes]]:
             raise tarfile.ReadError("files are missing at its end" if not rest else "a file's header is damaged")
 
 
-def _zip_members(path: Path) -> Iterator[tuple[str, bytes]]:
+def _zip_members(path: Path) -> Iterator[tuple[str, bytes | Link]]:
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
-            if not member.is_dir():
-                yield member.filename, archive.read(member)
+            if member.is_dir():
+                continue
+            name = posixpath.normpath(member.filename)
+            if member.flag_bits & ENCRYPTED:
+                raise ValueError(f"{path}: the archive is encrypted ({name}): unpack it, and give the folder")
+            try:
+                content = archive.read(member)
+            except NotImplementedError as error:  # e.g. Deflate64
+                raise ValueError(f"{path}: {name}: {error}: unpack the archive, and give the folder") from error
+            if stat.S_ISLNK(member.external_attr >> 16):
+                target = content.decode(errors="replace")
+                yield name, Link(posixpath.normpath(posixpath.join(posixpath.dirname(name), target)))
+            else:
+                yield name, content
 
 
 def open_tree(path: str | Path) -> FileTree:

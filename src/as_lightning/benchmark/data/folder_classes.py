@@ -7,9 +7,11 @@ import random
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from as_lightning.benchmark.data.files import FileTree
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-SPLITS = ("train", "validation", "test")
+from as_lightning.benchmark.data.files import FileTree, shortened
+from as_lightning.benchmark.data.split_limits import SPLITS
+
 SPLIT_FOLDERS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
 TEST_SHARE = 0.1  # of each class, where there are no split folders
 
@@ -78,17 +80,32 @@ def find_classes(tree: FileTree, suffixes: tuple[str, ...], kind: str) -> dict[s
     if has_splits:
         _check_split_folders(tree, tops, kind)
     found: dict[str, ClassFiles] = {}
+    holders: dict[str, set[str]] = {}  # the classes that hold a folder of this name
     for name, parts in parts_of.items():
         split, *rest = (SPLIT_FOLDERS[parts[0]], *parts[1:]) if has_splits else ("all", *parts)
         if len(rest) < 2:
             raise ValueError(f"{tree.where(name)} lies in no class folder")
         found.setdefault(split, {}).setdefault(rest[0], []).append(name)
+        if len(rest) > 2:
+            holders.setdefault(rest[1], set()).add(rest[0])
+    _warn_of_repeated_folders(tree, holders)
     wrapping = next(iter(files.values()))[:depth]
     class_level = (*wrapping, "train") if has_splits else wrapping
     for label, folder in sorted(_subfolders(tree, class_level).items()):
         if label not in found["train" if has_splits else "all"]:
             raise ValueError(f"{tree.where(folder)}: the class folder holds no {kind} ({', '.join(suffixes)})")
     return found
+
+
+def _warn_of_repeated_folders(tree: FileTree, holders: Mapping[str, set[str]]) -> None:
+    """Warn where class folders hold folders of the same names, which are more likely to be the classes."""
+    repeated = sorted(name for name, labels in holders.items() if len(labels) > 1)
+    if repeated:
+        labels = sorted(set.union(*(holders[name] for name in repeated)))
+        rank_zero_warn(
+            f"{tree.root}: the classes are {shortened(labels)}, and these folders hold folders of the same names "
+            f"({shortened(repeated)}). If those are the classes, put the files of each into one folder"
+        )
 
 
 def _depth_of_wrapping(paths: list[tuple[str, ...]]) -> int:
@@ -131,6 +148,7 @@ def _subfolders(tree: FileTree, above: tuple[str, ...]) -> dict[str, str]:
 def _split_off(classes: ClassFiles, shares: Mapping[str, float], kind: str) -> dict[str, ClassFiles]:
     """Of each class's ``n`` files ``max(1, round(n * share))`` for each split of ``shares``, the rest for train."""
     splits: dict[str, ClassFiles] = {split: {} for split in ("train", *shares)}
+    too_small: list[str] = []
     for label, names in classes.items():
         start = 0
         for split, share in shares.items():
@@ -138,6 +156,8 @@ def _split_off(classes: ClassFiles, shares: Mapping[str, float], kind: str) -> d
             splits[split][label] = names[start:end]
             start = end
         if start >= len(names):
-            raise ValueError(f"class {label!r} has {len(names)} {kind}, too few for the splits {', '.join(splits)}")
+            too_small.append(f"class {label!r} has {len(names)} {kind}")
         splits["train"][label] = names[start:]
+    if too_small:
+        raise ValueError(f"{shortened(too_small)}: too few for the splits {', '.join(splits)}")
     return splits

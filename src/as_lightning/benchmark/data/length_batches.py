@@ -9,6 +9,8 @@ from torch.utils.data import BatchSampler, Sampler
 
 from as_lightning.benchmark.data.epoch_order import permutation
 
+POOL_BATCHES = 50
+
 
 class LengthBatchSampler(BatchSampler):
     """Cut a sampler's order into batches of samples of similar length.
@@ -40,7 +42,7 @@ class LengthBatchSampler(BatchSampler):
         batch_size: int,
         drop_last: bool,
         lengths: Sequence[int],
-        pool_batches: int = 50,
+        pool_batches: int = POOL_BATCHES,
         shuffle: bool = False,
     ) -> None:
         super().__init__(sampler, batch_size, drop_last)
@@ -50,7 +52,7 @@ class LengthBatchSampler(BatchSampler):
 
     @classmethod
     def bound(
-        cls, lengths: Sequence[int], *, pool_batches: int = 50, shuffle: bool = False
+        cls, lengths: Sequence[int], *, pool_batches: int = POOL_BATCHES, shuffle: bool = False
     ) -> Callable[[Sampler[int] | Iterable[int], int, bool], LengthBatchSampler]:
         """This class with all but the sampler and the size of a batch settled.
 

@@ -19,6 +19,7 @@ from as_lightning.functional.counts import masking_ratio
 
 # Okabe and Ito's colours, told apart by colour-blind readers, without those too pale or too dark for one of the pages
 PALETTE = ("#0a7ec2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a6fd1", "#7f8c8d", "#b5651d")
+MIN_SHARE = 0.005  # of the predictions, for a bin to be drawn
 INK = {"light": "#1d2430", "dark": "#e7eaf0"}
 
 
@@ -193,13 +194,14 @@ def reliability_diagram(findings: Findings, results: Sequence[Result]) -> PageFi
 
 
 def _pooled(points: Sequence[dict[str, float]], bins: int = 15) -> tuple[list[float], list[float]]:
-    """Mean confidence and share that is right, of the runs' bins together."""
+    """Mean confidence and share that is right, of the runs' bins together; bins of few predictions would be noise."""
     sums: dict[int, np.ndarray] = {}
     for point in points:
         index = min(int(point["confidence"] * bins), bins - 1)
         weighted = np.array([1.0, point["confidence"], point["accuracy"]]) * point["count"]
         sums[index] = sums.get(index, np.zeros(3)) + weighted
-    ordered = [sums[index] for index in sorted(sums)]
+    enough = MIN_SHARE * sum(total[0] for total in sums.values())
+    ordered = [sums[index] for index in sorted(sums) if sums[index][0] >= enough]
     return [float(s[1] / s[0]) for s in ordered], [float(s[2] / s[0]) for s in ordered]
 
 

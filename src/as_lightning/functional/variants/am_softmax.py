@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from as_lightning.functional.variants.convention import (
+from as_lightning.functional.calling_convention import (
     check_number,
     check_temperature,
     class_dimension,

@@ -12,20 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.functional.multilabel import check_multilabel_target, log_one_plus_sum_exp
-from as_lightning.functional.reduction import check_reduction, reduce_rows
-from as_lightning.functional.variants.convention import class_dimension, widened
+from as_lightning.functional.calling_convention import check_reduction, class_dimension, label_rows, reduce_rows
+from as_lightning.functional.multilabel import log_one_plus_sum_exp
 from as_lightning.functional.variants.sparse_softmax import check_k
-
-
-def _positive_and_negative(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Which labels are 1 and which are 0; those that are ``ignore_index`` are neither, and anything else is refused."""
-    check_multilabel_target(logits, target if target.is_complex() else target == 1)
-    positive, negative = target == 1, target == 0
-    if target.device.type == "cpu":  # as check_multilabel_target has it: elsewhere the host would have to wait
-        other = target[~(positive | negative)]
-        check_multilabel_target(other.float(), other.masked_fill(other == ignore_index, 0))
-    return positive, negative
 
 
 def _per_sample(
@@ -37,15 +26,12 @@ def _per_sample(
     reduction: str,
 ) -> Tensor:
     """Shapes, unknown labels and reductions around a loss of ``(scores, positive, negative)``, labels last."""
-    positive, negative = _positive_and_negative(logits, target, ignore_index)
+    labels = label_rows(logits, target, ignore_index)
     check_reduction(reduction)
-    dim = class_dimension(logits)
-    scores, positive, negative = (tensor.movedim(dim, -1) for tensor in (widened(logits), positive, negative))
-    loss = sample_loss(scores, positive, negative)
+    loss = sample_loss(labels.scores, labels.positive, labels.negative)
     # a sample of which no label is known takes part as little as an ignored row does
-    unknown = ~(positive | negative).any(-1).reshape(-1)
-    reduced = reduce_rows(loss.reshape(-1), torch.zeros_like(unknown), unknown, reduction=reduction)
-    return (reduced.reshape(loss.shape) if reduction == "none" else reduced).to(logits.dtype)
+    unknown = None if labels.counted is None else ~labels.counted
+    return reduce_rows(loss, unknown, reduction=reduction).to(logits.dtype)
 
 
 def multilabel_softmax_loss(
@@ -163,12 +149,15 @@ def bce_loss(logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduct
         >>> bce_loss(torch.tensor([[2.0, -1.0, -3.0]]), torch.tensor([[1, 0, -100]]))
         tensor(0.2201)
     """
-    positive, negative = _positive_and_negative(logits, target, ignore_index)
+    labels = label_rows(logits, target, ignore_index)
     check_reduction(reduction)
-    scores, known = widened(logits), positive | negative
+    known = labels.positive | labels.negative
     # the sum is fused with the loss, which makes it several times as fast as reducing the losses of all the labels
     fused = "none" if reduction == "none" else "sum"
+    dtype = labels.scores.dtype
     loss = F.binary_cross_entropy_with_logits(
-        scores, positive.to(scores.dtype), weight=known.to(scores.dtype), reduction=fused
+        labels.scores, labels.positive.to(dtype), weight=known.to(dtype), reduction=fused
     )
+    if reduction == "none":
+        return loss.movedim(-1, class_dimension(logits)).to(logits.dtype)
     return (loss / known.sum() if reduction == "mean" else loss).to(logits.dtype)

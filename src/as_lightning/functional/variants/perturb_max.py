@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from as_lightning.functional.variants.convention import cross_entropy_of, loss_of_rows, over_rows
+from as_lightning.functional.calling_convention import cross_entropy_of, loss_of_rows, over_rows
 
 COARSE_NODES = 16
 FINE_NODES = {torch.float32: 32, torch.float64: 96}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from as_lightning.functional.variants.convention import loss_of_rows, over_rows
+from as_lightning.functional.calling_convention import loss_of_rows, over_rows
 
 
 def check_k(k: int, num_classes: int, of: str = "classes") -> None:

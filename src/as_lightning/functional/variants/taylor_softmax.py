@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from as_lightning.functional.variants.convention import cross_entropy_of, over_rows
+from as_lightning.functional.calling_convention import cross_entropy_of, over_rows
 
 ORDERS = (2, 4, 6)
 

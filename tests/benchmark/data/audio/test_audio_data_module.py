@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from harness.data_settings import AUDIO
 from harness.made_files import tone
 
 from as_lightning.benchmark.data.audio.clips import LabelledClip
@@ -37,11 +38,8 @@ class Tones(AudioDataModule):
         }
 
 
-SMALL = {"sample_rate": 8000, "seconds": 0.5, "n_mels": 24, "n_fft": 256, "hop_length": 100}
-
-
 def small(**arguments) -> Tones:
-    data = Tones(**{**SMALL, **arguments})
+    data = Tones(**{**AUDIO, **arguments})
     data.setup()
     return data
 
@@ -137,4 +135,4 @@ def test_the_corrupted_samples_are_shown_without_spec_augment():
 )
 def test_bad_arguments_are_refused_by_name(arguments, message):
     with pytest.raises(ValueError, match=message):
-        Tones(**{**SMALL, **arguments})
+        Tones(**{**AUDIO, **arguments})

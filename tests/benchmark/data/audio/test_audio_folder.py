@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from harness.data_settings import AUDIO
 from harness.made_files import tone, write_clip
 
 from as_lightning.benchmark.data.audio.audio_folder import AudioFolder
-
-SMALL = {"sample_rate": 8000, "seconds": 0.5, "n_mels": 24, "n_fft": 256, "hop_length": 100}
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def names(data: AudioFolder) -> dict[str, set[tuple[str, str]]]:
 
 
 def test_each_clip_has_the_class_of_its_folder(folder):
-    splits = names(AudioFolder(folder))
+    splits = names(partial(AudioFolder, **AUDIO)(folder))
     assert {split: len(rows) for split, rows in splits.items()} == {"train": 40, "validation": 5, "test": 5}
     lows = {("low", f"{index}.wav") for index in range(20)}
     highs = {("high", f"{index}.{'flac' if index == 3 else 'wav'}") for index in range(30)}
@@ -42,13 +42,15 @@ def test_each_clip_has_the_class_of_its_folder(folder):
 
 def test_an_archive_reads_as_the_folder_it_was_made_of(folder, tmp_path):
     shutil.make_archive(str(tmp_path / "packed"), "zip", folder)
-    assert names(AudioFolder("packed.zip", data_dir=tmp_path)) == names(AudioFolder(folder))
+    assert names(partial(AudioFolder, **AUDIO)("packed.zip", data_dir=tmp_path)) == names(
+        partial(AudioFolder, **AUDIO)(folder)
+    )
 
 
 def test_silent_training_clips_give_finite_features(tmp_path):
     for index in range(10):
         write_clip(tmp_path / "ab"[index % 2] / f"{index}.wav", torch.zeros(4000))
-    data = AudioFolder(tmp_path, **SMALL)
+    data = partial(AudioFolder, **AUDIO)(tmp_path)
     data.setup()
     assert max(features.abs().max() for features, _ in data.splits["train"]) < 1e-3
 
@@ -58,16 +60,16 @@ def test_silent_training_clips_give_finite_features(tmp_path):
 def test_bad_files_are_counted_and_the_first_five_named_before_training(folder, cache, features):
     for index in range(7):
         (folder / "low" / f"bad{index}.wav").write_bytes(b"RIFF" if index else b"")
-    arguments = {**SMALL, "features": features, "cache": cache}
+    arguments = {"features": features, "cache": cache}
     with pytest.raises(ValueError, match="7 of 57 audio files cannot be used: ") as caught:
-        AudioFolder(folder, **arguments).setup()
+        partial(AudioFolder, **AUDIO)(folder, **arguments).setup()
     message = str(caught.value)
     assert message.count("is no readable audio") == message.count("tones/low/bad") == 5
     assert message.endswith("; and 2 more")
 
 
 def test_label_noise_changes_training_labels_alone(folder):
-    clean, noisy = AudioFolder(folder, **SMALL), AudioFolder(folder, label_noise=0.25, **SMALL)
+    clean, noisy = partial(AudioFolder, **AUDIO)(folder), partial(AudioFolder, **AUDIO)(folder, label_noise=0.25)
     clean.setup()
     noisy.setup()
     assert (clean.splits["train"].targets != noisy.splits["train"].targets).sum() == 10
@@ -80,7 +82,7 @@ def test_label_noise_changes_training_labels_alone(folder):
 def test_loader_processes_give_the_same_batches(folder, cache):
     batches = []
     for num_workers in (0, 1):
-        data = AudioFolder(folder, cache=cache, num_workers=num_workers, **SMALL)
+        data = partial(AudioFolder, **AUDIO)(folder, cache=cache, num_workers=num_workers)
         data.setup()
         batches.append(list(data.test_dataloader()))
     for (inputs, targets), (others, other_targets) in zip(*batches, strict=True):
@@ -89,10 +91,10 @@ def test_loader_processes_give_the_same_batches(folder, cache):
 
 
 def test_nothing_at_the_path_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="missing does not exist"):
-        AudioFolder("missing", data_dir=tmp_path).setup()
+    with pytest.raises(FileNotFoundError, match=r"missing exists neither in the working directory .* nor in data_dir"):
+        partial(AudioFolder, **AUDIO)("missing", data_dir=tmp_path).setup()
 
 
 def test_a_bad_validation_share_is_refused():
     with pytest.raises(ValueError, match=r"validation_share must be a share in \(0, 1\), got 1.0"):
-        AudioFolder("x", validation_share=1.0)
+        partial(AudioFolder, **AUDIO)("x", validation_share=1.0)

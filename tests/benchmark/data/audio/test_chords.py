@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 
 import numpy as np
 import pytest
 import torch
+from harness.data_settings import AUDIO
 
 from as_lightning.benchmark.data.audio.chords import QUALITIES, ROOTS, Chord, Chords
 
@@ -24,7 +26,7 @@ def twelve_tones(root: int, quality: str) -> frozenset[int]:
 
 @pytest.fixture(scope="module")
 def chords() -> Chords:
-    data = Chords(**SMALL)
+    data = partial(Chords, **AUDIO)(**SMALL)
     data.setup()
     return data
 
@@ -52,7 +54,7 @@ def test_clips_depend_on_the_split_seed_and_on_no_other():
     def clip(split_seed: int, seed: int) -> torch.Tensor:
         torch.manual_seed(seed)
         np.random.seed(seed)
-        return Chords(split_seed=split_seed, **SMALL).index_clips()["test"][77].clip.read()[0]
+        return partial(Chords, **AUDIO)(split_seed=split_seed, **SMALL).index_clips()["test"][77].clip.read()[0]
 
     assert torch.equal(clip(0, 1), clip(0, 2))
     assert not torch.equal(clip(0, 1), clip(1, 1))
@@ -121,4 +123,4 @@ def test_class_names_are_root_and_quality(chords):
 )
 def test_bad_arguments_are_refused_by_name(arguments, message):
     with pytest.raises(ValueError, match=message):
-        Chords(**arguments)
+        partial(Chords, **AUDIO)(**arguments)

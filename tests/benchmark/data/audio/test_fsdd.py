@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import tarfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from harness.data_settings import AUDIO
 from harness.made_files import tone, write_clip
 
 from as_lightning.benchmark.data.audio.clips import fit_length
@@ -17,7 +19,7 @@ from as_lightning.benchmark.data.files import open_tree
 
 @pytest.fixture(scope="module")
 def fsdd(real_data) -> FSDD:
-    data = FSDD(data_dir=real_data, seconds=0.8, n_fft=256, hop_length=200)
+    data = partial(FSDD, **AUDIO)(data_dir=real_data, seconds=0.8, n_fft=256, hop_length=200)
     data.prepare_data()
     data.setup("fit")
     return data
@@ -42,7 +44,7 @@ def test_an_fsdd_input_is_that_of_its_recording(fsdd):
     row = fsdd.index_clips()["test"][123]
     waveform, rate = row.clip.read()
     assert rate == 8000
-    log_mel = LogMel(8000, 40, 256, 200)(fit_length(waveform, 6400))
+    log_mel = LogMel(8000, 24, 256, 200)(fit_length(waveform, 6400))
     features, target = fsdd.splits["test"][123]
     assert fsdd.class_names[target] == row.label == Path(row.clip.name).name[0]
     centred = (log_mel - log_mel.mean()) / log_mel.std()
@@ -59,7 +61,7 @@ def test_the_nearest_training_clip_mostly_says_the_same_digit(fsdd):
 def test_an_unpacked_fsdd_is_read_too_and_one_changed_byte_is_found(real_data, tmp_path, fsdd):
     with tarfile.open(real_data / "fsdd.tar.gz") as archive:
         archive.extractall(tmp_path / "fsdd", filter="data")
-    data = FSDD(data_dir=tmp_path)
+    data = partial(FSDD, **AUDIO)(data_dir=tmp_path)
     data.prepare_data()
     unpacked = [row.clip.read()[0] for row in data.index_clips()["test"][:5]]
     packed = [row.clip.read()[0] for row in fsdd.index_clips()["test"][:5]]
@@ -78,7 +80,7 @@ def test_a_recording_with_another_name_is_refused(tmp_path):
     for name in ("0_theo_0.wav", "0_theo.wav"):
         write_clip(tmp_path / "fsdd" / "recordings" / name, tone(300))
     with pytest.raises(ValueError, match=r"fsdd/recordings/0_theo.wav: expected a name like"):
-        FSDD(data_dir=tmp_path).setup()
+        partial(FSDD, **AUDIO)(data_dir=tmp_path).setup()
 
 
 def test_a_folder_without_recordings_is_refused(tmp_path):
@@ -97,7 +99,7 @@ def test_a_missing_fsdd_is_downloaded_whatever_its_root_folder_is_called(server,
             member.name = f"free-spoken-digit-dataset-1.0.10/{member.name}"
             archive.addfile(member, content)
     monkeypatch.setattr(FSDD, "URL", f"{server.url}/v1.0.10.tar.gz")
-    data = FSDD(data_dir=tmp_path / "data")
+    data = partial(FSDD, **AUDIO)(data_dir=tmp_path / "data")
     data.prepare_data()
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["fsdd.tar.gz"]
     assert {split: len(rows) for split, rows in data.index_clips().items()} == {
@@ -113,12 +115,12 @@ def test_a_downloaded_fsdd_that_is_another_is_refused_and_leaves_nothing(server,
         archive.add(file, arcname="root/recordings/0_theo_0.wav")
     monkeypatch.setattr(FSDD, "URL", f"{server.url}/other.tar.gz")
     with pytest.raises(ValueError, match=r"are not those of release 1\.0\.10"):
-        FSDD(data_dir=tmp_path / "data").prepare_data()
+        partial(FSDD, **AUDIO)(data_dir=tmp_path / "data").prepare_data()
     assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_without_a_connection_the_error_says_where_to_put_the_recordings(tmp_path, monkeypatch):
     monkeypatch.setattr(FSDD, "URL", "http://127.0.0.1:9/fsdd.tar.gz")
     with pytest.raises(RuntimeError, match=r"fsdd.tar.gz is not in data_dir=.* AS_LIGHTNING_DATA"):
-        FSDD(data_dir=tmp_path / "data").prepare_data()
+        partial(FSDD, **AUDIO)(data_dir=tmp_path / "data").prepare_data()
     assert list((tmp_path / "data").iterdir()) == []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import tarfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import torchaudio
+from harness.data_settings import AUDIO
 from harness.made_files import tone, write_clip
 
 from as_lightning.benchmark.data.audio.speech_commands import SpeechCommands
@@ -31,7 +33,7 @@ def speech_commands(root: Path) -> Path:
 
 def test_speech_commands_has_the_splits_of_its_lists(tmp_path):
     speech_commands(tmp_path / "SpeechCommands" / "speech_commands_v0.02")
-    data = SpeechCommands(data_dir=tmp_path, hop_length=320)
+    data = partial(SpeechCommands, **AUDIO)(data_dir=tmp_path, hop_length=320)
     data.prepare_data()
     data.setup()
     assert data.class_names == ["no", "yes"]
@@ -53,14 +55,14 @@ def test_a_listed_clip_that_is_missing_is_named_before_training(tmp_path):
     root = speech_commands(tmp_path / "SpeechCommands" / "speech_commands_v0.02")
     (root / "yes" / "00000001_nohash_0.wav").unlink()
     with pytest.raises(ValueError, match=r"1 of 12 audio files .*yes/00000001_nohash_0.wav cannot be read"):
-        SpeechCommands(data_dir=tmp_path).setup()
+        partial(SpeechCommands, **AUDIO)(data_dir=tmp_path).setup()
 
 
 def test_missing_speech_commands_are_downloaded_and_unpacked(server, tmp_path, monkeypatch):
     with tarfile.open(server.home / "speech_commands_v0.02.tar.gz", "w:gz") as archive:
         archive.add(speech_commands(tmp_path / "made"), arcname=".")
     monkeypatch.setattr(SpeechCommands, "URL", f"{server.url}/speech_commands_v0.02.tar.gz")
-    data = SpeechCommands(data_dir=tmp_path / "data")
+    data = partial(SpeechCommands, **AUDIO)(data_dir=tmp_path / "data")
     data.prepare_data()
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["SpeechCommands"]
     assert {split: len(rows) for split, rows in data.index_clips().items()} == {
@@ -77,5 +79,5 @@ def test_a_broken_download_of_speech_commands_leaves_no_folder_that_passes_for_w
     (server.home / "speech_commands_v0.02.tar.gz").write_bytes(made.getvalue()[: len(made.getvalue()) // 2])
     monkeypatch.setattr(SpeechCommands, "URL", f"{server.url}/speech_commands_v0.02.tar.gz")
     with pytest.raises(RuntimeError, match=r"Speech Commands could not be downloaded: .* AS_LIGHTNING_DATA"):
-        SpeechCommands(data_dir=tmp_path / "data").prepare_data()
+        partial(SpeechCommands, **AUDIO)(data_dir=tmp_path / "data").prepare_data()
     assert list((tmp_path / "data").iterdir()) == []

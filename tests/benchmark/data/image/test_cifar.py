@@ -10,6 +10,7 @@ import tarfile
 import numpy as np
 import pytest
 import torch
+from harness.data_settings import IMAGES
 from torchvision import datasets
 
 from as_lightning.benchmark.data.image.cifar import CIFAR10, CIFAR100
@@ -68,7 +69,7 @@ def small_cifar(module: type[CIFAR10], server, *, leave_out: str | None = None, 
 def test_cifar_is_downloaded_once_and_split_by_class(server, tmp_path, module, train_files):
     small = small_cifar(module, server)
     for _ in range(2):
-        data = small(data_dir=tmp_path / "data", validation_size=6)
+        data = small(**IMAGES, data_dir=tmp_path / "data", validation_size=6)
         data.prepare_data()
         data.setup()
     assert server.requests == [f"/{module.published.filename}"]
@@ -81,7 +82,7 @@ def test_cifar_is_downloaded_once_and_split_by_class(server, tmp_path, module, t
 
 
 def test_cifar_images_are_the_bytes_of_its_files_in_order(server, tmp_path):
-    data = small_cifar(CIFAR10, server)(data_dir=tmp_path / "data", validation_size=6, **UNCHANGED)
+    data = small_cifar(CIFAR10, server)(**IMAGES, data_dir=tmp_path / "data", validation_size=6, **UNCHANGED)
     data.setup()
     rows = np.random.default_rng(5).integers(0, 256, (20, 3072), dtype=np.uint8)  # the sixth file is the test's
     batch, targets = next(iter(data.test_dataloader()))
@@ -94,7 +95,7 @@ def test_cifars_validation_depends_on_the_split_seed_alone(server, tmp_path):
 
     def validation(split_seed: int, seed: int) -> set[bytes]:
         torch.manual_seed(seed)
-        data = small(data_dir=tmp_path / "data", validation_size=10, split_seed=split_seed)
+        data = small(**IMAGES, data_dir=tmp_path / "data", validation_size=10, split_seed=split_seed)
         data.setup()
         return images(data, "validation")
 
@@ -104,19 +105,19 @@ def test_cifars_validation_depends_on_the_split_seed_alone(server, tmp_path):
 
 def test_a_cifar_download_that_breaks_off_leaves_nothing_and_can_be_tried_again(server, tmp_path):
     with pytest.raises((RuntimeError, ValueError)):
-        small_cifar(CIFAR10, server, below="cut/")(data_dir=tmp_path / "data").prepare_data()
+        small_cifar(CIFAR10, server, below="cut/")(**IMAGES, data_dir=tmp_path / "data").prepare_data()
     assert list((tmp_path / "data").iterdir()) == []
-    small_cifar(CIFAR10, server)(data_dir=tmp_path / "data").prepare_data()
+    small_cifar(CIFAR10, server)(**IMAGES, data_dir=tmp_path / "data").prepare_data()
     assert (tmp_path / "data" / CIFAR10.published.base_folder).is_dir()
 
 
 def test_a_cifar_archive_that_is_damaged_is_refused_by_its_md5_and_kept(server, tmp_path):
     small = small_cifar(CIFAR10, server)
-    path = small(data_dir=tmp_path / "data").fetch_archive()
+    path = small(**IMAGES, data_dir=tmp_path / "data").fetch_archive()
     content = path.read_bytes()
     path.write_bytes(content[:-10])
     with pytest.raises(ValueError, match=rf"wrong checksum: expected MD5 {md5(content)}, got {md5(content[:-10])}"):
-        small(data_dir=tmp_path / "data").setup()
+        small(**IMAGES, data_dir=tmp_path / "data").setup()
     assert path.read_bytes() == content[:-10]
 
 
@@ -125,14 +126,14 @@ def test_a_cifar_download_with_another_md5_leaves_nothing(server, tmp_path):
     with (server.home / CIFAR10.published.filename).open("ab") as file:
         file.write(b"more")
     with pytest.raises(ValueError, match=r"hash of downloaded file .* does not match"):
-        small(data_dir=tmp_path / "data").prepare_data()
+        small(**IMAGES, data_dir=tmp_path / "data").prepare_data()
     assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_a_cifar_archive_without_one_of_its_files_is_refused_by_name(server, tmp_path):
     small = small_cifar(CIFAR10, server, leave_out="data_batch_3")
     with pytest.raises(ValueError, match=r"cifar-10-python.tar.gz: the archive does not hold what it should"):
-        small(data_dir=tmp_path / "data").setup()
+        small(**IMAGES, data_dir=tmp_path / "data").setup()
 
 
 def test_cifar_has_the_address_and_checksum_that_its_home_publishes():
@@ -145,7 +146,7 @@ def test_cifar_has_the_address_and_checksum_that_its_home_publishes():
 @pytest.mark.parametrize("validation_size", [1, 99])
 def test_a_validation_size_that_leaves_a_split_without_a_class_is_refused(server, tmp_path, validation_size):
     with pytest.raises(ValueError, match=f"validation_size must be between 2 and 98, .* got {validation_size}"):
-        small_cifar(CIFAR10, server)(data_dir=tmp_path / "data", validation_size=validation_size).setup()
+        small_cifar(CIFAR10, server)(**IMAGES, data_dir=tmp_path / "data", validation_size=validation_size).setup()
 
 
 def unpacked(folder):
@@ -155,24 +156,24 @@ def unpacked(folder):
 
 def test_cifar_is_unpacked_once_and_a_damaged_file_is_mended_from_the_archive(server, tmp_path):
     small = small_cifar(CIFAR10, server)
-    small(data_dir=tmp_path / "data", validation_size=6).setup()
+    small(**IMAGES, data_dir=tmp_path / "data", validation_size=6).setup()
     written = unpacked(tmp_path / "data")
     assert len(written) == 7
-    data = small(data_dir=tmp_path / "data", validation_size=6)
+    data = small(**IMAGES, data_dir=tmp_path / "data", validation_size=6)
     data.setup()
     assert unpacked(tmp_path / "data") == written
     damaged = tmp_path / "data" / CIFAR10.published.base_folder / "data_batch_2"
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[:100])
-    small(data_dir=tmp_path / "data", validation_size=6).setup()
+    small(**IMAGES, data_dir=tmp_path / "data", validation_size=6).setup()
     assert damaged.read_bytes() == whole
 
 
 def test_unpacked_cifar_files_are_read_without_the_archive(server, tmp_path):
     small = small_cifar(CIFAR10, server)
-    small(data_dir=tmp_path / "data").prepare_data()
+    small(**IMAGES, data_dir=tmp_path / "data").prepare_data()
     (tmp_path / "data" / CIFAR10.published.filename).unlink()
-    data = small(data_dir=tmp_path / "data", validation_size=6)
+    data = small(**IMAGES, data_dir=tmp_path / "data", validation_size=6)
     data.setup()
     assert sizes(data)["train"] == 94
     assert len(server.requests) == 1
@@ -180,9 +181,9 @@ def test_unpacked_cifar_files_are_read_without_the_archive(server, tmp_path):
 
 def test_an_archive_in_a_folder_that_cannot_be_written_to_is_read_all_the_same(server, tmp_path, monkeypatch):
     small = small_cifar(CIFAR10, server)
-    small(data_dir=tmp_path / "data", validation_size=6).fetch_archive()
+    small(**IMAGES, data_dir=tmp_path / "data", validation_size=6).fetch_archive()
     monkeypatch.setattr("os.access", lambda path, mode: False)
-    data = small(data_dir=tmp_path / "data", validation_size=6)
+    data = small(**IMAGES, data_dir=tmp_path / "data", validation_size=6)
     data.setup()
     assert sizes(data)["train"] == 94
     assert [path.name for path in (tmp_path / "data").iterdir()] == [CIFAR10.published.filename]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from harness.data_settings import IMAGES
 from harness.made_files import write_images
 
 from as_lightning.benchmark.data import decoded_files
@@ -38,7 +40,7 @@ def flat_folder(tmp_path: Path) -> Path:
 
 
 def ready(path: Path, **arguments) -> ImageFolder:
-    data = ImageFolder(path, **arguments)
+    data = partial(ImageFolder, **IMAGES)(path, **arguments)
     data.prepare_data()
     data.setup()
     return data
@@ -224,7 +226,7 @@ def test_a_class_that_the_training_split_lacks_is_named(split_folder, split):
 )
 def test_bad_arguments_are_refused_by_name(arguments, message):
     with pytest.raises(ValueError, match=message):
-        ImageFolder("set", **arguments)
+        partial(ImageFolder, **IMAGES)("set", **arguments)
 
 
 def test_cifar10_as_jpeg_files_is_read_from_its_archive(real_data):

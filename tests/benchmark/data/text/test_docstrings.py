@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from functools import partial
 
 import pytest
+from harness.data_settings import TEXT
 
 from as_lightning.benchmark.data.text.docstrings import Docstrings, docstring_paragraphs
 
 
 @pytest.fixture(scope="module")
 def splits():
-    return Docstrings().read_splits()
+    return partial(Docstrings, **TEXT)().read_splits()
 
 
 def test_classes_are_public_standard_modules_each_in_every_split_and_large_enough(splits):
@@ -45,4 +47,4 @@ def test_paragraphs_are_read_without_importing_and_leave_out_tests_and_other_gra
 @pytest.mark.parametrize(("name", "value"), [("min_paragraphs", 9), ("min_words", 0)])
 def test_bad_arguments_are_refused_by_name(name, value):
     with pytest.raises(ValueError, match=f"{name} must be at least"):
-        Docstrings(**{name: value})
+        partial(Docstrings, **TEXT)(**{name: value})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import pytest
 import torch
+from harness.data_settings import TEXT
 
 from as_lightning.benchmark.data.text.conll import Conll, read_conll
 from as_lightning.benchmark.data.text.labelled_text import TaggedSentence
@@ -19,7 +21,7 @@ class Small(TaggingDataModule):
     """A tagging data module of given sentences, the same in every split."""
 
     def __init__(self, sentences: list[TaggedSentence], **arguments) -> None:
-        super().__init__(**arguments)
+        super().__init__(**(TEXT | arguments))
         self.sentences = sentences
 
     def read_splits(self):
@@ -28,7 +30,7 @@ class Small(TaggingDataModule):
 
 @pytest.fixture(scope="module")
 def wnut(real_data) -> WNUT17:
-    data = WNUT17(data_dir=real_data, batch_size=32, vocab_size=4000, max_length=256, lowercase=False)
+    data = partial(WNUT17, **TEXT)(data_dir=real_data, batch_size=32, vocab_size=4000, max_length=256, lowercase=False)
     data.prepare_data()
     data.setup("fit")
     return data
@@ -140,10 +142,10 @@ def test_conll_reads_the_columns_it_is_told_and_skips_what_parts_documents(tmp_p
     for split in SPLITS:
         (tmp_path / f"{split}.txt").write_bytes(CONLL2003.encode())
     paths = {"path": "train.txt", "validation_path": tmp_path / "validation.txt", "test_path": "test.txt"}
-    rows = Conll(**paths, data_dir=tmp_path).read_splits()
+    rows = partial(Conll, **TEXT)(**paths, data_dir=tmp_path).read_splits()
     assert rows["train"] == rows["validation"] == rows["test"]
     assert rows["train"] == [(("EU", "rejects"), ("B-ORG", "O")), (("Peter",), ("B-PER",))]
-    chunks = Conll(**paths, data_dir=tmp_path, tag_column=2).read_splits()["test"]
+    chunks = partial(Conll, **TEXT)(**paths, data_dir=tmp_path, tag_column=2).read_splits()["test"]
     assert chunks == [(("EU", "rejects"), ("B-NP", "B-VP")), (("Peter",), ("B-NP",))]
 
 
@@ -159,7 +161,7 @@ def test_a_damaged_wnut17_is_found_by_its_checksum(tmp_path, real_data):
     last = tmp_path / WNUT17.FILES["test"].name
     last.write_bytes(last.read_bytes()[:-1])
     with pytest.raises(ValueError, match=r"wnut17_emerging.test.annotated has the wrong checksum"):
-        WNUT17(data_dir=tmp_path).prepare_data()
+        partial(WNUT17, **TEXT)(data_dir=tmp_path).prepare_data()
 
 
 def test_a_tag_that_the_training_file_lacks_is_named_by_file_and_line(tmp_path):
@@ -167,4 +169,4 @@ def test_a_tag_that_the_training_file_lacks_is_named_by_file_and_line(tmp_path):
     (tmp_path / "test.conll").write_text("Ada\tB-person\n\nOslo\tB-place\n")
     paths = {"path": "train.conll", "validation_path": "train.conll", "test_path": "test.conll"}
     with pytest.raises(ValueError, match=r"test.conll:3: the training split has no 'B-place', it has B-person, O"):
-        Conll(data_dir=tmp_path, **paths).setup()
+        partial(Conll, **TEXT)(data_dir=tmp_path, **paths).setup()

@@ -9,6 +9,7 @@ from as_lightning.benchmark.data.audio.clips import AudioFile, LabelledClip
 from as_lightning.benchmark.data.audio.data_module import AudioDataModule
 from as_lightning.benchmark.data.files import open_tree
 from as_lightning.benchmark.data.folder_classes import check_validation_share, split_classes
+from as_lightning.benchmark.data.user_path import find_path
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
 
@@ -23,8 +24,8 @@ class AudioFolder(AudioDataModule):
     of the image folder.
 
     Args:
-        path: a folder, or a tar or zip archive, which is read where it lies; a relative path is taken from
-            ``data_dir``.
+        path: a folder, or a tar or zip archive, which is read where it lies; a relative path is looked
+            for in the working directory, then in ``data_dir``.
         validation_share: see above, in (0, 1); of ``n`` clips of a class it takes ``max(1, round(n * share))``.
         split_seed: seeds the splits that it makes, apart from the run's seed.
         **audio: arguments of :class:`AudioDataModule`.
@@ -41,7 +42,7 @@ class AudioFolder(AudioDataModule):
         self.path, self.validation_share, self.split_seed = path, validation_share, split_seed
 
     def index_clips(self) -> dict[str, list[LabelledClip]]:
-        tree = open_tree(self.data_dir / Path(self.path).expanduser())
+        tree = open_tree(find_path(self.path, self.data_dir))
         splits = split_classes(
             tree, AUDIO_SUFFIXES, "clips", validation_share=self.validation_share, split_seed=self.split_seed
         )

@@ -39,8 +39,8 @@ class FSDD(AudioDataModule):
     URL = "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/refs/tags/v1.0.10.tar.gz"
     SHA256 = "1801eae019c063377d98f831d3f93574f259475df7332bb0e3d1b080fb5e6959"
 
-    def __init__(self, data_dir: str | Path = "data", sample_rate: int = 8_000, **audio: Any) -> None:
-        super().__init__(data_dir=data_dir, sample_rate=sample_rate, **audio)
+    def __init__(self, sample_rate: int = 8_000, **audio: Any) -> None:
+        super().__init__(sample_rate=sample_rate, **audio)
 
     def prepare_data(self) -> None:
         self._path()

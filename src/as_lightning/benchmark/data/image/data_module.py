@@ -57,6 +57,7 @@ class ImageDataModule(BenchmarkDataModule):
 
     def __init__(
         self,
+        *,
         data_dir: str | Path = "data",
         split_seed: int = 0,
         crop_padding: int = 4,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from as_lightning.benchmark.data.decoded_files import Cache, check_cache, decode_once
 from as_lightning.benchmark.data.files import FileTree, open_tree
-from as_lightning.benchmark.data.folder_classes import SPLITS, check_validation_share, split_classes
+from as_lightning.benchmark.data.folder_classes import check_validation_share, split_classes
 from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
 from as_lightning.benchmark.data.image.image_files import SUFFIXES, ImageFiles
+from as_lightning.benchmark.data.split_limits import Limit, split_limits
+from as_lightning.benchmark.data.user_path import find_path
 
 
 class ImageFolder(ImageDataModule):
@@ -24,8 +25,8 @@ class ImageFolder(ImageDataModule):
     Each image is decoded once in ``setup``: one that is damaged stops the run before it starts.
 
     Args:
-        path: a folder, or a tar or zip archive, which is read where it lies; a relative path is taken from
-            ``data_dir``.
+        path: a folder, or a tar or zip archive, which is read where it lies; a relative path is looked
+            for in the working directory, then in ``data_dir``.
         image_size: height and width to which the images are brought (see :func:`decode_image`); None for images that
             are of one size already.
         max_per_class: how many images of each class to use at most, for quick runs: a number for every split, or one
@@ -48,7 +49,7 @@ class ImageFolder(ImageDataModule):
         self,
         path: str | Path,
         image_size: int | None = None,
-        max_per_class: int | Mapping[str, int | None] | None = None,
+        max_per_class: Limit = None,
         validation_share: float = 0.1,
         cache: Cache = "auto",
         **images: Any,
@@ -59,10 +60,10 @@ class ImageFolder(ImageDataModule):
         check_validation_share(validation_share)
         self.path, self.image_size, self.validation_share = path, image_size, validation_share
         self.cache = check_cache(cache)
-        self.max_per_class = _limits(max_per_class)
+        self.max_per_class = split_limits("max_per_class", max_per_class)
 
     def read_images(self) -> Images:
-        tree = open_tree(self.data_dir / Path(self.path).expanduser())
+        tree = open_tree(find_path(self.path, self.data_dir))
         rows = self._rows(tree)
         targets = self.encode_labels({split: [label for label, _ in pairs] for split, pairs in rows.items()})
         files = {split: ImageFiles(tree, [name for _, name in pairs], self.image_size) for split, pairs in rows.items()}
@@ -80,15 +81,3 @@ class ImageFolder(ImageDataModule):
             rows[split] = [(label, name) for label, names in classes.items() for name in names[:limit]]
             random.Random(self.split_seed).shuffle(rows[split])
         return rows
-
-
-def _limits(max_per_class: int | Mapping[str, int | None] | None) -> dict[str, int | None]:
-    if not isinstance(max_per_class, Mapping):
-        max_per_class = dict.fromkeys(SPLITS, max_per_class)
-    unknown = sorted(set(max_per_class) - set(SPLITS))
-    if unknown:
-        raise ValueError(f"max_per_class has the splits train, validation and test, got {unknown[0]!r}")
-    for limit in max_per_class.values():
-        if limit is not None and limit < 1:
-            raise ValueError(f"max_per_class must be at least 1, got {limit}")
-    return {split: max_per_class.get(split) for split in SPLITS}

@@ -6,20 +6,24 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from as_lightning.benchmark.data.text.encoding import read_text
 from as_lightning.benchmark.data.text.known_labels import check_known
 from as_lightning.benchmark.data.text.labelled_text import TaggedSentence
 from as_lightning.benchmark.data.text.tagging import TaggingDataModule
+from as_lightning.benchmark.data.user_path import find_path
 
 
 class Conll(TaggingDataModule):
     """A user's own tagged sentences: three files in CoNLL's columns.
 
     Args:
-        path: the training file. A relative path is taken from ``data_dir``, as for the others.
+        path: the training file. A relative path is looked for in the working directory, then in ``data_dir``, as are
+            the others.
         validation_path: the validation file.
         test_path: the test file.
         word_column: the column of the words; negative counts from the last.
         tag_column: the column of the tags.
+        encoding: of the files; None is UTF-8.
         **text: arguments of :class:`TaggingDataModule`.
 
     Raises:
@@ -34,23 +38,33 @@ class Conll(TaggingDataModule):
         test_path: str | Path,
         word_column: int = 0,
         tag_column: int = -1,
+        encoding: str | None = None,
         **text: Any,
     ) -> None:
         super().__init__(**text)
         self.paths = {"train": path, "validation": validation_path, "test": test_path}
-        self.word_column, self.tag_column = word_column, tag_column
+        self.word_column, self.tag_column, self.encoding = word_column, tag_column, encoding
 
     def read_splits(self) -> dict[str, list[TaggedSentence]]:
         splits: dict[str, list[TaggedSentence]] = {}
         known = None
         for split, path in self.paths.items():  # the training split first
-            splits[split] = list(read_conll(self.data_dir / path, self.word_column, self.tag_column, known))
+            splits[split] = list(
+                read_conll(
+                    find_path(path, self.data_dir), self.word_column, self.tag_column, known, encoding=self.encoding
+                )
+            )
             known = known or {tag for sentence in splits[split] for tag in sentence.tags}
         return splits
 
 
 def read_conll(
-    path: Path, word_column: int = 0, tag_column: int = -1, known: Collection[str] | None = None
+    path: Path,
+    word_column: int = 0,
+    tag_column: int = -1,
+    known: Collection[str] | None = None,
+    *,
+    encoding: str | None = None,
 ) -> Iterator[TaggedSentence]:
     """Read CoNLL columns: a word a line with its tag, columns parted by a tab or spaces, a blank line after a sentence.
 
@@ -61,6 +75,7 @@ def read_conll(
         word_column: the column of the words; negative counts from the last.
         tag_column: the column of the tags.
         known: the tags that there may be, of a later split those of the training split; None for any.
+        encoding: as of :func:`~as_lightning.benchmark.data.text.encoding.read_text`.
 
     Raises:
         ValueError: if a line lacks a column or a tag is not ``O``, ``B-...`` or ``I-...`` or not known, or there is no
@@ -69,7 +84,7 @@ def read_conll(
     words: list[str] = []
     tags: list[str] = []
     empty = True
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+    for number, line in enumerate(read_text(path, encoding).split("\n"), start=1):
         if line.startswith("-DOCSTART-") or not line.strip():
             if words:
                 empty = False

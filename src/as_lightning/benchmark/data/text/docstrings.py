@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import sys
-import sysconfig
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +12,8 @@ from typing import Any
 
 from as_lightning.benchmark.data.text.data_module import TextDataModule
 from as_lightning.benchmark.data.text.labelled_text import Sentence
+from as_lightning.benchmark.data.text.standard_library import is_test, library_folder
 from as_lightning.benchmark.data.text.stratified_split import split_sentences
-
-TEST_FOLDERS = {"test", "tests", "idle_test"}
 
 
 def docstring_paragraphs(root: Path, module: str) -> Iterator[str]:
@@ -23,7 +21,7 @@ def docstring_paragraphs(root: Path, module: str) -> Iterator[str]:
     package = root / module
     files = [root / f"{module}.py"] if not package.is_dir() else sorted(package.rglob("*.py"))
     for file in files:
-        if not file.is_file() or TEST_FOLDERS & set(file.relative_to(root).parts):
+        if not file.is_file() or is_test(file.relative_to(root)):
             continue
         try:
             tree = ast.parse(file.read_bytes())
@@ -64,7 +62,7 @@ class Docstrings(TextDataModule):
         self.split_seed, self.min_paragraphs, self.min_words = split_seed, min_paragraphs, min_words
 
     def read_splits(self) -> dict[str, list[Sentence]]:
-        root = Path(sysconfig.get_path("stdlib"))
+        root = library_folder()
         sentences = sorted(
             {
                 Sentence(paragraph, module)

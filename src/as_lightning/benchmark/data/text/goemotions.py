@@ -54,9 +54,9 @@ class GoEmotions(TextDataModule):
     def encode_targets(self, splits: Mapping[str, Sequence[LabelledText]]) -> dict[str, Tensor]:
         targets = {}
         for split, rows in splits.items():
+            ones = [(number, label) for number, row in enumerate(rows) for label in row.label]
             targets[split] = torch.zeros(len(rows), len(self.class_names), dtype=torch.int64)
-            for number, row in enumerate(rows):
-                targets[split][number, list(row.label)] = 1
+            targets[split][tuple(torch.tensor(ones).T)] = 1
         return targets
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import RandomSampler, Sampler
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.data.download import RemoteFile, fetch
 from as_lightning.benchmark.data.labelled import LabelledDataset
-from as_lightning.benchmark.data.length_batches import LengthBatchSampler
+from as_lightning.benchmark.data.length_batches import POOL_BATCHES, LengthBatchSampler
 from as_lightning.benchmark.data.text.tokenizer import fit_tokenizer, pretrained_tokenizer
 
 
@@ -40,11 +40,12 @@ class TokenizedDataModule(BenchmarkDataModule):
 
     def __init__(
         self,
+        *,
+        vocab_size: int,
+        max_length: int,
+        lowercase: bool,
         data_dir: str | Path = "data",
-        vocab_size: int = 4000,
-        max_length: int = 64,
         tokenizer: str | None = None,
-        lowercase: bool = True,
         length_buckets: bool = True,
         **loader: Any,
     ) -> None:
@@ -92,7 +93,7 @@ class TokenizedDataModule(BenchmarkDataModule):
         shuffle = isinstance(order, RandomSampler)
         sampler_of_lengths = LengthBatchSampler.bound(
             [len(token_ids) for token_ids in dataset.inputs],
-            pool_batches=50 if shuffle else max(len(dataset), 1),
+            pool_batches=POOL_BATCHES if shuffle else max(len(dataset), 1),
             shuffle=shuffle,
         )
         return {"batch_sampler": sampler_of_lengths(order, self.batch_size, False)}

@@ -1,0 +1,180 @@
+"""Masked samples sleep: what has neither loss nor gradient is left out of the next epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from torch import Tensor
+from torch.utils.data import Subset
+
+from as_lightning.callbacks.numbered_loader import NumberedLoader
+from as_lightning.callbacks.sample_skipping import SampleSkipping, SkippingEpoch
+from as_lightning.callbacks.sleep_plan import SleepPlan
+from as_lightning.callbacks.window import masking_counter
+from as_lightning.functional.counts import masking_ratio
+from as_lightning.functional.masking import check_delta
+
+
+class MaskedSampleSkipping(SampleSkipping):
+    r"""Leave masked samples out of the next epochs: 1, then 2, then 4 while they stay masked, awake when found live.
+
+    A sample is masked when the margin keeps none of its competitors, :math:`p_t - \max_{i \ne t} p_i > \delta`. Then
+    its loss and its gradient are exactly zero. With tokens a sample is masked when all its tokens are. Batches stay
+    full, and epochs get shorter. Logged once an epoch:
+
+    - ``masking/awake_ratio``: the share of the samples that the epoch's plan took;
+    - ``masking/woken_ratio``: the share of live ones among the revisited samples: the price of skipping, measured;
+    - ``masking/sample_passes``: visits since training began, in epochs of all samples.
+
+    The module reports which samples are live by its ``masking_counter``, as
+    :class:`~as_lightning.ASSoftmaxMixin` does. The training loader is one ``DataLoader`` of a map-style data set, with
+    any sampler or batch sampler. While ``fit`` runs, ``trainer.reload_dataloaders_every_n_epochs`` is 1. With
+    ``Trainer(overfit_batches=...)`` nothing sleeps.
+
+    Args:
+        max_sleep: the longest sleep in epochs, up to 255; 0 skips nothing.
+        delta: a margin of its own for skipping, in [0, 1]; None takes the loss's. With one, the loss may be plain
+            cross-entropy, which is AS-Softmax with margin 1.
+        patience: how many visits in a row find a sample masked before its first sleep.
+        full_epochs: how many epochs at the start and at the end take all samples: counts (``int``), or shares of
+            ``Trainer(max_epochs)`` (``float``). The first epoch takes all in any case.
+        min_masked: nothing sleeps unless this share of all samples was masked when last visited; 0 switches this off.
+        max_woken: when more than this share of an epoch's revisited samples were live, the longest sleep is halved; 1
+            switches this off.
+        class_floor: the share of each class that stays awake; 0 switches this off.
+        targets: the class of each sample, for the floor, integers of shape ``(N,)``; None takes them from the data
+            set's attribute ``targets``. Without any there is no floor.
+        lr_pace: what a learning-rate scheduler with ``interval="step"`` follows. ``"data"``: the data covered, skipped
+            or not, so that a schedule built from ``trainer.estimated_stepping_batches`` is at its end when training is.
+            ``"steps"``: optimizer steps, as Lightning does it.
+        refresh_batch_norm: renew the running statistics of BatchNorm layers before each validation, on random batches
+            of all data.
+
+    Attributes:
+        history: a :class:`~as_lightning.callbacks.sample_skipping.SkippingEpoch` for each epoch that has ended.
+
+    Raises:
+        ValueError: if an argument is out of range.
+        TypeError: if an argument is of another type.
+        MisconfigurationException: in ``fit``, before the first batch, if the module has no masking counter, or the
+            samples have no numbers (an iterable data set, a loader without a sampler, several loaders), with
+            ``reload_dataloaders_every_n_epochs > 1``, beside another such callback, or if ``full_epochs`` leaves no
+            epoch; later, if a loss does not say which samples are live, if a batch sampler
+            yields what are no sample numbers, or if the data set changes its length.
+
+    Source: the mask of AS-Softmax (paper, section III); Lightning's data hooks. See ``docs/skipping.md``.
+
+    Example:
+        >>> import lightning.pytorch as pl
+        >>> skipping = MaskedSampleSkipping(max_sleep=4, full_epochs=(1, 0.1))
+        >>> trainer = pl.Trainer(callbacks=[skipping], max_epochs=10, logger=False, enable_checkpointing=False)
+        >>> skipping.history
+        []
+    """
+
+    def __init__(
+        self,
+        max_sleep: int = 4,
+        *,
+        delta: float | None = None,
+        patience: int = 1,
+        full_epochs: tuple[float, float] = (1, 0),
+        min_masked: float = 0.3,
+        max_woken: float = 0.3,
+        class_floor: float = 0.05,
+        targets: Sequence[int] | Tensor | None = None,
+        lr_pace: Literal["data", "steps"] = "data",
+        refresh_batch_norm: bool = False,
+    ) -> None:
+        super().__init__(full_epochs, lr_pace=lr_pace, refresh_batch_norm=refresh_batch_norm)
+        self.delta = None if delta is None else check_delta(delta)
+        self.targets = targets
+        self._settings: dict[str, Any] = {
+            "max_sleep": max_sleep,
+            "patience": patience,
+            "min_masked": min_masked,
+            "max_woken": max_woken,
+            "class_floor": class_floor,
+        }
+        self._sleep = SleepPlan(0, **self._settings)  # checks the settings; of the data set when this is known
+
+    @property
+    def longest_sleep(self) -> int:
+        """The longest sleep at present: ``max_sleep``, halved as often as too many revisited samples were live."""
+        return self._sleep.longest_sleep
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_fit_start(trainer, pl_module)
+        counter = masking_counter(pl_module, self)
+        counter.wants_live, counter.live_delta = True, self.delta
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        super().teardown(trainer, pl_module, stage)
+        if stage == "fit":
+            counter = masking_counter(pl_module, self)
+            counter.wants_live, counter.live_delta = False, None
+
+    def begin(self, loader: NumberedLoader) -> None:
+        dataset: Any = loader.loader.dataset
+        classes = _classes(dataset) if self.targets is None else torch.as_tensor(self.targets)
+        if classes is None and self._settings["class_floor"] > 0:
+            rank_zero_warn(
+                f"{type(self).__name__} keeps no floor of awake samples for each class, for {type(dataset).__name__} "
+                "has no attribute `targets` with one class a sample: give MaskedSampleSkipping(targets=...), or "
+                "class_floor=0 for no floor."
+            )
+        self._sleep = SleepPlan(len(dataset), classes=classes, **self._settings)
+
+    def awake(self) -> Tensor:
+        return self._sleep.awake()
+
+    def found_in_batch(self, pl_module: pl.LightningModule, samples: int, outputs: Any) -> Tensor | None:
+        live = masking_counter(pl_module, self).take_live()
+        if live is None and not outputs:  # training_step has skipped the batch
+            return None
+        if live is None:
+            raise MisconfigurationException(
+                f"{type(pl_module).__name__}.training_step has not said which samples are live: compute the training "
+                "loss with self.as_softmax_loss(logits, target), name the attribute that training_step calls in "
+                "`as_softmax_replaces`, or call self.masking_counter.record_live(live_samples(logits, target, delta))."
+            )
+        if live.dim() == 0 or len(live) != samples:
+            raise MisconfigurationException(
+                f"the training loss has told of live samples in shape {tuple(live.shape)}, but the batch has {samples} "
+                "samples: give the loss targets whose first dimension is the batch, (N) or (N, L), not flattened."
+            )
+        return live if live.dim() == 1 else live.flatten(1).any(1)  # the values of Outcome
+
+    def end_epoch(self, found: Tensor, *, may_skip: bool) -> dict[str, int]:
+        counts = self._sleep.end_epoch(found, may_sleep=may_skip)
+        return {"masked": counts.masked, "revisited": counts.revisited, "woken": counts.woken}
+
+    def logged(self, epoch: SkippingEpoch) -> dict[str, float]:
+        woken_ratio = float(masking_ratio(epoch.woken, epoch.revisited))
+        return super().logged(epoch) | {"masking/woken_ratio": woken_ratio}
+
+    def plan_state(self) -> dict[str, Any]:
+        return self._sleep.state_dict()
+
+    def load_plan_state(self, state_dict: dict[str, Any]) -> None:
+        self._sleep.load_state_dict(state_dict)
+
+
+def _classes(dataset: Any) -> Tensor | None:
+    """The class of each sample, where the data set has ``targets`` with one a sample."""
+    if isinstance(dataset, Subset):
+        classes = _classes(dataset.dataset)
+        return None if classes is None else classes[torch.as_tensor(dataset.indices)]
+    targets = getattr(dataset, "targets", None)
+    try:
+        classes = torch.as_tensor(targets)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    if classes.shape != (len(dataset),) or classes.is_floating_point() or bool((classes < 0).any()):
+        return None
+    return classes

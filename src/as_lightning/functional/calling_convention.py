@@ -1,0 +1,369 @@
+"""How every loss here is called: what :func:`torch.nn.functional.cross_entropy` does around the loss of one row.
+
+Shapes, dtypes, class weights, ``ignore_index`` and reductions are checked and resolved here, once, for the losses with
+one class a sample (:func:`class_rows`), with several labels (:func:`label_rows`), and for the rest of the family.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Real
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from as_lightning.functional.tracing import looks
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def check_reduction(reduction: str) -> str:
+    """Return ``reduction``, or raise ``ValueError`` where it is not one of the three."""
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}, got {reduction!r}")
+    return reduction
+
+
+def check_number(name: str, value: object, allowed: Callable[[float], bool], expected: str) -> float:
+    """Return ``value`` as a float, or raise ``TypeError`` / ``ValueError`` naming the argument and what it must be."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be {expected}, got {value!r} of type {type(value).__name__}")
+    number = float(value)
+    if not math.isfinite(number) or not allowed(number):
+        raise ValueError(f"{name} must be {expected}, got {value!r}")
+    return number
+
+
+def check_temperature(tau: object) -> float:
+    """Return the temperature ``tau`` as a float, or raise where it is not a positive number."""
+    return check_number("tau", tau, lambda value: value > 0, "a positive temperature")
+
+
+def check_logits(logits: Tensor, dimension: str = "class") -> None:
+    """Raise unless ``logits`` is a floating-point tensor with at least one dimension."""
+    if not logits.is_floating_point():
+        raise TypeError(f"logits must be a floating-point tensor, got {logits.dtype}")
+    if logits.dim() == 0:
+        raise ValueError(
+            f"logits must have a {dimension} dimension: (C), (N, C) or (N, C, d1, ...), got a 0-dim tensor"
+        )
+
+
+def check_one_device(**operands: Tensor | None) -> None:
+    """Raise ``ValueError`` unless the operands, given by name, are on one device."""
+    devices = {name: x.device for name, x in operands.items() if x is not None}
+    if len(set(devices.values())) > 1:
+        *names, last = devices
+        found = ", ".join(f"{name} on {device}" for name, device in devices.items())
+        raise ValueError(f"{', '.join(names)} and {last} must be on one device, got {found}")
+
+
+def check_class_weight(weight: Tensor | None, num_classes: int) -> None:
+    """Raise unless ``weight`` is ``None`` or holds one floating-point weight per class."""
+    if weight is None:
+        return
+    if not weight.is_floating_point():
+        raise TypeError(f"weight must be a floating-point tensor, got {weight.dtype}")
+    if weight.shape != (num_classes,):
+        raise ValueError(f"weight must hold one weight per class, shape ({num_classes},), got {tuple(weight.shape)}")
+
+
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which a loss of logits of ``dtype`` is computed: float32 for the half types, else theirs."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def widened(values: Tensor) -> Tensor:
+    """The values in their :func:`accumulation_dtype`."""
+    dtype = accumulation_dtype(values.dtype)
+    return values if values.dtype == dtype else values.to(dtype)
+
+
+def loss_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """The dtype of the loss of logits of ``dtype``: theirs, or under autocast float32, as ``F.cross_entropy``'s is."""
+    if accumulation_dtype(dtype) == dtype:
+        return dtype
+    return torch.float32 if torch.is_autocast_enabled(device.type) else dtype
+
+
+def class_dimension(logits: Tensor) -> int:
+    """Where the classes are: dimension 1, or 0 in ``(C)``."""
+    return 0 if logits.dim() == 1 else 1
+
+
+def equals(target: Tensor, ignore_index: int | None) -> Tensor | None:
+    """Where ``target`` is ``ignore_index``; None where its dtype cannot hold that number (``uint8`` has no -100)."""
+    if ignore_index is None or target.dtype == torch.bool:
+        return None
+    if not target.is_floating_point():
+        limits = torch.iinfo(target.dtype)
+        if not limits.min <= ignore_index <= limits.max:
+            return None
+    return target == ignore_index
+
+
+class ClassRows(NamedTuple):
+    """Samples with one class each, as rows.
+
+    Attributes:
+        logits: shape ``(R, C)``, in their own dtype.
+        target: class indices in range, also in ignored rows, ``int64``, shape ``(R,)``.
+        ignored: rows that take no part, boolean, shape ``(R,)``; None where there is none.
+    """
+
+    logits: Tensor
+    target: Tensor
+    ignored: Tensor | None
+
+    def without_ignored(self, flags: Tensor) -> Tensor:
+        """The flags of the rows, False in those that are ignored."""
+        return flags if self.ignored is None else flags & ~self.ignored
+
+
+def check_index_dtype(target: Tensor, expected: tuple[int, ...]) -> None:
+    """Raise ``TypeError`` unless ``target`` is of an integer type."""
+    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        raise TypeError(
+            f"target must hold class indices (torch.int64) of shape {tuple(expected)}, got {target.dtype} of shape "
+            f"{tuple(target.shape)}: soft targets and class probabilities have no single target class to compare with"
+        )
+
+
+def check_class_indices(logits: Tensor, target: Tensor) -> None:
+    """Raise unless ``target`` holds class indices for ``logits`` in one of the shapes ``F.cross_entropy`` takes."""
+    check_logits(logits)
+    shape = logits.shape
+    expected = shape[:1] if len(shape) == 2 else shape[:0] if len(shape) == 1 else shape[:1] + shape[2:]
+    if target.dtype != torch.int64:
+        check_index_dtype(target, expected)
+    if target.shape != expected:
+        raise ValueError(
+            f"target must have shape {tuple(expected)} for logits of shape {tuple(shape)} "
+            f"(class dimension {class_dimension(logits)}), got {tuple(target.shape)}"
+        )
+
+
+def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
+    """Class indices as ``int64`` that are in range everywhere, and where the target is ``ignore_index``.
+
+    Args:
+        target: class indices, an integer tensor of any shape.
+        classes: the number of classes.
+        ignore_index: target value of rows that take no part; any number.
+
+    Returns:
+        The indices, 0 where ignored; and the boolean mask of the ignored, None where it is certain that there is none.
+
+    Raises:
+        IndexError: if an index is out of range. Checked on the CPU only: elsewhere the host would have to wait for the
+            device (whose own gather asserts).
+    """
+    target = target.long()  # first: in a narrow type ignore_index would wrap around to a class
+    ignored: Tensor | None = None
+    if not looks(target):
+        ignored = target == ignore_index
+        return target.masked_fill(ignored, 0), ignored
+    if target.numel() == 0:
+        return target, None
+    lowest, highest = map(int, target.aminmax())
+    if lowest <= ignore_index <= highest:
+        ignored = target == ignore_index
+        target = target.masked_fill(ignored, 0)
+        lowest, highest = map(int, target.aminmax())
+    if lowest < 0 or highest >= classes:
+        raise IndexError(
+            f"target must hold class indices from 0 to {classes - 1} or ignore_index, got "
+            f"{lowest if lowest < 0 else highest}"
+        )
+    return target, ignored
+
+
+def class_rows(logits: Tensor, target: Tensor, ignore_index: int, classes: int | None = None) -> ClassRows:
+    """Check ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)`` logits with their class indices, and view them as rows.
+
+    ``classes`` is the number of all classes, where the logits are those of some of them only.
+    """
+    check_class_indices(logits, target)
+    if logits.dim() == 1:
+        logits, target = logits.unsqueeze(0), target.reshape(1)
+    elif logits.dim() > 2:
+        logits, target = logits.movedim(1, -1).reshape(-1, logits.size(1)), target.reshape(-1)
+    return ClassRows(logits, *safe_targets(target, logits.size(1) if classes is None else classes, ignore_index))
+
+
+class LabelRows(NamedTuple):
+    """Samples with several labels each, the label dimension last.
+
+    Attributes:
+        scores: the logits in their accumulation dtype, shape ``(..., C)``.
+        positive: labels that are 1, boolean, of that shape.
+        negative: labels that are 0.
+        ignored: labels that are ``ignore_index`` and so neither; None where it is certain that there is none.
+    """
+
+    scores: Tensor
+    positive: Tensor
+    negative: Tensor
+    ignored: Tensor | None
+
+    @property
+    def counted(self) -> Tensor | None:
+        """The samples of which a label is known, shape ``(...)``; None where it is certain that all are."""
+        return None if self.ignored is None else ~self.ignored.all(-1)
+
+
+def label_rows(logits: Tensor, target: Tensor, ignore_index: int | None) -> LabelRows:
+    """Check logits and labels of one shape, and tell the positives, the negatives and the ignored apart.
+
+    The values are checked on the CPU only: on an accelerator the check would make the host wait. With ``ignore_index``
+    None every label is known.
+    """
+    check_logits(logits, "label")
+    if target.is_complex():
+        raise TypeError(f"target must hold 0 and 1 (bool, integer or floating point), got {target.dtype}")
+    if target.shape != logits.shape:
+        raise ValueError(
+            f"target must have the shape of logits, {tuple(logits.shape)}, with 1 at each positive label and 0 "
+            f"elsewhere, got {tuple(target.shape)}"
+        )
+    ignored = equals(target, ignore_index)
+    if ignored is not None and looks(target) and not bool(ignored.any()):
+        ignored = None
+    positive, negative = (target, ~target) if target.dtype == torch.bool else (target == 1, target == 0)
+    if ignored is not None:
+        positive, negative = positive & ~ignored, negative & ~ignored
+    if looks(target):
+        known = positive | negative if ignored is None else positive | negative | ignored
+        if not bool(known.all()):
+            stray = target[~known]
+            unknown = (
+                "" if ignore_index is None else f", and ignore_index ({ignore_index}) for labels that are not known"
+            )
+            raise ValueError(
+                f"target must hold only 0 and 1{unknown}, got {stray[0].item()!r} ({stray.numel()} such values): soft "
+                "labels are not supported"
+            )
+    dim = class_dimension(logits)
+    moved = (None if tensor is None else tensor.movedim(dim, -1) for tensor in (positive, negative, ignored))
+    return LabelRows(widened(logits).movedim(dim, -1), *moved)  # type: ignore[arg-type]
+
+
+def reduce_rows(
+    loss: Tensor,
+    ignored: Tensor | None,
+    *,
+    row_weight: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Weigh, drop and reduce one loss a row exactly as :func:`torch.nn.functional.cross_entropy` does.
+
+    Args:
+        loss: the loss of each row, any shape.
+        ignored: rows that do not count, boolean, of that shape: their loss and their gradient are 0, and the mean is
+            over the others (over their weights). None where there is none.
+        row_weight: the weight of each row.
+        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
+
+    Returns:
+        The shape of ``loss`` with ``"none"``, else a scalar. The mean over no row at all is NaN.
+    """
+    if ignored is not None:
+        loss = loss.masked_fill(ignored, 0.0)
+    if row_weight is not None:
+        loss = loss * row_weight
+    if reduction == "none":
+        return loss
+    if reduction == "sum":
+        return loss.sum()
+    if row_weight is None and ignored is None:
+        return loss.mean()
+    weights = torch.ones_like(loss) if row_weight is None else row_weight
+    return loss.sum() / (weights if ignored is None else weights.masked_fill(ignored, 0.0)).sum()
+
+
+def row_weights(weight: Tensor | None, target: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """The class weight of each row's target."""
+    return None if weight is None else weight.to(dtype).index_select(0, target)
+
+
+def over_rows(transform: Callable[[Tensor], Tensor], logits: Tensor, dim: int) -> Tensor:
+    """Apply a transform of ``(R, C)`` rows along ``dim``; the result has the shape and the dtype of ``logits``."""
+    check_logits(logits)
+    moved = widened(logits).movedim(dim, -1)
+    rows = moved.reshape(-1, moved.size(-1))
+    return transform(rows).reshape(moved.shape).movedim(-1, dim).to(logits.dtype)
+
+
+def cross_entropy_of(
+    scores: Callable[[Tensor], Tensor],
+    logits: Tensor,
+    target: Tensor,
+    *,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """``F.cross_entropy`` of ``scores(logits)``, for class indices only; the half types are computed in float32.
+
+    Args:
+        scores: from the (widened) logits to scores of the same shape.
+        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
+        target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
+        weight: a weight per class.
+        ignore_index: target value of the rows that do not count.
+        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
+        label_smoothing: as in ``F.cross_entropy``.
+
+    Returns:
+        The loss in the dtype of ``logits``.
+    """
+    check_class_indices(logits, target)
+    check_reduction(reduction)
+    check_class_weight(weight, logits.size(class_dimension(logits)))
+    values = scores(widened(logits))
+    loss = F.cross_entropy(
+        values,
+        target.long(),
+        weight=None if weight is None else weight.to(values.dtype),
+        ignore_index=ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+    )
+    return loss.to(logits.dtype)
+
+
+def loss_of_rows(
+    row_loss: Callable[[Tensor, Tensor], Tensor],
+    logits: Tensor,
+    target: Tensor,
+    *,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+) -> Tensor:
+    """The shapes, ``ignore_index`` and reductions of ``F.cross_entropy`` around a loss of single rows.
+
+    Args:
+        row_loss: from rows ``(R, C)`` and class indices ``(R,)`` to ``(R,)`` losses; an ignored row comes with some
+            valid class index, and what it returns for it is dropped.
+        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
+        target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
+        weight: a weight per class.
+        ignore_index: target value of the rows that do not count.
+        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
+
+    Returns:
+        The loss in the dtype of ``logits``.
+    """
+    batch = class_rows(widened(logits), target, ignore_index)
+    check_reduction(reduction)
+    check_class_weight(weight, batch.logits.size(-1))
+    loss = row_loss(batch.logits, batch.target)
+    loss = reduce_rows(
+        loss, batch.ignored, row_weight=row_weights(weight, batch.target, loss.dtype), reduction=reduction
+    )
+    return (loss.reshape(target.shape) if reduction == "none" else loss).to(logits.dtype)

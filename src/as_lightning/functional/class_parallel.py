@@ -1,0 +1,213 @@
+r"""Heads and logits whose classes are spread over processes: which DTensors the losses take, and what they become.
+
+The weight (and bias) of a head are ``Shard(0)``, logits are sharded along their class dimension. The losses compute
+with what this process holds and a :class:`~as_lightning.functional.kernels.class_parallel.ClassShard`, which says where
+in the range of the classes it lies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from as_lightning.functional.calling_convention import (
+    check_class_indices,
+    check_class_weight,
+    check_one_device,
+    class_dimension,
+)
+from as_lightning.functional.kernels.class_parallel import ClassShard
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+elif not torch.distributed.is_available():
+    DTensor = ()  # nothing is an instance of it: such a build of PyTorch has none
+else:
+    try:
+        from torch.distributed.tensor import DTensor, Replicate, Shard
+    except ImportError:  # PyTorch 2.4
+        from torch.distributed._tensor import DTensor, Replicate, Shard
+
+
+def is_dtensor(x: Tensor | None) -> bool:
+    """Whether a tensor is spread over processes."""
+    return isinstance(x, DTensor)
+
+
+class LocalHead(NamedTuple):
+    """A head's operands as plain tensors: all rows, and the classes of this process.
+
+    Without a DTensor they are what the caller gave, and ``shard`` is None.
+    """
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    target: Tensor
+    class_weight: Tensor | None
+    shard: ClassShard | None
+
+
+def local_head(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, class_weight: Tensor | None
+) -> LocalHead:
+    """The operands of a linear head as this process computes with them.
+
+    Hidden states, targets and class weights become whole on every process, whatever their placement was. The gradient
+    of the hidden states goes back to theirs; that of weight and bias stays ``Shard(0)``.
+
+    Args:
+        hidden: shape ``(..., d)``, a DTensor on the mesh of ``weight``, or a plain tensor alike on every process.
+        weight: shape ``(C, d)``.
+        bias: shape ``(C)``, placed as ``weight``.
+        target: shape ``(...)``, a DTensor on the mesh of ``weight``, or a plain tensor alike on every process.
+        class_weight: shape ``(C)``, a DTensor or a plain tensor alike on every process.
+
+    Raises:
+        TypeError: if a plain weight meets DTensors, or the bias is not placed as the weight is.
+        ValueError: if ``weight`` is not ``Shard(0)`` on a mesh of one dimension, there are fewer classes than
+            processes, a DTensor lies on another mesh, or the plain targets of the processes differ.
+    """
+    if not isinstance(weight, DTensor):
+        _refuse_dtensors("weight", hidden=hidden, bias=bias, target=target, class_weight=class_weight)
+        return LocalHead(hidden, weight, bias, target, class_weight, None)
+    shard = _class_shard("weight", weight, 0)
+    if bias is not None:
+        if not isinstance(bias, DTensor):
+            raise TypeError("weight is a DTensor and bias is not: shard it too, Shard(0) on the mesh of weight")
+        _class_shard("bias", bias, 0)
+        _check_mesh("bias", bias, weight.device_mesh)
+    return LocalHead(
+        _whole("hidden", hidden, weight.device_mesh),
+        weight.to_local(),
+        None if bias is None else bias.to_local(),
+        _whole_target(target, weight.device_mesh, shard),
+        None if class_weight is None else _whole("class_weight", class_weight, weight.device_mesh),
+        shard,
+    )
+
+
+class LocalLogits(NamedTuple):
+    """Logits and their targets as plain tensors: all rows, and the classes of this process.
+
+    Without a DTensor they are what the caller gave, and ``shard`` is None.
+    """
+
+    logits: Tensor
+    target: Tensor
+    weight: Tensor | None
+    shard: ClassShard | None
+
+
+def local_logits(logits: Tensor, target: Tensor, weight: Tensor | None) -> LocalLogits:
+    """Logits sharded along their class dimension as this process computes with them; see :func:`local_head`.
+
+    Args:
+        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
+        target: shape ``()``, ``(N)`` or ``(N, d1, ...)``, a DTensor or a plain tensor alike on every process.
+        weight: a weight per class, shape ``(C)``, a DTensor or a plain tensor alike on every process.
+    """
+    if not isinstance(logits, DTensor):
+        _refuse_dtensors("logits", target=target, weight=weight)
+        return LocalLogits(logits, target, weight, None)
+    check_one_device(logits=logits, target=target, weight=weight)
+    check_class_indices(logits, target)
+    check_class_weight(weight, logits.size(class_dimension(logits)))
+    shard = _class_shard("logits", logits, class_dimension(logits))
+    return LocalLogits(
+        _LocalLogits.apply(logits),
+        _whole_target(target, logits.device_mesh, shard),
+        None if weight is None else _whole("weight", weight, logits.device_mesh),
+        shard,
+    )
+
+
+class _LocalLogits(torch.autograd.Function):
+    """``to_local()`` whose gradient has the strides of the logits.
+
+    That of ``to_local()`` has other strides where the shards are uneven, and to accumulate it PyTorch (2.11) makes a
+    replica of all logits on every process.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: DTensor) -> Tensor:
+        ctx.set_materialize_grads(False)
+        ctx.layout = logits.device_mesh, logits.placements, logits.shape, logits.stride()
+        return logits.to_local()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None) -> DTensor | None:
+        mesh, placements, shape, stride = ctx.layout
+        if gradient is None:
+            return None
+        return DTensor.from_local(gradient, mesh, placements, run_check=False, shape=shape, stride=stride)
+
+
+def _class_shard(name: str, x: DTensor, dimension: int) -> ClassShard:
+    mesh, classes = x.device_mesh, x.size(dimension)
+    wanted = f"Shard({dimension})"
+    if mesh.ndim != 1:
+        raise ValueError(
+            f"{name} must lie on a mesh of one dimension, got {mesh.ndim} ({mesh.mesh_dim_names}): shard the classes "
+            'over one of them, as in mesh["tensor_parallel"], and leave the others to the strategy'
+        )
+    if x.placements != (Shard(dimension),):
+        raise ValueError(
+            f"{name} must be sharded along its classes, placement {wanted}, got {x.placements[0]}: call "
+            f"{name}.redistribute(placements=[{wanted}]), or full_tensor() for the loss of one process"
+        )
+    if classes < mesh.size():
+        raise ValueError(
+            f"{name} has {classes} classes for {mesh.size()} processes: each needs at least one class to hold; use a "
+            "smaller mesh"
+        )
+    widest = -(-classes // mesh.size())
+    first = min(mesh.get_local_rank() * widest, classes)
+    held, expected = x.to_local().size(dimension), min(widest, classes - first)
+    if held != expected:
+        raise ValueError(
+            f"{name} must be sharded as torch.distributed.tensor.distribute_tensor does, {expected} of {classes} "
+            f"classes on process {mesh.get_local_rank()} of {mesh.size()}, got {held}"
+        )
+    return ClassShard(mesh.get_group(), first, classes, widest)
+
+
+def _refuse_dtensors(name: str, **others: Tensor | None) -> None:
+    for other, x in others.items():
+        if isinstance(x, DTensor):
+            raise TypeError(
+                f"{other} is a DTensor and {name} is not: shard {name} along its classes too, or pass "
+                f"{other}.full_tensor() or {other}.to_local()"
+            )
+
+
+def _check_mesh(name: str, x: DTensor, mesh: DeviceMesh) -> None:
+    if x.device_mesh != mesh:
+        raise ValueError(f"{name} must lie on the mesh of the classes, {mesh}, got {x.device_mesh}")
+
+
+def _whole(name: str, x: Tensor, mesh: DeviceMesh) -> Tensor:
+    """All of ``x`` on every process. Its gradient has to be whole on every process too."""
+    if not isinstance(x, DTensor):
+        return x
+    _check_mesh(name, x, mesh)
+    return x.redistribute(placements=[Replicate()]).to_local(grad_placements=[Replicate()])
+
+
+def _whole_target(target: Tensor, mesh: DeviceMesh, shard: ClassShard) -> Tensor:
+    if isinstance(target, DTensor):
+        return _whole("target", target, mesh)
+    # every process has to see the same rows, or each would wait for the others in another place
+    places = torch.arange(1, target.numel() + 1, device=target.device)
+    found = torch.stack([places.new_tensor(target.numel()), (places * target.reshape(-1)).sum()])
+    bounds = shard.all_reduce_max(torch.cat([found, -found]))
+    if not torch.equal(bounds[:2], -bounds[2:]):
+        raise ValueError(
+            "target differs between the processes that share the classes: each needs the same rows in the same order; "
+            "if each process has rows of its own, pass hidden states and target as DTensors, Shard(0)"
+        )
+    return target

@@ -1,0 +1,206 @@
+r"""The row pass of logits whose classes are spread over processes.
+
+Each process holds the logits of its own classes for all rows. Three all-reduces of one or two numbers a row join them:
+the largest logit, the sum of the exponentials with the target's own, and what the margin keeps.
+
+.. math:: M = \max_r \max_i o_i, \quad e_i = e^{o_i - M}, \quad S = \sum_r \sum_i e_i, \quad p_i = e_i / S
+
+With :math:`S` and :math:`e_t` each process masks its own classes: :math:`p_i < p_t - \delta` is
+:math:`e_i < e_t - \delta S`. No all-reduce has a size or an order that depends on the values of the logits, so no
+process can wait for another one in a different place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from as_lightning.functional.calling_convention import accumulation_dtype
+from as_lightning.functional.counts import live_rows
+from as_lightning.functional.kernels.row_loss import block_size, blocks, gradient_unit, graph_is_kept
+from as_lightning.functional.masking import below_margin
+
+
+@dataclass(frozen=True)
+class ClassShard:
+    """Which classes this process holds, and the processes that hold the others.
+
+    Attributes:
+        group: the processes that share the classes.
+        first: the first class of this process.
+        classes: the number of classes of all processes.
+        widest: the largest number of classes of one process: every process sizes its chunks of rows by it.
+    """
+
+    group: torch.distributed.ProcessGroup
+    first: int
+    classes: int
+    widest: int
+
+    def all_reduce_sum(self, x: Tensor) -> Tensor:
+        """Sum over the processes, in place."""
+        torch.distributed.all_reduce(x, op=torch.distributed.ReduceOp.SUM, group=self.group)
+        return x
+
+    def all_reduce_max(self, x: Tensor) -> Tensor:
+        """Maximum over the processes, in place."""
+        torch.distributed.all_reduce(x, op=torch.distributed.ReduceOp.MAX, group=self.group)
+        return x
+
+
+def shard_unit_gradient(logits: Tensor, target: Tensor, delta: float, shard: ClassShard) -> tuple[Tensor, Tensor]:
+    """The loss of each row and its masked competitors; the gradient of this process's logits overwrites them.
+
+    Loss and masked competitors are those of all classes and are the same on every process. The gradient is stored
+    times :func:`~.row_loss.gradient_unit`. What is written over a fully masked row means nothing.
+
+    Args:
+        logits: those of this process's classes, shape ``(N, C_local)``; ``C_local`` may be 0.
+        target: class indices among all classes, in range, shape ``(N)``, the same on every process.
+        delta: the margin.
+        shard: which classes these are.
+    """
+    dtype = accumulation_dtype(logits.dtype)
+    eps = torch.finfo(dtype).eps
+    peak = shard.all_reduce_max(_row_maximum(logits).to(dtype))
+    rows = _ShardRows(logits, target - shard.first, peak)
+    sums = torch.stack([torch.zeros_like(peak), rows.target_score()])
+    total, target_score = sums
+    rows.sum_exponentials(out=total)
+    shard.all_reduce_sum(sums)
+
+    e_target = target_score.exp()
+    fully_masked = (e_target > total * ((1.0 + delta) / 2.0)) & (delta < 1.0)
+    mixed = (e_target > total * delta) & ~fully_masked & (delta < 1.0)
+    # equal logits can have exponentials that differ in the last digits, on another process or in another place
+    bound = (e_target * (1.0 - 4 * eps) - delta * total).where(mixed, 0.0)
+    kept_sums = torch.zeros(2, peak.numel(), dtype=torch.float64, device=logits.device)  # float64 counts exactly
+    kept_total, masked = kept_sums
+    for index in _picked(mixed, logits):
+        e, dropped = rows.kept_exponentials(index, bound)
+        kept_total[index] = e.sum(-1, dtype=torch.float64)
+        masked[index] = dropped.sum(-1).double()
+    shard.all_reduce_sum(kept_sums)
+
+    masked.masked_fill_(fully_masked, shard.classes - 1)
+    live = masked < shard.classes - 1
+    kept_total = kept_total.to(dtype).where(mixed, total)
+    rows.write_gradient(live, kept_total, bound)
+    loss = (kept_total.log() - target_score).clamp_(min=0.0).masked_fill_(~live, 0.0)
+    return loss, masked.long()
+
+
+class _ShardRows:
+    """The exponentials of this process's logits, less the row's maximum, and the gradient that is made of them.
+
+    In float32 and float64 they take the place of the logits, and each is computed once. A half type cannot hold them
+    to the digits that the margin needs, so there they are computed again, block by block, wherever they are needed.
+
+    Args:
+        logits: shape ``(N, C_local)``, overwritten.
+        target: counted from this process's first class; those of other processes lie outside ``[0, C_local)``.
+        peak: the largest logit of each row among all classes, in the accumulation dtype.
+    """
+
+    def __init__(self, logits: Tensor, target: Tensor, peak: Tensor) -> None:
+        self.logits, self.target, self.peak = logits, target, peak
+        self.owned = (target >= 0) & (target < logits.size(1))
+        self.in_place = logits.dtype == peak.dtype
+
+    def target_score(self) -> Tensor:
+        """The target's logit less the maximum; 0 where another process holds it."""
+        rows, classes = self._targets(self.owned, self.target)
+        score = torch.zeros_like(self.peak)
+        return score.index_copy(0, rows, self.logits[rows, classes].to(score.dtype) - self.peak.index_select(0, rows))
+
+    def sum_exponentials(self, out: Tensor) -> None:
+        """Their sum over the classes. In place, this is where they are computed."""
+        for piece in self._pieces():
+            block = self.logits[piece].to(self.peak.dtype)
+            peak = self.peak[piece].unsqueeze(-1)
+            e = (block.sub_(peak) if self.in_place else block - peak).exp_()
+            torch.sum(e, -1, out=out[piece])
+
+    def kept_exponentials(self, index: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
+        """Those of some rows with 0 for the classes below the rows' bounds, and these classes."""
+        e = self.logits.index_select(0, index)
+        if not self.in_place:
+            e = (e.to(self.peak.dtype) - self.peak.index_select(0, index).unsqueeze(-1)).exp_()
+        dropped = below_margin(e, bound.index_select(0, index).unsqueeze(-1), 0.0)
+        e.masked_fill_(dropped, 0.0)
+        if self.in_place:
+            self.logits.index_copy_(0, index, e)
+        return e, dropped
+
+    def write_gradient(self, live: Tensor, kept_total: Tensor, bound: Tensor) -> None:
+        """Turn the live rows into their gradient, the softmax over the kept classes less 1 at the target."""
+        if self.in_place:
+            for piece in self._pieces():
+                if bool(live[piece].any()):
+                    self.logits[piece].div_(kept_total[piece].unsqueeze(-1))
+            self.logits[self._targets(self.owned, self.target)] -= 1.0
+            return
+        for index in _picked(live, self.logits):
+            e, _ = self.kept_exponentials(index, bound)
+            q = e.div_(kept_total.index_select(0, index).unsqueeze(-1))
+            q[self._targets(self.owned.index_select(0, index), self.target.index_select(0, index))] -= 1.0
+            self.logits.index_copy_(0, index, q.mul_(gradient_unit(self.logits.dtype)).to(self.logits.dtype))
+
+    @staticmethod
+    def _targets(owned: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The places of the targets that this process holds, as row and class."""
+        rows = owned.nonzero().squeeze(-1)
+        return rows, target.index_select(0, rows)
+
+    def _pieces(self) -> Iterator[slice]:
+        count, classes = self.logits.shape
+        return (slice(*bounds) for bounds in blocks(count, block_size(count, classes, self.logits.device)))
+
+
+def _row_maximum(logits: Tensor) -> Tensor:
+    if logits.size(1) == 0:
+        return logits.new_full(logits.shape[:1], -torch.inf)
+    return logits.amax(-1)
+
+
+def _picked(rows: Tensor, logits: Tensor) -> list[Tensor]:
+    """The indices of the chosen rows, a block at a time."""
+    index = rows.nonzero().squeeze(-1)
+    return list(index.split(block_size(index.numel(), logits.size(1), logits.device))) if index.numel() else []
+
+
+class ShardRowLoss(torch.autograd.Function):
+    """The unweighted loss of each row and its masked competitors, from this process's part of the logits.
+
+    The upstream gradient has to be the same on every process, as that of a replicated loss is. It can be
+    differentiated once.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, shard: ClassShard
+    ) -> tuple[Tensor, Tensor]:
+        gradient = rows.clone(memory_format=torch.contiguous_format)
+        loss, masked = shard_unit_gradient(gradient, target, delta, shard)
+        if ignored is not None:
+            loss.masked_fill_(ignored, 0.0)
+            masked.masked_fill_(ignored, 0)
+        gradient.index_fill_(0, (~live_rows(masked, ignored, shard.classes)).nonzero().squeeze(-1), 0.0)
+        ctx.save_for_backward(gradient)
+        ctx.mark_non_differentiable(masked)
+        return loss, masked
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        scale = (grad_loss / gradient_unit(gradient.dtype)).unsqueeze(-1)
+        if not graph_is_kept():
+            return gradient.mul_(scale), None, None, None, None
+        return (gradient * scale).to(gradient.dtype), None, None, None, None

@@ -1,0 +1,312 @@
+r"""The loss and the gradient of rows of logits, from one softmax.
+
+Everything that the margin decides can be read off the probabilities: class ``i`` is masked iff
+:math:`p_i < p_t - \delta`, and the softmax over the kept classes is :math:`q_i = p_i / \sum_{\text{kept}} p`. The
+target's probability alone settles two kinds of rows:
+
+* *unmasked*, :math:`p_t \le \delta`: every class is kept and ``q`` is ``p``: a row of ordinary cross-entropy;
+* *fully masked*, :math:`p_t > (1 + \delta) / 2`: no competitor can be kept (:math:`p_i \le 1 - p_t`), so loss and
+  gradient are exactly 0;
+* *mixed*: only these need a second look at their probabilities; they keep some competitors or none.
+
+The gradient of a row's loss, :math:`q - \operatorname{onehot}(t)`, is finished in forward, while the probabilities are
+in the cache; backward multiplies it by the upstream gradient. ``F.cross_entropy`` takes two passes of exponentials
+(one in forward, one in backward) where this takes one.
+
+On the CPU the rows of each kind are picked out (:func:`pick_rows`), so that only mixed rows cost a second look. On
+other devices picking would make the host wait for the device, so the same is done with masks (:func:`mask_rows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from as_lightning.functional.calling_convention import accumulation_dtype
+from as_lightning.functional.counts import live_rows
+from as_lightning.functional.masking import below_margin
+from as_lightning.functional.tracing import batched
+
+# Elements of a block of rows for each CPU thread: 2 MiB of float32, so that what is written stays in the cache until it
+# is read. (From 256 KiB to 4 MiB the speed is the same; larger blocks wait less often for all threads to finish.) On
+# other devices a block only bounds the temporary memory.
+CPU_BLOCK_PER_THREAD = 1 << 19
+DEVICE_BLOCK = 1 << 26
+
+
+def block_size(rows: int, classes: int, device: torch.device) -> int:
+    """How many rows to take at a time: what fits the block, and a row for every thread."""
+    if device.type != "cpu":
+        return max(1, min(rows, DEVICE_BLOCK // max(classes, 1)))
+    threads = torch.get_num_threads()
+    return max(1, min(rows, max(CPU_BLOCK_PER_THREAD * threads // max(classes, 1), threads)))
+
+
+def blocks(rows: int, size: int) -> Iterator[tuple[int, int]]:
+    """The ``(start, stop)`` of consecutive blocks of ``size`` rows."""
+    return ((start, min(start + size, rows)) for start in range(0, rows, size))
+
+
+def gradient_unit(dtype: torch.dtype) -> float:
+    r"""What 1 is where a gradient between -1 and 1 is stored in ``dtype``: :math:`2^{15}` in float16, else 1.
+
+    The smallest float16 is 6e-8: a probability below it would be lost before a loss scaler could save it. Times
+    :math:`2^{15}`, which changes no digit, numbers from 2e-12 on are kept, and 1 is still finite.
+    """
+    return 32768.0 if dtype == torch.float16 else 1.0
+
+
+def pick_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss of each row and its masked competitors; writes its gradient into ``out``.
+
+    Picks out the rows that need a second look, which reads their number from the device. What ``out`` holds for a
+    fully masked row means nothing.
+
+    Args:
+        logits: one block, shape ``(N, C)``.
+        target: class indices in range, shape ``(N)``.
+        delta: the margin.
+        out: shape ``(N, C)``, of the accumulation dtype; may be ``logits`` itself.
+    """
+    column, classes = target.unsqueeze(-1), out.size(-1)
+    p, p_target, log_p_target = _softmax(logits, column, out)
+    loss = (0.0 - log_p_target).squeeze(-1).clamp_(min=0.0)
+    masked = torch.zeros_like(target)
+    if delta < 1.0:
+        p_target = p_target.squeeze(-1)
+        fully_masked = p_target > (1.0 + delta) / 2.0
+        mixed = ((p_target > delta) & ~fully_masked).nonzero().squeeze(-1)
+        masked.masked_fill_(fully_masked, classes - 1)
+        for start, stop in blocks(mixed.numel(), block_size(mixed.numel(), classes, p.device)):
+            index = mixed[start:stop]
+            q = p.index_select(0, index)
+            dropped = below_margin(q, p_target.index_select(0, index).unsqueeze(-1), delta)
+            total = q.masked_fill_(dropped, 0.0).sum(-1)
+            p.index_copy_(0, index, q.div_(total.unsqueeze(-1)))
+            loss.index_copy_(0, index, total.log_().add_(loss.index_select(0, index)).clamp_(min=0.0))
+            masked.index_copy_(0, index, dropped.sum(-1))
+        loss.masked_fill_(fully_masked, 0.0)
+    p.scatter_add_(-1, column, p.new_full((), -1.0).expand_as(column))
+    return loss, masked
+
+
+def _softmax(logits: Tensor, column: Tensor, out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The probabilities in ``out`` (which may be ``logits``), the target's, and the target's logarithm."""
+    target_logit, peak = logits.gather(-1, column), logits.amax(-1, keepdim=True) if out is logits else None
+    p = torch.softmax(logits.to(out.dtype), -1, out=out)
+    p_target = p.gather(-1, column)
+    # of a probability that is right to the last digits the logarithm is too: no second exponential is needed
+    log_p_target = p_target.log()
+    small = p_target < _SMALL[p.dtype]
+    if bool(small.any()):  # digits were lost to underflow; the largest probability has lost none
+        peak = logits.amax(-1, keepdim=True) if peak is None else peak
+        exact = (target_logit - peak).to(p.dtype) + p.amax(-1, keepdim=True).log()
+        log_p_target = torch.where(small, exact, log_p_target)
+    return p, p_target, log_p_target
+
+
+# below, a probability has lost digits to underflow
+_SMALL = {dtype: torch.finfo(dtype).tiny / torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64)}
+
+
+def mask_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tuple[Tensor, Tensor]:
+    """What :func:`pick_rows` does, with masks, so that the host never waits for the device."""
+    column = target.unsqueeze(-1)
+    log_p = torch.log_softmax(logits.to(out.dtype), -1)
+    loss = (0.0 - log_p.gather(-1, column)).clamp_(min=0.0)
+    p = torch.exp(log_p, out=out)
+    p_target = p.gather(-1, column)
+    dropped = below_margin(p, p_target, delta)
+    masked = dropped.sum(-1)
+    any_dropped = (masked > 0).unsqueeze(-1)
+    total = p.masked_fill_(dropped, 0.0).sum(-1, keepdim=True).where(any_dropped, 1.0)
+    p.div_(total)
+    loss.add_(total.log()).clamp_(min=0.0)
+    p.scatter_add_(-1, column, p.new_full((), -1.0).expand_as(column))
+    return loss.squeeze(-1), masked
+
+
+class RowKernel(NamedTuple):
+    """How the rows of a device are worked on.
+
+    Attributes:
+        gradient: :func:`pick_rows` or :func:`mask_rows`.
+        zero: sets the rows of a gradient to 0 that a boolean tensor names.
+        in_place: whether ``gradient`` can write into the final tensor, all rows at once, without temporary memory.
+    """
+
+    gradient: Callable[[Tensor, Tensor, float, Tensor], tuple[Tensor, Tensor]]
+    zero: Callable[[Tensor, Tensor], None]
+    in_place: bool
+
+
+def row_kernel(device: torch.device) -> RowKernel:
+    """Rows are picked out where that does not make the host wait."""
+    if device.type == "cpu":
+        return RowKernel(pick_rows, _zero_picked, in_place=True)
+    return RowKernel(mask_rows, _zero_masked, in_place=False)
+
+
+def losses_and_gradient(
+    rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, differentiated: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The loss of each row, its masked competitors, and (where ``differentiated``) its gradient.
+
+    An ignored row has loss 0 and no masked competitor. The gradient is of the dtype of ``rows``, times
+    :func:`gradient_unit`, and 0 in rows that are ignored or fully masked.
+    """
+    count, classes = rows.shape
+    dtype = accumulation_dtype(rows.dtype)
+    loss, masked = rows.new_empty(count, dtype=dtype), torch.empty_like(target)
+    gradient = rows.new_empty((count, classes) if differentiated else (0, classes))
+    kernel = row_kernel(rows.device)
+    # the probabilities of all rows can lie where their gradient will, unless that is of another dtype or not wanted
+    direct = kernel.in_place and differentiated and rows.dtype == dtype
+    size = max(count, 1) if direct else block_size(count, classes, rows.device)
+    buffer = gradient if direct else rows.new_empty((size, classes), dtype=dtype)
+    for start, stop in blocks(count, size):
+        piece, block = slice(start, stop), buffer[: stop - start]
+        loss[piece], masked[piece] = kernel.gradient(rows[piece], target[piece], delta, block)
+        if differentiated:
+            kernel.zero(block, ~live_rows(masked[piece], None if ignored is None else ignored[piece], classes))
+            if not direct:
+                torch.mul(block, gradient_unit(rows.dtype), out=gradient[piece])
+    if ignored is not None:
+        loss.masked_fill_(ignored, 0.0)
+        masked.masked_fill_(ignored, 0)
+    return loss, masked, gradient
+
+
+def _zero_masked(gradient: Tensor, dead: Tensor) -> None:
+    gradient.masked_fill_(dead.unsqueeze(-1), 0.0)
+
+
+def _zero_picked(gradient: Tensor, dead: Tensor) -> None:
+    index = dead.nonzero().squeeze(-1)
+    if index.numel() == dead.numel():
+        gradient.zero_()
+    elif index.numel():
+        gradient.index_fill_(0, index, 0.0)
+
+
+class RowLoss(torch.autograd.Function):
+    """The unweighted loss of each row, its masked competitors, and its gradient.
+
+    The gradient is the one tensor of the logits' size that is saved, and backward's answer is written into it.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, differentiated: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        loss, masked, gradient = losses_and_gradient(rows, target, ignored, delta, differentiated)
+        ctx.save_for_backward(gradient, target, live_rows(masked, ignored, rows.size(1)))
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(masked)
+        return loss, masked, gradient
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_loss: Tensor | None, _: Tensor | None, grad_gradient: Tensor | None
+    ) -> tuple[Tensor | None, None, None, None, None]:
+        gradient, target, live = ctx.saved_tensors
+        if grad_loss is None and grad_gradient is None:
+            return None, None, None, None, None
+        if torch.is_grad_enabled() or grad_loss is None or grad_gradient is not None or _must_stay(grad_loss):
+            return differentiable_backward(gradient, target, grad_loss, grad_gradient), None, None, None, None
+        # as an output the gradient has a graph, which the answer must not have
+        return _scale_in_place(gradient.detach(), grad_loss, live), None, None, None, None
+
+
+def _scale_in_place(gradient: Tensor, grad_loss: Tensor, live: Tensor) -> Tensor:
+    """The upstream gradient's multiple of a stored gradient, written over it; the scale stays in float32."""
+    scale = (grad_loss / gradient_unit(gradient.dtype)).unsqueeze(-1)
+    picked = live.nonzero().squeeze(-1) if gradient.device.type == "cpu" else None
+    if picked is None or 8 * picked.numel() > gradient.size(0):
+        same = gradient.dtype == scale.dtype  # a product of two dtypes makes a copy in the wider one
+        size = max(gradient.size(0), 1) if same else block_size(gradient.size(0), gradient.size(1), gradient.device)
+        for start, stop in blocks(gradient.size(0), size):
+            gradient[start:stop].mul_(scale[start:stop])
+    elif picked.numel():  # most rows are 0 and stay it
+        product = gradient.index_select(0, picked) * scale.index_select(0, picked)
+        gradient.index_copy_(0, picked, product.to(gradient.dtype))
+    return gradient
+
+
+def differentiable_backward(
+    gradient: Tensor, target: Tensor, grad_loss: Tensor | None, grad_gradient: Tensor | None
+) -> Tensor | None:
+    """The answer of backward as operations that have a derivative themselves.
+
+    A row's gradient is a softmax over the kept classes less a constant, so its own derivative is that of a softmax. (A
+    row that is zero is its target's one-hot vector, whose derivative is 0.)
+
+    Args:
+        gradient: of each row's loss, times :func:`gradient_unit`, shape ``(R, C)``.
+        target: class indices, shape ``(R,)``.
+        grad_loss: upstream of the loss, shape ``(R,)``.
+        grad_gradient: upstream of ``gradient``, of its shape.
+    """
+    unit, found = gradient_unit(gradient.dtype), None
+    if grad_loss is not None:
+        found = (gradient * (grad_loss / unit).unsqueeze(-1)).to(gradient.dtype)
+    if grad_gradient is not None:
+        stored = gradient.to(accumulation_dtype(gradient.dtype)) / unit
+        upstream = grad_gradient.to(stored.dtype) * unit
+        q = stored + torch.zeros_like(stored).scatter_(-1, target.unsqueeze(-1), 1.0)
+        second = (q * (upstream - (q * upstream).sum(-1, keepdim=True))).to(gradient.dtype)
+        found = second if found is None else found + second
+    return found
+
+
+def _must_stay(grad_loss: Tensor) -> bool:
+    """Whether the stored gradient is needed again after this backward, or cannot hold its answer."""
+    return batched(grad_loss) or graph_is_kept()
+
+
+def graph_is_kept() -> bool:
+    """Whether the backward that runs now was called with ``retain_graph=True``; True where torch does not tell."""
+    tells = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return tells is None or tells()
+
+
+# the schema is written out: torch 2.4 cannot read it from annotations that are strings
+@torch.library.custom_op(
+    "as_lightning::row_loss",
+    mutates_args=(),
+    schema="(Tensor rows, Tensor target, Tensor ignored, float delta, bool differentiated) -> (Tensor, Tensor, Tensor)",
+)
+def compiled_row_loss(
+    rows: Tensor, target: Tensor, ignored: Tensor, delta: float, differentiated: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """:class:`RowLoss` as one node of a compiled graph: on the CPU faster than what the compiler makes of the formula.
+
+    Returns the losses, the masked competitors and the gradient.
+    """
+    return losses_and_gradient(rows, target, ignored, delta, differentiated)
+
+
+@compiled_row_loss.register_fake
+def _(
+    rows: Tensor, target: Tensor, ignored: Tensor, delta: float, differentiated: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    loss = rows.new_empty(rows.shape[:1], dtype=accumulation_dtype(rows.dtype))
+    return loss, torch.empty_like(target), rows.new_empty(rows.shape if differentiated else (0, rows.size(1)))
+
+
+def _save_gradient(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    ctx.save_for_backward(output[2], inputs[1])
+    ctx.set_materialize_grads(False)
+
+
+def _compiled_backward(
+    ctx: Any, grad_loss: Tensor | None, _: Tensor | None, grad_gradient: Tensor | None
+) -> tuple[Tensor | None, None, None, None, None]:
+    gradient, target = ctx.saved_tensors
+    return differentiable_backward(gradient, target, grad_loss, grad_gradient), None, None, None, None
+
+
+compiled_row_loss.register_autograd(_compiled_backward, setup_context=_save_gradient)

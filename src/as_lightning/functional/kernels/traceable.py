@@ -1,0 +1,73 @@
+r"""The masked loss as a few whole-tensor operations, which every transform of PyTorch understands.
+
+This is the loss as its formula reads: the masked classes get a logit so low that their exponential is 0, and
+``F.cross_entropy`` does the rest. ``torch.func``, forward-mode differentiation and the compiler take this path. So do
+few logits on the CPU, where the number of operations is the cost and not their work.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from as_lightning.functional.calling_convention import ClassRows, widened
+from as_lightning.functional.masking import below_margin
+from as_lightning.functional.tracing import traced
+
+# Up to so many logits, on the CPU, an operation costs more than what it does.
+FEW_LOGITS = 1 << 16
+
+
+def few_logits(rows: Tensor) -> bool:
+    """Whether there are so few logits that the number of operations is their cost."""
+    return rows.is_cpu and rows.numel() <= FEW_LOGITS
+
+
+def traceable_loss(
+    batch: ClassRows, delta: float, *, weight: Tensor | None, reduction: str
+) -> tuple[Tensor, Tensor | None]:
+    """The reduced loss and the masked competitors of each row.
+
+    Args:
+        batch: the rows, of any floating-point type.
+        delta: the margin.
+        weight: a weight per class.
+        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
+
+    Returns:
+        The loss in the accumulation dtype; and the mask, 1 at each masked competitor and 0 elsewhere, boolean or
+        floating point, shape ``(R, C)``: :func:`masked_of_mask` adds it up where it is asked for. None masks nothing.
+    """
+    rows, target, mask = widened(batch.logits), batch.target, None
+    if batch.ignored is not None:  # a NaN there must not reach the gradient
+        rows = rows.masked_fill(batch.ignored.unsqueeze(-1), 0.0)
+        target = target.masked_fill(batch.ignored, IGNORED)
+    if delta < 1.0:
+        probability = rows.detach().softmax(-1)
+        target_probability = probability.gather(-1, batch.target.unsqueeze(-1))
+        if traced():  # transforms refuse to write in place
+            mask = below_margin(probability, target_probability, delta)
+        else:
+            mask = below_margin(probability, target_probability, delta, out=probability)
+        # A logit of -inf in effect: its exponential is exactly 0. The derivative of a difference is no work in
+        # backward, where that of masked_fill is another pass.
+        rows = torch.sub(rows, mask.to(rows.dtype), alpha=FAR_BELOW[rows.dtype])
+    if weight is not None:
+        weight = weight.to(rows.dtype)
+    loss = F.cross_entropy(rows, target, weight=weight, ignore_index=IGNORED, reduction=reduction)
+    return (loss + 0.0 if reduction == "none" else loss), mask  # of a fully masked row it is -0.0
+
+
+# what is taken from the logit of a masked class
+FAR_BELOW = {dtype: torch.finfo(dtype).max / 2 for dtype in (torch.float32, torch.float64)}
+# what ignored rows hold when they reach F.cross_entropy: no class index, whatever the caller's ignore_index is
+IGNORED = -100
+
+
+def masked_of_mask(mask: Tensor | None, batch: ClassRows) -> Tensor:
+    """The number of masked competitors of each row, shape ``(R,)``, 0 where it is ignored."""
+    if mask is None:
+        return torch.zeros_like(batch.target)
+    masked = mask.sum(-1)
+    return masked if batch.ignored is None else masked.masked_fill(batch.ignored, 0)

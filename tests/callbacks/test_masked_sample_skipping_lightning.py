@@ -1,0 +1,343 @@
+"""What Lightning sees of epochs that change their length: validation, progress, schedules, checkpoints, neighbours."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from harness.scripted_masking import quiet_trainer
+from harness.sleeping_samples import SAMPLES, NumberedSamples, SleepingClassifier, numbered_loader
+from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
+from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
+
+from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
+from as_lightning.callbacks.masked_sample_skipping import MaskedSampleSkipping
+
+NO_GUARDS: dict[str, Any] = {"min_masked": 0.0, "max_woken": 1.0, "class_floor": 0.0}
+EPOCHS, FULL = 8, 8  # batches of a full epoch
+
+
+def fit(
+    module: SleepingClassifier,
+    callbacks: list[pl.Callback],
+    *,
+    loader: Any = None,
+    ckpt_path: Any = None,
+    **settings: Any,
+) -> pl.Trainer:
+    torch.manual_seed(0)
+    trainer = quiet_trainer(**({"max_epochs": EPOCHS, "callbacks": callbacks} | settings))
+    loader = numbered_loader() if loader is None else loader
+    trainer.fit(module, loader, numbered_loader(shuffle=False), ckpt_path=ckpt_path)
+    return trainer
+
+
+def shortened(module: SleepingClassifier) -> list[int]:
+    lengths = [len(epoch) for epoch in module.epochs]
+    assert lengths == module.lengths
+    assert lengths[0] == FULL > min(lengths)
+    return lengths
+
+
+def test_validation_runs_at_the_end_of_every_shortened_epoch() -> None:
+    module = SleepingClassifier()
+    fit(module, [MaskedSampleSkipping(**NO_GUARDS)], num_sanity_val_steps=0)
+    lengths = shortened(module)
+    assert module.validated == [(epoch, sum(lengths[: epoch + 1])) for epoch in range(EPOCHS)]
+
+
+def test_val_check_interval_as_a_share_is_of_each_epochs_own_length() -> None:
+    module = SleepingClassifier()
+    fit(module, [MaskedSampleSkipping(max_sleep=1, **NO_GUARDS)], num_sanity_val_steps=0, val_check_interval=0.5)
+    expected, before = [], 0
+    for epoch, length in enumerate(shortened(module)):
+        interval = max(1, length // 2)
+        expected += [(epoch, before + batch) for batch in range(interval, length + 1, interval)]
+        before += length
+    assert module.validated == expected
+
+
+def test_progress_bars_see_the_length_of_every_epoch(capsys: pytest.CaptureFixture[str]) -> None:
+    class Totals(TQDMProgressBar):
+        seen: list[int] = []  # noqa: RUF012
+
+        def on_train_batch_end(self, *args: Any) -> None:
+            super().on_train_batch_end(*args)
+            if self.trainer.is_last_batch:
+                self.seen.append((int(self.total_train_batches), int(self.train_progress_bar.n)))
+
+    module, bar = SleepingClassifier(), Totals()
+    fit(module, [MaskedSampleSkipping(**NO_GUARDS), bar], enable_progress_bar=True)
+    assert bar.seen == [(length, length) for length in shortened(module)]
+
+
+def test_limit_train_batches_as_a_share_is_of_each_epochs_own_length() -> None:
+    module = SleepingClassifier()
+    skipping = MaskedSampleSkipping(max_sleep=1, **NO_GUARDS)
+    fit(module, [skipping], limit_train_batches=0.5)
+    assert module.lengths[0] == FULL // 2
+    assert all(epoch.visits <= epoch.awake for epoch in skipping.history)
+    assert min(epoch.awake for epoch in skipping.history) < SAMPLES
+
+
+def one_cycle(optimizer: torch.optim.Optimizer, steps: int) -> OneCycleLR:
+    return OneCycleLR(optimizer, max_lr=0.3, total_steps=steps, cycle_momentum=False)
+
+
+def counting(optimizer: torch.optim.Optimizer, steps: int) -> LambdaLR:
+    return LambdaLR(optimizer, lambda step: 1.0 / (1 + step / 1000))
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "settings"),
+    [
+        (list, {}),
+        (list, {"accumulate_grad_batches": 2}),
+        (lambda: [AdaptiveGradientAccumulation(3)], {}),
+    ],
+    ids=["alone", "accumulate 2", "adaptive accumulation"],
+)
+@pytest.mark.parametrize("scheduler", [one_cycle, counting])
+def test_the_schedule_is_at_its_end_when_training_is(callbacks: Any, settings: dict[str, Any], scheduler: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.filterwarnings("ignore", message=".*(num_workers|many workers|LeafSpec|log_every_n_steps|litlogger).*")
+        module = SleepingClassifier(scheduler=scheduler)
+        trainer = fit(module, [MaskedSampleSkipping(**NO_GUARDS), *callbacks()], **settings)
+    full_steps = -(-FULL // settings.get("accumulate_grad_batches", 1)) * EPOCHS
+    assert min(module.lengths) < FULL
+    assert trainer.lr_scheduler_configs[0].scheduler.last_epoch == full_steps
+
+
+def test_the_schedule_follows_the_data_inside_each_epoch() -> None:
+    class Follows(SleepingClassifier):
+        def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+            scheduler, length = self.trainer.lr_scheduler_configs[0].scheduler, self.trainer.num_training_batches
+            covered = FULL * (self.trainer.current_epoch + (batch_idx + 1) / length)
+            self.steps = [*getattr(self, "steps", []), (scheduler.last_epoch, covered)]
+
+    module = Follows(scheduler=counting)
+    fit(module, [MaskedSampleSkipping(max_sleep=1, **NO_GUARDS)])
+    assert isinstance(module, Follows)
+    assert all(exact - 1 < steps <= exact + 1e-9 for steps, exact in module.steps)
+
+
+def test_the_schedule_follows_optimizer_steps_if_asked_to() -> None:
+    module = SleepingClassifier(scheduler=counting)
+    trainer = fit(module, [MaskedSampleSkipping(lr_pace="steps", **NO_GUARDS)])
+    assert trainer.lr_scheduler_configs[0].scheduler.last_epoch == trainer.global_step < FULL * EPOCHS
+
+
+def test_the_trainer_and_the_loader_are_as_they_were_after_fit() -> None:
+    module, loader = SleepingClassifier(), numbered_loader()
+    sampler = loader.batch_sampler
+    trainer = fit(module, [MaskedSampleSkipping(**NO_GUARDS)], loader=loader)
+    assert trainer.reload_dataloaders_every_n_epochs == 0
+    assert "process_dataloader" not in vars(trainer.strategy)
+    assert loader.batch_sampler is sampler
+    assert len(loader) == FULL
+
+
+def test_a_data_module_and_a_module_may_give_the_loader() -> None:
+    class Data(pl.LightningDataModule):
+        def train_dataloader(self) -> Any:
+            return numbered_loader()
+
+    class Own(SleepingClassifier):
+        def train_dataloader(self) -> Any:
+            return numbered_loader()
+
+    seen = []
+    for module, data in [(SleepingClassifier(), Data()), (Own(), None)]:
+        torch.manual_seed(0)
+        trainer = quiet_trainer(max_epochs=EPOCHS, callbacks=[MaskedSampleSkipping(**NO_GUARDS)])
+        trainer.fit(module, datamodule=data)
+        seen.append(shortened(module))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("persistent_workers", [True, False])
+def test_worker_processes_give_the_batches_of_the_plan(persistent_workers: bool) -> None:
+    plain, workers = SleepingClassifier(), SleepingClassifier()
+    settings = {"max_epochs": 3, "reload_dataloaders_every_n_epochs": 1}
+    data = {"shuffle": False, "batch_size": 4}
+    fit(plain, [MaskedSampleSkipping(**NO_GUARDS)], loader=numbered_loader(**data), **settings)
+    loader = numbered_loader(**data, num_workers=2, persistent_workers=persistent_workers, prefetch_factor=3)
+    fit(workers, [MaskedSampleSkipping(**NO_GUARDS)], loader=loader, **settings)
+    assert plain.epochs == workers.epochs
+    assert len(plain.epochs[1]) < len(plain.epochs[0])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_epoch_that_is_stopped_early_leaves_the_rest_awake(num_workers: int) -> None:
+    class StopsTheSecondEpoch(SleepingClassifier):
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+            return -1 if self.trainer.current_epoch == 1 and batch_idx == 2 else None
+
+    module, skipping = StopsTheSecondEpoch(), MaskedSampleSkipping(**NO_GUARDS)
+    fit(module, [skipping], loader=numbered_loader(num_workers=num_workers), max_epochs=3)
+    planned = {number for number, live in module.live[0].items() if live}
+    visited = set(module.visited(1))
+    assert len(visited) == 16 < len(planned)
+    still_awake = planned - visited
+    assert still_awake | {number for number in visited if module.live[1][number]} <= set(module.visited(2))
+    assert not {number for number in visited if not module.live[1][number]} & set(module.visited(2))
+
+
+def test_accumulation_beside_it_counts_what_is_awake() -> None:
+    class MonitorsCounts(MaskingMonitor):
+        pass
+
+    module, monitor, skipping = SleepingClassifier(), MonitorsCounts(), MaskedSampleSkipping(**NO_GUARDS)
+    speed = AdaptiveGradientAccumulation(3)
+    fit(module, [skipping, monitor, speed])
+    for epoch in range(EPOCHS):
+        windows = [window for window in speed.history if window.epoch == epoch]
+        assert sum(window.length for window in windows) == len(module.epochs[epoch])
+        assert sum(window.samples for window in windows) == skipping.history[epoch].visits
+        assert sum(window.masked_samples for window in windows) == skipping.history[epoch].masked
+        assert monitor.history[epoch].samples == skipping.history[epoch].visits
+
+
+class Batchless(SleepingClassifier):
+    """Skips a batch by returning None."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return None if batch_idx == 1 else super().training_step(batch, batch_idx)
+
+
+def test_samples_of_a_batch_that_training_step_skips_stay_awake() -> None:
+    module = Batchless()
+    skipping = MaskedSampleSkipping(**NO_GUARDS)
+    fit(module, [skipping], loader=numbered_loader(shuffle=False), max_epochs=2)
+    assert skipping.history[0].visits == SAMPLES - 8
+    taken = skipping.history[1].awake
+    assert taken == 8 + sum(module.live[0].values())
+
+
+class RunningMeans(pl.Callback):
+    def __init__(self) -> None:
+        self.seen: list[torch.Tensor] = []
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        self.seen.append(pl_module.net[1].running_mean.clone())
+
+
+def test_batch_norm_is_warned_of_once() -> None:
+    with pytest.warns(UserWarning, match="refresh_batch_norm=True") as caught:
+        fit(SleepingClassifier(batch_norm=True), [MaskedSampleSkipping(**NO_GUARDS)], max_epochs=3)
+    assert sum("refresh_batch_norm=True" in str(warning.message) for warning in caught) == 1
+
+
+def test_refreshed_batch_norm_statistics_are_those_of_all_data() -> None:
+    module, means = SleepingClassifier(batch_norm=True), RunningMeans()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(module, [MaskedSampleSkipping(refresh_batch_norm=True, **NO_GUARDS), means], max_epochs=4)
+    assert not [warning for warning in caught if "BatchNorm" in str(warning.message)]
+    whole = module.net[0](NumberedSamples().inputs).mean(0).detach()  # all of it: 32 batches cover the data
+    torch.testing.assert_close(means.seen[-1], whole, rtol=0.0, atol=0.12)
+    assert module.net[1].momentum == 0.1
+    assert module.training
+
+
+def test_refreshing_batch_norm_draws_no_random_numbers_of_the_training() -> None:
+    epochs = []
+    for refresh in (False, True):
+        module = SleepingClassifier(batch_norm=True, dropout=0.2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fit(module, [MaskedSampleSkipping(refresh_batch_norm=refresh, **NO_GUARDS)], max_epochs=4)
+        epochs.append(module.epochs)
+    assert epochs[0] == epochs[1]
+
+
+# Resuming
+
+AT = {"end of epoch": (3, None), "inside an epoch": (3, 1), "inside the first epoch": (0, 4)}
+
+
+class SavesAt(pl.Callback):
+    def __init__(self, epoch: int, batch: int | None, path: Path) -> None:
+        self.epoch, self.batch, self.path = epoch, batch, path
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if (trainer.current_epoch, batch_idx) == (self.epoch, self.batch):
+            trainer.save_checkpoint(self.path)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if (trainer.current_epoch, None) == (self.epoch, self.batch):
+            trainer.save_checkpoint(self.path)
+
+
+@pytest.mark.parametrize("schedule", [None, one_cycle, counting])
+@pytest.mark.parametrize("at", AT)
+def test_a_resumed_training_goes_on_with_the_same_plan_to_the_same_weights(
+    at: str, schedule: Any, tmp_path: Path
+) -> None:
+    loader = {"loader": numbered_loader(shuffle=False)}  # the checkpoint holds no state of random numbers
+    whole, skipping = SleepingClassifier(scheduler=schedule), MaskedSampleSkipping(**NO_GUARDS)
+    fit(whole, [skipping, SavesAt(*AT[at], tmp_path / "saved.ckpt")], **loader)
+    resumed, again = SleepingClassifier(scheduler=schedule), MaskedSampleSkipping(**NO_GUARDS)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trainer = fit(resumed, [again], ckpt_path=tmp_path / "saved.ckpt", **loader)
+    assert not [warning for warning in caught if "not resumable" in str(warning.message)]
+    assert [tuple(epoch) for epoch in again.history] == [tuple(epoch) for epoch in skipping.history]
+    assert all(torch.equal(weight, resumed.weights()[name]) for name, weight in whole.weights().items())
+    assert whole.epochs[-1] == resumed.epochs[-1]
+    assert min(whole.lengths) < FULL
+    assert trainer.current_epoch == EPOCHS
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_training_resumed_inside_a_shuffled_epoch_takes_the_batches_that_were_left(
+    num_workers: int, tmp_path: Path
+) -> None:
+    for epoch, batch in [(0, 3), (2, 1)]:
+        loader = numbered_loader(num_workers=num_workers)
+        whole = SleepingClassifier()
+        fit(whole, [MaskedSampleSkipping(**NO_GUARDS), SavesAt(epoch, batch, tmp_path / "saved.ckpt")], loader=loader,
+            max_epochs=3)  # fmt: skip
+        resumed, again = SleepingClassifier(), MaskedSampleSkipping(**NO_GUARDS)
+        fit(resumed, [again], ckpt_path=tmp_path / "saved.ckpt", max_epochs=3)
+        assert resumed.epochs[0] == whole.epochs[epoch][batch + 1 :]
+        assert again.history[epoch].visits == len(whole.visited(epoch))
+
+
+def test_the_checkpoint_of_a_validation_at_the_end_of_an_epoch_resumes_with_the_next_plan(tmp_path: Path) -> None:
+    loader = {"loader": numbered_loader(shuffle=False)}
+    whole, skipping = SleepingClassifier(), MaskedSampleSkipping(**NO_GUARDS)
+    saved = ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1, save_on_train_epoch_end=False)
+    fit(whole, [skipping, saved], enable_checkpointing=True, **loader)
+    resumed, again = SleepingClassifier(), MaskedSampleSkipping(**NO_GUARDS)
+    fit(resumed, [again], ckpt_path=tmp_path / "epoch=2.ckpt", **loader)
+    assert [tuple(epoch) for epoch in again.history] == [tuple(epoch) for epoch in skipping.history]
+    assert all(torch.equal(weight, resumed.weights()[name]) for name, weight in whole.weights().items())
+
+
+def test_testing_a_checkpoint_does_not_rewind_the_fit_before_it(tmp_path: Path) -> None:
+    module, skipping = SleepingClassifier(), MaskedSampleSkipping(**NO_GUARDS)
+    trainer = fit(module, [skipping, SavesAt(1, None, tmp_path / "saved.ckpt")], max_epochs=4)
+    trainer.validate(module, numbered_loader(shuffle=False), ckpt_path=tmp_path / "saved.ckpt")
+    assert [epoch.epoch for epoch in skipping.history] == [0, 1, 2, 3]
+
+
+def test_a_second_fit_goes_on_where_the_first_ended() -> None:
+    module, skipping = SleepingClassifier(), MaskedSampleSkipping(**NO_GUARDS)
+    trainer = fit(module, [skipping], max_epochs=3)
+    trainer.fit_loop.max_epochs = 5
+    trainer.fit(module, numbered_loader())
+    assert [epoch.epoch for epoch in skipping.history] == [0, 1, 2, 3, 4]
+    assert len(module.epochs[3]) < FULL
+
+
+def test_the_state_is_a_few_bytes_a_sample() -> None:
+    skipping = MaskedSampleSkipping(**NO_GUARDS)
+    fit(SleepingClassifier(), [skipping], max_epochs=2)
+    tensors = [value for value in skipping.state_dict()["plan"].values() if isinstance(value, torch.Tensor)]
+    assert sum(tensor.numel() * tensor.element_size() for tensor in tensors) == 3 * SAMPLES

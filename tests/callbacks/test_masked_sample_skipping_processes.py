@@ -1,0 +1,83 @@
+"""Two processes share one plan in equal parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from harness import skipping_on_two_ranks
+from harness.rank_processes import Seen, run_two_ranks
+from harness.sleeping_samples import SAMPLES
+from oracles.sleep_plan import LIVE, MASKED, NOT_VISITED, awake_after
+
+SHARED = ("random_order", "by_length", "weighted")
+OTHERS = ("without_sleep", "without_the_callback", "saved_inside", "resumed_inside", "own_order_on_each_rank")
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    folder = tmp_path_factory.mktemp("skipping")
+    return run_two_ranks(skipping_on_two_ranks.__file__, folder, [*SHARED, *OTHERS])
+
+
+def visited(seen: list[dict[str, Any]], epoch: int) -> list[int]:
+    return sorted(number for rank in seen for batch in rank["epochs"][epoch] for number in batch)
+
+
+@pytest.mark.parametrize("scenario", SHARED)
+def test_ranks_take_equally_many_batches_and_none_takes_a_sample_twice(ranks: Seen, scenario: str) -> None:
+    seen = ranks(scenario)
+    assert seen[0]["lengths"] == seen[1]["lengths"]
+    for epoch, length in enumerate(seen[0]["lengths"]):
+        assert [len(rank["epochs"][epoch]) for rank in seen] == [length, length]
+        assert len(visited(seen, epoch)) == len(set(visited(seen, epoch)))
+    assert min(seen[0]["lengths"]) < seen[0]["lengths"][0]
+
+
+@pytest.mark.parametrize("scenario", ["random_order", "by_length"])
+def test_the_union_of_the_ranks_is_the_plan(ranks: Seen, scenario: str) -> None:
+    seen, outcomes = ranks(scenario), []
+    for epoch in range(skipping_on_two_ranks.EPOCHS):
+        if epoch:
+            awake = {number for number, takes_part in enumerate(awake_after(outcomes, 4)) if takes_part}
+        else:
+            awake = set(range(SAMPLES))
+        taken = set(visited(seen, epoch))
+        of_each = max(len(awake) // 2, 4)  # of an odd number one is left out; no batch has a single sample
+        assert len(taken) == 2 * (of_each + (of_each % 4 == 1))
+        assert taken <= awake or awake <= taken
+        live = seen[0]["live"][epoch] | seen[1]["live"][epoch]
+        outcomes.append([NOT_VISITED if n not in live else LIVE if live[n] else MASKED for n in range(SAMPLES)])
+        assert seen[0]["history"][epoch][2:5] == (len(awake), len(taken), outcomes[-1].count(MASKED))
+
+
+@pytest.mark.parametrize("scenario", SHARED)
+def test_ranks_agree_on_history_validation_and_weights(ranks: Seen, scenario: str) -> None:
+    seen = ranks(scenario)
+    assert seen[0]["history"] == seen[1]["history"]
+    assert seen[0]["validated"] == seen[1]["validated"]
+    assert len(seen[0]["validated"]) == 1 + skipping_on_two_ranks.EPOCHS  # and the sanity check
+    for name, weight in seen[0]["weights"].items():
+        assert torch.equal(weight, seen[1]["weights"][name])
+
+
+def test_without_sleep_each_rank_has_the_batches_and_weights_of_a_training_without_the_callback(ranks: Seen) -> None:
+    for with_callback, without in zip(ranks("without_sleep"), ranks("without_the_callback"), strict=True):
+        assert with_callback["epochs"] == without["epochs"]
+        for name, weight in without["weights"].items():
+            assert torch.equal(weight, with_callback["weights"][name])
+
+
+def test_a_training_resumed_inside_an_epoch_goes_on_with_the_same_plan(ranks: Seen) -> None:
+    for whole, resumed in zip(ranks("saved_inside"), ranks("resumed_inside"), strict=True):
+        assert resumed["epochs"][0] == whole["epochs"][2][1:]
+        assert resumed["epochs"][1:] == whole["epochs"][3:]
+        assert resumed["history"] == whole["history"]
+        for name, weight in whole["weights"].items():
+            assert torch.equal(weight, resumed["weights"][name])
+
+
+def test_a_sampler_of_each_ranks_own_is_refused(ranks: Seen) -> None:
+    with pytest.raises(AssertionError, match="leave Trainer\\(use_distributed_sampler=True\\)"):
+        ranks("own_order_on_each_rank")

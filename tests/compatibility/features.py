@@ -1,0 +1,585 @@
+"""Every row of the table: a small training with the feature, and what must hold after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from compatibility.matrix import refused, supported
+from compatibility.runs import BATCHES, EPOCHS, SIZE, Run, Theirs, WithAS, batches
+from harness.rank_processes import Seen
+from harness.scripted_masking import loader_of
+from lightning.pytorch.callbacks import (
+    BatchSizeFinder,
+    EarlyStopping,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    LearningRateMonitor,
+    ModelCheckpoint,
+    StochasticWeightAveraging,
+    Timer,
+)
+from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from lightning.pytorch.utilities import CombinedLoader
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
+
+from as_lightning import ASSoftmaxMixin, MaskingCounter
+
+WHOLE_EPOCH = BATCHES * SIZE
+
+# Devices and strategies
+
+
+@supported("Devices and strategies", "one device", "weights equal those of a hand-written loop, bit for bit")
+def one_device(folder: Path) -> None:
+    run = Run(folder)
+    run.trained()
+    run.equals_by_hand()
+
+
+@supported(
+    "Devices and strategies",
+    "DDP",
+    "every process takes the windows of the joint counts; gradients are reduced on stepping batches only",
+    where="two processes",
+)
+def ddp(seen: Seen) -> None:
+    first, second = seen("ddp")
+    assert first["windows"] == second["windows"]
+    assert first["samples"] == second["samples"] == [2 * WHOLE_EPOCH] * EPOCHS
+    assert_same_weights(first["weights"], second["weights"])
+    assert first["longest_window"] > 1
+
+
+@supported(
+    "Devices and strategies",
+    "FSDP2 (ModelParallelStrategy)",
+    "the weights are those of DDP; Lightning reduces the gradients of every batch there",
+    where="two processes",
+)
+def fully_sharded(seen: Seen) -> None:
+    first, second = seen("fully_sharded")
+    replicated, _ = seen("ddp")
+    assert first["windows"] == second["windows"] == replicated["windows"]
+    assert first["samples"] == second["samples"] == [2 * WHOLE_EPOCH] * EPOCHS
+    assert_same_weights(first["weights"], replicated["weights"])
+
+
+@supported(
+    "Devices and strategies",
+    "tensor parallel (ModelParallelStrategy)",
+    "processes that share their batches are counted once",
+    where="two processes",
+)
+def tensor_parallel(seen: Seen) -> None:
+    first, second = seen("tensor_parallel")
+    assert first["windows"] == second["windows"]
+    assert first["samples"] == second["samples"] == [WHOLE_EPOCH] * EPOCHS
+    assert_same_weights(first["weights"], second["weights"])
+
+
+def assert_same_weights(weights: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    for name, weight in expected.items():
+        torch.testing.assert_close(weights[name], weight)
+
+
+class AccumulatesByItself(SingleDeviceStrategy):
+    """As DeepSpeed does, whose package and GPU this does without."""
+
+    handles_gradient_accumulation = True
+
+
+@refused(
+    "Devices and strategies",
+    "DeepSpeed with adaptive accumulation",
+    "it fixes the accumulation when it starts; the mixin and the monitor work",
+)
+def deepspeed(folder: Path) -> None:
+    with pytest.raises(MisconfigurationException, match=r"as DeepSpeed does.* Use strategy="):
+        Run(folder, strategy=AccumulatesByItself(torch.device("cpu")))
+
+
+# Precision
+
+
+@supported("Precision", "32-true")
+def single_precision(folder: Path) -> None:
+    run = Run(folder, precision="32-true")
+    run.trained()
+    run.equals_by_hand()
+
+
+@supported("Precision", "64-true")
+def double_precision(folder: Path) -> None:
+    run = Run(folder, precision="64-true")
+    run.trained()
+    assert run.module.net[0].weight.dtype == torch.float64
+    run.equals_by_hand(batches(dtype=torch.float64))
+
+
+@supported("Precision", "bf16-mixed")
+def bfloat16_mixed(folder: Path) -> None:
+    run = Run(folder, precision="bf16-mixed")
+    run.trained()
+    assert run.module.net[0].weight.dtype == torch.float32
+
+
+@supported("Precision", "bf16-true")
+def bfloat16(folder: Path) -> None:
+    run = Run(folder, precision="bf16-true")
+    run.trained()
+    assert run.module.net[0].weight.dtype == torch.bfloat16
+
+
+@supported("Precision", "16-mixed", "gradients are rescaled after unscaling", where="CUDA")
+def float16_mixed(folder: Path) -> None:
+    Run(folder, precision="16-mixed", accelerator="gpu", gradient_clip_val=1.0).trained()
+
+
+# Gradients
+
+
+@supported("Gradients", "clipping by norm", "sees the whole window")
+def clipping_by_norm(folder: Path) -> None:
+    run = Run(folder, gradient_clip_val=0.4, gradient_clip_algorithm="norm")
+    run.trained()
+    run.equals_by_hand(clip_norm=0.4)
+    assert not torch.equal(run.module.net[0].weight, Run(folder).module.net[0].weight)
+
+
+@supported("Gradients", "clipping by value", "sees the whole window")
+def clipping_by_value(folder: Path) -> None:
+    run = Run(folder, gradient_clip_val=0.05, gradient_clip_algorithm="value")
+    run.trained()
+    run.equals_by_hand(clip_value=0.05)
+    assert not torch.equal(run.module.net[0].weight, Run(folder).module.net[0].weight)
+
+
+@supported("Gradients", "Trainer(accumulate_grad_batches) with the mixin and the monitor", "ratios are per window")
+def fixed_accumulation(folder: Path) -> None:
+    run = Run(folder, adaptive=False, accumulate_grad_batches=3)
+    assert [epoch.samples for epoch in run.monitor.history] == [WHOLE_EPOCH] * EPOCHS
+    assert run.trainer.global_step == EPOCHS * BATCHES / 3
+
+
+@refused("Gradients", "Trainer(accumulate_grad_batches) with adaptive accumulation", "two would set it")
+def fixed_and_adaptive_accumulation(folder: Path) -> None:
+    with pytest.raises(MisconfigurationException, match="Remove that argument, or the callback"):
+        Run(folder, accumulate_grad_batches=3)
+
+
+class Manual(WithAS):
+    """Steps by itself."""
+
+    def __init__(self) -> None:
+        super().__init__(delta=0.1)
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(super().training_step(batch, batch_idx))
+        optimizer.step()
+
+
+@supported("Gradients", "manual optimization with the mixin and the monitor", "every batch is a window")
+def manual_optimization(folder: Path) -> None:
+    Run(folder, module=Manual(), adaptive=False).trained()
+
+
+@refused("Gradients", "manual optimization with adaptive accumulation", "the training step decides when to step")
+def manual_optimization_with_accumulation(folder: Path) -> None:
+    with pytest.raises(MisconfigurationException, match=r"automatic_optimization is False.* Set it to True"):
+        Run(folder, module=Manual())
+
+
+class Checkpoints(WithAS):
+    """Recomputes its first layers in the backward pass."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.net[2](checkpoint(self.net[:2], inputs.requires_grad_(), use_reentrant=False))
+
+
+@supported(
+    "Gradients", "activation checkpointing", "keep the loss outside of what is recomputed: it would be counted twice"
+)
+def activation_checkpointing(folder: Path) -> None:
+    run = Run(folder, module=Checkpoints(delta=0.1))
+    run.trained()
+    run.equals_by_hand()
+
+
+@supported("Gradients", "torch.compile", "compiled once for a window's first batch and once for the others")
+def compiled(folder: Path) -> None:
+    torch._dynamo.reset()
+    module = WithAS(delta=0.1)
+    plain, run = Run(folder), Run(folder, module=torch.compile(module, backend="eager"))
+    assert run.speed.history == plain.speed.history
+    assert run.monitor.history == plain.monitor.history
+    assert_same_weights(module.state_dict(), plain.module.state_dict())
+
+
+# Data
+
+
+@supported("Data", "streams of unknown length", "the last window of an epoch may be cut short; it keeps its scale")
+def stream_of_unknown_length(folder: Path) -> None:
+    run = Run(folder, data=loader_of(batches(), length_known=False))
+    run.trained()
+    run.equals_by_hand(exactly=False)
+
+
+class FromDictionaries(WithAS):
+    """Takes batches of two loaders."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        first, second = batch["first"], batch["second"]
+        together = (torch.cat([first[0], second[0]]), torch.cat([first[1], second[1]]))
+        return super().training_step(together, batch_idx)
+
+
+@supported("Data", "CombinedLoader", "a batch of batches is one batch")
+def combined_loader(folder: Path) -> None:
+    loaders = {"first": loader_of(batches()), "second": loader_of(batches(BATCHES // 2))}
+    run = Run(folder, module=FromDictionaries(delta=0.1), data=CombinedLoader(loaders, "max_size_cycle"))
+    run.trained(samples=[2 * WHOLE_EPOCH] * EPOCHS)
+    assert (
+        Run(folder, module=FromDictionaries(delta=0.1), data=CombinedLoader(loaders, "min_size"))
+        .monitor.history[0]
+        .samples
+        == WHOLE_EPOCH
+    )
+
+
+@supported("Data", "limit_train_batches, limit_val_batches")
+def limited_batches(folder: Path) -> None:
+    Run(folder, validation=True, limit_train_batches=7, limit_val_batches=1).trained(samples=[7 * SIZE] * EPOCHS)
+    Run(folder, limit_train_batches=0.5).trained(samples=[WHOLE_EPOCH // 2] * EPOCHS)
+    stream = loader_of(batches(), length_known=False)
+    Run(folder, data=stream, limit_train_batches=7).trained(samples=[7 * SIZE] * EPOCHS)
+
+
+@supported("Data", "overfit_batches")
+def overfit_batches(folder: Path) -> None:
+    Run(folder, overfit_batches=3, max_epochs=6).trained(samples=[3 * SIZE] * 6)
+
+
+@supported("Data", "reload_dataloaders_every_n_epochs", "epochs may differ in length")
+def reloaded_loaders(folder: Path) -> None:
+    class ShrinkingData(pl.LightningDataModule):
+        def train_dataloader(self) -> DataLoader:
+            return loader_of(batches(BATCHES - 5 * self.trainer.current_epoch))
+
+    run = Run(folder, data=ShrinkingData(), reload_dataloaders_every_n_epochs=1)
+    run.trained(samples=[WHOLE_EPOCH, WHOLE_EPOCH - 5 * SIZE])
+
+
+@supported("Data", "val_check_interval", "a validation inside a window changes nothing")
+def validation_inside_an_epoch(folder: Path) -> None:
+    run = Run(folder, validation=True, val_check_interval=5)
+    run.trained()
+    run.equals_by_hand()
+
+
+# Length of training
+
+
+@supported("Length of training", "max_steps", "counts optimizer steps, as Lightning does")
+def max_steps(folder: Path) -> None:
+    run = Run(folder, max_epochs=-1, max_steps=9)
+    assert run.trainer.global_step == len(run.speed.history) == 9
+    run.equals_by_hand()
+
+
+@supported("Length of training", "max_time", "a window that is open when time is up takes no step")
+def max_time(folder: Path) -> None:
+    class LetsTimePass(Timer):
+        """An hour a batch, without waiting for it."""
+
+        def time_elapsed(self, stage: str = "train") -> float:
+            return 3600.0 * (self.batches if stage == "train" else 0)
+
+        def on_train_batch_start(self, *args: Any) -> None:
+            self.batches += 1
+
+    timer = LetsTimePass("00:18:00:00")
+    timer.batches = 0
+    run = Run(folder, max_epochs=-1, callbacks=[timer])
+    assert run.trainer.fit_loop.total_batch_idx + 1 == 18
+    assert sum(window.length for window in run.speed.history) == 16  # up inside the window of the batches 16 to 19
+    run.equals_by_hand()
+
+
+@supported("Length of training", "EarlyStopping on masking/sample_ratio", "needs a step that the logger writes")
+def early_stopping_by_step(folder: Path) -> None:
+    stops = EarlyStopping("masking/sample_ratio", mode="max", stopping_threshold=0.5, patience=100)
+    run = Run(folder, callbacks=[stops], max_epochs=50, log_every_n_steps=1, validation=True)
+    assert run.trainer.current_epoch < 50
+    assert run.trainer.callback_metrics["masking/sample_ratio"] > 0.5
+
+
+@supported(
+    "Length of training",
+    "EarlyStopping on masking/sample_ratio_epoch",
+    "with a validation loop: check_on_train_epoch_end=True",
+)
+def early_stopping_by_epoch(folder: Path) -> None:
+    for validation in (False, True):
+        stops = EarlyStopping(
+            "masking/sample_ratio_epoch",
+            mode="max",
+            stopping_threshold=0.5,
+            patience=100,
+            check_on_train_epoch_end=True if validation else None,
+        )
+        run = Run(folder, callbacks=[stops], max_epochs=50, validation=validation)
+        assert run.trainer.current_epoch < 50
+        assert run.monitor.history[-1].masked_samples > 0.5 * WHOLE_EPOCH
+
+
+@supported("Length of training", "EarlyStopping on val_loss", "val_loss is the masked loss: see as_softmax_validation")
+def early_stopping_on_val_loss(folder: Path) -> None:
+    class ValidatesWithSoftmax(WithAS):
+        as_softmax_validation = "softmax"
+
+    def val_loss(module: Any) -> float:
+        stops = EarlyStopping("val_loss")
+        return float(
+            Run(folder, module=module, callbacks=[stops], validation=True).trainer.callback_metrics["val_loss"]
+        )
+
+    masked, softmax = val_loss(WithAS(delta=0.1)), val_loss(ValidatesWithSoftmax(delta=0.1))
+    assert masked < softmax
+
+
+# Checkpoints
+
+
+@supported("Checkpoints", "ModelCheckpoint on masking/sample_ratio_epoch", "saves at the end of the training epoch")
+def model_checkpoint(folder: Path) -> None:
+    keeps = ModelCheckpoint(folder / "best", "{epoch}", monitor="masking/sample_ratio_epoch", mode="max")
+    run = Run(folder, callbacks=[keeps], enable_checkpointing=True, max_epochs=4)
+    ratios = [epoch.masked_samples / epoch.samples for epoch in run.monitor.history]
+    assert float(keeps.best_model_score) == pytest.approx(max(ratios))
+    loaded = WithAS.load_from_checkpoint(keeps.best_model_path)
+    assert loaded.as_softmax_delta == 0.1
+
+
+@supported("Checkpoints", "ModelCheckpoint on masking/sample_ratio by steps", "needs log_every_n_steps=1")
+def model_checkpoint_by_steps(folder: Path) -> None:
+    keeps = ModelCheckpoint(folder / "best", monitor="masking/sample_ratio", mode="max", every_n_train_steps=1)
+    run = Run(folder, callbacks=[keeps], enable_checkpointing=True, log_every_n_steps=1)
+    run.trained()
+    assert float(keeps.best_model_score) > 0
+
+
+@supported("Checkpoints", "resuming, also inside a window", "windows, counts and weights of the run that never stopped")
+def resuming(folder: Path) -> None:
+    class Saves(pl.Callback):
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            if trainer.current_epoch == 1 and batch_idx == 5:
+                assert trainer.accumulate_grad_batches > 2
+                trainer.save_checkpoint(folder / "inside.ckpt")
+
+    whole = Run(folder, callbacks=[Saves()])
+    resumed = Run(folder, fit=False)
+    rest = batches()[6:]  # what a stateful loader would yield
+    resumed.trainer.fit(resumed.module, loader_of([*rest, *rest]), ckpt_path=folder / "inside.ckpt")
+    assert resumed.monitor.history == whole.monitor.history
+    assert resumed.speed.history == whole.speed.history[-len(resumed.speed.history) :]
+    assert_same_weights(resumed.module.state_dict(), whole.module.state_dict())
+
+
+# Looking closer
+
+
+@supported("Looking closer", "fast_dev_run")
+def fast_dev_run(folder: Path) -> None:
+    run = Run(folder, validation=True, fast_dev_run=3)
+    assert [epoch.samples for epoch in run.monitor.history] == [3 * SIZE]
+
+
+@supported("Looking closer", "detect_anomaly")
+def detect_anomaly(folder: Path) -> None:
+    run = Run(folder, detect_anomaly=True)
+    run.trained()
+    run.equals_by_hand()
+
+
+@supported("Looking closer", "barebones", "nothing is logged; history is kept")
+def barebones(folder: Path) -> None:
+    run = Run(folder, barebones=True)
+    run.trained()
+    run.equals_by_hand()
+
+
+@supported("Looking closer", "profiler: simple, advanced")
+def profilers(folder: Path) -> None:
+    for profiler in ("simple", "advanced"):
+        run = Run(folder, profiler=profiler)
+        run.trained()
+
+
+@supported("Looking closer", "profiler: pytorch")
+def pytorch_profiler(folder: Path) -> None:
+    Run(folder, profiler="pytorch").trained()
+
+
+@supported("Looking closer", "validate, test, predict", "nothing is counted, and what fit has counted stays")
+def evaluation(folder: Path) -> None:
+    run = Run(folder)
+    history, windows = list(run.monitor.history), list(run.speed.history)
+    evaluated = loader_of(batches(2))
+    (validated,) = run.trainer.validate(run.module, evaluated, verbose=False)
+    (tested,) = run.trainer.test(run.module, evaluated, verbose=False)
+    assert validated["val_loss"] == tested["val_loss"] >= 0
+    predicted = run.trainer.predict(run.module, evaluated)
+    assert predicted is not None
+    assert len(predicted) == 2
+    assert (run.monitor.history, run.speed.history) == (history, windows)
+    assert run.module.masking_counter.open_counts.sum() == 0
+
+
+# Callbacks
+
+
+@supported("Callbacks of Lightning", "LearningRateFinder", "its search is not counted")
+def learning_rate_finder(folder: Path) -> None:
+    finds = LearningRateFinder(num_training_steps=10, attr_name="lr")
+    module = WithAS(delta=0.1)
+    module.lr = 0.5
+    run = Run(folder, module=module, callbacks=[finds], enable_checkpointing=True)
+    assert [epoch.samples for epoch in run.monitor.history] == [WHOLE_EPOCH] * EPOCHS
+    assert finds.optimal_lr is not None
+
+
+class SizedData(pl.LightningDataModule):
+    """A data module whose batch size can be searched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batch_size = 2
+
+    def train_dataloader(self) -> DataLoader:
+        inputs, targets = (torch.cat(parts) for parts in zip(*batches(), strict=True))
+        return DataLoader(TensorDataset(inputs, targets), batch_size=self.batch_size)
+
+    val_dataloader = train_dataloader
+
+
+@supported("Callbacks of Lightning", "BatchSizeFinder", "its search is not counted")
+def batch_size_finder(folder: Path) -> None:
+    data = SizedData()
+    finds = BatchSizeFinder(max_trials=2, steps_per_trial=2)
+    run = Run(folder, callbacks=[finds], data=data, enable_checkpointing=True)
+    assert data.batch_size > 2
+    run.trained()
+
+
+@supported("Callbacks of Lightning", "StochasticWeightAveraging without batch norm")
+def weight_averaging(folder: Path) -> None:
+    run = Run(folder, callbacks=[StochasticWeightAveraging(0.1, swa_epoch_start=1)], max_epochs=3)
+    assert [epoch.samples for epoch in run.monitor.history] == [WHOLE_EPOCH] * 3
+
+
+@refused(
+    "Callbacks of Lightning",
+    "StochasticWeightAveraging of a model with batch norm, with adaptive accumulation",
+    "it sets the accumulation to renew the statistics",
+)
+def weight_averaging_with_batch_norm(folder: Path) -> None:
+    module = WithAS(delta=0.1)
+    module.net.append(nn.BatchNorm1d(8))
+    with pytest.raises(MisconfigurationException, match="StochasticWeightAveraging both set"):
+        Run(folder, module=module, callbacks=[StochasticWeightAveraging(0.1)])
+
+
+@supported("Callbacks of Lightning", "GradientAccumulationScheduler with the mixin and the monitor")
+def accumulation_scheduler(folder: Path) -> None:
+    run = Run(folder, callbacks=[GradientAccumulationScheduler({0: 1, 1: 3})], adaptive=False)
+    assert [epoch.samples for epoch in run.monitor.history] == [WHOLE_EPOCH] * EPOCHS
+    assert run.trainer.global_step == BATCHES + BATCHES // 3
+
+
+@refused("Callbacks of Lightning", "GradientAccumulationScheduler with adaptive accumulation", "two would set it")
+def accumulation_scheduler_and_adaptive(folder: Path) -> None:
+    with pytest.raises(MisconfigurationException, match="GradientAccumulationScheduler both set"):
+        Run(folder, callbacks=[GradientAccumulationScheduler({0: 1, 1: 3})])
+
+
+# Loggers
+
+
+@supported("Loggers", "several loggers", "each gets every name")
+def several_loggers(folder: Path) -> None:
+    loggers = [CSVLogger(folder / name) for name in ("first", "second")]
+    run = Run(folder, logger=loggers, callbacks=[LearningRateMonitor("step")], log_every_n_steps=1)
+    run.trained()
+    for logger in loggers:
+        columns = (Path(logger.log_dir) / "metrics.csv").read_text().splitlines()[0].split(",")
+        assert {"masking/sample_ratio", "masking/delta", "masking/sample_ratio_epoch", "train_loss"} <= set(columns)
+
+
+@supported("Loggers", "no logger", "callback_metrics has the names all the same")
+def no_logger(folder: Path) -> None:
+    run = Run(folder, logger=False, log_every_n_steps=1)
+    run.trained()
+    assert run.trainer.callback_metrics.keys() >= {"masking/sample_ratio", "masking/sample_ratio_epoch"}
+
+
+# Modules
+
+
+@refused("Modules", "a module that never calls the masked loss", "after its first batch, with both ways to call it")
+def silent_module(folder: Path) -> None:
+    class Silent(WithAS):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            return nn.functional.cross_entropy(self(batch[0]), batch[1])
+
+    with pytest.raises(MisconfigurationException, match=r"self\.as_softmax_loss.*as_softmax_replaces"):
+        Run(folder, module=Silent(delta=0.1))
+
+
+@refused("Modules", "a module without a masking counter", "the callbacks name the mixin")
+def module_without_counter(folder: Path) -> None:
+    with pytest.raises(MisconfigurationException, match=r"Mix in as_lightning\.ASSoftmaxMixin"):
+        Run(folder, module=Theirs())
+
+
+@supported("Modules", "a masking counter of one's own", "without the mixin: update it in training_step")
+def own_counter(folder: Path) -> None:
+    from as_lightning.functional import as_cross_entropy
+
+    class Counts(Theirs):
+        def __init__(self) -> None:
+            super().__init__()
+            self.masking_counter = MaskingCounter()
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            loss, counts = as_cross_entropy(self(batch[0]), batch[1], 0.1, return_counts=True)
+            self.masking_counter.update(counts)
+            return loss
+
+    run = Run(folder, module=Counts())
+    run.trained()
+    run.equals_by_hand()
+
+
+@refused("Modules", "training_step(dataloader_iter) with adaptive accumulation", "no batch has an index there")
+def iterator_training_step(folder: Path) -> None:
+    class TakesIterator(ASSoftmaxMixin, pl.LightningModule):
+        def training_step(self, dataloader_iter: Any) -> Any:  # type: ignore[override]
+            raise AssertionError("training has started")
+
+        def configure_optimizers(self) -> Any:
+            return None
+
+    with pytest.raises(MisconfigurationException, match="dataloader_iter: take"):
+        Run(folder, module=TakesIterator())

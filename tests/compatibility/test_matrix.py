@@ -1,0 +1,61 @@
+"""Every feature of the table does what the page says, and the page is the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from compatibility import features, matrix, two_ranks
+from harness.rank_processes import Seen, run_two_ranks
+
+pytestmark = [
+    pytest.mark.xdist_group("compatibility"),  # the pair of processes runs once
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    scenarios = ["ddp", "fully_sharded", "tensor_parallel"]
+    folder = tmp_path_factory.mktemp("two-ranks")
+    return run_two_ranks(two_ranks.__file__, folder, scenarios, CUDA_VISIBLE_DEVICES="")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Sums in another order are other bits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def features_on(where: str) -> pytest.MarkDecorator:
+    chosen = [feature for feature in matrix.FEATURES.values() if feature.where == where]
+    return pytest.mark.parametrize("feature", chosen, ids=[feature.name for feature in chosen])
+
+
+@features_on("one process")
+def test_a_feature_on_one_process_is_supported_or_refused_as_the_page_says(
+    feature: matrix.Feature, tmp_path: Path
+) -> None:
+    feature.check(tmp_path)
+
+
+@features_on("two processes")
+def test_a_feature_on_two_processes_is_supported_as_the_page_says(feature: matrix.Feature, seen: Seen) -> None:
+    feature.check(seen)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@features_on("CUDA")
+def test_a_feature_on_a_gpu_is_supported_as_the_page_says(feature: matrix.Feature, tmp_path: Path) -> None:
+    feature.check(tmp_path)
+
+
+def test_the_page_is_the_table() -> None:
+    assert features.__doc__
+    assert matrix.PAGE.read_text(encoding="utf-8") == matrix.page(), "run `python docs/compatibility_table.py`"

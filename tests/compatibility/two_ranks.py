@@ -1,0 +1,63 @@
+"""One of two processes that train the classifier together: ``python two_ranks.py FOLDER SCENARIO...``, with LOCAL_RANK,
+MASTER_ADDR and MASTER_PORT set. A scenario is a function below; what this rank has seen goes to a file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from compatibility.runs import Run, WithAS, batches
+from harness.scripted_masking import loader_of
+from harness.two_ranks import full, main
+from lightning.pytorch.strategies import ModelParallelStrategy
+
+RANK = int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def train(folder: Path, module: WithAS, strategy: Any, rank: int) -> dict[str, Any]:
+    data = loader_of(batches()[rank:] + batches()[:rank])  # other batches on each rank, unless they share a rank's
+    run = Run(folder, module=module, data=data, devices=2, strategy=strategy, use_distributed_sampler=False)
+    weights = {name: full(weight) for name, weight in run.trainer.strategy.lightning_module_state_dict().items()}
+    return {
+        "weights": weights,
+        "windows": [tuple(window) for window in run.speed.history],
+        "longest_window": max(window.length for window in run.speed.history),
+        "samples": [epoch.samples for epoch in run.monitor.history],
+    }
+
+
+def ddp(folder: Path) -> dict[str, Any]:
+    return train(folder, WithAS(delta=0.1), "ddp", RANK)
+
+
+class Sharded(WithAS):
+    def configure_model(self) -> None:
+        from torch.distributed.fsdp import fully_shard
+
+        fully_shard(self.net, mesh=self.device_mesh["data_parallel"])
+
+
+def fully_sharded(folder: Path) -> dict[str, Any]:
+    return train(folder, Sharded(delta=0.1), ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1), RANK)
+
+
+class TensorParallel(WithAS):
+    def configure_model(self) -> None:
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+        plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+        parallelize_module(self.net, self.device_mesh["tensor_parallel"], plan)
+
+
+def tensor_parallel(folder: Path) -> dict[str, Any]:
+    strategy = ModelParallelStrategy(data_parallel_size=1, tensor_parallel_size=2)
+    return train(folder, TensorParallel(delta=0.1), strategy, rank=0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:], globals())

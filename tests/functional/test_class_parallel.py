@@ -1,0 +1,277 @@
+"""Heads and logits whose classes are spread over processes equal those of one process."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from harness import class_parallel_ranks as program
+from harness.class_parallel_ranks import LINEAR_CASES, LOGITS_CASES, TIED, Case, operands
+from oracles.as_softmax import as_cross_entropy_reference, as_rows, counts_reference, keep_of_row
+
+import as_lightning
+from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy
+
+EXACT = {"rtol": 1e-12, "atol": 1e-12}
+TOLERANCE = {torch.float64: EXACT, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}
+
+
+Seen = Callable[[str], list[dict[str, Any]]]  # what each process has seen in a scenario
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the processes have left what they have seen."""
+    folder = tmp_path_factory.mktemp("class_parallel")
+    settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(as_lightning.__file__).parents[1])}
+    command = [sys.executable, str(program.__file__), str(folder)]
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def seen_by(folder: Path, count: int) -> Seen:
+    def load(scenario: str) -> list[dict[str, Any]]:
+        files = [folder / str(count) / f"{scenario}-{rank}.pt" for rank in range(count)]
+        results = [torch.load(file, weights_only=False) for file in files]
+        for result in results:
+            assert "error" not in result, result["error"]
+        return results
+
+    return functools.cache(load)
+
+
+@pytest.fixture(scope="module")
+def two(folder: Path) -> Seen:
+    return seen_by(folder, 2)
+
+
+@pytest.fixture(scope="module")
+def three(folder: Path) -> Seen:
+    return seen_by(folder, 3)
+
+
+@pytest.fixture(scope="module", params=["two", "three"])
+def seen(request: pytest.FixtureRequest) -> Seen:
+    return request.getfixturevalue(request.param)
+
+
+def reference(case: Case) -> dict[str, Any]:
+    """Loss, counts and gradients of one process, in float64 from the formula."""
+    given = operands(case)
+    leaves = [x.double().requires_grad_() for x in (given.hidden, given.weight)]
+    given.hidden, given.weight = leaves
+    given.bias = None if given.bias is None else given.bias.double().requires_grad_()
+    logits = given.logits
+    logits.retain_grad()
+    loss = as_cross_entropy_reference(
+        logits, given.target, case.delta, weight=given.class_weight, reduction=case.reduction
+    )
+    loss.backward(given.upstream.double())
+    rows, targets = as_rows(logits, given.target)
+    live = [t >= 0 and int(keep_of_row(row, t, case.delta).sum()) > 1 for row, t in zip(rows, targets, strict=True)]
+    return {
+        "loss": loss.detach(),
+        "counts": counts_reference(logits, given.target, case.delta),
+        "live": torch.tensor(live).reshape(given.target.shape),
+        "hidden": given.hidden.grad,
+        "weight": given.weight.grad,
+        "bias": None if given.bias is None else given.bias.grad,
+        "logits": logits.grad,
+    }
+
+
+def one_process(case: Case) -> dict[str, Any]:
+    """The same by the library's own functions on one process, in the dtype of the case."""
+    given = operands(case)
+    given.hidden.requires_grad_(), given.weight.requires_grad_()
+    if given.bias is not None:
+        given.bias.requires_grad_()
+    settings: dict[str, Any] = {"reduction": case.reduction, "return_counts": True}
+    with torch.autocast("cpu", enabled=case.autocast):
+        loss, counts = as_linear_cross_entropy(
+            given.hidden,
+            given.weight,
+            given.target,
+            case.delta,
+            bias=given.bias,
+            class_weight=given.class_weight,
+            **settings,
+        )
+    loss.backward(given.upstream)
+    logits = given.logits.detach().requires_grad_()
+    of_logits, _ = as_cross_entropy(logits, given.target, case.delta, weight=given.class_weight, **settings)
+    of_logits.backward(given.upstream)
+    return {
+        "loss": loss.detach(),
+        "counts": tuple(map(int, counts)),
+        "hidden": given.hidden.grad,
+        "weight": given.weight.grad,
+        "bias": None if given.bias is None else given.bias.grad,
+        "logits": logits.grad,
+    }
+
+
+def assert_equal(found: dict[str, Any], expected: dict[str, Any], case: Case, *names: str) -> None:
+    for name in ("loss", *names):
+        if expected[name] is None:
+            assert found[name] is None
+            continue
+        assert found[name].dtype == case.dtype
+        torch.testing.assert_close(found[name].double(), expected[name].double(), **TOLERANCE[case.dtype])
+    assert tuple(map(int, found["counts"])) == expected["counts"]
+    assert torch.equal(found["live"], expected["live"])
+
+
+HALF = [name for name, case in LINEAR_CASES.items() if case.rounding > 1e-6]
+FULL = [name for name in LINEAR_CASES if name not in HALF]
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_the_head_equals_one_process(seen: Seen, name: str):
+    expected = reference(LINEAR_CASES[name])
+    for rank in seen("linear_heads"):
+        assert_equal(rank[name], expected, LINEAR_CASES[name], "hidden", "weight", "bias")
+
+
+@pytest.mark.parametrize("name", HALF)
+def test_the_head_of_a_half_type_is_as_near_as_that_of_one_process(seen: Seen, name: str):
+    case = LINEAR_CASES[name]
+    exact, alone = reference(case), one_process(case)
+    for rank in seen("linear_heads"):
+        found = rank[name]
+        assert found["loss"].dtype == case.dtype
+        # a logit is rounded in either, so that a class at the margin may fall on either side
+        assert int(found["counts"].samples) == exact["counts"][1]
+        for key in ("loss", "hidden", "weight", "bias"):
+            error, own = ((x[key].double() - exact[key]).norm() / exact[key].norm() for x in (found, alone))
+            assert error <= 2 * own + 2 * case.rounding
+
+
+def test_rows_of_every_kind_are_among_the_cases():
+    masked, samples, masked_classes, classes = reference(LINEAR_CASES["uneven"])["counts"]
+    assert 0 < masked < samples
+    assert masked * 24 < masked_classes < classes
+    assert LINEAR_CASES["uneven"].classes == 25
+
+
+@pytest.mark.parametrize("name", LINEAR_CASES)
+def test_the_gradient_is_placed_as_the_operand(seen: Seen, name: str):
+    hidden = {"plain": "plain", "replicate": "R", "shard": "S(0)"}[LINEAR_CASES[name].hidden]
+    for rank in seen("linear_heads"):
+        assert rank[name]["placements"] == [hidden, "S(0)"]
+
+
+@pytest.mark.parametrize("name", LINEAR_CASES)
+def test_every_process_has_the_same_loss_and_counts(seen: Seen, name: str):
+    first, *others = seen("linear_heads")
+    for other in others:
+        assert torch.equal(first[name]["loss"], other[name]["loss"])
+        assert first[name]["counts"] == other[name]["counts"]
+
+
+@pytest.mark.parametrize("name", [name for name, case in LOGITS_CASES.items() if case.dtype in TOLERANCE])
+def test_sharded_logits_equal_one_process(seen: Seen, name: str):
+    expected = reference(LOGITS_CASES[name])
+    for rank in seen("sharded_logits"):
+        assert_equal(rank[name], expected, LOGITS_CASES[name], "logits")
+        assert rank[name]["placements"] == [f"S({min(1, len(LOGITS_CASES[name].rows))})"]
+
+
+def test_sharded_logits_of_a_half_type_equal_one_process(seen: Seen):
+    case = LOGITS_CASES["bfloat16"]
+    expected = one_process(case)
+    for rank in seen("sharded_logits"):
+        found = rank["bfloat16"]
+        assert tuple(map(int, found["counts"])) == expected["counts"]
+        torch.testing.assert_close(found["logits"], expected["logits"], rtol=2e-2, atol=1e-4)
+
+
+def test_a_tie_with_the_target_is_kept_whichever_process_holds_it(seen: Seen):
+    case = LINEAR_CASES["ties"]
+    given = operands(case)
+    logits = given.logits
+    assert torch.equal(logits[:, TIED["lower"]], logits[:, TIED["upper"]])
+    for rank in seen("linear_heads"):
+        assert int(rank["ties"]["counts"].masked_samples) == 0
+
+
+def test_a_group_of_one_process_works(two: Seen):
+    expected = reference(LINEAR_CASES["uneven"])
+    for rank in two("group_of_one"):
+        assert_equal(rank, expected, LINEAR_CASES["uneven"], "hidden", "weight", "bias")
+
+
+REFUSALS = {
+    "weight sharded by features": r"ValueError: weight must be sharded along its classes, placement Shard\(0\), got S",
+    "weight replicated": r"ValueError: weight must be sharded along its classes.*full_tensor",
+    "weight partial": r"ValueError: weight must be sharded along its classes",
+    "two dimensions": r'ValueError: weight must lie on a mesh of one dimension, got 2.*mesh\["tensor_parallel"\]',
+    "uneven by hand": r"ValueError: weight must be sharded as .*distribute_tensor does",
+    "plain bias": r"TypeError: weight is a DTensor and bias is not",
+    "bias replicated": r"ValueError: bias must be sharded along its classes",
+    "bias of another length": r"ValueError: bias must have shape \(24,\)",
+    "plain weight": r"TypeError: hidden is a DTensor and weight is not",
+    "another mesh": r"ValueError: hidden must lie on the mesh of the classes",
+    "few classes": r"ValueError: weight has \d classes for \d processes: .*smaller mesh",
+    "features": r"ValueError: hidden must have shape \(\.\.\., d\)",
+    "rows": r"ValueError: target must have shape \(70,\)",
+    "dtypes": r"TypeError: hidden, weight and bias must have one dtype",
+    "devices": r"ValueError: .* must be on one device, got hidden on meta, weight on cpu",
+    "a target too high": r"IndexError: target must hold class indices from 0 to 23",
+    "targets that differ": r"ValueError: target differs between the processes .*Shard\(0\)",
+    "rows that differ": r"ValueError: target differs between the processes",
+    "logits replicated": r"ValueError: logits must be sharded along its classes, placement Shard\(1\)",
+    "logits sharded by rows": r"ValueError: logits must be sharded along its classes, placement Shard\(1\)",
+    "plain logits": r"TypeError: target is a DTensor and logits is not",
+    "few logits": r"ValueError: logits has \d classes for \d processes",
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_bad_input_is_refused_on_every_process(seen: Seen, name: str):
+    for rank in seen("refusals"):
+        assert re.match(REFUSALS[name], rank[name])
+
+
+def test_every_refusal_is_checked(two: Seen):
+    assert set(two("refusals")[0]) == set(REFUSALS)
+
+
+@pytest.fixture(scope="module")
+def alone() -> program.WideClassifier:
+    module = program.WideClassifier()
+    program.train(module, devices=1)
+    return module
+
+
+def assert_same_training(rank: dict[str, Any], alone: program.WideClassifier, epochs: slice = slice(None)) -> None:
+    torch.testing.assert_close(rank["losses"], torch.stack(alone.losses)[epochs], **EXACT)
+    for name, weight in alone.state_dict().items():
+        torch.testing.assert_close(rank["weights"][name], weight, rtol=1e-10, atol=1e-10)
+    assert rank["placement"] == "S(0)"
+
+
+def test_training_with_model_parallel_strategy_equals_one_process(seen: Seen, alone: program.WideClassifier):
+    for rank in seen("lightning_training"):
+        assert_same_training(rank, alone)
+        assert torch.equal(rank["counts"], torch.stack(alone.counts))
+
+
+def test_training_on_rows_of_its_own_equals_one_process(two: Seen, alone: program.WideClassifier):
+    for rank in two("lightning_training_by_rows"):
+        assert_same_training(rank, alone)
+        assert torch.equal(rank["counts"], torch.stack(alone.counts))
+
+
+def test_a_checkpoint_of_two_processes_continues_on_three(three: Seen, alone: program.WideClassifier):
+    for rank in three("other_half_of_a_training"):
+        assert_same_training(rank, alone, slice(program.BATCHES, None))

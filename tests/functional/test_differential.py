@@ -1,0 +1,251 @@
+"""The public losses against the float64 oracle on tens of thousands of random calls; ``make test-slow`` runs it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from oracles.as_softmax import as_rows, multilabel_reference
+from torch import Tensor
+from torch.nn import functional as F
+
+from as_lightning.functional import (
+    as_cross_entropy,
+    as_linear_cross_entropy,
+    as_softmax_mask,
+    live_samples,
+    multilabel_as_cross_entropy,
+)
+from as_lightning.functional.kernels import head_loss, traceable
+
+FLOATS = (torch.float64, torch.float64, torch.float32, torch.float32, torch.bfloat16, torch.float16)
+INTEGERS = (torch.int64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 3e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
+DELTAS = (0.0, 0.05, 0.1, 0.3, 0.5, 0.9, 1.0)
+REDUCTIONS = ("none", "mean", "sum")
+CASES = {"class rows": 12_000, "fused head": 5_000, "several labels": 3_500, "wide": 60}
+
+
+def random_shape(generator: random.Random, classes: int) -> tuple[int, ...]:
+    """One to five dimensions; at times without samples."""
+    if generator.random() < 0.1:
+        return (classes,)
+    batch = generator.choice((0, 1, 1, 2, 3, 5))
+    extra = [generator.choice((1, 2, 2, 3, 1, 2, 2, 3, 0)) for _ in range(generator.choice((0, 0, 0, 1, 2, 3)))]
+    return (batch, classes, *extra)
+
+
+def random_layout(generator: random.Random, tensor: Tensor) -> Tensor:
+    """The same values contiguous, transposed in memory, cut out of a larger tensor, or in a narrower stride."""
+    kind = generator.randrange(5)
+    if kind == 1 and tensor.dim() > 1:
+        return tensor.transpose(0, 1).contiguous().transpose(0, 1)
+    if kind == 2:
+        wide = torch.zeros(*tensor.shape[:-1], tensor.size(-1) * 2, dtype=tensor.dtype)
+        wide[..., ::2] = tensor
+        return wide[..., ::2]
+    if kind == 3:
+        return torch.stack((tensor, tensor), -1)[..., 0]
+    return tensor.contiguous()
+
+
+def random_logits(generator: random.Random, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Spread, tied, expanded, huge or forbidden (-inf) logits."""
+    kind = generator.randrange(8)
+    logits = torch.randn(shape, dtype=torch.float64) * generator.choice((0.3, 1.0, 3.0, 10.0))
+    if kind == 0:  # ties
+        logits = logits.round()
+    elif kind == 1:
+        logits = (logits * 1e4).clamp(-1e4, 1e4)
+    elif kind == 2:
+        logits = logits.masked_fill(torch.rand(shape) < 0.2, -torch.inf)
+    elif kind == 3 and len(shape) > 1 and shape[0] > 0:
+        return logits[:1].to(dtype).expand(shape)
+    return random_layout(generator, logits.to(dtype))
+
+
+def near_the_margin(logits: Tensor, target: Tensor, delta: float, tolerance: float) -> bool:
+    """Whether rounding may move a class over the margin: then either mask is right."""
+    if delta >= 1.0:
+        return False
+    rows, targets = as_rows(logits.double(), target)
+    p = rows.softmax(-1)
+    gaps = p.gather(-1, torch.tensor(targets).unsqueeze(-1)) - p - delta
+    gaps.scatter_(-1, torch.tensor(targets).unsqueeze(-1), torch.inf)
+    exact_tie = (gaps == 0.0) & (delta == 0.0)
+    return bool(((gaps.abs() <= tolerance) & ~exact_tie).any())
+
+
+def reference(
+    logits: Tensor, target: Tensor, delta: float, weight: Tensor | None, ignore_index: int, reduction: str
+) -> tuple[Tensor, list[bool], tuple[int, ...]]:
+    """The loss, the live rows and the counts in float64, from the formula."""
+    class_dim = 0 if logits.dim() == 1 else 1
+    rows, flat = logits.movedim(class_dim, -1).reshape(-1, logits.size(class_dim)), target.reshape(-1)
+    counted = flat != ignore_index
+    rows = rows.masked_fill(~counted.unsqueeze(-1), 0.0)
+    column = flat.masked_fill(~counted, 0).unsqueeze(-1)
+    p = rows.detach().softmax(-1)
+    keep = (p.gather(-1, column) - p <= delta).scatter(-1, column, True)
+    losses = (rows - rows.gather(-1, column)).masked_fill(~keep, -torch.inf).logsumexp(-1)
+    weights = torch.ones(len(flat), dtype=torch.float64) if weight is None else weight.double()[column.squeeze(-1)]
+    losses, weights = losses.where(counted, 0.0), weights.where(counted, 0.0)
+    kept = keep.sum(-1)[counted]
+    counts = (int((kept == 1).sum()), len(kept), int((rows.size(-1) - kept).sum()), len(kept) * (rows.size(-1) - 1))
+    live = ((keep.sum(-1) > 1) & counted).tolist()
+    if reduction == "none":
+        return (losses * weights).reshape(target.shape), live, counts
+    total = (losses * weights).sum()
+    return (total if reduction == "sum" else total / weights.sum()), live, counts
+
+
+def gradient_of(loss: Tensor, leaves: list[Tensor], upstream: Tensor) -> tuple[Tensor, ...]:
+    found = torch.autograd.grad(loss, leaves, upstream.to(loss.dtype), allow_unused=True)
+    return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True))
+
+
+def assert_near(ours: Tensor, exact: Tensor, dtype: torch.dtype, size: float = 1.0) -> None:
+    exact = exact.to(dtype).double()
+    torch.testing.assert_close(
+        ours.double(), exact, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * size, equal_nan=True
+    )
+
+
+def one_case_of_class_rows(generator: random.Random, classes: int | None = None) -> bool:
+    """Compare one call; False where the margin falls within rounding and there is nothing to compare."""
+    wide = classes is not None
+    classes = classes or generator.choice((1, 2, 2, 3, 5, 8, 17, 40))
+    dtype = generator.choice(FLOATS)
+    shape = (generator.choice((1, 3)), classes) if wide else random_shape(generator, classes)
+    logits = random_logits(generator, shape, dtype)
+    class_dim = 0 if len(shape) == 1 else 1
+    target_shape = shape[:class_dim] + shape[class_dim + 1 :]
+    integer = torch.int64 if wide else generator.choice(INTEGERS)
+    target = torch.randint(classes, target_shape)
+    if generator.random() < 0.3 and target.numel():
+        target = logits.argmax(class_dim)
+    ignore_index = generator.choice((-100, -100, 0, -1, 300, classes - 1))
+    limits = torch.iinfo(integer)
+    if limits.min <= ignore_index <= limits.max and generator.random() < 0.5:
+        target = target.masked_fill(torch.rand(target_shape) < 0.3, ignore_index)
+    target = target.to(integer)
+    delta, reduction = generator.choice(DELTAS), generator.choice(REDUCTIONS)
+    weight = torch.rand(classes) + 0.1 if generator.random() < 0.3 else None
+    finite = torch.isfinite(logits.movedim(class_dim, -1).gather(-1, target.long().clamp(0, classes - 1).unsqueeze(-1)))
+    if not finite.all():
+        return False  # a forbidden target: the loss is infinite, and its gradient undefined
+    safe = target.long().masked_fill(target.long() == ignore_index, 0)
+    if near_the_margin(logits, safe, delta, 1e-13 if dtype == torch.float64 else 1e-6):
+        return False
+    exact = logits.detach().double().contiguous().requires_grad_()
+    expected, live, counts = reference(exact, target.long(), delta, weight, ignore_index, reduction)
+    upstream = torch.randn(expected.shape, dtype=torch.float64)
+    upstream = upstream.to(dtype).double()
+    leaf = logits.detach().requires_grad_() if generator.random() < 0.5 else logits.detach().clone().requires_grad_()
+    options: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index}
+    loss, found, found_live = as_cross_entropy(
+        leaf, target, delta, reduction=reduction, return_counts=True, return_live=True, **options
+    )
+    assert loss.dtype == dtype
+    assert tuple(map(int, found)) == counts
+    assert found_live.reshape(-1).tolist() == live
+    assert live_samples(leaf, target, delta, ignore_index).reshape(-1).tolist() == live
+    assert as_softmax_mask(leaf, target, delta, ignore_index).shape == leaf.shape
+    size = max(1.0, float(expected.detach().abs().nan_to_num().max())) if expected.numel() else 1.0
+    assert_near(loss.detach(), expected.detach(), dtype, size)
+    if expected.requires_grad and expected.numel() and not expected.isnan().any():
+        (gradient,) = gradient_of(loss, [leaf], upstream)
+        (exact_gradient,) = gradient_of(expected, [exact], upstream)
+        weights = 1.0 if weight is None else 2.0
+        assert_near(gradient, exact_gradient, dtype, weights * max(1.0, float(upstream.abs().max())))
+    return True
+
+
+def one_case_of_the_fused_head(generator: random.Random) -> bool:
+    """The fused head against the loss of its logits, which the other cases compare with the oracle."""
+    classes, features = generator.choice((1, 2, 5, 40, 90)), generator.choice((1, 3, 8))
+    dtype = generator.choice((torch.float64, torch.float64, torch.float32))
+    shape = tuple(generator.choice((1, 2, 3, 0)) for _ in range(generator.choice((0, 1, 1, 2, 3))))
+    weight = random_layout(generator, torch.randn(classes, features, dtype=torch.float64).to(dtype))
+    target = torch.randint(classes, shape)
+    hidden = torch.randn(*shape, features, dtype=torch.float64) * generator.choice((0.3, 1.0, 4.0))
+    hidden = random_layout(generator, hidden.to(dtype))
+    bias = torch.randn(classes, dtype=torch.float64).to(dtype) if generator.random() < 0.5 else None
+    target = target.masked_fill(torch.rand(shape) < 0.2, -100).to(generator.choice(INTEGERS[:5]))
+    delta, reduction = generator.choice(DELTAS), generator.choice(REDUCTIONS)
+    leaves = [x.detach().clone().requires_grad_() for x in (hidden, weight, bias) if x is not None]
+    exact = [x.detach().double().requires_grad_() for x in leaves]
+    logits = F.linear(*exact).reshape(-1, classes)
+    safe = target.long().masked_fill(target == -100, 0).reshape(-1)
+    if near_the_margin(logits.detach(), safe, delta, 1e-12 if dtype == torch.float64 else 1e-5):
+        return False
+    expected, live, counts = reference(logits, target.long().reshape(-1), delta, None, -100, reduction)
+    options: dict[str, Any] = {"bias": leaves[2] if bias is not None else None, "reduction": reduction}
+    loss, found, found_live = as_linear_cross_entropy(
+        *leaves[:2], target, delta, return_counts=True, return_live=True, **options
+    )
+    assert tuple(map(int, found)) == counts
+    assert found_live.reshape(-1).tolist() == live
+    size = max(1.0, float(expected.detach().abs().nan_to_num().max())) if expected.numel() else 1.0
+    assert_near(loss.detach().reshape(expected.shape), expected.detach(), dtype, 10 * size)
+    if expected.requires_grad and expected.numel() and not expected.isnan().any():
+        upstream = torch.randn(expected.shape, dtype=torch.float64).to(dtype).double()
+        ours = gradient_of(loss.reshape(expected.shape), leaves, upstream)
+        for mine, theirs in zip(ours, gradient_of(expected, exact, upstream), strict=True):
+            assert_near(mine, theirs, dtype, 100.0)
+    return True
+
+
+def one_case_of_several_labels(generator: random.Random) -> bool:
+    classes = generator.choice((1, 2, 3, 8, 20))
+    dtype = generator.choice(FLOATS)
+    shape = (generator.choice((1, 2, 4)), classes, *(generator.choice((1, 2)) for _ in range(generator.choice((0, 1)))))
+    logits = torch.randn(shape, dtype=torch.float64) * generator.choice((1.0, 4.0))
+    logits = random_layout(generator, logits.to(dtype))
+    target = (torch.rand(shape) < generator.choice((0.0, 0.3, 0.6, 1.0))).to(
+        generator.choice((torch.bool, *INTEGERS, torch.float32))
+    )
+    delta = generator.choice(DELTAS)
+    exact = logits.detach().double().requires_grad_()
+    expected, counts = multilabel_reference(exact, target, delta)
+    nearby = [multilabel_reference(exact, target, min(max(delta + d, 0.0), 1.0))[1] for d in (-1e-6, 1e-6)]
+    if nearby != [counts] * 2:
+        return False
+    leaf = logits.detach().requires_grad_()
+    loss, found, live = multilabel_as_cross_entropy(
+        leaf, target, delta, reduction="none", return_counts=True, return_live=True
+    )
+    assert tuple(map(int, found)) == counts
+    assert int(live.sum()) == counts[1] - counts[0]
+    upstream = torch.randn(expected.shape, dtype=torch.float64).to(dtype).double()
+    assert_near(loss.detach(), expected.detach(), dtype)
+    assert_near(gradient_of(loss, [leaf], upstream)[0], gradient_of(expected, [exact], upstream)[0], dtype, 3.0)
+    return True
+
+
+@pytest.mark.slow
+def test_every_loss_agrees_with_the_float64_oracle_on_20000_random_calls(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generator = random.Random(20_000)
+    compared = dict.fromkeys(CASES, 0)
+    monkeypatch.setattr(head_loss, "FEW_LOGITS", 0)
+    for kind, wanted in CASES.items():
+        while compared[kind] < wanted:
+            torch.manual_seed(generator.randrange(1 << 30))
+            if kind == "fused head":
+                rows = generator.choice((2, 16))
+                monkeypatch.setattr(head_loss, "workspace_rows", lambda count, weight, rows=rows: rows)
+                compared[kind] += one_case_of_the_fused_head(generator)
+            elif kind == "several labels":
+                compared[kind] += one_case_of_several_labels(generator)
+            else:
+                monkeypatch.setattr(traceable, "FEW_LOGITS", generator.choice((0, 1 << 16)))
+                classes = round(10 ** generator.uniform(3, 5)) if kind == "wide" else None
+                compared[kind] += one_case_of_class_rows(generator, classes)
+    total = sum(compared.values())
+    with capsys.disabled():
+        print(f"\n{total:,} random calls agree with the float64 oracle: {compared}")
+    assert total >= 20_000

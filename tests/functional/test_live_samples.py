@@ -1,0 +1,140 @@
+"""Which samples have a gradient: ``return_live`` of the losses, and ``live_samples``, against the float64 oracle."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from oracles.as_softmax import live_reference, multilabel_keep_of_row
+from torch import Tensor
+
+from as_lightning.functional import (
+    as_cross_entropy,
+    as_linear_cross_entropy,
+    live_samples,
+    multilabel_as_cross_entropy,
+)
+from as_lightning.functional.kernels import head_loss, traceable
+
+DELTAS = (0.0, 0.1, 0.5, 1.0)
+SHAPES = ((7,), (40, 7), (6, 7, 4), (3, 7, 2, 2), (5, 1))
+
+
+def example(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(shape, generator=generator, dtype=torch.float64) * 3
+    class_dim = 0 if len(shape) == 1 else 1
+    target = torch.randint(shape[class_dim], shape[:class_dim] + shape[class_dim + 1 :], generator=generator)
+    if target.numel() > 1:
+        target.view(-1)[1] = -100
+    return logits, target
+
+
+@pytest.fixture(params=["few logits", "many logits"])
+def _both_paths_of_the_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "many logits":
+        monkeypatch.setattr(traceable, "FEW_LOGITS", 0)
+
+
+@pytest.mark.usefixtures("_both_paths_of_the_cpu")
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_live_samples_follow_the_formula(shape: tuple[int, ...], delta: float) -> None:
+    logits, target = example(shape)
+    expected = torch.tensor(live_reference(logits, target, delta)).reshape(target.shape)
+    loss, live = as_cross_entropy(logits, target, delta, return_live=True)
+    assert live.dtype == torch.bool
+    assert torch.equal(live, expected)
+    assert torch.equal(live_samples(logits, target, delta), expected)
+    torch.testing.assert_close(loss, as_cross_entropy(logits, target, delta), equal_nan=True)
+
+
+@pytest.mark.usefixtures("_both_paths_of_the_cpu")
+@pytest.mark.parametrize("delta", DELTAS)
+def test_live_samples_are_those_with_a_gradient(delta: float) -> None:
+    logits, target = example((40, 7))
+    leaf = logits.requires_grad_()
+    loss, counts, live = as_cross_entropy(leaf, target, delta, reduction="sum", return_counts=True, return_live=True)
+    loss.backward()
+    assert leaf.grad is not None
+    assert torch.equal(leaf.grad.any(1), live)
+    assert int(live.sum()) == int(counts.samples - counts.masked_samples)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("shape", [(24,), (4, 6)], ids=str)
+def test_live_samples_of_the_fused_head_are_those_of_its_logits(
+    shape: tuple[int, ...], delta: float, reduction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_loss, "FEW_LOGITS", 0)
+    generator = torch.Generator().manual_seed(2)
+    weight = torch.randn(50, 6, generator=generator, dtype=torch.float64) * 2
+    hidden = torch.randn(*shape, 6, generator=generator, dtype=torch.float64)
+    target = (hidden @ weight.t()).argmax(-1)
+    target.view(-1)[3] = -100
+    options: dict[str, Any] = {"reduction": reduction, "return_live": True}
+    loss, live = as_linear_cross_entropy(hidden, weight, target, delta, **options)
+    logits = hidden @ weight.t()
+    logits = logits if logits.dim() == 2 else logits.movedim(-1, 1)
+    assert live.tolist() == torch.tensor(live_reference(logits, target, delta)).reshape(shape).tolist()
+    assert loss.shape == (target.shape if reduction == "none" else ())
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("shape", [(6,), (30, 6), (4, 6, 3)], ids=str)
+def test_a_sample_of_several_labels_is_live_iff_the_margin_keeps_a_label(shape: tuple[int, ...], delta: float) -> None:
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(shape, generator=generator, dtype=torch.float64) * 4
+    target = (torch.rand(shape, generator=generator) < 0.3).long()
+    class_dim = 0 if len(shape) == 1 else 1
+    rows = logits.movedim(class_dim, -1).reshape(-1, 6)
+    labels = target.movedim(class_dim, -1).reshape(-1, 6)
+    expected = [
+        any(multilabel_keep_of_row(row, label.bool().tolist(), delta)) for row, label in zip(rows, labels, strict=True)
+    ]
+    _, counts, live = multilabel_as_cross_entropy(logits, target, delta, return_counts=True, return_live=True)
+    assert live.reshape(-1).tolist() == expected
+    assert live.shape == logits.movedim(class_dim, -1).shape[:-1]
+    assert torch.equal(live_samples(logits, target, delta), live)
+    assert int(live.sum()) == int(counts.samples - counts.masked_samples)
+
+
+def test_a_sample_without_a_known_label_is_not_live() -> None:
+    logits, target = torch.zeros(2, 3), torch.tensor([[1, -1, 0], [-1, -1, -1]])
+    _, live = multilabel_as_cross_entropy(logits, target, ignore_index=-1, return_live=True)
+    assert live.tolist() == live_samples(logits, target, ignore_index=-1).tolist() == [True, False]
+
+
+def test_a_wider_margin_keeps_more_samples_live() -> None:
+    logits, target = example((40, 7))
+    live = [live_samples(logits, target, delta) for delta in (0.0, 0.2, 0.5, 0.9, 1.0)]
+    for narrow, wide in pairwise(live):
+        assert not (narrow & ~wide).any()
+    assert not live[0].all()
+
+
+def test_no_gradient_flows_through_live_samples() -> None:
+    logits, target = example((4, 3))
+    assert not live_samples(logits.requires_grad_(), target).requires_grad
+
+
+def test_rows_with_nan_are_live() -> None:
+    logits = torch.tensor([[torch.nan, 9.0, 0.0]])
+    assert live_samples(logits, torch.tensor([1])).tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"delta": 1.5}, ValueError, "delta .* got 1.5"),
+        ({"target": torch.tensor([0, 3])}, IndexError, "target must hold class indices from 0 to 2 .* got 3"),
+        ({"target": torch.tensor([0, 1, 2])}, ValueError, r"target must have shape \(2,\)"),
+        ({"target": torch.full((2, 3), 7)}, ValueError, "target must hold only 0 and 1"),
+    ],
+)
+def test_bad_input_is_refused_by_name(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        live_samples(**{"logits": torch.zeros(2, 3), "target": torch.tensor([0, 1]), **change})

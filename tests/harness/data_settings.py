@@ -1,0 +1,16 @@
+"""Settings of data modules that tests share; the app's own are in ``conf/data``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+IMAGES: dict[str, Any] = {"batch_size": 32}
+TEXT: dict[str, Any] = {"batch_size": 32, "vocab_size": 4000, "max_length": 64, "lowercase": True}
+AUDIO: dict[str, Any] = {
+    "batch_size": 32,
+    "sample_rate": 8000,
+    "seconds": 0.5,
+    "n_mels": 24,
+    "n_fft": 256,
+    "hop_length": 100,
+}

@@ -1,0 +1,91 @@
+"""One of two processes that skip samples together: ``python skipping_on_two_ranks.py FOLDER SCENARIO...``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import lightning.pytorch as pl
+import torch
+from harness.scripted_masking import quiet_trainer
+from harness.sleeping_samples import NumberedSamples, SleepingClassifier, numbered_loader
+from harness.two_ranks import main
+from torch.utils.data import RandomSampler, WeightedRandomSampler
+
+from as_lightning.benchmark.data.length_batches import LengthBatchSampler
+from as_lightning.callbacks import MaskedSampleSkipping
+
+EPOCHS = 6
+NO_GUARDS: dict[str, Any] = {"min_masked": 0.0, "max_woken": 1.0, "class_floor": 0.0}
+
+
+class SavesInside(pl.Callback):
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if (trainer.current_epoch, batch_idx) == (2, 0):
+            trainer.save_checkpoint(self.path)
+
+
+def train(loader: Any, callbacks: list[pl.Callback] | None = None, **settings: Any) -> dict[str, Any]:
+    torch.manual_seed(0)
+    ckpt_path = settings.pop("ckpt_path", None)
+    module, skipping = SleepingClassifier(), MaskedSampleSkipping(**(NO_GUARDS | settings.pop("skipping", {})))
+    trainer = quiet_trainer(
+        max_epochs=EPOCHS, devices=2, strategy="ddp", callbacks=[skipping, *(callbacks or [])], **settings
+    )
+    trainer.fit(module, loader, numbered_loader(shuffle=False), ckpt_path=ckpt_path)
+    return {
+        "epochs": module.epochs,
+        "live": module.live,
+        "lengths": module.lengths,
+        "validated": module.validated,
+        "history": [tuple(epoch) for epoch in skipping.history],
+        "weights": module.weights(),
+    }
+
+
+def random_order(folder: Path) -> dict[str, Any]:
+    return train(numbered_loader(batch_size=4))
+
+
+def by_length(folder: Path) -> dict[str, Any]:
+    samples = NumberedSamples()
+    batches = LengthBatchSampler.bound([(7 * n) % 23 for n in range(len(samples))], pool_batches=2, shuffle=True)
+    return train(numbered_loader(samples, batch_sampler=batches(RandomSampler(samples), 4, False)))
+
+
+def weighted(folder: Path) -> dict[str, Any]:
+    torch.manual_seed(int(__import__("os").environ["LOCAL_RANK"]))  # each rank would draw an order of its own
+    return train(numbered_loader(batch_size=4, sampler=WeightedRandomSampler(torch.ones(61), 40, replacement=False)))
+
+
+def without_sleep(folder: Path) -> dict[str, Any]:
+    return train(numbered_loader(NumberedSamples(64), batch_size=4), skipping={"max_sleep": 0})
+
+
+def without_the_callback(folder: Path) -> dict[str, Any]:
+    module = SleepingClassifier()
+    trainer = quiet_trainer(max_epochs=EPOCHS, devices=2, strategy="ddp", reload_dataloaders_every_n_epochs=1)
+    trainer.fit(module, numbered_loader(NumberedSamples(64), batch_size=4), numbered_loader(shuffle=False))
+    return {"epochs": module.epochs, "weights": module.weights()}
+
+
+def saved_inside(folder: Path) -> dict[str, Any]:
+    return train(numbered_loader(batch_size=4), [SavesInside(folder / "inside.ckpt")])
+
+
+def resumed_inside(folder: Path) -> dict[str, Any]:
+    return train(numbered_loader(batch_size=4), ckpt_path=folder / "inside.ckpt")
+
+
+def own_order_on_each_rank(folder: Path) -> dict[str, Any]:
+    return train(numbered_loader(batch_size=4), use_distributed_sampler=False)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:], globals())
