@@ -106,7 +106,10 @@ class TemperatureScaling(pl.Callback):
             self._hook = pl_module.register_forward_hook(self._keep_output)
 
     def _keep_output(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        self._forward_output = output
+        # under DDP Lightning calls the whole step as the module's forward: its result, None or a loss, is no logits
+        logits = getattr(output, "logits", output)
+        if isinstance(logits, Tensor) and logits.dim() >= 2:
+            self._forward_output = output
 
     def _remove_hook(self) -> None:
         if self._hook is not None:
