@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import socket
 
 import numpy as np
 import pytest
 import torch
 import torch.multiprocessing as mp
+from harness.rate_of_ranks import rate_of_a_rank
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -40,21 +40,12 @@ def test_rate_refuses_an_unknown_level_by_name():
         MaskingRate("token")
 
 
-def _rate_of_a_rank(rank: int, port: int, rates: mp.SimpleQueue) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
-    rate = MaskingRate()
-    rate.update([counts(3, 10, 0, 0), counts(0, 30, 0, 0)][rank])
-    rates.put(rate.compute().item())
-    torch.distributed.destroy_process_group()
-
-
 def test_rate_is_summed_over_two_processes():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     rates = mp.get_context("spawn").SimpleQueue()
-    mp.spawn(_rate_of_a_rank, (port, rates), nprocs=2)
+    mp.spawn(rate_of_a_rank, (port, rates), nprocs=2)
     assert [rates.get(), rates.get()] == pytest.approx([3 / 40, 3 / 40])
 
 
