@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +25,18 @@ class Finished(NamedTuple):
 
 
 @pytest.fixture
-def as_lightning_compare(tmp_path, monkeypatch, capfd) -> Callable[..., Finished]:
+def logging_as_before() -> Iterator[None]:
+    """Undo what Hydra does to the logging of this process: it disables loggers and takes the root's handlers."""
+    loggers = [logging.root, *(logging.getLogger(name) for name in list(logging.root.manager.loggerDict))]
+    before = [(logger, logger.disabled, logger.level, list(logger.handlers), logger.propagate) for logger in loggers]
+    yield
+    for logger, disabled, level, handlers, propagate in before:
+        logger.disabled, logger.propagate, logger.handlers = disabled, propagate, handlers
+        logger.setLevel(level)
+
+
+@pytest.fixture
+def as_lightning_compare(tmp_path, monkeypatch, capfd, logging_as_before) -> Callable[..., Finished]:
     """Run the command in ``tmp_path``, in this process: Hydra starts in a second, an interpreter in several."""
 
     def run(*arguments: str) -> Finished:

@@ -16,6 +16,10 @@ TABLES = sorted(
 )
 
 
+# one process: the reports are rebuilt once
+pytestmark = pytest.mark.xdist_group("committed_results")
+
+
 @pytest.fixture(scope="module")
 def rebuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the results, with every report written anew by the script."""
