@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
 from functools import partial
 from pathlib import Path
@@ -78,8 +79,18 @@ def test_label_noise_changes_training_labels_alone(folder):
         assert torch.equal(clean.splits[split].targets, noisy.splits[split].targets)
 
 
+@pytest.fixture
+def spawned_loader_processes():
+    """Loaders start fresh processes. A fork of this one, after many threads of earlier tests, can hang in MKL's FFT:
+    its allocator keeps a table of threads, and waits for ever where that is full."""
+    before = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("spawn", force=True)
+    yield
+    multiprocessing.set_start_method(before, force=True)
+
+
 @pytest.mark.parametrize("cache", [True, False])
-def test_loader_processes_give_the_same_batches(folder, cache):
+def test_loader_processes_give_the_same_batches(folder, cache, spawned_loader_processes):
     batches = []
     for num_workers in (0, 1):
         data = partial(AudioFolder, **AUDIO)(folder, cache=cache, num_workers=num_workers)
