@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import json
 import math
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from rich.console import Console
 from rich.table import Table
 
@@ -22,6 +19,7 @@ from as_lightning.benchmark.report.advice import advice, recommended
 from as_lightning.benchmark.report.comparison_figures import comparison_figures, method_colors
 from as_lightning.benchmark.report.figures import score_name
 from as_lightning.benchmark.report.findings import Arm, Findings
+from as_lightning.benchmark.report.page_templates import page_templates
 from as_lightning.benchmark.report.verdicts import POINT, points
 
 
@@ -100,15 +98,7 @@ def write_comparison(
     figures = comparison_figures(findings, comparison.results)
     for figure in figures:
         (directory / "figures" / f"{figure.name}.png").write_bytes(figure.light)
-    environment = Environment(
-        loader=PackageLoader("as_lightning.benchmark.report"),
-        autoescape=select_autoescape(["html.j2"]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["md"] = escape_markdown
+    environment = page_templates()
     sentences = advice(findings)
     content = {
         "findings": findings,
@@ -168,16 +158,6 @@ def frame(findings: Findings) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
-
-
-def escape_markdown(text: object) -> str:
-    """Text that a Markdown page shows as it is, in a table too.
-
-    >>> escape_markdown("a|b <img> *c*")
-    'a\\\\|b &lt;img&gt; \\\\*c\\\\*'
-    """
-    escaped = html.escape(str(text), quote=False)
-    return re.sub(r"([\\`*_|\[\]])", r"\\\1", escaped).replace("\n", " ")
 
 
 def _time_row(findings: Findings, method: str) -> dict[str, str]:

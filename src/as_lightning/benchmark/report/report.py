@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import html
 import json
 import math
-import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -15,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -23,6 +20,7 @@ from rich.table import Table
 from as_lightning.benchmark.report.comparison import BASELINES, baseline_of, compare, runs_frame, time_ratios
 from as_lightning.benchmark.report.figures import ReportFigure, report_figures, score_name
 from as_lightning.benchmark.report.like_with_like import chosen, comparable_results
+from as_lightning.benchmark.report.page_templates import page_templates
 from as_lightning.benchmark.results import Result, find_results
 from as_lightning.benchmark.settings import SettingError, nearest
 
@@ -130,12 +128,6 @@ def difference(row: dict[str, Any]) -> str:
     return f"{100 * row['difference']:+.2f} [{100 * row['low']:+.2f}, {100 * row['high']:+.2f}]"
 
 
-def in_markdown(text: object) -> str:
-    """Text from results as text of a Markdown table: no HTML, no cell or line ends, no links."""
-    escaped = html.escape(" ".join(str(text).split()), quote=False)
-    return re.sub(r"([|\[\]`])", r"\\\1", escaped)
-
-
 def commands_of(results: Sequence[Result]) -> list[str]:
     """The commands that made the runs, each once."""
     return list(dict.fromkeys(" ".join(result.command.split()) for result in results if result.command))
@@ -169,15 +161,8 @@ def write_report(
     (directory / "figures").mkdir(parents=True)
     for figure in (figure for experiment in experiments for figure in experiment.figures):
         (directory / "figures" / f"{figure.name}.png").write_bytes(figure.png)
-    environment = Environment(
-        loader=PackageLoader("as_lightning.benchmark.report"),
-        autoescape=select_autoescape(["html.j2"]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"percent": percent, "number": number, "difference": difference, "text": in_markdown}
+    environment = page_templates()
+    environment.filters |= {"percent": percent, "number": number, "difference": difference}
     content = {
         "experiments": experiments,
         "baselines": " or ".join(dict.fromkeys(experiment.baseline for experiment in experiments)) or BASELINES[0],
