@@ -83,7 +83,7 @@ class ComparisonSweep:
             self.settings[f"{key}s"] = values if values is not None else [_plain(override.value())]
         elif values is None:
             line = str(override.input_line)
-            self.overrides.append(f"++{line}" if key.startswith("method.") and not line.startswith("+") else line)
+            self.overrides.append(f"++{line.lstrip('+')}" if key.startswith("method.") else line)
         elif key.startswith("method.") or key == "optimizer.lr":
             self.swept[key.rpartition(".")[2]] = values
         else:
@@ -132,7 +132,7 @@ class ComparisonSweep:
                     space["lr"] = learning_rates(default, float(config.search.lr_factor))
                 foreign = set(foreign_settings(config.method))
                 for name, description in (_plain(config.method.get("search")) or {}).items():
-                    if f"method.{name}" not in fixed and name not in self.swept:
+                    if description is not None and f"method.{name}" not in fixed and name not in self.swept:
                         space[name] = setting_range(description, _plain(config.method[name]))
                 for name, values in self.swept.items():
                     if name != "lr" and name in config.method and name not in foreign:
@@ -150,6 +150,9 @@ class ComparisonSweep:
             f"optimizer.lr={value}" if name == "lr" else f"++method.{name}={value}"
             for name, value in run.settings.items()
         ]
+        like = self._followed(run)
+        if like is not None:
+            knobs.append(f"++method.like='{self.directory / like.folder}'")
         settings = ",".join(f"{name}:{value}" for name, value in run.settings.items())
         about = f"phase:{run.phase},budget:{run.budget},epochs:{epochs},settings:{{{settings}}}"
         fixed = [] if self.own is None else [f"+found={found_by_inspection(self.own)}"]
@@ -164,6 +167,27 @@ class ComparisonSweep:
             f"+comparison={{{about}}}",
             f"hydra.sweep.subdir='{run.folder}'",
         ]
+
+    def _followed(self, run: Run) -> Run | None:
+        """The run whose share of skipped samples this one takes, where ``method.like`` names a method."""
+        if self.own is not None:
+            return None
+        method = self._compose([*self.overrides, f"method={run.method}"]).method
+        like = method.get("like")
+        if "like" in foreign_settings(method) or like not in self.loader.get_group_options("method"):
+            return None
+        methods = list(self.plan.methods)
+        if like not in methods[: methods.index(run.method)]:
+            raise SettingError(
+                f"method.like={like} needs {like} among the methods, before {run.method}: got methods="
+                + ",".join(methods)
+            )
+        if type(self.launcher).__name__ != "BasicLauncher":
+            raise SettingError(
+                f"method.like={like} needs finished runs of {like}, and this launcher makes all runs at once: use "
+                "hydra/launcher=basic, or method.like=FOLDER with the folder of a finished run"
+            )
+        return Run(run.phase, like, {}, run.budget, run.seed)  # in tuning that of the default settings
 
     def execute(self, runs: Sequence[Run]) -> Iterator[Outcome]:
         """Make runs by the launcher: the basic one gets them one by one, others all at once."""
