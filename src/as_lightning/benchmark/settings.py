@@ -128,7 +128,8 @@ def known_settings(group: DictConfig, name: str) -> set[str]:
 def _message(setting: str, group: DictConfig, name: str) -> str:
     path, _, key = setting.rpartition(".")
     reader = group._target_.rpartition(".")[2]
-    return f"{setting} is read by nothing: {reader} has no such setting; {nearest(key, known_settings(group, path))}"
+    near = nearest(key, known_settings(group, path), method_settings() if path == "method" else ())
+    return f"{setting} is read by nothing: {reader} has no such setting; {near}"
 
 
 def _without_reader(node: DictConfig, path: str, group: str) -> list[str]:

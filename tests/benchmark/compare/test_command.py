@@ -12,7 +12,11 @@ from typing import NamedTuple
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
+from as_lightning.benchmark.compare.api import comparison_findings
 from as_lightning.benchmark.compare.command import main
+from as_lightning.benchmark.compare.comparison_page import write_comparison
+from as_lightning.benchmark.compare.stored_comparison import StoredComparison
+from as_lightning.benchmark.results import Result
 
 SHORT = ["trials=1", "trainer.limit_train_batches=3", "trainer.max_epochs=1", "budgets=1", "seeds=3"]
 
@@ -73,6 +77,12 @@ def test_a_comparison_ends_with_the_verdicts_the_advice_and_the_report(as_lightn
     assert all(sentence.split()[0] in done.printed for sentence in advice_in(folder))
     assert (folder / "report" / "report.html").exists()
     assert "as-lightning-compare experiment=digits" in (folder / "report" / "report.md").read_text(encoding="utf-8")
+    # what is stored gives the same report
+    stored = StoredComparison.read(folder)
+    found = comparison_findings(stored.comparison, split=stored.split, mode=stored.mode)
+    again_written = write_comparison(found, stored.comparison, tmp_path / "again", commands=stored.commands)
+    for path in (again_written.markdown, again_written.csv):
+        assert path.read_text(encoding="utf-8") == (folder / "report" / path.name).read_text(encoding="utf-8")
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
     again = as_lightning_compare(*command)
     assert again.error == 0, again
@@ -101,6 +111,25 @@ def test_a_module_of_ones_own_is_compared_by_its_dotted_path(as_lightning_compar
     assert advice_in(folder)
 
 
+def test_random_skip_takes_the_shares_of_the_skipping_run_of_its_budget_and_seed(
+    as_lightning_compare, tmp_path: Path
+) -> None:
+    skipping = ["methods=softmax_skip,random_skip", "method.like=softmax_skip", "method.sleep_delta=0.01"]
+    done = as_lightning_compare("experiment=digits", *skipping, *SHORT[:1], "trainer.max_epochs=3", *SHORT[3:])
+    assert done.error == 0, done
+    folder = tmp_path / "comparisons" / "digits" / "runs"
+    for seed in range(3):
+        shares = {
+            method: [
+                epoch["awake"] / epoch["samples"]
+                for epoch in Result.read(folder / method / f"budget=1,seed={seed}" / "result.json").skipping
+            ]
+            for method in ("softmax_skip", "random_skip")
+        }
+        assert shares["random_skip"] == pytest.approx(shares["softmax_skip"], abs=0.01)
+        assert shares["softmax_skip"][-1] < 1
+
+
 def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_compare, tmp_path: Path) -> None:
     done = as_lightning_compare("experiment=digits", "methods=as_softmax", "method.delta=7", *SHORT)
     assert "3 of 6 runs have failed" in str(done.error)
@@ -112,11 +141,13 @@ def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_comp
     ("arguments", "message"),
     [
         (["methods=as_softmx"], "unknown method 'as_softmx': did you mean as_softmax"),
+        (["method.dleta=0.2"], "did you mean delta"),
         (["budgets=3"], "in (0, 2], got 3"),
+        (["methods=random_skip,softmax_skip", "method.like=softmax_skip"], "before random_skip"),
         (["trainer.max_epochs=1,2"], "cannot be swept in a comparison"),
         (["module._target_=harness.own_modules.Nothing"], "harness.own_modules.Nothing"),
     ],
-    ids=["method", "budget", "sweep", "module"],
+    ids=["method", "knob", "budget", "followed", "sweep", "module"],
 )
 def test_bad_input_is_refused_before_the_first_run(as_lightning_compare, arguments, message, tmp_path: Path) -> None:
     done = as_lightning_compare("experiment=digits", *arguments)

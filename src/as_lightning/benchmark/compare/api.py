@@ -18,6 +18,7 @@ from as_lightning.benchmark.compare.engine import Comparison, cost, distinct_bud
 from as_lightning.benchmark.compare.own_module import METHODS, OwnModule
 from as_lightning.benchmark.compare.plan import ComparisonPlan
 from as_lightning.benchmark.compare.progress import ComparisonProgress
+from as_lightning.benchmark.compare.stored_comparison import StoredComparison
 from as_lightning.benchmark.report.advice import advice
 from as_lightning.benchmark.report.findings import Findings, findings
 from as_lightning.benchmark.report.verdicts import MARGIN_POINTS, POINT
@@ -133,6 +134,7 @@ def compare(
     comparison.notes[:0] = own.notes
     report = ComparisonReport(comparison_findings(comparison, split=own.split, mode=mode), comparison)
     if store is not None:
+        StoredComparison(comparison, own.split, mode).write(store)
         report.save(store / "report")
     return report
 

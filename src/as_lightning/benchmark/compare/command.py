@@ -67,6 +67,8 @@ def main() -> None:
     try:
         options = get_args_parser().parse_args()
         overrides = options.overrides
+        # a knob may be one of the compared methods alone: each method takes what it has
+        sys.argv[1:] = [f"++{word}" if word.startswith("method.") else word for word in sys.argv[1:]]
         if not (options.multirun or options.cfg or options.help or options.info or options.hydra_help):
             sys.argv.insert(1, "--multirun")
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="compare")(run_job)()

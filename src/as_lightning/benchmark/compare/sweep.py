@@ -32,8 +32,9 @@ from as_lightning.benchmark.compare.engine import (
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
 from as_lightning.benchmark.compare.progress import ComparisonProgress
 from as_lightning.benchmark.compare.search import Choice, Space, learning_rates, setting_range
+from as_lightning.benchmark.compare.stored_comparison import StoredComparison
 from as_lightning.benchmark.results import RESULT_FILE, Result
-from as_lightning.benchmark.settings import SettingError, foreign_settings, nearest
+from as_lightning.benchmark.settings import SettingError, checked_settings, foreign_settings, nearest
 
 PLAN_SETTINGS = ("methods", "baseline", "budgets", "trials", "seeds", "tuning_seeds", "margin")
 COMPARISON_SETTINGS = (*PLAN_SETTINGS, "search", "module")
@@ -71,7 +72,11 @@ class ComparisonSweep:
         except (ValueError, TypeError) as error:
             raise SettingError(str(error)) from None
         self.own = configured_module(sample) if sample.module._target_ else None
-        self.base = sample
+        self.followed: dict[str, str] = {}
+        if self.own is None:
+            for method in self.plan.methods:
+                checked_settings(self._compose([*self.overrides, f"method={method}"]))
+            self.followed = self._followed()
 
     def _sort(self, override: Override) -> None:
         """An override is a setting of the comparison, a knob to search, or a setting of every run."""
@@ -150,8 +155,8 @@ class ComparisonSweep:
             f"optimizer.lr={value}" if name == "lr" else f"++method.{name}={value}"
             for name, value in run.settings.items()
         ]
-        like = self._followed(run)
-        if like is not None:
+        if run.method in self.followed:  # in tuning the run of the default settings
+            like = Run(run.phase, self.followed[run.method], {}, run.budget, run.seed)
             knobs.append(f"++method.like='{self.directory / like.folder}'")
         settings = ",".join(f"{name}:{value}" for name, value in run.settings.items())
         about = f"phase:{run.phase},budget:{run.budget},epochs:{epochs},settings:{{{settings}}}"
@@ -168,26 +173,30 @@ class ComparisonSweep:
             f"hydra.sweep.subdir='{run.folder}'",
         ]
 
-    def _followed(self, run: Run) -> Run | None:
-        """The run whose share of skipped samples this one takes, where ``method.like`` names a method."""
-        if self.own is not None:
-            return None
-        method = self._compose([*self.overrides, f"method={run.method}"]).method
-        like = method.get("like")
-        if "like" in foreign_settings(method) or like not in self.loader.get_group_options("method"):
-            return None
-        methods = list(self.plan.methods)
-        if like not in methods[: methods.index(run.method)]:
-            raise SettingError(
-                f"method.like={like} needs {like} among the methods, before {run.method}: got methods="
-                + ",".join(methods)
-            )
-        if type(self.launcher).__name__ != "BasicLauncher":
-            raise SettingError(
-                f"method.like={like} needs finished runs of {like}, and this launcher makes all runs at once: use "
-                "hydra/launcher=basic, or method.like=FOLDER with the folder of a finished run"
-            )
-        return Run(run.phase, like, {}, run.budget, run.seed)  # in tuning that of the default settings
+    def _followed(self) -> dict[str, str]:
+        """The methods whose ``method.like`` names a method: they skip as many samples as its runs do.
+
+        Raises:
+            SettingError: if that method is not run before.
+        """
+        methods, found = list(self.plan.methods), {}
+        for method in methods:
+            config = self._compose([*self.overrides, f"method={method}"]).method
+            like = config.get("like")
+            if "like" in foreign_settings(config) or like not in self.loader.get_group_options("method"):
+                continue
+            if like not in methods[: methods.index(method)]:
+                raise SettingError(
+                    f"method.like={like} needs {like} among the methods, before {method}: got "
+                    f"methods={','.join(methods)}"
+                )
+            if type(self.launcher).__name__ != "BasicLauncher":
+                raise SettingError(
+                    f"method.like={like} needs finished runs of {like}, and this launcher makes all runs at once: use "
+                    "hydra/launcher=basic, or method.like=FOLDER with the folder of a finished run"
+                )
+            found[method] = like
+        return found
 
     def execute(self, runs: Sequence[Run]) -> Iterator[Outcome]:
         """Make runs by the launcher: the basic one gets them one by one, others all at once."""
@@ -255,6 +264,7 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
     except ValueError as error:
         raise SettingError(str(error)) from None
     command = shlex.join(["as-lightning-compare", *(a for a in arguments if not a.startswith("data_dir="))])
+    StoredComparison(comparison, split, mode, [command]).write(job.directory)
     page = write_comparison(found, comparison, job.directory / "report", commands=[command])
     print_findings(found)
     print(f"report: {page.html}\n        {page.markdown}\n        {page.csv}")

@@ -1,9 +1,10 @@
 """Rebuild every report below ``results/``, its README and the README's summary from the committed ``result.json``.
 
-    python -m as_lightning.benchmark.report.results_readme
+    python -m as_lightning.benchmark.results_readme
 
-Each data set has a folder with its sweeps: ``main`` (softmax, AS-Softmax and AS-Speed), ``others`` (three more methods)
-and on some ``delta`` (AS-Softmax with margins from nearly none to all) and ``label_noise``.
+Each data set has a folder. ``comparison`` holds a comparison by ``as-lightning-compare``. The others are sweeps at one
+learning rate: ``main`` (softmax, AS-Softmax and AS-Speed), ``others`` (three more methods) and on some ``delta``
+(AS-Softmax with margins from nearly none to all) and ``label_noise``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from as_lightning.benchmark.compare.api import comparison_findings
+from as_lightning.benchmark.compare.comparison_page import write_comparison
+from as_lightning.benchmark.compare.stored_comparison import COMPARISON_FILE, StoredComparison
+from as_lightning.benchmark.compared_data_sets import (
+    advised,
+    against_control,
+    over_all,
+    scores,
+    times_to_score,
+    training_times,
+)
 from as_lightning.benchmark.report.comparison import BASELINES
+from as_lightning.benchmark.report.findings import Findings
 from as_lightning.benchmark.report.report import (
     Experiment,
     commands_of,
@@ -27,8 +40,7 @@ from as_lightning.benchmark.report.report import (
 from as_lightning.benchmark.results import find_results
 
 RESULTS = Path("results")
-START, END = "<!-- written by as_lightning.benchmark.report.results_readme -->", "<!-- end -->"
-IN_WORDS = "clinc150"  # the data set that the README reads in words
+START, END = "<!-- written by as_lightning.benchmark.results_readme -->", "<!-- end -->"
 AS_METHODS = ("as_softmax", "as_speed", "multilabel_as_softmax", "multilabel_as_speed")
 EXTRA_SWEEPS = {"delta": "margins", "label_noise": "label noise"}
 VERDICTS = {
@@ -56,26 +68,6 @@ def sentence(experiment: Experiment, row: dict[str, Any]) -> str:
     return said + "."
 
 
-def in_short(experiments: Sequence[Experiment]) -> list[str]:
-    """Where AS-Softmax has won, lost or made no difference."""
-    lists: dict[str, list[str]] = {verdict: [] for verdict in VERDICTS}
-    for experiment in experiments:
-        for row in experiment.rows:
-            if row["method"] in AS_METHODS and row["verdict"] in lists:
-                lists[row["verdict"]].append(f"`{row['method']}` on {experiment.name}")
-    headings = {
-        "better": "AS-Softmax or AS-Speed won",
-        "worse": "Lost",
-        "no evidence": "No evidence of a difference",
-        "too few seeds": "Too few seeds",
-    }
-    return [
-        f"* **{headings[verdict]}**: {', '.join(found) if found else 'nowhere'}."
-        for verdict, found in lists.items()
-        if found or verdict in ("better", "worse")
-    ]
-
-
 def table(experiments: Sequence[Experiment]) -> list[str]:
     """Methods as rows, data sets as columns."""
     methods = dict.fromkeys(row["method"] for experiment in experiments for row in experiment.rows)
@@ -101,7 +93,69 @@ def without_paths(text: str) -> str:
     return re.sub(r" (hydra\.sweep\.dir|trainer\.enable_progress_bar)=\S+", "", text)
 
 
-def main() -> None:
+def compared() -> list[StoredComparison]:
+    """The comparisons, in the order of their names."""
+    return [StoredComparison.read(path.parent) for path in sorted(RESULTS.glob(f"*/comparison/{COMPARISON_FILE}"))]
+
+
+def comparison_lines(comparisons: Sequence[StoredComparison]) -> tuple[list[str], list[str]]:
+    """Rebuild the reports of the comparisons.
+
+    Returns:
+        The lines for the results' README, and those for the project's.
+    """
+    found: list[Findings] = []
+    control: list[str] = []
+    for stored in comparisons:
+        findings = comparison_findings(stored.comparison, split=stored.split, mode=stored.mode)
+        folder = RESULTS / findings.name / "comparison" / "report"
+        write_comparison(findings, stored.comparison, folder, commands=stored.commands)
+        found.append(findings)
+        control += against_control(stored.comparison.results)
+    if not found:
+        return [], []
+    advice = [
+        f"* {advised(findings)} ([report]({{}}{findings.name}/comparison/report/report.md))" for findings in found
+    ]
+    together = [f"* {line}" for line in over_all(found)]
+    lines = [
+        "## Compared fairly",
+        "",
+        "By [`as-lightning-compare`](../docs/compare.md): every method tuned with the same number of trials, at",
+        "several shares of the epochs, over seeds that tuning did not see. The reference is softmax at all epochs.",
+        "",
+        *(line.format("") for line in advice),
+        "",
+        "Scores at all epochs, in points:",
+        "",
+        *scores(found),
+        "",
+        "Training time at all epochs, relative to softmax at all epochs:",
+        "",
+        *training_times(found),
+        "",
+        "Time to the score of softmax at all epochs: the cheapest share of the epochs that is shown to be not worse:",
+        "",
+        *times_to_score(found),
+        "",
+    ]
+    if control:
+        lines += [
+            "Skipping by a criterion, beside skipping as many samples at random:",
+            "",
+            "| data set | epochs | method | difference to random_skip | verdict | time ratio |",
+            "| --- | --- | --- | --- | --- | --- |",
+            *control,
+            "",
+        ]
+    if together:
+        lines += ["Against softmax, at all epochs:", "", *together, ""]
+    short = [line.format("results/") for line in advice] + (["", *together] if together else [])
+    return lines, short
+
+
+def single_rate_lines() -> list[str]:
+    """Rebuild the reports of the sweeps at one learning rate, and return the lines for the results' README."""
     experiments: list[Experiment] = []
     sections: list[str] = []
     for folder in folders():
@@ -123,33 +177,35 @@ def main() -> None:
             links.append(f"[{title}]({folder.name}/{name}/report/report.md)")
         sections.append(f"* {results[0].name}: {', '.join(links)}.")
     lines = [
-        "# Results",
+        "## At one learning rate",
         "",
-        "Written by `python -m as_lightning.benchmark.report.results_readme` from the `result.json` files below.",
-        "Scores are of the test split, means over the seeds with standard deviations. Verdicts are of paired",
-        "t-tests by seed, corrected (Holm) for all comparisons of a data set. Times: a busy two-core machine, one",
-        "thread a run. The runs of softmax, AS-Softmax and AS-Speed in a main sweep take turns, so that drift cancels;",
-        "those of other sweeps (other methods, margins, label noise) ran beside other work: their times say little.",
-        "Softmax, AS-Softmax and AS-Speed have 5 seeds, the others 3 (digits: 5). Bold is the highest mean. Intervals",
-        "are not corrected, verdicts are: an interval may leave 0 out where the verdict is no evidence.",
-        "",
-        "## In short",
-        "",
-        *in_short(experiments),
-        "",
-        "## Scores, %",
+        "Older sweeps: nothing in them is tuned, every method has the same number of epochs. Read them as a check that",
+        "nothing is won for free, not as a ranking. Softmax, AS-Softmax and AS-Speed have 5 seeds, the others 3",
+        "(digits: 5). The runs of these three take turns; the others ran beside other work, and their times say",
+        "little. Verdicts are of paired t-tests by seed, corrected (Holm) for all comparisons of a data set. Bold is",
+        "the highest mean.",
         "",
         *table(experiments),
-        "",
-        "## AS-Softmax and AS-Speed, one by one",
         "",
     ]
     for experiment in experiments:
         lines += [f"**{experiment.name}**", ""]
         lines += [f"* {sentence(experiment, row)}" for row in experiment.rows if row["method"] in AS_METHODS]
         lines.append("")
-    lines += ["## Reports", "", *sections, ""]
-    lines += [
+    return [*lines, *sections, ""]
+
+
+def main() -> None:
+    fair, short = comparison_lines(compared())
+    lines = [
+        "# Results",
+        "",
+        "Written by `python -m as_lightning.benchmark.results_readme` from the `result.json` files below. Scores are",
+        "of the test split, means over the seeds with standard deviations. Times: a busy two-core machine, one thread",
+        "a run; the runs of a comparison take turns, so that drift cancels in the ratios.",
+        "",
+        *fair,
+        *single_rate_lines(),
         "Speed and memory of the losses: [performance](performance), of the callbacks: [accumulation](accumulation).",
         "",
     ]
@@ -158,16 +214,7 @@ def main() -> None:
     readme = Path("README.md")
     before, _, rest = readme.read_text(encoding="utf-8").partition(START)
     _, _, after = rest.partition(END)
-    read_aloud = [
-        sentence(experiment, row)
-        for experiment in experiments
-        if experiment.name == IN_WORDS
-        for row in experiment.rows
-        if row["method"] in AS_METHODS
-    ]
-    words = ["", f"On {IN_WORDS} " + " ".join(read_aloud)] if read_aloud else []
-    short = "\n".join([START, *in_short(experiments), *words, END])
-    readme.write_text(before + short + after, encoding="utf-8")
+    readme.write_text(before + "\n".join([START, *short, END]) + after, encoding="utf-8")
 
 
 if __name__ == "__main__":
