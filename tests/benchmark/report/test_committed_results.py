@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from as_lightning.benchmark import results_readme
+from as_lightning.benchmark.published import results_readme
 
 ROOT = Path(__file__).parents[3]
 TABLES = sorted(

@@ -1,6 +1,6 @@
 """Rebuild every report below ``results/``, its README and the README's summary from the committed ``result.json``.
 
-    python -m as_lightning.benchmark.results_readme
+    python -m as_lightning.benchmark.published.results_readme
 
 Each data set has a folder. ``comparison`` holds a comparison by ``as-lightning-compare``. The others are sweeps at one
 learning rate: ``main`` (softmax, AS-Softmax and AS-Speed), ``others`` (three more methods) and on some ``delta``
@@ -18,7 +18,7 @@ from typing import Any
 from as_lightning.benchmark.compare.api import comparison_findings
 from as_lightning.benchmark.compare.comparison_page import write_comparison
 from as_lightning.benchmark.compare.stored_comparison import COMPARISON_FILE, StoredComparison
-from as_lightning.benchmark.compared_data_sets import (
+from as_lightning.benchmark.published.compared_data_sets import (
     advised,
     against_control,
     over_all,
@@ -40,7 +40,7 @@ from as_lightning.benchmark.report.report import (
 from as_lightning.benchmark.results import find_results
 
 RESULTS = Path("results")
-START, END = "<!-- written by as_lightning.benchmark.results_readme -->", "<!-- end -->"
+START, END = "<!-- written by as_lightning.benchmark.published.results_readme -->", "<!-- end -->"
 AS_METHODS = ("as_softmax", "as_speed", "multilabel_as_softmax", "multilabel_as_speed")
 EXTRA_SWEEPS = {"delta": "margins", "label_noise": "label noise"}
 VERDICTS = {
@@ -200,9 +200,9 @@ def main() -> None:
     lines = [
         "# Results",
         "",
-        "Written by `python -m as_lightning.benchmark.results_readme` from the `result.json` files below. Scores are",
-        "of the test split, means over the seeds with standard deviations. Times: a busy two-core machine, one thread",
-        "a run; the runs of a comparison take turns, so that drift cancels in the ratios.",
+        "Written by `python -m as_lightning.benchmark.published.results_readme` from the `result.json` files below.",
+        "Scores are of the test split, means over the seeds with standard deviations. Times: a busy two-core machine,",
+        "one thread a run; the runs of a comparison take turns, so that drift cancels in the ratios.",
         "",
         *fair,
         *single_rate_lines(),
