@@ -10,7 +10,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 class FullEpochs:
     """So many epochs at the start and at the end, as counts (integers) or as shares (floats) of all epochs.
 
-    A share is rounded up to whole epochs.
+    A share is rounded to the nearest whole number of epochs, a half upwards.
 
     Args:
         start: epochs at the start.
@@ -64,4 +64,4 @@ class FullEpochs:
     def _count(epochs: float, max_epochs: int | None) -> int:
         if isinstance(epochs, int):
             return epochs
-        return math.ceil(round(epochs * (max_epochs or 0), 9))  # 0.1 * 30 is 3, not 4
+        return math.floor(epochs * (max_epochs or 0) + 0.5)  # so that a short training has epochs to skip in
