@@ -210,5 +210,5 @@ def test_a_data_set_without_targets_has_no_class_floor_and_is_warned_of() -> Non
 
 @pytest.mark.parametrize(("epochs", "full"), [(2, []), (4, [3]), (6, [5]), (8, [7]), (12, [10, 11])])
 def test_a_share_of_the_epochs_is_the_nearest_count_and_a_half_is_rounded_up(epochs: int, full: list[int]) -> None:
-    last = FullEpochs((0, 0.125))
+    last = FullEpochs(0, 0.125)
     assert [epoch for epoch in range(epochs) if last.contains(epoch, epochs)] == full
