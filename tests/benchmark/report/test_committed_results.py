@@ -11,6 +11,9 @@ import pytest
 from as_lightning.benchmark.published import results_readme
 
 ROOT = Path(__file__).parents[3]
+CARDS = sorted(
+    path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/methods").glob("*.md") if path.stem != "README"
+)
 TABLES = sorted(
     path.relative_to(ROOT).as_posix() for path in (ROOT / "results").rglob("report.csv") if path.parent.name == "report"
 )
@@ -25,6 +28,7 @@ def rebuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the results, with every report written anew by the script."""
     folder = tmp_path_factory.mktemp("rebuilt")
     shutil.copytree(ROOT / "results", folder / "results", ignore=shutil.ignore_patterns("report", "README.md"))
+    shutil.copytree(ROOT / "docs/methods", folder / "docs/methods")
     shutil.copy(ROOT / "README.md", folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -32,7 +36,7 @@ def rebuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["README.md", "results/README.md", *TABLES])
+@pytest.mark.parametrize("name", ["README.md", "results/README.md", *CARDS, *TABLES])
 def test_a_table_is_the_one_that_the_results_give(rebuilt: Path, name: str) -> None:
     assert (rebuilt / name).read_text(encoding="utf-8") == (ROOT / name).read_text(encoding="utf-8")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from as_lightning.benchmark.report.across_data_sets import MIN_DATA_SETS, across_data_sets
 from as_lightning.benchmark.report.advice import advice
@@ -28,7 +28,7 @@ def scores(compared: Sequence[Findings]) -> list[str]:
 
 def training_times(compared: Sequence[Findings]) -> list[str]:
     """Methods as rows, data sets as columns: the training time of as many epochs, relative to the baseline's."""
-    return _table(compared, [found.name for found in compared], lambda _, arm: _ratio(arm.time))
+    return _table(compared, [found.name for found in compared], lambda _, arm: ratio(arm.time))
 
 
 def times_to_score(compared: Sequence[Findings]) -> list[str]:
@@ -36,7 +36,7 @@ def times_to_score(compared: Sequence[Findings]) -> list[str]:
 
     def cell(found: Findings, arm: Arm) -> str:
         reached = found.time_to_score(arm.method)
-        return "not reached" if reached is None else _ratio(reached.time)
+        return "not reached" if reached is None else ratio(reached.time)
 
     return _table(compared, [found.name for found in compared], cell)
 
@@ -59,8 +59,8 @@ def against_control(results: Sequence[Result]) -> list[str]:
         for arm in found.arms:
             if arm.verdict is not None:
                 rows.append(
-                    f"| {found.name} | {arm.epochs:g} | {arm.method} | {_difference(arm)} | "
-                    f"{arm.verdict.in_words.partition(':')[0]} | {_ratio(arm.time)} |"
+                    f"| {found.name} | {arm.epochs:g} | {arm.method} | {difference(arm)} | "
+                    f"{arm.verdict.in_words.partition(':')[0]} | {ratio(arm.time)} |"
                 )
     return rows
 
@@ -81,7 +81,7 @@ def over_all(compared: Sequence[Findings]) -> list[str]:
     return lines
 
 
-def _table(compared: Sequence[Findings], headings: Sequence[str], cell) -> list[str]:  # type: ignore[no-untyped-def]
+def _table(compared: Sequence[Findings], headings: Sequence[str], cell: Callable[[Findings, Arm], str]) -> list[str]:
     methods = dict.fromkeys(method for found in compared for method in found.methods)
     lines = ["| method | " + " | ".join(headings) + " |", "| --- |" + " --- |" * len(headings)]
     for method in methods:
@@ -96,7 +96,8 @@ def _score(found: Findings, arm: Arm) -> str:
     return f"{arm.mean / POINT:.2f}{spread} ({word})"
 
 
-def _difference(arm: Arm) -> str:
+def difference(arm: Arm) -> str:
+    """The difference to the reference in points, with its 95% interval."""
     verdict = arm.verdict
     if verdict is None or verdict.difference is None:
         return "–"
@@ -108,7 +109,8 @@ def _difference(arm: Arm) -> str:
     return f"{verdict.difference / POINT:+.2f}{interval}"
 
 
-def _ratio(time: TimeRatio | None) -> str:
+def ratio(time: TimeRatio | None) -> str:
+    """A ratio of training times, with its 95% interval."""
     if time is None:
         return "–"
     if time.low is None or time.high is None or time.low == time.high:

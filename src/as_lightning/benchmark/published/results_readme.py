@@ -1,4 +1,4 @@
-"""Rebuild every report below ``results/``, its README and the README's summary from the committed ``result.json``.
+"""Rebuild every report below ``results/``, its README, the README's summary and the cards' numbers.
 
     python -m as_lightning.benchmark.published.results_readme
 
@@ -26,6 +26,8 @@ from as_lightning.benchmark.published.compared_data_sets import (
     times_to_score,
     training_times,
 )
+from as_lightning.benchmark.published.first_screen import draw_first_screen
+from as_lightning.benchmark.published.method_cards import write_cards
 from as_lightning.benchmark.report.comparison import BASELINES
 from as_lightning.benchmark.report.findings import Findings
 from as_lightning.benchmark.report.report import (
@@ -98,20 +100,25 @@ def compared() -> list[StoredComparison]:
     return [StoredComparison.read(path.parent) for path in sorted(RESULTS.glob(f"*/comparison/{COMPARISON_FILE}"))]
 
 
-def comparison_lines(comparisons: Sequence[StoredComparison]) -> tuple[list[str], list[str]]:
+def rebuilt_comparisons() -> tuple[list[Findings], list[str]]:
     """Rebuild the reports of the comparisons.
 
     Returns:
-        The lines for the results' README, and those for the project's.
+        What they have found; and the rows of the table that sets skipping beside its control.
     """
     found: list[Findings] = []
     control: list[str] = []
-    for stored in comparisons:
+    for stored in compared():
         findings = comparison_findings(stored.comparison, split=stored.split, mode=stored.mode)
         folder = RESULTS / findings.name / "comparison" / "report"
         write_comparison(findings, stored.comparison, folder, commands=stored.commands)
         found.append(findings)
         control += against_control(stored.comparison.results)
+    return found, control
+
+
+def comparison_lines(found: Sequence[Findings], control: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The lines on the comparisons for the results' README, and those for the project's."""
     if not found:
         return [], []
     advice = [
@@ -154,8 +161,12 @@ def comparison_lines(comparisons: Sequence[StoredComparison]) -> tuple[list[str]
     return lines, short
 
 
-def single_rate_lines() -> list[str]:
-    """Rebuild the reports of the sweeps at one learning rate, and return the lines for the results' README."""
+def rebuilt_sweeps() -> tuple[list[Experiment], list[str]]:
+    """Rebuild the reports of the sweeps at one learning rate.
+
+    Returns:
+        Their numbers, and a line of links for each data set.
+    """
     experiments: list[Experiment] = []
     sections: list[str] = []
     for folder in folders():
@@ -176,6 +187,11 @@ def single_rate_lines() -> list[str]:
             write_report(runs, folder / name / "report", commands=commands)
             links.append(f"[{title}]({folder.name}/{name}/report/report.md)")
         sections.append(f"* {results[0].name}: {', '.join(links)}.")
+    return experiments, sections
+
+
+def single_rate_lines(experiments: Sequence[Experiment], sections: Sequence[str]) -> list[str]:
+    """The lines on the sweeps for the results' README."""
     lines = [
         "## At one learning rate",
         "",
@@ -196,7 +212,11 @@ def single_rate_lines() -> list[str]:
 
 
 def main() -> None:
-    fair, short = comparison_lines(compared())
+    found, control = rebuilt_comparisons()
+    draw_first_screen(list(zip(found, compared(), strict=True)))
+    experiments, sections = rebuilt_sweeps()
+    fair, short = comparison_lines(found, control)
+    write_cards(found, experiments)
     lines = [
         "# Results",
         "",
@@ -205,7 +225,7 @@ def main() -> None:
         "one thread a run; the runs of a comparison take turns, so that drift cancels in the ratios.",
         "",
         *fair,
-        *single_rate_lines(),
+        *single_rate_lines(experiments, sections),
         "Speed and memory of the losses: [performance](performance), of the callbacks: [accumulation](accumulation).",
         "",
     ]

@@ -1,0 +1,80 @@
+"""The picture at the top of the README: score against training time, and the masked share, from the comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from as_lightning.benchmark.compare.stored_comparison import StoredComparison
+from as_lightning.benchmark.report.comparison_figures import INK, method_colors
+from as_lightning.benchmark.report.figures import score_name
+from as_lightning.benchmark.report.findings import Findings
+from as_lightning.benchmark.report.verdicts import POINT
+from as_lightning.functional.counts import masking_ratio
+
+PICTURE = Path("docs/images/first_screen.png")
+METHODS = ("softmax", "as_softmax", "as_speed", "as_skip")
+MASKED = "as_softmax"
+PANELS = 3
+LINES = ("-", "--", ":")
+
+
+def draw_first_screen(compared: Sequence[tuple[Findings, StoredComparison]], path: Path = PICTURE) -> None:
+    """Draw up to three data sets side by side, and the masked share of AS-Softmax on them; nothing without any."""
+    shown = [pair for pair in compared if MASKED in pair[0].methods][:PANELS]
+    if not shown:
+        return
+    ink = INK["light"]
+    names = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    with rc_context({"font.size": 9, **dict.fromkeys(names, ink)}):  # type: ignore[arg-type]
+        figure = Figure(figsize=(3.1 * (len(shown) + 1), 2.9), layout="constrained", facecolor="white")
+        panels = np.atleast_1d(figure.subplots(1, len(shown) + 1))
+        for panel, (found, _) in zip(panels, shown, strict=False):
+            _scores(panel, found)
+        panels[0].legend(frameon=False, fontsize=8, loc="lower right")
+        _masked(panels[-1], shown)
+        for panel in panels:
+            panel.spines[["top", "right"]].set_visible(False)
+            panel.grid(alpha=0.25, color=ink)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=130, metadata={"Software": None})
+
+
+def _scores(panel: Axes, found: Findings) -> None:
+    """The score of each method against its training time, one point a share of the epochs."""
+    colors = method_colors(METHODS)
+    low, high = ((found.reference.mean + sign * found.margin) / POINT for sign in (-1, 1))
+    panel.axhspan(low, high, color=colors["softmax"], alpha=0.12)
+    for method in METHODS:
+        arms = sorted((arm for arm in found.of(method) if arm.time is not None), key=lambda arm: arm.seconds)
+        panel.plot(
+            [arm.time.ratio for arm in arms if arm.time is not None],
+            [arm.mean / POINT for arm in arms],
+            marker="o",
+            markersize=4,
+            color=colors[method],
+            label=method,
+        )
+    panel.set(title=found.name, xlabel="training time / softmax, all epochs", ylabel=f"{score_name(found.score)}, %")
+    panel.set_xlim(left=0)
+
+
+def _masked(panel: Axes, shown: Sequence[tuple[Findings, StoredComparison]]) -> None:
+    """The masked share of AS-Softmax over the training of all epochs, a line a data set."""
+    color = method_colors(METHODS)[MASKED]
+    for (found, stored), style in zip(shown, LINES, strict=False):
+        budget = found.of(MASKED)[0].budget
+        runs = [
+            [float(masking_ratio(epoch["masked_samples"], epoch["samples"])) for epoch in run.masking]
+            for run in stored.comparison.results
+            if run.method == MASKED and run.config["comparison"]["budget"] == budget
+        ]
+        ratios = np.mean(runs, axis=0)
+        panel.plot(np.arange(1, len(ratios) + 1) / len(ratios), ratios * 100, style, color=color, label=found.name)
+    panel.set(title="masked samples (zero loss)", xlabel="share of the epochs", ylabel="%", ylim=(0, 100))
+    panel.legend(frameon=False, fontsize=8)

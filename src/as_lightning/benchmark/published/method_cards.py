@@ -1,0 +1,115 @@
+"""The numbers on the method cards, ``docs/methods/*.md``, from the committed results."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from as_lightning.benchmark.published.compared_data_sets import difference, ratio
+from as_lightning.benchmark.report.findings import Findings
+from as_lightning.benchmark.report.report import Experiment, percent
+from as_lightning.benchmark.report.verdicts import POINT
+
+CARDS = Path("docs/methods")
+COST = Path("results/performance/variants.json")
+START, END = "<!-- numbers written by as_lightning.benchmark.published.results_readme -->", "<!-- end of numbers -->"
+
+
+def fair_rows(method: str, compared: Sequence[Findings]) -> list[str]:
+    """A table of what the fair comparisons have found of a method, a data set a row; nothing where it is in none."""
+    rows = []
+    for found in compared:
+        if method not in found.methods:
+            continue
+        arm = found.of(method)[0]
+        reached = found.time_to_score(method)
+        word = "reference" if arm.verdict is None else arm.verdict.in_words.partition(":")[0]
+        settings = ", ".join(f"{name} {_short(value)}" for name, value in arm.settings.items()) or "–"
+        rows.append(
+            f"| [{found.name}](../../results/{found.name}/comparison/report/report.md) | {settings} | "
+            f"{arm.mean / POINT:.2f} | {difference(arm)} | {word} | {ratio(arm.time)} | "
+            f"{'not reached' if reached is None else ratio(reached.time)} |"
+        )
+    if not rows:
+        return []
+    baseline = compared[0].baseline
+    return [
+        f"Compared fairly with {baseline}: tuned equally, all epochs. The last column is the time of the cheapest",
+        f"share of the epochs that is shown to be not worse than {baseline} at all epochs.",
+        "",
+        "| data set | tuned settings | score | difference | verdict | time ratio | time to the score |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        *rows,
+        "",
+    ]
+
+
+def single_rate_rows(method: str, experiments: Sequence[Experiment]) -> list[str]:
+    """A table of the sweeps at one learning rate, a data set a row."""
+    rows = []
+    for experiment in experiments:
+        for row in experiment.rows:
+            if row["method"] == method and row["method"] != experiment.baseline:
+                base = next(other for other in experiment.rows if other["method"] == experiment.baseline)
+                own_score, base_score = (f"{percent(r['mean'])} ± {percent(r['std'])}" for r in (row, base))
+                rows.append(
+                    f"| [{experiment.name}](../../results/{experiment.name}/report/report.md) | {row['seeds']} | "
+                    f"{own_score} | {base_score} | {row['verdict']} |"
+                )
+    if not rows:
+        return []
+    return [
+        "At one learning rate, nothing tuned (a check, not a ranking):",
+        "",
+        "| data set | seeds | score | baseline | verdict |",
+        "| --- | --- | --- | --- | --- |",
+        *rows,
+        "",
+    ]
+
+
+def cost_line(method: str, ratios: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
+    """What the loss costs beside ``F.cross_entropy``, in one sentence."""
+    said = []
+    for name, shapes in ratios.items():
+        if name.partition(" (")[0] == method:
+            knob = name.partition(" (")[2].rstrip(")")
+            values = " and ".join(f"{times['ratio']:.2f} ({shape})" for shape, times in shapes.items())
+            said.append(f"{knob + ': ' if knob else ''}{values}")
+    if not said:
+        return []
+    return [
+        f"Time of the loss, forward and backward, relative to `F.cross_entropy`: {'; '.join(said)} "
+        "([all](../../results/performance/variants.md)).",
+        "",
+    ]
+
+
+def write_cards(compared: Sequence[Findings], experiments: Sequence[Experiment]) -> None:
+    """Write the numbers between the two marks of each card.
+
+    Raises:
+        ValueError: if a card has no marks.
+    """
+    ratios: dict[str, Any] = json.loads(COST.read_text(encoding="utf-8"))["ratios"] if COST.exists() else {}
+    for card in sorted(CARDS.glob("*.md")):
+        if card.stem == "README":
+            continue
+        text = card.read_text(encoding="utf-8")
+        before, start, rest = text.partition(START)
+        _, end, after = rest.partition(END)
+        if not start or not end:
+            raise ValueError(f"{card} has no place for its numbers: put {START} and {END} below '## Our numbers'")
+        lines = [
+            *fair_rows(card.stem, compared),
+            *single_rate_rows(card.stem, experiments),
+            *cost_line(card.stem, ratios),
+        ] or ["Not measured yet.", ""]
+        card.write_text(before + "\n".join([START, "", *lines]) + END + after, encoding="utf-8")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) and math.isfinite(value) else str(value)
