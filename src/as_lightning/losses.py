@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from as_lightning.functional.calling_convention import check_reduction
+from as_lightning.functional.argument_checks import check_reduction
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import check_label_smoothing, linear_cross_entropy
 from as_lightning.functional.masking import check_delta

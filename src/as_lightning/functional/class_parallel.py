@@ -13,12 +13,8 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import (
-    check_class_indices,
-    check_class_weight,
-    check_one_device,
-    class_dimension,
-)
+from as_lightning.functional.argument_checks import check_class_weight, check_one_device
+from as_lightning.functional.calling_convention import check_class_indices, class_dimension
 from as_lightning.functional.kernels.class_parallel import ClassShard
 
 if TYPE_CHECKING:

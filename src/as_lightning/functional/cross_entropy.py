@@ -7,14 +7,8 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import (
-    check_class_weight,
-    check_reduction,
-    class_rows,
-    loss_dtype,
-    reduce_rows,
-    row_weights,
-)
+from as_lightning.functional.argument_checks import check_class_weight, check_reduction
+from as_lightning.functional.calling_convention import class_rows, loss_dtype, reduce_rows, row_weights
 from as_lightning.functional.class_parallel import is_dtensor, local_logits
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
 from as_lightning.functional.kernels.class_parallel import ShardRowLoss

@@ -8,15 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import (
-    accumulation_dtype,
-    check_class_weight,
-    check_index_dtype,
-    check_one_device,
-    check_reduction,
-    loss_dtype,
-    safe_targets,
-)
+from as_lightning.functional.argument_checks import check_class_weight, check_one_device, check_reduction
+from as_lightning.functional.calling_convention import accumulation_dtype, check_index_dtype, loss_dtype, safe_targets
 from as_lightning.functional.class_parallel import local_head
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
 from as_lightning.functional.cross_entropy import as_cross_entropy, has_tangent

@@ -7,7 +7,8 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import LabelRows, check_reduction, label_rows, reduce_rows
+from as_lightning.functional.argument_checks import check_reduction
+from as_lightning.functional.calling_convention import LabelRows, label_rows, reduce_rows
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.masking import below_margin, check_delta
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import (
-    check_number,
-    check_temperature,
-    class_dimension,
-    cross_entropy_of,
-)
+from as_lightning.functional.argument_checks import check_number, check_temperature
+from as_lightning.functional.calling_convention import class_dimension, cross_entropy_of
 from as_lightning.functional.variants.t_softmax import t_softmax
 
 DEFAULT_TAU = 1 / 30  # the paper's scale s = 30

@@ -7,7 +7,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import check_number, loss_of_rows, over_rows
+from as_lightning.functional.argument_checks import check_number
+from as_lightning.functional.calling_convention import loss_of_rows, over_rows
 
 # Beyond this many classes the package sorts only the largest logits, and more of them where the support is larger.
 PARTIAL_SORT = 64

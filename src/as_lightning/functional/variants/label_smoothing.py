@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import check_number, cross_entropy_of
+from as_lightning.functional.argument_checks import check_number
+from as_lightning.functional.calling_convention import cross_entropy_of
 
 
 def label_smoothing_loss(

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import check_reduction, class_dimension, label_rows, reduce_rows
+from as_lightning.functional.argument_checks import check_reduction
+from as_lightning.functional.calling_convention import class_dimension, label_rows, reduce_rows
 from as_lightning.functional.multilabel import log_one_plus_sum_exp
 from as_lightning.functional.variants.sparse_softmax import check_k
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import check_temperature, cross_entropy_of, over_rows
+from as_lightning.functional.argument_checks import check_temperature
+from as_lightning.functional.calling_convention import cross_entropy_of, over_rows
 
 
 def t_softmax(logits: Tensor, *, tau: float = 0.5, dim: int = -1) -> Tensor:

@@ -1,0 +1,62 @@
+"""What every loss refuses before it computes. Each error says what was expected and what came."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Real
+
+from torch import Tensor
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def check_reduction(reduction: str) -> str:
+    """Return ``reduction``, or raise ``ValueError`` where it is not one of the three."""
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}, got {reduction!r}")
+    return reduction
+
+
+def check_number(name: str, value: object, allowed: Callable[[float], bool], expected: str) -> float:
+    """Return ``value`` as a float, or raise ``TypeError`` / ``ValueError`` naming the argument and what it must be."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be {expected}, got {value!r} of type {type(value).__name__}")
+    number = float(value)
+    if not math.isfinite(number) or not allowed(number):
+        raise ValueError(f"{name} must be {expected}, got {value!r}")
+    return number
+
+
+def check_temperature(tau: object) -> float:
+    """Return the temperature ``tau`` as a float, or raise where it is not a positive number."""
+    return check_number("tau", tau, lambda value: value > 0, "a positive temperature")
+
+
+def check_logits(logits: Tensor, dimension: str = "class") -> None:
+    """Raise unless ``logits`` is a floating-point tensor with at least one dimension."""
+    if not logits.is_floating_point():
+        raise TypeError(f"logits must be a floating-point tensor, got {logits.dtype}")
+    if logits.dim() == 0:
+        raise ValueError(
+            f"logits must have a {dimension} dimension: (C), (N, C) or (N, C, d1, ...), got a 0-dim tensor"
+        )
+
+
+def check_one_device(**operands: Tensor | None) -> None:
+    """Raise ``ValueError`` unless the operands, given by name, are on one device."""
+    devices = {name: x.device for name, x in operands.items() if x is not None}
+    if len(set(devices.values())) > 1:
+        *names, last = devices
+        found = ", ".join(f"{name} on {device}" for name, device in devices.items())
+        raise ValueError(f"{', '.join(names)} and {last} must be on one device, got {found}")
+
+
+def check_class_weight(weight: Tensor | None, num_classes: int) -> None:
+    """Raise unless ``weight`` is ``None`` or holds one floating-point weight per class."""
+    if weight is None:
+        return
+    if not weight.is_floating_point():
+        raise TypeError(f"weight must be a floating-point tensor, got {weight.dtype}")
+    if weight.shape != (num_classes,):
+        raise ValueError(f"weight must hold one weight per class, shape ({num_classes},), got {tuple(weight.shape)}")
