@@ -6,7 +6,6 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,13 +18,12 @@ from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_has
 from torch import nn
 
 from as_lightning.benchmark.compare.engine import epochs_of
-from as_lightning.benchmark.compare.huggingface import is_huggingface_classifier, replace_huggingface_loss
+from as_lightning.benchmark.compare.module_with_method import with_method
 from as_lightning.benchmark.compare.plan import Run
 from as_lightning.benchmark.compare.search import Range, Space, learning_rates
 from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.run_recorder import RunRecorder
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor, TemperatureScaling
-from as_lightning.mixin import ASSoftmaxMixin
 
 METHODS = ("softmax", "as_softmax", "as_speed")
 DELTA = Range(0.02, 0.8, default=0.1, log=True)
@@ -286,48 +284,6 @@ class OwnModule:
         trainer = pl.Trainer(**settings)
         trainer.fit(module, datamodule=self._data())
         return trainer, module, recorder
-
-
-def with_method(module: pl.LightningModule, method: str, replaces: str | None, delta: float) -> pl.LightningModule:
-    """Let a module that has been made train by a method.
-
-    ``softmax`` leaves a module with its own loss unchanged, and sets the margin of one that calls
-    ``self.as_softmax_loss`` to 1, which is softmax cross-entropy.
-
-    Raises:
-        ValueError: if ``replaces`` is None and the module has no ``as_softmax_loss``, or ``replaces`` names a Hugging
-            Face model whose loss is no classification loss.
-        AttributeError: if ``replaces`` names nothing.
-    """
-    if replaces is None:
-        if not isinstance(module, ASSoftmaxMixin):
-            raise ValueError(
-                f"{type(module).__name__} does not use ASSoftmaxMixin: name the attribute that training_step calls as "
-                'loss(logits, target), as in replaces="criterion"'
-            )
-        module.as_softmax_delta = 1.0 if method == "softmax" else delta
-        return module
-    if method == "softmax":
-        return module
-    if isinstance(module, ASSoftmaxMixin):
-        raise ValueError(f"{type(module).__name__} uses ASSoftmaxMixin already: leave replaces out")
-    try:
-        replaced = attrgetter(replaces)(module)
-    except AttributeError:
-        raise AttributeError(f"replaces={replaces!r}: {type(module).__name__} has no such attribute") from None
-    huggingface = is_huggingface_classifier(replaced)
-    own = type(module)
-    attributes = {
-        "as_softmax_replaces": None if huggingface else replaces,
-        "__module__": own.__module__,
-        "__doc__": own.__doc__,
-    }
-    module.__class__ = type(f"AS{own.__name__}", (ASSoftmaxMixin, own), attributes)
-    assert isinstance(module, ASSoftmaxMixin)
-    module._set_up_as_softmax(delta)
-    if huggingface:
-        replace_huggingface_loss(module, replaced)
-    return module
 
 
 def _lr_argument(factory: Callable[..., Any]) -> str | None:
