@@ -29,11 +29,11 @@ import torch.distributed
 import torch.multiprocessing
 from interleaved import environment, machine_line, megabytes, peak_memory, write_report
 from linear_cross_entropy import batch
-from process_memory import resident_memory
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
+from as_lightning.benchmark.process_memory import resident_memory
 from as_lightning.functional import MaskingCounts, as_linear_cross_entropy
 
 DELTA = 0.1

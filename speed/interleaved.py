@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from process_memory import peak_resident_memory, reset_peak, resident_memory
 
+from as_lightning.benchmark.process_memory import peak_resident_memory, reset_peak, resident_memory
 from as_lightning.benchmark.results import machine_description, package_versions
 
 Side = Callable[[], Any]

@@ -25,11 +25,11 @@ import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
 from interleaved import environment, machine_line, megabytes, write_report
-from process_memory import peak_resident_memory, reset_peak, resident_memory
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from as_lightning import ASSoftmaxMixin
+from as_lightning.benchmark.process_memory import peak_resident_memory, reset_peak, resident_memory
 
 INPUT_SIZE, FEATURES, DELTA = 64, 128, 0.1
 DENSE, DENSE_AS, FUSED = "softmax, dense head", "AS-Softmax, dense head", "AS-Softmax, fused head"

@@ -172,7 +172,9 @@ def test_head_and_loss_in_one_give_the_same_run_as_one_after_the_other(composed)
 
 
 def test_a_fused_head_is_refused_for_a_method_of_several_labels(composed):
-    with pytest.raises(ValueError, match=r"fused_head needs a head that is nn.Linear, and data and a method of one cl"):
+    with pytest.raises(
+        ValueError, match=r"a fused head needs a head that is nn.Linear, and data and a method of one cl"
+    ):
         train(composed("experiment=digits", "method=multilabel_as_softmax", "method.fused_head=true"))
 
 

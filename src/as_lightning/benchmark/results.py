@@ -44,6 +44,7 @@ class Result:
         reliability: of the test split, per diagram (``unscaled``, ``scaled``) its bins, see
             :meth:`as_lightning.functional.Reliability.points`; empty where it was not measured.
         test_samples: how many samples the test metrics are of; None where unknown.
+        peak_memory: bytes, see :class:`~as_lightning.benchmark.peak_memory.PeakMemory`; None where unknown.
         format: version of this file's format.
     """
 
@@ -67,6 +68,7 @@ class Result:
     machine: dict[str, Any] = field(default_factory=lambda: machine_description())
     reliability: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     test_samples: int | None = None
+    peak_memory: int | None = None
     format: int = FORMAT
 
     def write(self, directory: str | Path) -> Path:

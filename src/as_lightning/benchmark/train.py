@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from as_lightning.benchmark.checkpoint_files import WholeFileCheckpointIO, checkpoint_to_resume, set_aside
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.memorisation import memorisation
+from as_lightning.benchmark.peak_memory import PeakMemory
 from as_lightning.benchmark.random_state import RandomState
 from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.run_lock import run_lock
@@ -86,6 +87,7 @@ def _finished(directory: Path, settings: dict[str, Any]) -> Result | None:
 def _run(config: DictConfig, directory: Path, settings: dict[str, Any]) -> Result:
     loggers = [_logger(name, logger) for name, logger in config.logger.items()]
     pl.seed_everything(config.seed, workers=True, verbose=False)
+    memory = PeakMemory()
     datamodule = instantiate(class_arguments(config.data, "data"))
     datamodule.prepare_data()
     datamodule.setup("fit")
@@ -97,7 +99,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any]) -> Resul
     if not loggers:  # a LearningRateMonitor refuses a trainer that could not log its rates
         app_callbacks = [callback for callback in app_callbacks if not isinstance(callback, LearningRateMonitor)]
     # the app's callbacks come last: they see what the method's have logged and decided
-    callbacks = [*method_callbacks, recorder, RandomState(), *app_callbacks]
+    callbacks = [*method_callbacks, recorder, memory, RandomState(), *app_callbacks]
     trainer = _trainer(config, directory, callbacks, loggers)
     checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.settings)
     trainer.fit(module, datamodule=datamodule, ckpt_path=checkpoint)
@@ -124,6 +126,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any]) -> Resul
         config=settings,
         resumed=checkpoint is not None,
         skipping=[epoch._asdict() for skipper in skippers for epoch in skipper.history],
+        peak_memory=memory.bytes,
     )
     remembered = memorisation(trainer, module, datamodule) if datamodule.true_targets is not None else {}
     if config.test:

@@ -34,6 +34,38 @@ def test_features_have_the_shape_of_the_pooling(pooling, shape):
     assert model.out_features == 16
 
 
+@pytest.mark.parametrize("padding_id", [None, 0])
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_a_later_token_does_not_change_what_a_causal_network_says_of_an_earlier_one(mode, padding_id):
+    model = encoder(causal=True, pooling="none", dropout=0.0, padding_id=padding_id)
+    getattr(model, mode)()
+    text = torch.randint(1, 50, (3, 9))
+    changed = text.clone()
+    changed[:, 5] = text[:, 5] % 49 + 1
+    with torch.no_grad():
+        before, after = model(text), model(changed)
+    torch.testing.assert_close(after[:, :5], before[:, :5])
+    differences = (after - before)[:, 5:].abs().amax(-1)
+    assert (differences > 1e-4).all()  # that token and those after it know of the change
+
+
+def test_without_causal_an_earlier_token_sees_a_later_one():
+    model = encoder(pooling="none", padding_id=None)
+    text = torch.randint(1, 50, (3, 9))
+    changed = text.clone()
+    changed[:, 5] = text[:, 5] % 49 + 1
+    with torch.no_grad():
+        assert ((model(text) - model(changed))[:, :5].abs().amax(-1) > 1e-5).all()
+
+
+def test_padding_does_not_change_what_a_causal_network_says_of_a_text():
+    model = encoder(causal=True, pooling="none")
+    text = torch.tensor([[11, 3, 42, 9, 30]])
+    padded = torch.cat([text, torch.zeros(1, 3, dtype=torch.int64)], dim=1)
+    with torch.no_grad():
+        torch.testing.assert_close(model(padded)[:, :5], model(text), atol=1e-5, rtol=1e-5)
+
+
 def test_the_order_of_the_tokens_matters():
     model = encoder()
     with torch.no_grad():

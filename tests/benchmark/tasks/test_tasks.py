@@ -103,6 +103,25 @@ def test_metrics_of_very_many_classes_take_memory_in_proportion_to_them():
     assert found["f1_macro"] == pytest.approx(f1_score(target, logits.argmax(-1), average="macro"))
 
 
+def test_metrics_of_the_next_token_are_its_accuracy_and_the_exponential_of_the_mean_cross_entropy():
+    logits, target = 2 * torch.randn(6, 7, 5), torch.randint(5, (6, 7))
+    found = measured(task_form("next_token", NAMES), [(logits[:2], target[:2]), (logits[2:], target[2:])])
+    rows = logits.reshape(-1, 5)
+    assert found == pytest.approx(
+        {
+            "accuracy": accuracy_score(target.flatten(), rows.argmax(-1)),
+            "perplexity": F.cross_entropy(rows.double(), target.flatten()).exp().item(),
+        },
+        rel=1e-6,
+    )
+
+
+def test_a_target_of_probability_zero_has_a_large_perplexity_and_no_infinite_one():
+    logits = torch.tensor([[[0.0, 1000.0]], [[1000.0, 0.0]]])
+    found = measured(task_form("next_token", NAMES[:2]), [(logits, torch.zeros(2, 1, dtype=torch.int64))])
+    assert found["perplexity"] == pytest.approx(torch.finfo(torch.float32).tiny ** -0.5, rel=1e-3)
+
+
 def test_a_loss_of_class_indices_takes_a_class_a_sample_as_it_is():
     logits, target = torch.randn(4, 5), torch.tensor([0, 4, 2, 2])
     taken = task_form("multiclass", NAMES).loss_arguments(logits, target)
@@ -123,14 +142,22 @@ def test_a_loss_of_tags_is_the_mean_over_the_words():
     torch.testing.assert_close(loss, F.cross_entropy(logits[words], target[words]))
 
 
+def test_a_loss_of_the_next_token_is_the_mean_over_all_tokens_as_contiguous_rows():
+    logits, target = torch.randn(2, 3, 5), torch.tensor([[0, 1, 4], [2, 3, 3]])
+    rows, targets = task_form("next_token", NAMES).loss_arguments(logits, target)
+    assert rows.is_contiguous()
+    torch.testing.assert_close(F.cross_entropy(rows, targets), F.cross_entropy(logits.transpose(1, 2), target))
+
+
 def test_data_of_several_labels_refuse_a_loss_of_one_class_and_name_the_methods_that_go():
     with pytest.raises(ValueError, match=r"(?s)takes one class a sample, and the data have several.*multilabel_as_so"):
         task_form("multilabel", NAMES, "class_index")
 
 
-def test_tags_refuse_a_loss_of_several_labels():
+@pytest.mark.parametrize("task", ["token", "next_token"])
+def test_tokens_refuse_a_loss_of_several_labels(task):
     with pytest.raises(ValueError, match="this method's loss is for several labels a sample; tokens have one class"):
-        task_form("token", NAMES, "multi_hot")
+        task_form(task, NAMES, "multi_hot")
 
 
 @pytest.mark.parametrize(

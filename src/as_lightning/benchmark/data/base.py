@@ -17,7 +17,7 @@ from as_lightning.benchmark.data.label_noise import check_label_noise, corrupt_l
 from as_lightning.benchmark.data.labelled import LabelledDataset
 from as_lightning.benchmark.data.resumable_loader import ResumableLoader
 
-Task = Literal["multiclass", "multilabel", "token"]
+Task = Literal["multiclass", "multilabel", "token", "next_token"]
 
 SHOWN = 10  # classes that the summary names
 
@@ -38,7 +38,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     Attributes:
         task: what a target is: ``"multiclass"`` one class a sample, ``"multilabel"`` any number of classes a sample,
-            ``"token"`` one class a token.
+            ``"token"`` one class a token, ``"next_token"`` the class of the token after each.
         class_names: the names of the classes, known after ``setup``.
         splits: the data sets ``train``, ``validation`` and ``test``, known after ``setup``.
         true_targets: of the training split before label noise; None without noise.

@@ -38,12 +38,13 @@ class TextTransformer(nn.Module):
     Args:
         vocab_size: tokens of the vocabulary.
         max_length: the longest sequence.
-        padding_id: the token that pads.
         width: size of the embeddings, a multiple of ``heads``.
         layers: transformer layers.
         heads: attention heads.
         dropout: dropout in the layers and on the embeddings, in [0, 1).
         pooling: ``"mean"`` over the tokens, ``"first"`` token, or ``"none"`` for token data.
+        causal: a token sees itself and the tokens before it, and none after it.
+        padding_id: the token that pads, after a text's own tokens; None where no token pads.
 
     Shape:
         - input: ``(N, L)`` ``int64`` token ids, ``L <= max_length``; output: ``(N, width)``, or ``(N, L, width)``
@@ -54,12 +55,13 @@ class TextTransformer(nn.Module):
         self,
         vocab_size: int,
         max_length: int,
-        padding_id: int,
         width: int,
         layers: int,
         heads: int,
         dropout: float,
         pooling: Literal["mean", "first", "none"],
+        causal: bool,
+        padding_id: int | None = None,
     ) -> None:
         super().__init__()
         self.token_embedding = nn.Embedding(vocab_size, width, padding_idx=padding_id)
@@ -77,11 +79,24 @@ class TextTransformer(nn.Module):
             norm_first=True,
         )
         self.encoder = nn.TransformerEncoder(layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False)
-        self.padding_id, self.pooling = padding_id, pooling
+        self.padding_id, self.pooling, self.causal = padding_id, pooling, causal
         self.out_features = width
 
     def forward(self, token_ids: Tensor) -> Tensor:
-        present = token_ids != self.padding_id
         embedded = self.token_embedding(token_ids) + self.position_embedding[: token_ids.size(1)]
-        hidden = self.encoder(self.dropout(embedded), src_key_padding_mask=~present)
+        present = (
+            torch.ones_like(token_ids, dtype=torch.bool) if self.padding_id is None else token_ids != self.padding_id
+        )
+        hidden = self.encoder(
+            self.dropout(embedded),
+            mask=_later_tokens(token_ids) if self.causal else None,
+            src_key_padding_mask=None if self.padding_id is None else ~present,
+            is_causal=self.causal,
+        )
         return pool(hidden, present, self.pooling)
+
+
+def _later_tokens(token_ids: Tensor) -> Tensor:
+    """Which tokens (columns) come after a token (rows): what a causal network must not see."""
+    length = token_ids.size(1)
+    return torch.ones(length, length, dtype=torch.bool, device=token_ids.device).triu(1)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
-from as_lightning.benchmark.tasks.tasks import Multiclass, task_form
+from as_lightning.benchmark.tasks.tasks import task_form
+from as_lightning.functional.linear_cross_entropy import linear_cross_entropy
 from as_lightning.mixin import ASSoftmaxMixin
 
 
@@ -48,7 +49,7 @@ class Classifier(pl.LightningModule):
         head: Callable[[int, int], nn.Module] | None = None,
         probabilities: Callable[[Tensor], Tensor] | None = None,
         targets: Literal["class_index", "multi_hot"] = "class_index",
-        task: Literal["multiclass", "multilabel", "token"] = "multiclass",
+        task: Literal["multiclass", "multilabel", "token", "next_token"] = "multiclass",
     ) -> None:
         super().__init__()
         self.task = task_form(task, class_names, targets)
@@ -66,10 +67,13 @@ class Classifier(pl.LightningModule):
         return self.head(self.encoder(inputs))
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        inputs, target = batch
-        loss = self.criterion(*self.task.loss_arguments(self(inputs), target))
+        loss = self.training_loss(*batch)
         self.log("train/loss", loss, prog_bar=True)
         return loss
+
+    def training_loss(self, inputs: Tensor, target: Tensor) -> Tensor:
+        """The loss of a batch in training."""
+        return self.criterion(*self.task.loss_arguments(self(inputs), target))
 
     def _evaluate(self, batch: tuple[Tensor, Tensor], metrics: MetricCollection, loss_name: str) -> None:
         inputs, target = batch
@@ -97,6 +101,39 @@ class Classifier(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
 
+class FusedSoftmaxClassifier(Classifier):
+    """The same classifier, whose head and plain cross-entropy are computed together in training, without the logits.
+
+    Validation and test hold the logits. See :func:`~as_lightning.functional.linear_cross_entropy`.
+
+    Raises:
+        ValueError: if the head is not ``nn.Linear``, the criterion not ``nn.CrossEntropyLoss``, or the data or the loss
+            have several labels a sample.
+    """
+
+    criterion: nn.CrossEntropyLoss
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        check_fusable(self)
+        if type(self.criterion) is not nn.CrossEntropyLoss:
+            raise ValueError(
+                f"this method computes plain cross-entropy, criterion nn.CrossEntropyLoss, got {self.criterion!r}"
+            )
+
+    def training_loss(self, inputs: Tensor, target: Tensor) -> Tensor:
+        assert isinstance(self.head, nn.Linear)
+        return linear_cross_entropy(
+            self.encoder(inputs),
+            self.head.weight,
+            target,
+            linear_bias=self.head.bias,
+            weight=self.criterion.weight,
+            ignore_index=self.criterion.ignore_index,
+            label_smoothing=self.criterion.label_smoothing,
+        )
+
+
 class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):
     """The same classifier with AS-Softmax in place of its criterion: the second way of using the mixin.
 
@@ -116,15 +153,19 @@ class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):
     def __init__(self, *args: Any, fused_head: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fused_head = fused_head
-        one_class = isinstance(self.task, Multiclass) and not self.task.multi_hot
-        if fused_head and not (type(self.head) is nn.Linear and one_class):
-            raise ValueError("fused_head needs a head that is nn.Linear, and data and a method of one class a sample")
+        if fused_head:
+            check_fusable(self)
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+    def training_loss(self, inputs: Tensor, target: Tensor) -> Tensor:
         if not self.fused_head:
-            return super().training_step(batch, batch_idx)
-        inputs, target = batch
+            return super().training_loss(inputs, target)
         assert isinstance(self.head, nn.Linear)
-        loss = self.as_softmax_head_loss(self.encoder(inputs), self.head, target)
-        self.log("train/loss", loss, prog_bar=True)
-        return loss
+        return self.as_softmax_head_loss(self.encoder(inputs), self.head, target)
+
+
+def check_fusable(module: Classifier) -> None:
+    """Raise ``ValueError`` unless head and loss of a classifier can be computed together."""
+    if type(module.head) is not nn.Linear or not module.task.class_index:
+        raise ValueError(
+            "a fused head needs a head that is nn.Linear, and data and a method of one class a sample or token"
+        )

@@ -1,4 +1,4 @@
-"""What a target is, and hence how a loss is called and what is measured: one class, several, or one a token."""
+"""What a target is, and hence how a loss is called and what is measured: a class, several, or one for each token."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from torchmetrics.classification import (
 )
 
 from as_lightning.benchmark.tasks.macro_f1 import MacroF1
+from as_lightning.benchmark.tasks.perplexity import Perplexity
 from as_lightning.benchmark.tasks.span_f1 import SpanF1
 
 Probabilities = Callable[[Tensor], Tensor]
@@ -28,7 +29,12 @@ class TaskForm(ABC):
 
     Args:
         class_names: the names of the classes, in the order of their indices.
+
+    Attributes:
+        class_index: whether the loss takes one class index a row of logits, as a fused head does.
     """
+
+    class_index = True
 
     def __init__(self, class_names: Sequence[str]) -> None:
         self.class_names = list(class_names)
@@ -60,6 +66,7 @@ class Multiclass(TaskForm):
     def __init__(self, class_names: Sequence[str], multi_hot: bool = False) -> None:
         super().__init__(class_names)
         self.multi_hot = multi_hot
+        self.class_index = not multi_hot
 
     def metrics(self) -> MetricCollection:
         return _class_metrics(len(self.class_names), ignore_index=None)
@@ -79,6 +86,8 @@ class Multilabel(TaskForm):
     A label is predicted where its logit is above 0. Metrics: ``accuracy`` (all labels of a sample right), ``f1_micro``,
     ``f1_macro`` and ``calibration_error`` (of the sigmoids of all labels, 15 bins).
     """
+
+    class_index = False
 
     def metrics(self) -> MetricCollection:
         count = len(self.class_names)
@@ -118,6 +127,26 @@ class TokenTags(TaskForm):
         return probabilities(logits).transpose(1, 2), target
 
 
+class NextToken(TaskForm):
+    """The class of the token after each: logits ``(N, L, C)``, targets ``(N, L)``, none of them left out.
+
+    A loss takes the tokens of all sequences as rows, ``(N L, C)``. Metrics: ``accuracy`` and ``perplexity``.
+    """
+
+    def metrics(self) -> MetricCollection:
+        metrics = {
+            "accuracy": MulticlassAccuracy(len(self.class_names), average="micro"),
+            "perplexity": Perplexity(),
+        }
+        return MetricCollection(metrics, compute_groups=False)
+
+    def loss_arguments(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        return logits.flatten(0, 1), target.flatten()
+
+    def scored(self, logits: Tensor, target: Tensor, probabilities: Probabilities) -> tuple[Tensor, Tensor]:
+        return probabilities(logits).flatten(0, 1), target.flatten()
+
+
 def _class_metrics(count: int, ignore_index: int | None) -> MetricCollection:
     return MetricCollection(
         {
@@ -133,7 +162,7 @@ def task_form(task: str, class_names: Sequence[str], targets: str = "class_index
     """The form of a task for a loss that takes ``targets``.
 
     Args:
-        task: ``"multiclass"``, ``"multilabel"`` or ``"token"``.
+        task: ``"multiclass"``, ``"multilabel"``, ``"token"`` or ``"next_token"``.
         class_names: the names of the classes.
         targets: what the loss takes, ``"class_index"`` or ``"multi_hot"``.
 
@@ -151,8 +180,8 @@ def task_form(task: str, class_names: Sequence[str], targets: str = "class_index
                 "(multilabel_softmax, multilabel_sparse, bce, multilabel_as_softmax or multilabel_as_speed)"
             )
         return Multilabel(class_names)
-    if task == "token":
+    if task in ("token", "next_token"):
         if targets != "class_index":
             raise ValueError("this method's loss is for several labels a sample; tokens have one class each")
-        return TokenTags(class_names)
-    raise ValueError(f"task must be 'multiclass', 'multilabel' or 'token', got {task!r}")
+        return (TokenTags if task == "token" else NextToken)(class_names)
+    raise ValueError(f"task must be 'multiclass', 'multilabel', 'token' or 'next_token', got {task!r}")

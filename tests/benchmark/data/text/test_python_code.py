@@ -23,7 +23,9 @@ LENGTH = 32
 
 def code_of(**arguments) -> PythonCode:
     """The code of one package of the standard library, 33 files on Python 3.11."""
-    data = PythonCode(**({"root": library_folder() / "asyncio", "block_length": LENGTH, "batch_size": 4} | arguments))
+    data = PythonCode(
+        **({"root": library_folder() / "asyncio", "block_length": LENGTH, "batch_tokens": 4 * LENGTH} | arguments)
+    )
     data.setup()
     return data
 
@@ -129,6 +131,16 @@ def test_a_batch_is_blocks_of_tokens_with_the_next_token_as_target(code):
     assert torch.equal(inputs[:, 1:], targets[:, :-1])
 
 
+def test_validation_and_test_take_batches_of_at_most_1024_tokens(code):
+    data = code_of(batch_tokens=64 * LENGTH)
+    training, *evaluations = (
+        next(iter(loader))[0]
+        for loader in (data.train_dataloader(), data.val_dataloader(), data.test_dataloader(), code.val_dataloader())
+    )
+    assert training.numel() == 64 * LENGTH
+    assert [inputs.numel() for inputs in evaluations] == [1024, 1024, 4 * LENGTH]
+
+
 def test_max_tokens_limits_the_splits_and_leaves_the_classes(code):
     data = code_of(max_tokens={"train": 10_000, "test": 1_000})
     assert data.class_names == code.class_names
@@ -141,6 +153,8 @@ def test_max_tokens_limits_the_splits_and_leaves_the_classes(code):
     ("arguments", "message"),
     [
         ({"block_length": 0}, "block_length must be at least 1, got 0"),
+        ({"batch_tokens": 12}, "batch_tokens must be a multiple of block_length=8, got 12"),
+        ({"batch_tokens": 0}, "batch_tokens must be a multiple of block_length=8, got 0"),
         ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
         ({"max_tokens": {"test": 8}}, "max_tokens must be more than block_length=8, got 8"),
         ({"max_tokens": {"val": 3}}, "max_tokens has the splits train, validation and test, got 'val'"),
@@ -148,4 +162,4 @@ def test_max_tokens_limits_the_splits_and_leaves_the_classes(code):
 )
 def test_bad_arguments_are_refused_by_name(arguments, message):
     with pytest.raises(ValueError, match=message):
-        PythonCode(**({"block_length": 8, "batch_size": 1} | arguments))
+        PythonCode(**({"block_length": 8, "batch_tokens": 16} | arguments))

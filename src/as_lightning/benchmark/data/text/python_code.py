@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.data import Sampler, SequentialSampler
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.data.labelled import LabelledDataset
@@ -23,6 +24,7 @@ TOKEN = re.compile(r"[^\W\d]\w*|\d\w*(?:\.\d\w*)?|[^\w\s]")  # a word, a number,
 HELD_OUT = 0.05  # share of the files for validation, and for test
 LEAST_FILES = 10
 LEAST_COUNT = 2  # of a token in the training files, to be a class of its own
+EVALUATION_TOKENS = 1024  # a batch, whatever that of training: validation and test hold their logits
 
 
 def code_tokens(source: str) -> list[str]:
@@ -71,32 +73,35 @@ class PythonCode(BenchmarkDataModule):
 
     Args:
         block_length: tokens a block, ``L``.
+        batch_tokens: tokens a training batch, a multiple of ``block_length``. Validation and test take at most 1,024.
         max_tokens: how many tokens to use at most, for quick runs: a number for every split, or one for some, e.g.
             ``{"train": 500_000, "test": 50_000}``. The classes are those of all training files.
         root: a folder of source code; None is that of the standard library.
         split_seed: seeds which files are of which split, apart from the run's seed.
-        **loader: arguments of :class:`~as_lightning.benchmark.data.base.BenchmarkDataModule`; ``batch_size`` is in
-            blocks.
+        **loader: arguments of :class:`~as_lightning.benchmark.data.base.BenchmarkDataModule` but ``batch_size``.
 
     Raises:
         ValueError: if an argument is out of range.
         RuntimeError: if there are fewer than 10 source files, e.g. where Python comes without those of its library.
     """
 
-    task = "token"
+    task = "next_token"
 
     def __init__(
         self,
         *,
         block_length: int,
+        batch_tokens: int,
         max_tokens: Limit = None,
         root: str | Path | None = None,
         split_seed: int = 0,
         **loader: Any,
     ) -> None:
-        super().__init__(**loader)
         if block_length < 1:
             raise ValueError(f"block_length must be at least 1, got {block_length}")
+        if batch_tokens < 1 or batch_tokens % block_length:
+            raise ValueError(f"batch_tokens must be a multiple of block_length={block_length}, got {batch_tokens}")
+        super().__init__(batch_size=batch_tokens // block_length, **loader)
         self.block_length, self.split_seed = block_length, split_seed
         self.root = library_folder() if root is None else Path(root).expanduser()
         self.max_tokens = split_limits("max_tokens", max_tokens)
@@ -109,6 +114,12 @@ class PythonCode(BenchmarkDataModule):
         if not self.class_names:
             raise RuntimeError("the vocabulary is known after setup()")
         return {"vocab_size": self.num_classes, "max_length": self.block_length}
+
+    def batching(self, dataset: Any, order: Sampler[int]) -> dict[str, Any]:
+        blocks = self.batch_size
+        if isinstance(order, SequentialSampler):
+            blocks = min(blocks, max(1, EVALUATION_TOKENS // self.block_length))
+        return {"batch_size": blocks, "sampler": order}
 
     def split_files(self) -> dict[str, list[Path]]:
         """The source files of each split, in random order."""

@@ -1,0 +1,111 @@
+"""A head with very many classes in the app: dense or fused, it is the same model at other costs."""
+
+from __future__ import annotations
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from as_lightning.benchmark.data.text.standard_library import library_folder
+from as_lightning.benchmark.peak_memory import PeakMemory
+from as_lightning.benchmark.train import train
+from as_lightning.functional.kernels import head_loss
+
+MEGABYTES = 2**20
+
+
+@pytest.fixture
+def next_token_run(composed, monkeypatch):
+    """A short run on the code of one package, on the path of wide heads."""
+    monkeypatch.setattr(head_loss, "FEW_LOGITS", 0)
+
+    def run(method: str, *overrides: str):
+        tokens = ("data.max_tokens={train: 8_200, validation: 1_025, test: 1_025}", "data.batch_tokens=256")
+        sizes = ("model.width=16", "model.layers=1")
+        root = f"data.root={library_folder() / 'asyncio'}"
+        settings = (
+            "experiment=python_code",
+            f"method={method}",
+            root,
+            *tokens,
+            *sizes,
+            "optimizer.lr=2e-2",
+            *overrides,
+        )
+        config = composed(*settings, output=method)
+        return train(config)
+
+    return run
+
+
+def test_the_next_token_is_learned_and_a_fused_head_learns_it_as_a_dense_one_does(next_token_run):
+    dense = next_token_run("softmax")
+    fused = next_token_run("fused_softmax")
+    margin_one = next_token_run("as_softmax", "method.fused_head=true", "method.delta=1.0")
+    assert dense.metrics["perplexity"] < 300  # that of a guess is the number of classes, 2,377
+    assert dense.optimizer_steps == 64
+    for run in (fused, margin_one):
+        assert run.metrics["perplexity"] == pytest.approx(dense.metrics["perplexity"], rel=1e-3)
+        assert run.metrics["accuracy"] == pytest.approx(dense.metrics["accuracy"], abs=2 / 1024)
+        assert run.optimizer_steps == dense.optimizer_steps
+    assert margin_one.masking[-1]["samples"] == 8 * 1024
+    assert margin_one.masking[-1]["masked_classes"] == 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ("method.criterion._target_=torch.nn.MultiMarginLoss",),
+            "this method computes plain cross-entropy, crit.* got M",
+        ),
+        (("+method.criterion.label_smoothing=0.1",), "label_smoothing must be 0"),
+        (
+            ("method.targets=multi_hot",),
+            "a fused head needs a head that is nn.Linear, and data and a method of one class",
+        ),
+    ],
+)
+def test_a_fused_head_refuses_what_it_would_not_compute(composed, overrides, message):
+    with pytest.raises(ValueError, match=message):
+        train(composed("experiment=digits", "method=fused_softmax", *overrides))
+
+
+class TakesMemory(pl.LightningModule):
+    """A step of training takes 32 MB, one of validation 128 MB."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+
+    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+        taken = torch.ones(32 * MEGABYTES, dtype=torch.uint8)
+        return self.layer(batch).mean() * taken[0]
+
+    def validation_step(self, batch: Tensor, batch_idx: int) -> None:
+        torch.ones(128 * MEGABYTES, dtype=torch.uint8)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def test_peak_memory_is_that_of_the_training_steps_and_of_no_validation():
+    memory = PeakMemory()
+    loader = DataLoader(torch.ones(4, 1), batch_size=2)  # type: ignore[arg-type]  # a tensor is a data set
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=2,
+        callbacks=[memory],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(TakesMemory(), loader, loader)
+    assert memory.bytes is not None
+    assert 32 * MEGABYTES <= memory.bytes < 96 * MEGABYTES
+    restored = PeakMemory()
+    restored.load_state_dict(memory.state_dict())
+    assert restored.bytes == memory.bytes
