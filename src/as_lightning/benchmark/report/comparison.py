@@ -33,6 +33,7 @@ def runs_frame(results: Sequence[Result]) -> pd.DataFrame:
                 **result.metrics,
                 "score": result.metrics[result.score],
                 "train_seconds": result.train_seconds,
+                "peak_memory": np.nan if result.peak_memory is None else result.peak_memory,
                 "optimizer_steps": result.optimizer_steps,
                 "final_masking_ratio": masking_ratio(last["masked_samples"], last["samples"]) if last else np.nan,
                 "loss_accuracy_correlation": np.nan

@@ -25,7 +25,16 @@ from as_lightning.benchmark.results import Result, find_results
 from as_lightning.benchmark.settings import SettingError, nearest
 
 # metrics that not every task has
-OPTIONAL_COLUMNS = ("accuracy", "f1_macro", "f1_micro", "span_f1", "calibration_error", "memorised", "recovered")
+OPTIONAL_COLUMNS = (
+    "accuracy",
+    "f1_macro",
+    "f1_micro",
+    "span_f1",
+    "perplexity",
+    "calibration_error",
+    "memorised",
+    "recovered",
+)
 
 
 @dataclass(frozen=True)
@@ -70,17 +79,7 @@ def summarize(results: Sequence[Result], baseline: str | None = None) -> list[Ex
     methods = {result.method for result in results}
     if baseline is not None and baseline not in methods:
         raise SettingError(f"no run is of the method {baseline}: {nearest(baseline, methods)}")
-    frame = runs_frame(results)
-    table = compare(frame, "score", baseline)
-    means = frame.groupby(["name", "method"], sort=False).mean(numeric_only=True).reset_index()
-    times = time_ratios(results, baseline)
-    for column in OPTIONAL_COLUMNS:
-        if column not in means:
-            means[column] = math.nan
-    table = table.merge(means.drop(columns=["seed", "score"]), on=["name", "method"]).merge(
-        times, on=["name", "method"]
-    )
-    table["best"] = table["mean"] == table.groupby("name")["mean"].transform("max")
+    table = compared(results, baseline)
     experiments: list[Experiment] = []
     for name, rows in table.groupby("name", sort=False):
         runs = [result for result in results if result.name == name]
@@ -98,6 +97,27 @@ def summarize(results: Sequence[Result], baseline: str | None = None) -> list[Ex
             )
         )
     return experiments
+
+
+def compared(results: Sequence[Result], baseline: str | None = None) -> pd.DataFrame:
+    """A row a method of each experiment: its comparison with the baseline, ratios of times, means of all numbers.
+
+    Args:
+        results: at least one; those of one ``name`` can be compared.
+        baseline: the method to compare with.
+    """
+    frame = runs_frame(results)
+    table = compare(frame, "score", baseline)
+    means = frame.groupby(["name", "method"], sort=False).mean(numeric_only=True).reset_index()
+    times = time_ratios(results, baseline)
+    for column in OPTIONAL_COLUMNS:
+        if column not in means:
+            means[column] = math.nan
+    table = table.merge(means.drop(columns=["seed", "score"]), on=["name", "method"]).merge(
+        times, on=["name", "method"]
+    )
+    table["best"] = table["mean"] == table.groupby("name")["mean"].transform("max")
+    return table
 
 
 def _named_apart(figures: Sequence[ReportFigure], before: Sequence[Experiment]) -> list[ReportFigure]:

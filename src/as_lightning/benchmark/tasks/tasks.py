@@ -134,11 +134,10 @@ class NextToken(TaskForm):
     """
 
     def metrics(self) -> MetricCollection:
-        metrics = {
-            "accuracy": MulticlassAccuracy(len(self.class_names), average="micro"),
-            "perplexity": Perplexity(),
-        }
-        return MetricCollection(metrics, compute_groups=False)
+        return MetricCollection(
+            {"accuracy": MulticlassAccuracy(len(self.class_names), average="micro"), "perplexity": Perplexity()},
+            compute_groups=False,
+        )
 
     def loss_arguments(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         return logits.flatten(0, 1), target.flatten()
