@@ -27,8 +27,8 @@ from typing import Any
 import torch
 import torch.distributed
 import torch.multiprocessing
+from head_sides import batch
 from interleaved import environment, machine_line, megabytes, peak_memory, write_report
-from linear_cross_entropy import batch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Shard, distribute_tensor

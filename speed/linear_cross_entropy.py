@@ -3,8 +3,8 @@
     python speed/linear_cross_entropy.py --output results/performance/linear_cross_entropy
 
 Forward and backward, gradients of hidden states and weight. A share of the samples is fully masked, the others are
-unmasked (the target no likelier than any class): the most work that a sample can be. Where they are present, it also
-times ``torch.nn.functional.linear_cross_entropy``, and on a GPU Liger-Kernel's and Apple's cut-cross-entropy.
+unmasked (the target no likelier than any class): the most work that a sample can be. The functions of others are in
+``linear_cross_entropy_peers.py``.
 """
 
 from __future__ import annotations
@@ -19,68 +19,18 @@ from typing import Any
 from unittest import mock
 
 import torch
-import torch.nn.functional as F
+from head_sides import DELTA, DENSE, batch, dense, forward_backward
 from interleaved import environment, interleaved_times, machine_line, megabytes, peak_memory, write_report
 from torch import Tensor
 
 from as_lightning.functional import as_linear_cross_entropy
 from as_lightning.functional.kernels import head_loss
 
-DELTA = 0.1
-BASELINE, OURS = "F.linear + F.cross_entropy", "as_linear_cross_entropy"
-OTHERS = ("torch linear_cross_entropy", "Liger-Kernel", "cut-cross-entropy")
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-def dense(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
-    return F.cross_entropy(F.linear(hidden, weight), target)
+OURS = "as_linear_cross_entropy"
 
 
 def ours(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     return as_linear_cross_entropy(hidden, weight, target, DELTA)
-
-
-def available(device: torch.device) -> dict[str, Loss]:
-    """The sides that run here, ours and the baseline first."""
-    losses: dict[str, Loss] = {BASELINE: dense, OURS: ours}
-    if hasattr(F, "linear_cross_entropy"):
-        losses[OTHERS[0]] = F.linear_cross_entropy
-    if device.type == "cuda":
-        try:
-            from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
-
-            def liger(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
-                found = liger_fused_linear_cross_entropy(hidden, weight, target)
-                return found[0] if isinstance(found, tuple) else found
-
-            losses[OTHERS[1]] = liger
-        except ImportError:
-            pass
-        try:
-            from cut_cross_entropy import linear_cross_entropy as cut_cross_entropy
-
-            losses[OTHERS[2]] = cut_cross_entropy
-        except ImportError:
-            pass
-    return losses
-
-
-def batch(
-    rows: int, classes: int, features: int, masked_share: float, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Hidden states of which a share is fully masked, a weight, and targets."""
-    torch.manual_seed(0)
-    weight = torch.randn(classes, features, device=device) / features**0.5
-    target = torch.randint(classes, (rows,), device=device)
-    hidden = torch.randn(rows, features, device=device) * 0.5
-    masked = torch.randperm(rows, device=device)[: round(masked_share * rows)]
-    hidden[masked] = 60.0 * F.normalize(weight[target[masked]], dim=-1)
-    return hidden.requires_grad_(), weight.requires_grad_(), target
-
-
-def forward_backward(loss: Loss, hidden: Tensor, weight: Tensor, target: Tensor) -> None:
-    hidden.grad = weight.grad = None
-    loss(hidden, weight, target).backward()
 
 
 def chunk_times(shape: str, chunks: list[int], device: torch.device, rounds: int) -> dict[str, dict[str, float]]:
@@ -92,9 +42,9 @@ def chunk_times(shape: str, chunks: list[int], device: torch.device, rounds: int
         with mock.patch.object(head_loss, "workspace_rows", return_value=size):
             forward_backward(ours, hidden, weight, target)
 
-    sides: dict[str, Callable[[], None]] = {BASELINE: partial(forward_backward, dense, hidden, weight, target)}
+    sides: dict[str, Callable[[], None]] = {DENSE: partial(forward_backward, dense, hidden, weight, target)}
     sides |= {str(size): partial(chunked, size) for size in chunks}
-    return interleaved_times(sides, BASELINE, device, rounds=rounds)
+    return interleaved_times(sides, DENSE, device, rounds=rounds)
 
 
 def held_times(shapes: list[str], device: torch.device, rounds: int) -> list[dict[str, Any]]:
@@ -109,22 +59,22 @@ def held_times(shapes: list[str], device: torch.device, rounds: int) -> list[dic
                 forward_backward(ours, *tensors)
 
         sides: dict[str, Callable[[], None]] = {
-            BASELINE: partial(forward_backward, dense, *tensors),
+            DENSE: partial(forward_backward, dense, *tensors),
             "held": partial(with_limit, 1 << 62),
             "chunk by chunk": partial(with_limit, 0),
         }
-        times = interleaved_times(sides, BASELINE, device, rounds=rounds, warmup=2)
+        times = interleaved_times(sides, DENSE, device, rounds=rounds, warmup=2)
         found.append({"shape": shape, "logits": count * classes, "times": times})
     return found
 
 
 def markdown(report: dict[str, Any]) -> str:
-    sides = [BASELINE, OURS, *OTHERS]
+    sides = [DENSE, OURS]
     lines = [
         "# Cost of `as_linear_cross_entropy`",
         "",
         "Forward and backward with the gradients of hidden states (N x d) and weight (C x d), float32: seconds, and in",
-        f"brackets the ratio to {BASELINE} (median of {report['rounds']} interleaved rounds). `delta = {DELTA}`.",
+        f"brackets the ratio to {DENSE} (median of {report['rounds']} interleaved rounds). `delta = {DELTA}`.",
         "",
         machine_line(report),
         "",
@@ -146,20 +96,20 @@ def markdown(report: dict[str, Any]) -> str:
         "weight; that of the dense head is reached before it is there. The last column leaves it out of both, and so",
         "says too little.",
         "",
-        f"| C | masked samples | weight's gradient | {BASELINE} | {OURS} | ratio | ratio without it |",
+        f"| C | masked samples | weight's gradient | {DENSE} | {OURS} | ratio | ratio without it |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in report["rows"]:
-        base, own, gradient = row["peak_bytes"][BASELINE], row["peak_bytes"][OURS], row["weight_bytes"]
+        base, own, gradient = row["peak_bytes"][DENSE], row["peak_bytes"][OURS], row["weight_bytes"]
         ratios = ["not measured"] * 2
         if base and own:
             ratios = [f"1/{base / own:.1f}", f"1/{(base - gradient) / max(own - gradient, 1):.1f}"]
         cells = [f"{row['classes']:,}", f"{row['masked_share']:.0%}", *map(megabytes, (gradient, base, own)), *ratios]
         lines.append("| " + " | ".join(cells) + " |")
-    sizes = [size for size in report["chunks"]["times"] if size != BASELINE]
+    sizes = [size for size in report["chunks"]["times"] if size != DENSE]
     lines += [
         "",
-        f"Rows a chunk, at {report['chunks']['shape']} with nothing masked: {OURS} relative to {BASELINE}.",
+        f"Rows a chunk, at {report['chunks']['shape']} with nothing masked: {OURS} relative to {DENSE}.",
         "",
         "| " + " | ".join(sizes) + " |",
         "| --- |" + " --- |" * (len(sizes) - 1),
@@ -167,7 +117,7 @@ def markdown(report: dict[str, Any]) -> str:
     ]
     lines += [
         "",
-        f"Held or not: {OURS} with the logits held and with them chunk by chunk, relative to {BASELINE}, nothing",
+        f"Held or not: {OURS} with the logits held and with them chunk by chunk, relative to {DENSE}, nothing",
         f"masked. On the CPU the function holds up to {report['few_logits']:,} logits.",
         "",
         "| N x C x d | logits | held | chunk by chunk |",
@@ -195,10 +145,10 @@ def figure(report: dict[str, Any], path: Path) -> None:
         line = [row for row in rows if row["classes"] == count]
         shares = [row["masked_share"] for row in line]
         left.plot(shares, [row["times"][OURS]["ratio"] for row in line], marker="o", label=f"C = {count:,}")
-    left.axhline(1.0, color="grey", linestyle="--", label=BASELINE)
+    left.axhline(1.0, color="grey", linestyle="--", label=DENSE)
     left.set(xlabel="share of masked samples", ylabel="time relative to the dense head", ylim=(0, None))
     left.legend()
-    for side in (BASELINE, OURS):
+    for side in (DENSE, OURS):
         most = [max(row["peak_bytes"][side] or 0 for row in rows if row["classes"] == count) for count in classes]
         right.plot(classes, [size / 1e6 for size in most], marker="o", label=side)
     weight = [next(row["weight_bytes"] for row in rows if row["classes"] == count) / 1e6 for count in classes]
@@ -239,7 +189,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="where to write: <output>.json, <output>.md and <output>.svg")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
-    losses = available(device)
+    losses = {DENSE: dense, OURS: ours}
     rows = []
     for shape in arguments.shapes:
         count, classes, features = map(int, shape.split("x"))
@@ -250,7 +200,7 @@ def main() -> None:
             for name, side in sides.items():  # before the clock runs: these calls also warm up
                 hidden.grad = weight.grad = None
                 peaks[name] = peak_memory(side, device)
-            times = interleaved_times(sides, BASELINE, device, rounds=arguments.rounds, warmup=0)
+            times = interleaved_times(sides, DENSE, device, rounds=arguments.rounds, warmup=0)
             with torch.no_grad():
                 _, counts = as_linear_cross_entropy(hidden, weight, target, DELTA, return_counts=True)
             rows.append(

@@ -272,6 +272,19 @@ def test_training_on_rows_of_its_own_equals_one_process(two: Seen, alone: progra
         assert torch.equal(rank["counts"], torch.stack(alone.counts))
 
 
+def test_training_on_a_grid_of_rows_and_classes_equals_one_process(folder: Path, alone: program.WideClassifier):
+    ranks = seen_by(folder, 4)("lightning_training_on_a_grid")
+    for rank in ranks:
+        for name, weight in alone.state_dict().items():
+            torch.testing.assert_close(rank["weights"][name], weight, rtol=1e-10, atol=1e-10)
+        assert rank["placement"] == "S(0)"
+    groups = [torch.stack([rank["losses"] for rank in ranks[first : first + 2]]) for first in (0, 2)]
+    for losses in groups:
+        torch.testing.assert_close(losses[0], losses[1], **EXACT)
+    torch.testing.assert_close((groups[0][0] + groups[1][0]) / 2, torch.stack(alone.losses), **EXACT)
+    assert not torch.allclose(groups[0][0], groups[1][0])
+
+
 def test_a_checkpoint_of_two_processes_continues_on_three(three: Seen, alone: program.WideClassifier):
     for rank in three("other_half_of_a_training"):
         assert_same_training(rank, alone, slice(program.BATCHES, None))

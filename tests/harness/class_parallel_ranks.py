@@ -1,4 +1,4 @@
-"""Processes that share the classes of a head: ``python class_parallel_ranks.py FOLDER`` runs two of them, then three.
+"""Processes that share the classes of a head: ``python class_parallel_ranks.py FOLDER`` runs two, three, then four.
 
 Each process runs the scenarios of :data:`PLAN`, which are functions below; what it has seen in one goes to
 ``FOLDER/<processes>/<scenario>-<rank>.pt``. The cases and their data are also what the test computes its references
@@ -38,6 +38,7 @@ SHARED = ("linear_heads", "sharded_logits", "refusals", "lightning_training")
 PLAN = {
     2: (*SHARED, "group_of_one", "lightning_training_by_rows", "half_of_a_training"),
     3: (*SHARED, "other_half_of_a_training"),
+    4: ("lightning_training_on_a_grid",),
 }
 
 
@@ -339,6 +340,22 @@ class OwnRows(WideClassifier):
         return loss
 
 
+class Grid(WideClassifier):
+    """Two groups of two: the processes of a group share the classes, and each group has rows of its own."""
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        groups = self.device_mesh["data_parallel"]
+        x, y = (part.chunk(groups.size())[groups.get_local_rank()] for part in batch)
+        return super().training_step((x, y), batch_idx)
+
+    def on_after_backward(self) -> None:
+        groups = self.device_mesh["data_parallel"]
+        for parameter in self.parameters():
+            gradient = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
+            torch.distributed.all_reduce(gradient, group=groups.get_group())
+            gradient /= groups.size()
+
+
 def train(module: WideClassifier, *, epochs: int = EPOCHS, resume: Path | None = None, **settings: Any) -> pl.Trainer:
     trainer = pl.Trainer(
         accelerator="cpu",
@@ -356,6 +373,8 @@ def train(module: WideClassifier, *, epochs: int = EPOCHS, resume: Path | None =
 
 def trained(module: WideClassifier, save: Path | None = None, **settings: Any) -> dict[str, Any]:
     sizes = (get_world_size(), 1) if isinstance(module, OwnRows) else (1, get_world_size())
+    if isinstance(module, Grid):
+        sizes = (2, get_world_size() // 2)
     trainer = train(module, devices=get_world_size(), strategy=ModelParallelStrategy(*sizes), **settings)
     if save is not None:
         trainer.save_checkpoint(save)
@@ -373,6 +392,10 @@ def lightning_training(folder: Path) -> dict[str, Any]:
 
 def lightning_training_by_rows(folder: Path) -> dict[str, Any]:
     return trained(OwnRows())
+
+
+def lightning_training_on_a_grid(folder: Path) -> dict[str, Any]:
+    return trained(Grid())
 
 
 def half_of_a_training(folder: Path) -> dict[str, Any]:
