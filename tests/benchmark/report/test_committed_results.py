@@ -29,6 +29,7 @@ def rebuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rebuilt")
     shutil.copytree(ROOT / "results", folder / "results", ignore=shutil.ignore_patterns("report", "README.md"))
     shutil.copytree(ROOT / "docs/methods", folder / "docs/methods")
+    shutil.copy(ROOT / "docs/wide_output_layers.md", folder / "docs")
     shutil.copy(ROOT / "README.md", folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -36,7 +37,7 @@ def rebuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["README.md", "results/README.md", *CARDS, *TABLES])
+@pytest.mark.parametrize("name", ["README.md", "results/README.md", "docs/wide_output_layers.md", *CARDS, *TABLES])
 def test_a_table_is_the_one_that_the_results_give(rebuilt: Path, name: str) -> None:
     assert (rebuilt / name).read_text(encoding="utf-8") == (ROOT / name).read_text(encoding="utf-8")
 

@@ -18,6 +18,7 @@ from typing import Any
 from as_lightning.benchmark.compare.api import comparison_findings
 from as_lightning.benchmark.compare.comparison_page import write_comparison
 from as_lightning.benchmark.compare.stored_comparison import COMPARISON_FILE, StoredComparison
+from as_lightning.benchmark.published import wide_heads
 from as_lightning.benchmark.published.compared_data_sets import (
     advised,
     against_control,
@@ -217,6 +218,8 @@ def main() -> None:
     experiments, sections = rebuilt_sweeps()
     fair, short = comparison_lines(found, control)
     write_cards(found, experiments)
+    wide_heads.write()
+    wide = ["Very many classes, dense and fused heads: [python_code](python_code/README.md).", ""]
     lines = [
         "# Results",
         "",
@@ -226,6 +229,7 @@ def main() -> None:
         "",
         *fair,
         *single_rate_lines(experiments, sections),
+        *(wide if (RESULTS / "python_code" / "README.md").exists() else []),
         "Speed and memory of the losses: [performance](performance), of the callbacks: [accumulation](accumulation).",
         "",
     ]

@@ -1,6 +1,6 @@
 """One table of time, peak memory and score with very many classes: dense and fused heads, side by side.
 
-    python -m as_lightning.benchmark.report.wide_heads
+    python -m as_lightning.benchmark.published.wide_heads
 
 It reads the runs below ``results/python_code/heads``, writes ``results/python_code/README.md`` and puts the table into
 the page about wide output layers.
@@ -21,7 +21,7 @@ from as_lightning.benchmark.results import Result, find_results
 RESULTS = Path("results/python_code")
 RUNS = "heads"
 PAGE = Path("docs/wide_output_layers.md")
-START, END = "<!-- written by as_lightning.benchmark.report.wide_heads -->", "<!-- end of what it wrote -->"
+START, END = "<!-- written by as_lightning.benchmark.published.wide_heads -->", "<!-- end of what it wrote -->"
 FIRST = ("softmax", "fused_softmax")  # the same model with both heads
 COMMAND = (
     "as-lightning -m experiment=python_code seed=0,1,2 data.batch_tokens=1024,4096 "
@@ -86,9 +86,10 @@ def page(results: Sequence[Result], table: Sequence[str]) -> str:
     lines = [
         "# The next token of Python source code",
         "",
-        "Written by `python -m as_lightning.benchmark.report.wide_heads` from the `result.json` files below: a causal",
-        "transformer whose classes are the tokens of the standard library's source code (`experiment=python_code`).",
-        f"Scores are of the test split; tokens used: {used}; {epochs} epochs. `softmax` and `fused_softmax` train the",
+        "Written by `python -m as_lightning.benchmark.published.wide_heads` from the `result.json` files below: a",
+        "causal transformer whose classes are the tokens of the standard library's source code",
+        f"(`experiment=python_code`). Scores are of the test split; tokens used: {used}; {epochs} epochs.",
+        "`softmax` and `fused_softmax` train the",
         "same model. Minutes are those of training without validation. Peak memory is what the process holds in the",
         "training steps beyond what it held before data and model were made. Ratios, differences and verdicts are to",
         "`softmax` at the same batch, paired by seed.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from as_lightning.benchmark.report import wide_heads
+from as_lightning.benchmark.published import wide_heads
 
 
 @pytest.fixture
