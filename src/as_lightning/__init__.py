@@ -4,22 +4,23 @@ Source: Lv et al., "Adaptive Sparse Softmax: An Effective and Efficient Softmax 
 arXiv 2508.03175.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from as_lightning.callbacks import (
-    AdaptiveGradientAccumulation,
-    MaskedSampleSkipping,
-    MaskingMonitor,
-    TemperatureScaling,
-)
-from as_lightning.losses import ASSoftmaxLoss, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss
-from as_lightning.masking_counter import MaskingCounter
-from as_lightning.metrics import LossAccuracyCorrelation, MaskingRate
-from as_lightning.mixin import ASSoftmaxMixin
-from as_lightning.schedules import DeltaWarmup
 
 if TYPE_CHECKING:
     from as_lightning.benchmark.compare.api import compare
+    from as_lightning.callbacks import (
+        AdaptiveGradientAccumulation,
+        MarginHistogram,
+        MaskedSampleSkipping,
+        MaskingMonitor,
+        TemperatureScaling,
+    )
+    from as_lightning.losses import ASSoftmaxLoss, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss
+    from as_lightning.masking_counter import MaskingCounter
+    from as_lightning.metrics import LossAccuracyCorrelation, MaskingRate
+    from as_lightning.mixin import ASSoftmaxMixin
+    from as_lightning.schedules import DeltaWarmup
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,7 @@ __all__ = [
     "DeltaWarmup",
     "LinearCrossEntropyLoss",
     "LossAccuracyCorrelation",
+    "MarginHistogram",
     "MaskedSampleSkipping",
     "MaskingCounter",
     "MaskingMonitor",
@@ -39,17 +41,35 @@ __all__ = [
     "compare",
 ]
 
+# where each name is; it is imported when it is asked for, so that the commands' help need not wait for torch
+_MODULES = {
+    "callbacks": (
+        "AdaptiveGradientAccumulation",
+        "MarginHistogram",
+        "MaskedSampleSkipping",
+        "MaskingMonitor",
+        "TemperatureScaling",
+    ),
+    "losses": ("ASSoftmaxLoss", "LinearCrossEntropyLoss", "MultiLabelASSoftmaxLoss"),
+    "masking_counter": ("MaskingCounter",),
+    "metrics": ("LossAccuracyCorrelation", "MaskingRate"),
+    "mixin": ("ASSoftmaxMixin",),
+    "schedules": ("DeltaWarmup",),
+    "benchmark.compare.api": ("compare",),  # needs the packages of as-lightning[benchmark]
+}
+_PLACES = {name: module for module, names in _MODULES.items() for name in names}
+_SUBMODULES = ("callbacks", "compat", "functional")
+
 
 def __getattr__(name: str) -> Any:
-    # the comparison needs the packages of as-lightning[benchmark], which are loaded where it is used
-    if name != "compare":
+    if name in _SUBMODULES:
+        return import_module(f"{__name__}.{name}")
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from as_lightning.benchmark.compare.api import compare
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == "as_lightning":
-            raise
-        raise ImportError(
-            f'as_lightning.compare needs the package {error.name}: pip install "as-lightning[benchmark]"'
-        ) from error
-    return compare
+    value = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBMODULES})

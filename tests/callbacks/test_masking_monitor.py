@@ -33,12 +33,14 @@ class ListLogger(Logger):
         super().__init__()
         self.written: list[dict[str, float]] = []
         self.steps: list[tuple[str, int | None]] = []
+        self.rows: list[tuple[int | None, dict[str, float]]] = []
 
     name = "list"
     version = 0
 
     def log_metrics(self, metrics, step=None):
         self.written.append(metrics)
+        self.rows.append((step, metrics))
         self.steps.extend((name, step) for name in metrics)
 
     def log_hyperparams(self, *args, **kwargs):
@@ -102,6 +104,40 @@ def test_an_epoch_logs_the_ratio_of_its_sums(tmp_path):
     assert [entry["masking/sample_ratio_epoch"] for entry in written] == pytest.approx([10 / 100, 55 / 100])
     assert [entry["masking/class_ratio_epoch"] for entry in written] == pytest.approx([6 / 200, 66 / 120])
     assert [tuple(epoch) for epoch in monitor.history] == [(0, 10, 100, 6, 200), (1, 55, 100, 66, 120)]
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_steps": 5}, {"accumulate_grad_batches": 3}])
+def test_the_first_and_the_last_step_are_written_however_short_the_training_is(settings, tmp_path):
+    script = [(batch, 10, 0, 20) for batch in range(8)]
+    logger, trainer = fit(Scripted(script), [MaskingMonitor()], tmp_path, batches=8, log_every_n_steps=50, **settings)
+    written = [
+        (step, *map(metrics.get, ("masking/sample_ratio", "masking/samples_seen"))) for step, metrics in logger.rows
+    ]
+    first, last = [row for row in written if row[1] is not None]
+    length = settings.get("accumulate_grad_batches", 1)
+    batches = settings.get("max_steps", 8)
+    ends = 2 if length == 3 else 1  # the last window of eight batches has two
+    ratio = sum(script[batch][0] for batch in range(batches - ends, batches)) / (10 * ends)
+    assert first == (0, sum(range(length)) / (10 * length), 10 * length)
+    assert last == (trainer.global_step - 1, ratio, 10 * batches)
+
+
+def test_with_samples_as_the_axis_runs_of_other_window_lengths_end_at_the_same_place(tmp_path):
+    script, ends = [(1, 10, 2, 20)] * 12, []
+    for length in (1, 4):
+        monitor = MaskingMonitor(step="samples")
+        logger, _ = fit(Scripted(script), [monitor], tmp_path, epochs=2, batches=6, accumulate_grad_batches=length)
+        steps = {name: [step for logged, step in logger.steps if logged == name] for name, _ in logger.steps}
+        seen = [metrics["masking/samples_seen"] for metrics in logger.having("masking/samples_seen")]
+        assert steps["masking/sample_ratio"] == seen
+        assert steps["masking/sample_ratio_epoch"] == [60, 120]
+        ends.append(seen[-1])
+    assert ends == [120, 120]
+
+
+def test_an_axis_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match=r"step must be 'optimizer' or 'samples', got 'epochs'"):
+        MaskingMonitor(step="epochs")
 
 
 def test_windows_of_ignored_rows_alone_have_ratio_zero(tmp_path):
@@ -332,5 +368,5 @@ def test_with_manual_optimizers_the_monitor_logs_at_the_steps_of_the_modules_own
     for every in (1, 3):
         logger, _ = fit(Manual(), [MaskingMonitor()], tmp_path, epochs=2, batches=7, log_every_n_steps=every)
         steps = {name: [step for logged, step in logger.steps if logged == name] for name, _ in logger.steps}
-        assert steps["masking/sample_ratio"] == steps["train_loss"]
+        assert steps["masking/sample_ratio"] == sorted({0, *steps["train_loss"], 13})
         assert len(steps["train_loss"]) == 14 // every

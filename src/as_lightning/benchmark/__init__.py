@@ -1,1 +1,10 @@
-"""The Hydra app: train runs, keep their results, and report what a comparison shows."""
+"""The benchmark app: configured by Hydra, it trains, compares and reports. Needs ``as-lightning[benchmark]``."""
+
+import sys
+from pathlib import PurePath
+
+from as_lightning.benchmark.extra import how_to_install, missing_packages
+
+# the console scripts say the same without a stack trace
+if not PurePath(sys.argv[0]).name.startswith("as-lightning") and (_missing := missing_packages()):
+    raise ImportError(f"as_lightning.benchmark {how_to_install(_missing)}", name=_missing[0])

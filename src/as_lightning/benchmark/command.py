@@ -9,28 +9,29 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import hydra
-from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException, MissingConfigException
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 
 from as_lightning.benchmark import run_folder  # noqa: F401  (Hydra names the runs' folders by it)
 from as_lightning.benchmark.config_dir import config_dir
-from as_lightning.benchmark.job_processes import command_of_one_job
-from as_lightning.benchmark.report.report_callback import finish_sweep
-from as_lightning.benchmark.settings import GROUPS, SettingError, known_settings, method_settings, nearest
-from as_lightning.benchmark.train import train
+from as_lightning.benchmark.mistakes import in_words, is_mistake, parsed
+from as_lightning.benchmark.settings import method_settings
 
 log = logging.getLogger(__name__)
 
 
 def run_job(config: DictConfig) -> float:
     """One job of Hydra's: what a sweeper optimises is the best validation score."""
+    # here, so that a misspelt setting and the shell's completion need not wait for torch
+    from as_lightning.benchmark.job_processes import command_of_one_job
+    from as_lightning.benchmark.run_summary import print_summary
+    from as_lightning.benchmark.train import train
+
     log.info("%s, method %s, seed %s", config.name, config.method.name, config.seed)
     # of a sweep's many runs the report is the news, not what Lightning says at each start and end
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
@@ -39,6 +40,8 @@ def run_job(config: DictConfig) -> float:
     warnings.filterwarnings("ignore", message=r".*'masking/.*sync_dist=True.*")  # these are sums over the ranks already
     with command_of_one_job(config):
         result = train(config)
+    if HydraConfig.get().mode == RunMode.RUN and not os.environ.get("LOCAL_RANK"):  # a sweep ends with its report
+        print_summary(result, config.output_dir)
     return max((evaluation["score"] for evaluation in result.evaluations), default=math.nan)
 
 
@@ -51,7 +54,7 @@ def open_method_settings(arguments: Sequence[str]) -> list[str]:
     options = get_args_parser().parse_args(list(arguments))
     if not options.multirun:
         return list(arguments)
-    overrides = _parsed(options.overrides)
+    overrides = parsed(options.overrides)
     if not any(override.key_or_group == "method" and override.is_sweep_override() for override in overrides):
         return list(arguments)
     known = method_settings()
@@ -66,52 +69,6 @@ def open_method_settings(arguments: Sequence[str]) -> list[str]:
     return [opened.get(argument, argument) for argument in arguments]
 
 
-def in_words(error: Exception, overrides: Sequence[str]) -> str:
-    """What went wrong, with the nearest name where one was misspelt."""
-    message = str(error)
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
-        group, _, name = str(error.missing_cfg_file).rpartition("/")
-        return f"there is no {group}={name}: {nearest(name, error.options)}\n{message.splitlines()[0]}"
-    missing = re.match(r"Could not override '([\w.]+)'", message)
-    if not missing:
-        return f"{message}\n{error.__cause__}" if isinstance(error.__cause__, OmegaConfBaseException) else message
-    setting = missing.group(1)
-    path, _, key = setting.rpartition(".")
-    known = _settings_of(path, [override for override in overrides if not override.startswith(f"{setting}=")])
-    if not known:
-        return message
-    if key in known:
-        return f"{setting} is not in the configuration: set it with +{setting}=..."
-    if path == "method" and key in method_settings():
-        return f"{setting} is no setting of this method, but of another one. There are: {', '.join(sorted(known))}"
-    return f"there is no {setting}: {nearest(key, known, method_settings() if path == 'method' else ())}"
-
-
-def _settings_of(path: str, overrides: Sequence[str]) -> set[str]:
-    """The settings of a group, with the first value of each override that sweeps."""
-    first = []
-    for override in _parsed(overrides):
-        if override.is_sweep_override():
-            first.append(f"{override.get_key_element()}={next(override.sweep_string_iterator())}")
-        elif not override.is_hydra_override():
-            first.append(str(override.input_line))
-    try:
-        with initialize_config_dir(str(config_dir()), version_base="1.3"):
-            config = compose("train", overrides=first)
-    except HydraException:  # the command has another mistake beside this one
-        return set()
-    group = config
-    for part in path.split(".") if path else ():
-        group = group.get(part)
-        if not isinstance(group, DictConfig):
-            return set()
-    return known_settings(group, path) if path in GROUPS and "_target_" in group else {str(key) for key in group}
-
-
-def _parsed(overrides: Sequence[str]) -> list[Override]:
-    return OverridesParser.create().parse_overrides(list(overrides))
-
-
 def main() -> None:
     """The console script ``as-lightning``."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -122,12 +79,22 @@ def main() -> None:
         sys.argv[1:] = open_method_settings(sys.argv[1:])
         overrides = get_args_parser().parse_args().overrides
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="train")(run_job)()
+    except KeyboardInterrupt:
+        sys.exit("as-lightning: stopped; the same command again goes on from the last checkpoint")
     except Exception as error:
-        failed = finish_sweep()  # what has finished is reported, what has failed is listed there
-        if stack_traces or not (failed or isinstance(error, (HydraException, OmegaConfBaseException, SettingError))):
+        failed = _finish_sweep()  # what has finished is reported, what has failed is listed there
+        if stack_traces or not (failed or is_mistake(error)):
             raise
         sys.exit(f"as-lightning: {f'{len(failed)} runs failed' if failed else in_words(error, overrides)}")
 
 
+def _finish_sweep() -> list[Any]:
+    """The failed runs of the sweep that was begun, reported; none where no sweep was begun."""
+    module = sys.modules.get("as_lightning.benchmark.report.report_callback")  # which Hydra loads when a sweep begins
+    return [] if module is None else module.finish_sweep()
+
+
 if __name__ == "__main__":
-    main()
+    from as_lightning.benchmark.console import train as command
+
+    command()

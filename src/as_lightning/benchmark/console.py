@@ -5,14 +5,22 @@ from __future__ import annotations
 import importlib
 import sys
 
+from as_lightning.benchmark.extra import how_to_install, package_of
+from as_lightning.benchmark.help import answered
+
 
 def _call(command: str, module: str) -> None:
+    if answered(command, sys.argv[1:]):
+        return
     try:
         main = importlib.import_module(module).main
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == "as_lightning":
+        package = package_of(error)
+        if package is None:
             raise
-        sys.exit(f'{command} needs the package {error.name}: pip install "as-lightning[benchmark]"')
+        sys.exit(f"{command} {how_to_install([package])}")
+    except ImportError as error:  # torchvision or torchaudio beside another torch
+        sys.exit(f"{command}: {error}")
     main()
 
 

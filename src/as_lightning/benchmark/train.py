@@ -11,13 +11,15 @@ from typing import Any
 import lightning.pytorch as pl
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from lightning.pytorch.callbacks import LearningRateMonitor
+from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from as_lightning.benchmark.checkpoint_files import WholeFileCheckpointIO, checkpoint_to_resume, set_aside
 from as_lightning.benchmark.data.base import BenchmarkDataModule
+from as_lightning.benchmark.logged_settings import log_settings, run_settings
 from as_lightning.benchmark.memorisation import memorisation
 from as_lightning.benchmark.peak_memory import PeakMemory
+from as_lightning.benchmark.progress_bar import RunProgressBar
 from as_lightning.benchmark.random_state import RandomState
 from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.run_lock import run_lock
@@ -98,6 +100,8 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any]) -> Resul
     app_callbacks = [instantiate(callback) for callback in config.callbacks.values()]
     if not loggers:  # a LearningRateMonitor refuses a trainer that could not log its rates
         app_callbacks = [callback for callback in app_callbacks if not isinstance(callback, LearningRateMonitor)]
+    if config.trainer.get("enable_progress_bar") and not any(isinstance(c, ProgressBar) for c in app_callbacks):
+        app_callbacks.append(RunProgressBar(f"val/{score}"))
     # the app's callbacks come last: they see what the method's have logged and decided
     callbacks = [*method_callbacks, recorder, memory, RandomState(), *app_callbacks]
     trainer = _trainer(config, directory, callbacks, loggers)
@@ -139,11 +143,20 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any]) -> Resul
         for callback in callbacks:
             if isinstance(callback, TemperatureScaling):
                 result.reliability = {name: bins.points() for name, bins in callback.diagrams.items()}
+    log_settings(loggers, run_settings(config), _scores(result))
     if trainer.is_global_zero:
         result.write(directory)
         found = f"test {score} {result.metrics[score]:.4f}; " if config.test else ""
         log.info("%swrote %s", found, directory / RESULT_FILE)
     return result
+
+
+def _scores(result: Result) -> dict[str, float]:
+    """The test score, and the best validation score, for the table of runs."""
+    scores = {f"test_{result.score}": result.metrics[result.score]} if result.score in result.metrics else {}
+    if result.evaluations:
+        scores[f"best_validation_{result.score}"] = max(evaluation["score"] for evaluation in result.evaluations)
+    return scores
 
 
 def _module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.LightningModule:
@@ -178,6 +191,6 @@ def _logger(name: str, config: DictConfig) -> Any:
 
 
 if __name__ == "__main__":
-    from as_lightning.benchmark.command import main
+    from as_lightning.benchmark.console import train as command
 
-    main()
+    command()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
 from as_lightning.callbacks.open_window import COUNTS, save_open_counts, start_counting
+from as_lightning.callbacks.tensorboard_layout import write_layout
 from as_lightning.callbacks.window import close_window, masking_counter, window_ends
 from as_lightning.functional.counts import MaskingCounts, masking_ratio
 
@@ -23,6 +24,14 @@ class EpochMasking(NamedTuple):
     classes: int
 
 
+class _Step(NamedTuple):
+    """An optimizer step that no logger has yet."""
+
+    step: int
+    window: Tensor
+    accumulated: int
+
+
 class MaskingMonitor(pl.Callback):
     r"""Log the masking ratio, the margin and the accumulation, to every logger and for other callbacks.
 
@@ -35,16 +44,26 @@ class MaskingMonitor(pl.Callback):
     - ``masking/samples_seen``: samples since training began.
 
     Once per epoch ``masking/sample_ratio_epoch`` and ``masking/class_ratio_epoch``, over all its samples. How often
-    the logger writes is ``Trainer(log_every_n_steps=...)``: the steps between are only counted, on the device. The host
-    reads the counts of the steps that are written, and once an epoch. An empty window (only ignored rows) has ratio 0.
+    the logger writes is ``Trainer(log_every_n_steps=...)``, and the first and the last optimizer step of a training are
+    always written. The steps between are only counted, on the device. The host reads the counts of the steps that are
+    written, and once an epoch. An empty window (only ignored rows) has ratio 0.
+
+    A ``TensorBoardLogger`` also gets a layout for the dashboard *Custom Scalars*: masked samples and classes, margin,
+    accumulation, share of the data that is awake, loss and score, a chart each.
 
     It counts training alone: what was counted before ``fit`` began (a learning-rate search, an earlier fit, a call by
     hand) is forgotten, and a resumed run goes on where its checkpoint was saved, also inside a window.
+
+    Args:
+        step: what the loggers get as the step of these curves: ``"optimizer"``, the optimizer step as for the module's
+            own metrics, or ``"samples"``, the samples seen since training began. With adaptive accumulation runs of the
+            same data have different numbers of optimizer steps; by samples their curves end at the same place.
 
     Attributes:
         history: an :class:`EpochMasking` for each epoch that has ended, of this training.
 
     Raises:
+        ValueError: if ``step`` is neither of the two.
         MisconfigurationException: at the start of ``fit`` if the module has no masking counter, and at the first
             optimizer step if training has computed a loss and counted nothing.
 
@@ -55,7 +74,10 @@ class MaskingMonitor(pl.Callback):
         >>> trainer = pl.Trainer(callbacks=[MaskingMonitor()], logger=False, enable_checkpointing=False)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, step: Literal["optimizer", "samples"] = "optimizer") -> None:
+        if step not in ("optimizer", "samples"):
+            raise ValueError(f"step must be 'optimizer' or 'samples', got {step!r}")
+        self.step = step
         self._fitting = True
         self._forget()
 
@@ -67,6 +89,7 @@ class MaskingMonitor(pl.Callback):
         self._epoch = torch.zeros(4, dtype=torch.int64)  # the counts of the epoch's windows but the latest
         self._windows: list[Tensor] = []  # the latest, to be added up in one go
         self._saved_counts: Tensor | None = None  # of an open window, from a checkpoint
+        self._unwritten: _Step | None = None  # the latest step, unless it is written
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         self._fitting = stage == "fit"
@@ -75,6 +98,7 @@ class MaskingMonitor(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         masking_counter(pl_module, self)  # not in setup: the module's own setup comes after it
+        write_layout(trainer)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         start_counting(trainer, pl_module, self, self._saved_counts)
@@ -97,9 +121,10 @@ class MaskingMonitor(pl.Callback):
         self._windows.append(close_window(trainer, pl_module, self, outputs, batch_idx))
         # Not pl_module.log: it costs more than a millisecond for five names, on every step, written or not.
         step = logged_step(trainer, pl_module)
+        self._unwritten = _Step(step, self._windows[-1], trainer.accumulate_grad_batches)
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
-        if every and ((step + 1) % every == 0 or trainer.should_stop):
-            self._write(trainer, pl_module, step)
+        if every and (step == 0 or (step + 1) % every == 0 or trainer.should_stop):
+            self._write(trainer, pl_module)
         elif len(self._windows) == 256:
             self._sum_of_epoch()
 
@@ -110,35 +135,42 @@ class MaskingMonitor(pl.Callback):
             self._windows.clear()
         return self._epoch
 
-    def _write(self, trainer: pl.Trainer, pl_module: pl.LightningModule, step: int) -> None:
-        window = self._windows[-1]
-        *counts, samples_of_epoch = torch.cat([window, self._sum_of_epoch()[1:2]]).tolist()
+    def _write(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the latest step, if it is not written yet."""
+        if self._unwritten is None:
+            return
+        step, window, accumulated = self._unwritten
+        self._unwritten = None
+        *counts, samples_of_epoch = torch.cat([window, self._sum_of_epoch()[1:2].to(window.device)]).tolist()
         masked_samples, samples, masked_classes, classes = counts
+        samples_seen = self._samples_before + samples_of_epoch
         metrics = {
             "masking/sample_ratio": float(masking_ratio(masked_samples, samples)),
             "masking/class_ratio": float(masking_ratio(masked_classes, classes)),
-            "masking/accumulate_grad_batches": float(trainer.accumulate_grad_batches),
-            "masking/samples_seen": float(self._samples_before + samples_of_epoch),
+            "masking/accumulate_grad_batches": float(accumulated),
+            "masking/samples_seen": float(samples_seen),
         }
         delta = getattr(pl_module, "as_softmax_delta", None)
         if delta is not None:
             metrics["masking/delta"] = float(delta)
-        values = {name: torch.tensor(value, dtype=torch.float64) for name, value in metrics.items()}
-        trainer.callback_metrics.update(values)
-        trainer.logged_metrics.update(values)
-        for logger in trainer.loggers:
-            logger.log_metrics(metrics, step=step)
+        _publish(trainer, metrics, step=samples_seen if self.step == "samples" else step)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.log_every_n_steps:  # type: ignore[attr-defined]
+            self._write(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._open_epoch is None:  # no window has ended in it
             return
         counts = MaskingCounts(*self._sum_of_epoch())
-        pl_module.log_dict(
-            {
-                "masking/sample_ratio_epoch": counts.sample_ratio,
-                "masking/class_ratio_epoch": counts.class_ratio,
-            }
-        )
+        ratios = {
+            "masking/sample_ratio_epoch": counts.sample_ratio,
+            "masking/class_ratio_epoch": counts.class_ratio,
+        }
+        pl_module.log_dict(ratios, logger=self.step == "optimizer")
+        if self.step == "samples":
+            samples_seen = self._samples_before + int(counts.samples)
+            _publish(trainer, {name: float(ratio) for name, ratio in ratios.items()}, step=samples_seen)
         self._end_epoch()
 
     def _end_epoch(self) -> None:
@@ -176,6 +208,15 @@ class MaskingMonitor(pl.Callback):
     ) -> None:
         if self._fitting:
             self._saved_counts = checkpoint.get(COUNTS)
+
+
+def _publish(trainer: pl.Trainer, metrics: dict[str, float], step: int) -> None:
+    """Hand metrics to every logger, and to the callbacks that read the trainer's."""
+    values = {name: torch.tensor(value, dtype=torch.float64) for name, value in metrics.items()}
+    trainer.callback_metrics.update(values)
+    trainer.logged_metrics.update(values)
+    for logger in trainer.loggers:
+        logger.log_metrics(metrics, step=step)
 
 
 def logged_step(trainer: pl.Trainer, pl_module: pl.LightningModule) -> int:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
-from torch.utils.hooks import RemovableHandle
 
+from as_lightning.callbacks.evaluation_logits import EvaluationLogits, LogitsAndTarget, fitting, sum_over_ranks
 from as_lightning.functional.reliability import Reliability, reliability
-from as_lightning.functional.temperature import fit_temperature, is_multilabel, scaled_probabilities
+from as_lightning.functional.temperature import fit_temperature, scaled_probabilities
 from as_lightning.mixin import TEMPERATURE_KEY, ASSoftmaxMixin
-
-LogitsAndTarget = tuple[Tensor, Tensor]
 
 
 class TemperatureScaling(pl.Callback):
@@ -73,7 +70,6 @@ class TemperatureScaling(pl.Callback):
         prior_samples: float = 1.0,
         max_logits: int = 2**26,
     ) -> None:
-        self.logits = logits
         self.ignore_index = ignore_index
         self.prior_samples = prior_samples
         self.max_logits = max_logits
@@ -82,8 +78,7 @@ class TemperatureScaling(pl.Callback):
         self.diagrams: dict[str, Reliability] = {}
         self._gathered: list[LogitsAndTarget] = []
         self._test_sums: dict[str, tuple[Tensor, Reliability]] = {}
-        self._forward_output: Any = None
-        self._hook: RemovableHandle | None = None
+        self._source = EvaluationLogits(type(self).__name__, logits)
 
     def predict_proba(self, logits: Tensor) -> Tensor:
         """The calibrated probabilities of logits, classes last: softmax, or sigmoid for several labels."""
@@ -101,47 +96,18 @@ class TemperatureScaling(pl.Callback):
     def _start(self, pl_module: pl.LightningModule) -> None:
         self._gathered.clear()
         self._test_sums.clear()
-        if self.logits is None and not hasattr(pl_module, "validation_logits"):
-            self._remove_hook()
-            self._hook = pl_module.register_forward_hook(self._keep_output)
+        self._source.start(pl_module)
 
-    def _keep_output(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        # under DDP Lightning calls the whole step as the module's forward: its result, None or a loss, is no logits
-        logits = getattr(output, "logits", output)
-        if isinstance(logits, Tensor) and logits.dim() >= 2:
-            self._forward_output = output
-
-    def _remove_hook(self) -> None:
-        if self._hook is not None:
-            self._hook.remove()
-        self._hook, self._forward_output = None, None
-
-    def _logits_and_target(self, pl_module: pl.LightningModule, batch: Any) -> LogitsAndTarget:
-        if self.logits is not None:
-            logits, target = self.logits(pl_module, batch)
-        elif hasattr(pl_module, "validation_logits"):
-            logits, target = pl_module.validation_logits(batch)  # type: ignore[operator]
-        else:
-            logits, self._forward_output = getattr(self._forward_output, "logits", self._forward_output), None
-            target = _target_of(batch)
-        if not isinstance(logits, Tensor) or not isinstance(target, Tensor):
-            missing = "logits" if not isinstance(logits, Tensor) else "target"
-            raise MisconfigurationException(
-                f"TemperatureScaling found no {missing} of a batch: {type(pl_module).__name__} must call its forward, "
-                "as self(x), in validation_step and test_step, with a batch of (x, target) or a mapping with 'labels'. "
-                "If it does not, give it a method validation_logits(batch) that returns (logits, target), or use "
-                "TemperatureScaling(logits=lambda module, batch: (module.net(batch[0]), batch[1]))."
-            )
-        try:
-            self.multilabel = is_multilabel(logits, target)
-        except ValueError as error:
-            raise MisconfigurationException(f"TemperatureScaling: {error}, in TemperatureScaling(logits=...)") from None
-        return logits.detach(), target.detach()
+    def _rows_of(self, pl_module: pl.LightningModule, batch: Any) -> LogitsAndTarget:
+        """The batch as rows of ``(C)`` without the ignored ones, so that token lengths may differ between batches."""
+        evaluated = self._source.of(pl_module, batch)
+        self.multilabel = evaluated.multilabel
+        return evaluated.rows(self.ignore_index)
 
     # --- fitting
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if _fitting(trainer):
+        if fitting(trainer):
             self._start(pl_module)
 
     def on_validation_batch_end(
@@ -153,31 +119,22 @@ class TemperatureScaling(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        if not _fitting(trainer):
+        if not fitting(trainer):
             return
         if self._gathered and sum(logits.numel() for logits, _ in self._gathered) >= self.max_logits:
             return
-        self._gathered.append(self._rows(*self._logits_and_target(pl_module, batch)))
-
-    def _rows(self, logits: Tensor, target: Tensor) -> LogitsAndTarget:
-        """Rows of ``(C)``; those of tokens without the ignored ones, so that lengths may differ between batches."""
-        classes = logits.shape[-1]
-        if self.multilabel:
-            return logits.reshape(-1, classes), target.reshape(-1, classes)
-        logits, target = logits.reshape(-1, classes), target.reshape(-1)
-        kept = target != self.ignore_index
-        return logits[kept], target[kept]
+        self._gathered.append(self._rows_of(pl_module, batch))
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if not _fitting(trainer):
+        if not fitting(trainer):
             return
-        self._remove_hook()
+        self._source.stop()
         if not self._gathered:
             return
         logits, target = (torch.cat(parts) for parts in zip(*self._gathered, strict=True))
         self._gathered.clear()
         self.temperature = fit_temperature(
-            logits, target, prior_samples=self.prior_samples, reduce=lambda sums: _sum_over_ranks(trainer, sums)
+            logits, target, prior_samples=self.prior_samples, reduce=lambda sums: sum_over_ranks(trainer, sums)
         )
         self._hand_over(pl_module)
 
@@ -201,7 +158,7 @@ class TemperatureScaling(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        logits, target = self._rows(*self._logits_and_target(pl_module, batch))
+        logits, target = self._rows_of(pl_module, batch)
         for name, temperature in (("unscaled", 1.0), ("scaled", self.temperature)):
             scaled = logits.double() / temperature
             if self.multilabel:
@@ -217,10 +174,10 @@ class TemperatureScaling(pl.Callback):
             self._test_sums[name] = sums, bins
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._remove_hook()
+        self._source.stop()
         for name, (sums, bins) in self._test_sums.items():
-            loss, count = _sum_over_ranks(trainer, sums).tolist()
-            stacked = _sum_over_ranks(trainer, torch.stack(tuple(bins)))
+            loss, count = sum_over_ranks(trainer, sums).tolist()
+            stacked = sum_over_ranks(trainer, torch.stack(tuple(bins)))
             self.diagrams[name] = diagram = Reliability(*stacked.cpu())
             pl_module.log_dict(
                 {
@@ -232,7 +189,7 @@ class TemperatureScaling(pl.Callback):
         self._test_sums.clear()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._remove_hook()
+        self._source.stop()
 
     # --- checkpoints
 
@@ -247,19 +204,3 @@ class TemperatureScaling(pl.Callback):
     ) -> None:
         # beside the callback's own state: Model.load_from_checkpoint knows no callbacks
         checkpoint[TEMPERATURE_KEY] = self.state_dict()
-
-
-def _fitting(trainer: pl.Trainer) -> bool:
-    return trainer.state.fn == "fit" and not trainer.sanity_checking
-
-
-def _target_of(batch: Any) -> Any:
-    if isinstance(batch, Mapping):
-        return batch.get("labels")
-    return batch[-1] if isinstance(batch, Sequence) and len(batch) > 1 else None
-
-
-def _sum_over_ranks(trainer: pl.Trainer, sums: Tensor) -> Tensor:
-    if trainer.world_size == 1:
-        return sums
-    return trainer.strategy.reduce(sums.to(trainer.strategy.root_device), reduce_op="sum")

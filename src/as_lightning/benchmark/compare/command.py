@@ -12,23 +12,20 @@ from pathlib import Path
 import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from omegaconf import DictConfig, open_dict
-from omegaconf.errors import OmegaConfBaseException
 
 from as_lightning.benchmark import run_folder  # noqa: F401  (Hydra names the runs' folders by it)
-from as_lightning.benchmark.command import in_words
-from as_lightning.benchmark.compare.configured_module import FOUND, configured_module
-from as_lightning.benchmark.compare.plan import Run
-from as_lightning.benchmark.compare.sweep import COMPARISON_SETTINGS
 from as_lightning.benchmark.config_dir import config_dir
-from as_lightning.benchmark.job_processes import command_of_one_job
-from as_lightning.benchmark.settings import SettingError
-from as_lightning.benchmark.train import train
+from as_lightning.benchmark.mistakes import in_words, is_mistake
 
 
 def run_job(config: DictConfig) -> None:
     """One run of a comparison; its checkpoints are removed when it has finished."""
+    # here, so that a misspelt setting and the shell's completion need not wait for torch
+    from as_lightning.benchmark.compare.sweep import COMPARISON_SETTINGS
+    from as_lightning.benchmark.job_processes import command_of_one_job
+    from as_lightning.benchmark.train import train
+
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore")
     directory = Path(config.output_dir)
@@ -46,6 +43,9 @@ def run_job(config: DictConfig) -> None:
 
 def own_run(config: DictConfig, directory: Path) -> None:
     """One run of a module of one's own."""
+    from as_lightning.benchmark.compare.configured_module import FOUND, configured_module
+    from as_lightning.benchmark.compare.plan import Run
+
     with open_dict(config):
         config.given = list(HydraConfig.get().overrides.task)
     own = configured_module(config)
@@ -69,14 +69,19 @@ def main() -> None:
         overrides = options.overrides
         # a knob may be one of the compared methods alone: each method takes what it has
         sys.argv[1:] = [f"++{word}" if word.startswith("method.") else word for word in sys.argv[1:]]
-        if not (options.multirun or options.cfg or options.help or options.info or options.hydra_help):
+        asks = (options.cfg, options.help, options.info, options.hydra_help, options.shell_completion)
+        if not (options.multirun or any(asks)):
             sys.argv.insert(1, "--multirun")
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="compare")(run_job)()
-    except (HydraException, OmegaConfBaseException, SettingError) as error:
-        if stack_traces:
+    except KeyboardInterrupt:
+        sys.exit("as-lightning-compare: stopped; the same command again skips the runs that have finished")
+    except Exception as error:
+        if stack_traces or not is_mistake(error):
             raise
-        sys.exit(f"as-lightning-compare: {in_words(error, overrides)}")
+        sys.exit(f"as-lightning-compare: {in_words(error, overrides, 'compare')}")
 
 
 if __name__ == "__main__":
-    main()
+    from as_lightning.benchmark.console import compare
+
+    compare()

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from torch import Tensor, nn
-from torchvision import models
+
+from as_lightning.benchmark.torch_trio import loading
+
+with loading("torchvision"):
+    from torchvision import models
 
 
 class ResNet(nn.Module):

@@ -8,7 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torchvision import models
+
+from as_lightning.benchmark.torch_trio import loading
+
+with loading("torchvision"):
+    from torchvision import models
 
 WEIGHT_FILES = (".pth", ".pt")
 

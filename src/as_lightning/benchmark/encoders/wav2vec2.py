@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from as_lightning.benchmark.torch_trio import loading
+
 
 class Architecture(NamedTuple):
     """What a bundle's weights belong to: a function of :mod:`torchaudio.models`, and what the waveforms must be."""
@@ -67,7 +69,8 @@ class Wav2Vec2Encoder(nn.Module):
     ) -> None:
         super().__init__()
         # here, as torchaudio refuses to load beside a torch that was built for another CUDA
-        import torchaudio
+        with loading("torchaudio"):
+            import torchaudio
 
         if bundle not in ARCHITECTURES:
             raise ValueError(f"bundle must be one of {', '.join(ARCHITECTURES)}, got {bundle!r}")

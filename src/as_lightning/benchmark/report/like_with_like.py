@@ -13,8 +13,9 @@ from as_lightning.benchmark.settings import SettingError, nearest
 # what changes nothing that is compared
 WITHOUT_EFFECT = re.compile(
     r"seed|name|data_dir|output_dir|logger\..*|data\.(num_workers|pin_memory)"
-    r"|callbacks\.(learning_rate_monitor|temperature_scaling)\..*"
+    r"|callbacks\.(learning_rate_monitor|temperature_scaling|margin_histogram)\..*"
     r"|callbacks\.model_checkpoint\.(dirpath|save_last|enable_version_counter)"
+    r"|method\.callbacks\.masking_monitor\.step"
     r"|trainer\.(enable_progress_bar|enable_model_summary|log_every_n_steps)"
 )
 # what is tuned for each method apart: in one table as long as no method has several of them

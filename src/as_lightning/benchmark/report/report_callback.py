@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 from as_lightning.benchmark.report.like_with_like import comparable_results
 from as_lightning.benchmark.report.report import FailedRun, print_comparison, write_report
 from as_lightning.benchmark.results import RESULT_FILE, Result, find_results
+from as_lightning.benchmark.run_summary import has_events, tensorboard_lines
 
 RUNS_FOLDER = ".runs"
 COMMAND_FILE = "command.txt"
@@ -82,7 +83,9 @@ def finish_sweep() -> list[FailedRun]:
     for run in failed:
         print(f"failed:      {run.folder}: {run.error}")
     print(f"report:      {report.html}\n             {report.markdown}\n             {report.csv}")
-    print(f"tensorboard: tensorboard --logdir {shlex.quote(str(directory))}")
+    if has_events(directory):
+        command, address = tensorboard_lines(directory)
+        print(f"tensorboard: {command}\n             {address}")
     return failed
 
 

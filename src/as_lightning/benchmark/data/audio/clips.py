@@ -14,6 +14,7 @@ from torch import Tensor
 from as_lightning.benchmark.data.audio.log_mel import LogMel
 from as_lightning.benchmark.data.decoded_files import DecodableFiles
 from as_lightning.benchmark.data.files import FileTree
+from as_lightning.benchmark.torch_trio import loading
 
 # torchaudio is imported where it is used: it refuses to load beside a torch that was built for another CUDA, and that
 # must not keep anybody from images and text
@@ -110,7 +111,8 @@ class ClipFeatures(DecodableFiles):
         return len(self.clips)
 
     def __getitem__(self, index: int) -> Tensor:  # type: ignore[override]  # one at a time, no slices
-        from torchaudio.functional import resample
+        with loading("torchaudio"):
+            from torchaudio.functional import resample
 
         waveform, rate = self.clips[index].read()
         waveform = fit_length(resample(waveform, rate, self.sample_rate), self.samples)

@@ -14,6 +14,7 @@ from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.data.decoded_files import Cache, check_cache, decode_once
 from as_lightning.benchmark.data.labelled import LabelledDataset
 from as_lightning.benchmark.data.standardisation import Standardise, mean_and_std
+from as_lightning.benchmark.torch_trio import loading
 
 Features = Literal["log_mel", "waveform"]
 
@@ -130,7 +131,8 @@ class AudioDataModule(BenchmarkDataModule):
     def _augmented(self, standardise: Standardise) -> nn.Module:
         if not (self.freq_mask or self.time_mask):
             return standardise
-        from torchaudio.transforms import FrequencyMasking, TimeMasking
+        with loading("torchaudio"):
+            from torchaudio.transforms import FrequencyMasking, TimeMasking
 
         # the masks are of zeros, the mean of standardised features
         return nn.Sequential(standardise, FrequencyMasking(self.freq_mask), TimeMasking(self.time_mask))

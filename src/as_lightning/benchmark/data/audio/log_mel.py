@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from as_lightning.benchmark.torch_trio import loading
+
 LOG_FLOOR = 1e-6  # power below which log-mel takes all for silence: about that of 16-bit rounding noise
 
 
@@ -28,7 +30,8 @@ class LogMel(nn.Module):
 
     def __init__(self, sample_rate: int, n_mels: int, n_fft: int, hop_length: int) -> None:
         super().__init__()
-        from torchaudio.transforms import MelSpectrogram
+        with loading("torchaudio"):
+            from torchaudio.transforms import MelSpectrogram
 
         self.mel = MelSpectrogram(sample_rate, n_fft=n_fft, hop_length=hop_length, n_mels=n_mels)
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 from as_lightning.benchmark.data.audio.clips import AudioFile, LabelledClip
 from as_lightning.benchmark.data.audio.data_module import AudioDataModule
 from as_lightning.benchmark.data.files import FolderTree
+from as_lightning.benchmark.torch_trio import loading
 
 
 class SpeechCommands(AudioDataModule):
@@ -29,7 +30,8 @@ class SpeechCommands(AudioDataModule):
     SUBSETS: ClassVar[dict[str, str]] = {"train": "training", "validation": "validation", "test": "testing"}
 
     def prepare_data(self) -> None:
-        from torchaudio.datasets import SPEECHCOMMANDS
+        with loading("torchaudio"):
+            from torchaudio.datasets import SPEECHCOMMANDS
 
         folder = self.data_dir / "SpeechCommands" / "speech_commands_v0.02"
         if folder.is_dir():
@@ -50,7 +52,8 @@ class SpeechCommands(AudioDataModule):
             (Path(unpacked) / "SpeechCommands" / folder.name).rename(folder)
 
     def index_clips(self) -> dict[str, list[LabelledClip]]:
-        from torchaudio.datasets import SPEECHCOMMANDS
+        with loading("torchaudio"):
+            from torchaudio.datasets import SPEECHCOMMANDS
 
         tree = FolderTree(self.data_dir / "SpeechCommands")
         splits = {}

@@ -13,12 +13,15 @@ import numpy as np
 import torch
 from sklearn.model_selection import train_test_split
 from torch import Tensor
-from torchvision import datasets
 
 from as_lightning.benchmark.data.download import RemoteFile, fetch
 from as_lightning.benchmark.data.files import open_tree
 from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
 from as_lightning.benchmark.data.standardisation import value_sums
+from as_lightning.benchmark.torch_trio import loading
+
+with loading("torchvision"):
+    from torchvision import datasets
 
 
 class CIFAR10(ImageDataModule):

@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torchvision.transforms import v2
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.data.decoded_files import DecodableFiles
 from as_lightning.benchmark.data.labelled import LabelledDataset
 from as_lightning.benchmark.data.standardisation import mean_and_std
+from as_lightning.benchmark.torch_trio import loading
+
+with loading("torchvision"):
+    from torchvision.transforms import v2
 
 
 class Images(NamedTuple):

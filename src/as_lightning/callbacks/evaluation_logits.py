@@ -1,0 +1,113 @@
+"""The logits of an evaluation, taken from the module's own forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+
+from as_lightning.functional.temperature import is_multilabel
+
+LogitsAndTarget = tuple[Tensor, Tensor]
+
+
+class EvaluatedBatch(NamedTuple):
+    """Logits and target of a batch, without gradients, and whether a target holds several labels."""
+
+    logits: Tensor
+    target: Tensor
+    multilabel: bool
+
+    def rows(self, ignore_index: int) -> LogitsAndTarget:
+        """Rows of ``(C)``; those of class indices without the ignored ones."""
+        classes = self.logits.shape[-1]
+        if self.multilabel:
+            return self.logits.reshape(-1, classes), self.target.reshape(-1, classes)
+        logits, target = self.logits.reshape(-1, classes), self.target.reshape(-1)
+        kept = target != ignore_index
+        return logits[kept], target[kept]
+
+
+class EvaluationLogits:
+    """Finds the logits and the target of each batch of an evaluation, at no second forward pass.
+
+    They come from ``logits(pl_module, batch)``, or from ``pl_module.validation_logits(batch)``, or are what
+    ``forward`` has returned and the target that the batch holds (see :class:`~as_lightning.TemperatureScaling`).
+
+    Args:
+        callback: the name of the callback that asks, for messages.
+        logits: returns logits and target of a batch; None where the module gives them.
+    """
+
+    def __init__(self, callback: str, logits: Callable[[pl.LightningModule, Any], LogitsAndTarget] | None) -> None:
+        self.callback, self.logits = callback, logits
+        self._output: Any = None
+        self._hook: RemovableHandle | None = None
+
+    def start(self, pl_module: pl.LightningModule) -> None:
+        """Watch the forward passes of an evaluation that begins."""
+        self.stop()
+        if self.logits is None and not hasattr(pl_module, "validation_logits"):
+            self._hook = pl_module.register_forward_hook(self._keep_output)
+
+    def stop(self) -> None:
+        """Watch no more."""
+        if self._hook is not None:
+            self._hook.remove()
+        self._hook, self._output = None, None
+
+    def _keep_output(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        # under DDP Lightning calls the whole step as the module's forward: its result, None or a loss, is no logits
+        logits = getattr(output, "logits", output)
+        if isinstance(logits, Tensor) and logits.dim() >= 2:
+            self._output = output
+
+    def of(self, pl_module: pl.LightningModule, batch: Any) -> EvaluatedBatch:
+        """Logits and target of the batch that has just been evaluated.
+
+        Raises:
+            MisconfigurationException: if there are none, or if they do not fit each other.
+        """
+        if self.logits is not None:
+            logits, target = self.logits(pl_module, batch)
+        elif hasattr(pl_module, "validation_logits"):
+            logits, target = pl_module.validation_logits(batch)  # type: ignore[operator]
+        else:
+            logits, self._output = getattr(self._output, "logits", self._output), None
+            target = _target_of(batch)
+        if not isinstance(logits, Tensor) or not isinstance(target, Tensor):
+            missing = "logits" if not isinstance(logits, Tensor) else "target"
+            raise MisconfigurationException(
+                f"{self.callback} found no {missing} of a batch: {type(pl_module).__name__} must call its forward, "
+                "as self(x), in validation_step and test_step, with a batch of (x, target) or a mapping with 'labels'. "
+                "If it does not, give it a method validation_logits(batch) that returns (logits, target), or use "
+                f"{self.callback}(logits=lambda module, batch: (module.net(batch[0]), batch[1]))."
+            )
+        try:
+            multilabel = is_multilabel(logits, target)
+        except ValueError as error:
+            raise MisconfigurationException(f"{self.callback}: {error}, in {self.callback}(logits=...)") from None
+        return EvaluatedBatch(logits.detach(), target.detach(), multilabel)
+
+
+def _target_of(batch: Any) -> Any:
+    if isinstance(batch, Mapping):
+        return batch.get("labels")
+    return batch[-1] if isinstance(batch, Sequence) and len(batch) > 1 else None
+
+
+def fitting(trainer: pl.Trainer) -> bool:
+    """Whether a validation belongs to a training: neither the sanity check nor ``trainer.validate``."""
+    return trainer.state.fn == "fit" and not trainer.sanity_checking
+
+
+def sum_over_ranks(trainer: pl.Trainer, sums: Tensor) -> Tensor:
+    """Sums of all processes, on each of them."""
+    if trainer.world_size == 1:
+        return sums
+    return trainer.strategy.reduce(sums.to(trainer.strategy.root_device), reduce_op="sum")

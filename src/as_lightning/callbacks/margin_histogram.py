@@ -1,0 +1,136 @@
+"""How far the target leads in validation: a histogram of the margin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.loggers import TensorBoardLogger
+from torch import Tensor
+
+from as_lightning.callbacks.evaluation_logits import EvaluationLogits, LogitsAndTarget, fitting, sum_over_ranks
+from as_lightning.callbacks.masking_monitor import MaskingMonitor
+from as_lightning.callbacks.tensorboard_layout import write_layout
+from as_lightning.functional.leads import target_leads
+
+TAG = "margin/validation"
+
+
+class MarginHistogram(pl.Callback):
+    r"""Log how far the target leads its strongest competitor, over the validation split, at the end of each validation.
+
+    The lead of a sample is :math:`p_t - \max_{i \ne t} p_i` in [-1, 1]: above 0 the prediction is right, above the
+    margin ``delta`` AS-Softmax masks the sample. It works with and without AS-Softmax.
+
+    Every logger gets ``margin/mean``, the mean lead, and ``margin/share_above_delta``, the share of samples whose lead
+    is above the module's margin (``as_softmax_delta``) where it has one. A ``TensorBoardLogger`` also gets the
+    histogram ``margin/validation``.
+
+    The logits are those of the module's own validation, found as :class:`~as_lightning.TemperatureScaling` finds them:
+    no second forward pass. A validation keeps ``bins`` counts and four sums on the device, however large it is.
+
+    Args:
+        logits: called as ``logits(pl_module, batch)``, returns logits and target; only for modules whose
+            ``validation_step`` does not call ``forward``.
+        bins: how many intervals of equal length [-1, 1] is cut into.
+        ignore_index: target value of rows that take no part.
+
+    Attributes:
+        counts: of the last validation, samples per bin, ``int64`` of shape ``(bins,)``; None before the first.
+
+    Raises:
+        ValueError: if ``bins < 1``.
+        MisconfigurationException: in a validation whose logits or targets are not found.
+
+    Example:
+        >>> trainer = pl.Trainer(callbacks=[MarginHistogram()], logger=False, enable_checkpointing=False)
+    """
+
+    def __init__(
+        self,
+        logits: Callable[[pl.LightningModule, Any], LogitsAndTarget] | None = None,
+        bins: int = 40,
+        ignore_index: int = -100,
+    ) -> None:
+        if bins < 1:
+            raise ValueError(f"bins must be at least 1, got {bins}")
+        self.bins = bins
+        self.ignore_index = ignore_index
+        self.counts: Tensor | None = None
+        self._source = EvaluationLogits(type(self).__name__, logits)
+        self._sums: Tensor | None = None  # bins, then leads, their squares, how many, how many above the margin
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not any(isinstance(callback, MaskingMonitor) for callback in trainer.callbacks):  # type: ignore[attr-defined]
+            write_layout(trainer)
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if fitting(trainer):
+            self._sums = None
+            self._source.start(pl_module)
+
+    def on_validation_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        if not fitting(trainer):
+            return
+        leads = target_leads(*self._source.of(pl_module, batch).rows(self.ignore_index)).double()
+        index = ((leads + 1.0) * (self.bins / 2)).long().clamp(0, self.bins - 1)
+        above = leads > _delta(pl_module)
+        moments = torch.stack([leads.sum(), leads.square().sum(), leads.new_tensor(len(leads)), above.sum().double()])
+        # not torch.bincount: it waits for the device
+        counts = torch.zeros(self.bins, dtype=torch.float64, device=leads.device)
+        counts.scatter_add_(0, index, torch.ones_like(leads))
+        sums = torch.cat([counts, moments])
+        self._sums = sums if self._sums is None else self._sums + sums
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not fitting(trainer):
+            return
+        self._source.stop()
+        if self._sums is None:
+            return
+        sums = sum_over_ranks(trainer, self._sums).cpu()
+        self.counts, self._sums = sums[: self.bins].long(), None
+        total, squares, samples, above = sums[self.bins :].tolist()
+        if not samples:
+            return
+        metrics = {"margin/mean": total / samples}
+        if _delta(pl_module) < 1.0:
+            metrics["margin/share_above_delta"] = above / samples
+        pl_module.log_dict(metrics, sync_dist=False)  # they are sums over the ranks already
+        if trainer.is_global_zero:
+            self._write(trainer, total, squares)
+
+    def _write(self, trainer: pl.Trainer, total: float, squares: float) -> None:
+        assert self.counts is not None
+        edges = torch.linspace(-1.0, 1.0, self.bins + 1)
+        for logger in trainer.loggers:
+            if isinstance(logger, TensorBoardLogger):
+                logger.experiment.add_histogram_raw(
+                    TAG,
+                    min=-1.0,
+                    max=1.0,
+                    num=int(self.counts.sum()),
+                    sum=total,
+                    sum_squares=squares,
+                    bucket_limits=edges[1:].tolist(),
+                    bucket_counts=self.counts.tolist(),
+                    global_step=trainer.global_step,
+                )
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._source.stop()
+
+
+def _delta(pl_module: pl.LightningModule) -> float:
+    """The module's margin; 1, which no lead exceeds, where it has none."""
+    return float(getattr(pl_module, "as_softmax_delta", 1.0))

@@ -1,0 +1,131 @@
+"""The histogram of the margin, and the layout that TensorBoard opens with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import lightning.pytorch as pl
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar import layout_pb2
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from as_lightning import ASSoftmaxMixin, MarginHistogram, MaskingMonitor
+from as_lightning.functional.leads import target_leads
+
+GENERATOR = torch.Generator().manual_seed(0)
+INPUTS = torch.randn(50, 4, generator=GENERATOR)
+TARGET = torch.randint(3, (50,), generator=GENERATOR)
+LOADER = DataLoader(TensorDataset(INPUTS, TARGET), batch_size=8)
+
+
+class Plain(pl.LightningModule):
+    """A classifier without AS-Softmax that counts its forward passes and remembers its logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(4, 3)
+        self.forwards = 0
+        self.leads: list[torch.Tensor] = []
+
+    def forward(self, inputs):
+        self.forwards += 1
+        return self.net(inputs)
+
+    def training_step(self, batch, batch_idx):
+        return F.cross_entropy(self(batch[0]), batch[1])
+
+    def validation_step(self, batch, batch_idx):
+        logits = self(batch[0])
+        self.leads.append(target_leads(logits, batch[1]))
+        self.log("val_loss", F.cross_entropy(logits, batch[1]))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class Masked(ASSoftmaxMixin, Plain):
+    """The same with AS-Softmax."""
+
+    def training_step(self, batch, batch_idx):
+        return self.as_softmax_loss(self(batch[0]), batch[1])
+
+
+def fit(module: pl.LightningModule, *callbacks: pl.Callback, logger=False) -> pl.Trainer:
+    trainer = pl.Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        logger=logger,
+        callbacks=list(callbacks),
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        num_sanity_val_steps=1,
+    )
+    trainer.fit(module, LOADER, LOADER)
+    return trainer
+
+
+def events(folder: Path) -> EventAccumulator:
+    accumulator = EventAccumulator(str(folder))
+    accumulator.Reload()
+    return accumulator
+
+
+@pytest.mark.parametrize("module", [Plain, Masked])
+def test_the_counts_are_those_of_all_validation_samples_at_no_second_forward_pass(module, tmp_path):
+    histogram, model = MarginHistogram(bins=10), module()
+    trainer = fit(model, histogram, logger=CSVLogger(tmp_path))
+    leads = torch.cat(model.leads[1:])  # the first batch is that of the sanity check
+    expected, _ = np.histogram(leads.numpy(), bins=10, range=(-1, 1))
+    assert histogram.counts.tolist() == expected.tolist()
+    assert model.forwards == 1 + 2 * len(LOADER)
+    logged = trainer.logged_metrics
+    assert float(logged["margin/mean"]) == pytest.approx(float(leads.mean()))
+    if module is Masked:
+        assert float(logged["margin/share_above_delta"]) == pytest.approx(float((leads > 0.1).float().mean()))
+    else:
+        assert "margin/share_above_delta" not in logged
+
+
+def test_tensorboard_gets_the_histogram_with_a_bounded_number_of_buckets(tmp_path):
+    histogram = MarginHistogram(bins=12)
+    fit(Masked(), histogram, logger=TensorBoardLogger(tmp_path, name="", version=""))
+    (event,) = events(tmp_path).Histograms("margin/validation")
+    value = event.histogram_value
+    assert event.step == len(LOADER)
+    assert value.num == 50
+    assert len(value.bucket) == 12
+    assert list(value.bucket) == histogram.counts.tolist()
+
+
+@pytest.mark.parametrize("callback", [MaskingMonitor, MarginHistogram])
+def test_either_callback_gives_tensorboard_the_layout_of_its_custom_scalars(callback, tmp_path):
+    fit(Masked(), callback(), logger=TensorBoardLogger(tmp_path, name="", version=""))
+    written = events(tmp_path)
+    (event,) = written.Tensors("custom_scalars__config__")
+    layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
+    patterns = {chart.title: list(chart.multiline.tag) for chart in layout.category[0].chart}
+    tags = [*written.Tags()["scalars"], "train/loss", "val_accuracy", "val/acc", "masking/awake_ratio"]
+    found = {title: [tag for tag in tags if any(re.match(p, tag) for p in ps)] for title, ps in patterns.items()}
+    assert found["loss"] == ["val_loss", "train/loss"]
+    assert found["validation score"] == ["val_accuracy", "val/acc"]
+    assert found["samples awake / samples"] == ["masking/awake_ratio"]
+    if callback is MaskingMonitor:
+        assert found["masked samples / samples"] == ["masking/sample_ratio"]
+        assert found["masked classes / classes"] == ["masking/class_ratio"]
+        assert found["margin delta"] == ["masking/delta"]
+        assert found["batches an optimizer step"] == ["masking/accumulate_grad_batches"]
+    else:
+        assert found["lead of the target in validation"] == ["margin/mean", "margin/share_above_delta"]
+
+
+def test_no_bins_are_refused():
+    with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
+        MarginHistogram(bins=0)
