@@ -49,9 +49,10 @@ def in_words(error: BaseException, overrides: Sequence[str], config_name: str = 
         return f"this {how_to_install([package])}"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        return f"there is no {group}={name}: {nearest(name, error.options)}"
+        # a file that others take their settings from alone is no choice
+        return f"there is no {group}={name}: {nearest(name, [o for o in error.options if not o.endswith('base')])}"
     if isinstance(error, OverrideParseException):
-        return f"{error.override!r} is no setting: expected name=value, with quotes around a value that holds , or = "
+        return f"expected settings as name=value, got {error.override!r}{_meant(str(error.override))}"
     if isinstance(error, InstantiationException) and is_caused_here(error):
         return f"{error.__cause__} {STACK_TRACE}"
     missing = re.match(r"Could not override '([\w.]+)'", message)
@@ -70,6 +71,14 @@ def in_words(error: BaseException, overrides: Sequence[str], config_name: str = 
     if path == "method" and key in method_settings():
         return f"{setting} is no setting of this method, but of another one. There are: {', '.join(sorted(known))}"
     return f"there is no {setting}: {nearest(key, known, method_settings() if path == 'method' else ())}"
+
+
+def _meant(word: str) -> str:
+    """``did you mean experiment=digits?`` where a bare word is a name of a group."""
+    for group in ("experiment", "method", "data", "model"):
+        if (config_dir() / group / f"{word}.yaml").is_file():
+            return f": did you mean {group}={word}?"
+    return " (a value that holds , or = needs quotes inside the shell's)"
 
 
 def is_caused_here(error: InstantiationException) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 
 from lightning.pytorch.utilities import rank_zero_only
@@ -16,6 +17,16 @@ DASHBOARD = "http://localhost:6006/#custom_scalars"
 def tensorboard_lines(directory: str | Path) -> list[str]:
     """How to see the curves below a folder: the command, and the page that opens on the charts of the masking."""
     return [f"tensorboard --logdir {shlex.quote(str(directory))}", f"then open {DASHBOARD}"]
+
+
+def lines_of_report(html: Path, markdown: Path, csv: Path) -> list[str]:
+    """Where the report is, and one line that opens it."""
+    return [
+        f"report:      {html}",
+        f"             {markdown}",
+        f"             {csv}",
+        f"open it:     {Path(sys.executable).name} -m webbrowser -t {shlex.quote(html.resolve().as_uri())}",
+    ]
 
 
 def has_events(directory: Path) -> bool:

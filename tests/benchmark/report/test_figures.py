@@ -23,7 +23,7 @@ def test_three_margins_make_a_figure_whose_text_has_their_means_and_the_baseline
         "Test accuracy against the margin delta on set: as_softmax at 0.1: 0.060; as_softmax at 0.2: 0.110; "
         "as_softmax at 0.4: 0.210; softmax: 0.750."
     )
-    assert figure.png.startswith(b"\x89PNG")
+    assert figure.light.startswith(b"\x89PNG")
 
 
 def test_fewer_than_three_margins_make_no_such_figure(result: Make) -> None:

@@ -56,9 +56,24 @@ def test_the_page_is_one_file_with_figures_that_say_what_they_show(results, tmp_
     page = Page(write_report(results, tmp_path).html.read_text())
     assert page.references
     assert all(reference.startswith("data:image/png;base64,") for reference in page.references)
-    assert len(page.images) == 4  # three of one experiment; the other masks nothing
+    assert len(page.images) == 6  # four of one experiment; the other masks nothing
     assert all(len(image["alt"]) > 40 for image in page.images)
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.meta
+
+
+def test_the_words_come_first_and_the_details_are_folded(results, tmp_path):
+    report = write_report(results, tmp_path)
+    html, markdown = report.html.read_text(), report.markdown.read_text()
+    words = "set: as_speed is better than softmax by 2.0 points"
+    assert words in Page(html).text
+    assert html.index(words) < html.index("<table") < html.index("<details>") < html.index("p (Holm)")
+    assert markdown.index(words) < markdown.index("## Test scores")
+
+
+def test_a_page_and_its_figures_have_a_dark_form(results, tmp_path):
+    html = write_report(results, tmp_path).html.read_text()
+    assert "@media (prefers-color-scheme: dark)" in html
+    assert html.count('media="(prefers-color-scheme: dark)"><img') == len(Page(html).images)
 
 
 def test_the_figures_are_pictures_with_something_on_them(results, tmp_path):
@@ -169,7 +184,7 @@ def test_a_hostile_name_writes_no_file_elsewhere_and_no_html(result, tmp_path):
 def test_names_that_become_the_same_file_name_have_a_figure_each(result, tmp_path):
     results = [result("softmax", seed, 0.8, name=name) for name in ("a/b", "a?b") for seed in range(3)]
     write_report(results, tmp_path)
-    assert len(list((tmp_path / "figures").iterdir())) == 2
+    assert len(list((tmp_path / "figures").iterdir())) == 4
 
 
 def test_runs_without_validation_or_training_time_are_reported(result, tmp_path):

@@ -15,11 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from as_lightning.benchmark.compare.engine import Comparison
-from as_lightning.benchmark.report.advice import advice, recommended
-from as_lightning.benchmark.report.comparison_figures import comparison_figures, method_colors
+from as_lightning.benchmark.report.advice import advice, folded_advice, recommended
+from as_lightning.benchmark.report.comparison_figures import comparison_figures
 from as_lightning.benchmark.report.figures import score_name
 from as_lightning.benchmark.report.findings import Arm, Findings
+from as_lightning.benchmark.report.page_figure import method_colors
 from as_lightning.benchmark.report.page_templates import page_templates
+from as_lightning.benchmark.report.report import described
 from as_lightning.benchmark.report.verdicts import POINT, points
 
 
@@ -99,11 +101,13 @@ def write_comparison(
     for figure in figures:
         (directory / "figures" / f"{figure.name}.png").write_bytes(figure.light)
     environment = page_templates()
-    sentences = advice(findings)
+    sentences, folded = advice(findings), folded_advice(findings)
     content = {
         "findings": findings,
         "score": score_name(findings.score),
         "advice": sentences,
+        "shown": [sentence for sentence in sentences if sentence not in folded],
+        "folded": folded,
         "rows": [row(findings, arm) for arm in findings.arms],
         "times": [_time_row(findings, method) for method in findings.methods],
         "colors": method_colors(findings.methods),
@@ -116,8 +120,8 @@ def write_comparison(
         "plan": comparison.plan,
         "failures": [str(failure) for failure in comparison.failures],
         "commands": list(commands),
-        "machines": sorted({_described(result.machine) for result in comparison.results}),
-        "versions": sorted({_described(result.versions) for result in comparison.results}),
+        "machines": sorted({described(result.machine) for result in comparison.results}),
+        "versions": sorted({described(result.versions) for result in comparison.results}),
     }
     page = ComparisonPage(directory / "report.html", directory / "report.md", directory / "report.csv")
     for path, template in ((page.html, "comparison.html.j2"), (page.markdown, "comparison.md.j2")):
@@ -178,7 +182,3 @@ def _metrics(findings: Findings) -> tuple[list[str], list[list[str]]]:
         values = [arm.metrics.get(name, math.nan) for name in names]
         body.append([arm.method, f"{arm.epochs:g}", *("–" if math.isnan(v) else f"{v:.4f}" for v in values)])
     return ["method", "epochs", *names], body
-
-
-def _described(content: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in content.items() if value)

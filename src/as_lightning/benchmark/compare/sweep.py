@@ -34,6 +34,7 @@ from as_lightning.benchmark.compare.progress import ComparisonProgress
 from as_lightning.benchmark.compare.search import Choice, Space, learning_rates, setting_range
 from as_lightning.benchmark.compare.stored_comparison import StoredComparison
 from as_lightning.benchmark.results import RESULT_FILE, Result
+from as_lightning.benchmark.run_summary import lines_of_report
 from as_lightning.benchmark.settings import SettingError, checked_settings, foreign_settings, nearest
 
 PLAN_SETTINGS = ("methods", "baseline", "budgets", "trials", "seeds", "tuning_seeds", "margin")
@@ -267,7 +268,7 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
     StoredComparison(comparison, split, mode, [command]).write(job.directory)
     page = write_comparison(found, comparison, job.directory / "report", commands=[command])
     print_findings(found)
-    print(f"report: {page.html}\n        {page.markdown}\n        {page.csv}")
+    print("\n".join(lines_of_report(page.html, page.markdown, page.csv)))
     if comparison.failures:
         raise SettingError(
             f"{len(comparison.failures)} of {runs} runs have failed; the first: {comparison.failures[0]}. The report "

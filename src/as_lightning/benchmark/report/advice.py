@@ -5,6 +5,7 @@ from __future__ import annotations
 from as_lightning.benchmark.report.findings import Arm, Findings
 from as_lightning.benchmark.report.verdicts import POINT, points
 
+UNFOLDED = 6  # sentences that a page shows without folding
 WORSE_CALIBRATED = 0.02  # a difference of calibration errors that is worth a sentence
 
 
@@ -25,6 +26,18 @@ def advice(findings: Findings) -> list[str]:
         if method != findings.baseline:
             sentences += _about(findings, findings.of(method)[0])
     return [*sentences, *_limits(findings), *findings.notes]
+
+
+def folded_advice(findings: Findings) -> list[str]:
+    """The sentences that a page folds away: of methods that are not recommended, and notes but of failed runs.
+
+    None where there are few.
+    """
+    chosen = recommended(findings)
+    shown = {_recommendation(findings), *_limits(findings), *_calibration(findings, findings.of(chosen.method)[0])}
+    shown |= {note for note in findings.notes if "failed" in note}
+    sentences = advice(findings)
+    return [sentence for sentence in sentences if sentence not in shown] if len(sentences) > UNFOLDED else []
 
 
 def recommended(findings: Findings) -> Arm:

@@ -1,49 +1,18 @@
-"""The report's figures: score against time and margin, masking per epoch, accumulation per window."""
+"""The figures of one experiment: score against time and margin, masking per epoch, accumulation over training."""
 
 from __future__ import annotations
 
-import base64
-import re
-from collections.abc import Sequence
-from io import BytesIO
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
+from as_lightning.benchmark.report.page_figure import PageFigure, file_name, method_colors, page_figure
 from as_lightning.benchmark.results import Result
 from as_lightning.functional.counts import masking_ratio
 
-
-class ReportFigure(NamedTuple):
-    """A drawn figure: a name for its file, a title, a text for those who do not see it, and the PNG."""
-
-    name: str
-    title: str
-    alt: str
-    png: bytes
-
-    @property
-    def data_uri(self) -> str:
-        """The picture as a ``data:`` address, so that a page can hold it."""
-        return "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
-
-
-def _draw(axes: Axes, figure: Figure) -> bytes:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.3)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, fontsize=8)
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
-    return buffer.getvalue()
-
-
-def _axes() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
-    return figure, figure.subplots()
-
+ByMethod = Mapping[str, Sequence[Result]]
 
 SCORE_NAMES = {"f1_micro": "micro F1", "f1_macro": "macro F1", "span_f1": "span F1"}
 
@@ -54,27 +23,38 @@ def score_name(score: str) -> str:
     return SCORE_NAMES.get(score, score.replace("_", " "))
 
 
-class MethodRuns(NamedTuple):
-    """The runs of one method, and the colour that it has in every figure."""
-
-    method: str
-    color: str
-    runs: list[Result]
-
-
-def _by_method(results: Sequence[Result]) -> list[MethodRuns]:
+def by_method(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """The runs of each method, in the order in which they came."""
     methods: dict[str, list[Result]] = {}
     for result in results:
         methods.setdefault(result.method, []).append(result)
-    return [MethodRuns(method, f"C{index % 10}", runs) for index, (method, runs) in enumerate(methods.items())]
+    return methods
 
 
-def file_name(name: str) -> str:
-    """A name from a result as part of a file's name: letters, digits, ``-``, ``_`` and inner dots alone."""
-    return re.sub(r"[^\w.-]+", "_", name).strip(".") or "_"
+def score_against_training_time(name: str, results: Sequence[Result]) -> PageFigure:
+    """The test score of each method against its training time: means over the seeds, bars of one deviation."""
+    methods = by_method(results)
+    colors = method_colors(methods)
+    score = score_name(results[0].score)
+    points = {}
+    for method, runs in methods.items():
+        scores = [run.metrics[run.score] for run in runs]
+        deviation = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
+        points[method] = (float(np.mean([run.train_seconds for run in runs])), float(np.mean(scores)), deviation)
+
+    def draw(axes: Axes) -> None:
+        for method, (seconds, mean, deviation) in points.items():
+            axes.errorbar(seconds, mean, deviation, fmt="o", capsize=3, color=colors[method], label=method)
+        axes.set(xlabel="training time (s)", ylabel=f"test {score}")
+        axes.set_xlim(0, 1.08 * max(seconds for seconds, _, _ in points.values()) or 1.0)
+
+    said = "; ".join(f"{method}: {mean:.4f} after {seconds:.1f} s" for method, (seconds, mean, _) in points.items())
+    alt = f"Test {score} against training time on {name}. {said}."
+    title = f"{name}: test {score} against training time, a point a method"
+    return page_figure(f"{file_name(name)}-time", title, alt, draw)
 
 
-def score_against_time(name: str, results: Sequence[Result]) -> ReportFigure | None:
+def score_while_training(name: str, results: Sequence[Result]) -> PageFigure | None:
     """Validation score against training time, a line a method: means over the seeds, evaluation by evaluation.
 
     None where no run was validated.
@@ -82,62 +62,81 @@ def score_against_time(name: str, results: Sequence[Result]) -> ReportFigure | N
     results = [result for result in results if result.evaluations]
     if not results:
         return None
-    figure, axes = _axes()
-    endings = []
-    for method, color, runs in _by_method(results):
+    methods = by_method(results)
+    colors = method_colors(methods)
+    lines = {}
+    for method, runs in methods.items():
         length = min(len(run.evaluations) for run in runs)
         seconds = np.mean([[e["train_seconds"] for e in run.evaluations[:length]] for run in runs], axis=0)
-        scores = np.array([[e["score"] for e in run.evaluations[:length]] for run in runs])
-        axes.plot(seconds, scores.mean(0), marker=".", color=color, label=f"{method} ({len(runs)} seeds)")
-        axes.fill_between(seconds, scores.min(0), scores.max(0), alpha=0.15, color=color)
-        endings.append(f"{method} ends at {scores.mean(0)[-1]:.3f} after {seconds[-1]:.1f} s")
+        lines[method] = seconds, np.array([[e["score"] for e in run.evaluations[:length]] for run in runs])
     score = score_name(results[0].score)
-    axes.set(xlabel="training time (s)", ylabel=f"validation {score}")
-    alt = f"Validation {score} against training time on {name}: " + "; ".join(endings) + "."
-    return ReportFigure(f"{file_name(name)}-score", f"{name}: {score} against training time", alt, _draw(axes, figure))
+
+    def draw(axes: Axes) -> None:
+        for method, (seconds, scores) in lines.items():
+            axes.plot(seconds, scores.mean(0), marker=".", color=colors[method], label=method)
+            axes.fill_between(seconds, scores.min(0), scores.max(0), alpha=0.15, color=colors[method])
+        axes.set(xlabel="training time (s)", ylabel=f"validation {score}")
+
+    endings = "; ".join(
+        f"{method} ends at {scores.mean(0)[-1]:.3f} after {seconds[-1]:.1f} s"
+        for method, (seconds, scores) in lines.items()
+    )
+    alt = f"Validation {score} against training time on {name}: {endings}."
+    return page_figure(f"{file_name(name)}-score", f"{name}: validation {score} while training", alt, draw)
 
 
-def masking_per_epoch(name: str, results: Sequence[Result]) -> ReportFigure | None:
-    """The share of masked samples in each epoch; None where no run masks."""
-    masking = [group for group in _by_method(results) if all(run.masking for run in group.runs)]
-    if not masking:
+def masked_share(name: str, methods: ByMethod, colors: Mapping[str, str]) -> PageFigure | None:
+    """The share of masked samples in each epoch; None where nothing is masked."""
+    series = {}
+    for method, runs in methods.items():
+        masking = [run.masking for run in runs if run.masking]
+        if masking:
+            length = min(map(len, masking))
+            series[method] = np.array(
+                [[float(masking_ratio(e["masked_samples"], e["samples"])) for e in run[:length]] for run in masking]
+            )
+    if not series:
         return None
-    figure, axes = _axes()
-    endings = []
-    for method, color, runs in masking:
-        length = min(len(run.masking) for run in runs)
-        ratios = np.array(
-            [
-                [masking_ratio(epoch["masked_samples"], epoch["samples"]) for epoch in run.masking[:length]]
-                for run in runs
-            ]
-        )
-        epochs = np.arange(1, length + 1)
-        axes.plot(epochs, ratios.mean(0), marker=".", color=color, label=method)
-        axes.fill_between(epochs, ratios.min(0), ratios.max(0), alpha=0.15, color=color)
-        endings.append(f"{method} goes from {ratios.mean(0)[0]:.2f} to {ratios.mean(0)[-1]:.2f}")
-    axes.set(xlabel="epoch", ylabel="masked samples / samples", ylim=(0, 1))
-    alt = f"Share of training samples with zero loss, by epoch, on {name}: " + "; ".join(endings) + "."
-    return ReportFigure(f"{file_name(name)}-masking", f"{name}: masked samples", alt, _draw(axes, figure))
+
+    def draw(axes: Axes) -> None:
+        for method, ratios in series.items():
+            epochs = np.arange(1, ratios.shape[1] + 1)
+            axes.plot(epochs, ratios.mean(0), marker=".", color=colors[method], label=method)
+            axes.fill_between(epochs, ratios.min(0), ratios.max(0), alpha=0.15, color=colors[method])
+        axes.set(xlabel="epoch", ylabel="masked samples / samples", ylim=(0, 1))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+    ends = "; ".join(f"{method} from {r.mean(0)[0]:.2f} to {r.mean(0)[-1]:.2f}" for method, r in series.items())
+    alt = f"Share of training samples with zero loss, by epoch, on {name}: {ends}."
+    return page_figure(f"{file_name(name)}-masking", f"{name}: masked samples, by epoch", alt, draw)
 
 
-def accumulation_per_window(name: str, results: Sequence[Result]) -> ReportFigure | None:
-    """The length of every accumulation window; None where no run adapts it."""
-    adaptive = [result for result in results if result.accumulation]
-    if not adaptive:
+def accumulation(name: str, methods: ByMethod, colors: Mapping[str, str]) -> PageFigure | None:
+    """The batches gathered for one optimizer step, over training, mean of the seeds; None where nothing is gathered."""
+    series = {}
+    for method, runs in methods.items():
+        lengths = [
+            np.repeat([window[2] for window in run.accumulation], [window[2] for window in run.accumulation])
+            for run in runs
+            if run.accumulation
+        ]
+        if lengths:
+            shortest = min(map(len, lengths))
+            series[method] = np.mean([length[:shortest] for length in lengths], axis=0)
+    if not series:
         return None
-    figure, axes = _axes()
-    for result in adaptive:
-        lengths = [window[2] for window in result.accumulation]
-        ends = np.cumsum(lengths)
-        axes.step(ends, lengths, where="pre", linewidth=1, label=f"{result.method}, seed {result.seed}")
-    mean = float(np.mean([window[2] for result in adaptive for window in result.accumulation]))
-    axes.set(xlabel="batch", ylabel="batches in the window", ylim=(0, None))
-    alt = f"Batches accumulated per optimizer step on {name}; the mean over all windows is {mean:.2f}."
-    return ReportFigure(f"{file_name(name)}-accumulation", f"{name}: accumulation windows", alt, _draw(axes, figure))
+
+    def draw(axes: Axes) -> None:
+        for method, lengths in series.items():
+            axes.plot(np.arange(1, len(lengths) + 1), lengths, color=colors[method], linewidth=1, label=method)
+        axes.set(xlabel="batch", ylabel="batches in the step's window", ylim=(0, None))
+
+    means = "; ".join(f"{method}: {lengths.mean():.2f} on average" for method, lengths in series.items())
+    alt = f"Batches gathered for an optimizer step on {name}. {means}."
+    return page_figure(f"{file_name(name)}-accumulation", f"{name}: batches gathered for a step", alt, draw)
 
 
-def score_against_delta(name: str, results: Sequence[Result]) -> ReportFigure | None:
+def score_against_delta(name: str, results: Sequence[Result]) -> PageFigure | None:
     """The test score of each margin that was tried; None where fewer than three were.
 
     A line a method, means over the seeds with the range of the seeds; methods without a margin are level lines.
@@ -154,27 +153,34 @@ def score_against_delta(name: str, results: Sequence[Result]) -> ReportFigure | 
     by_delta = {method: scores for method, scores in by_delta.items() if len(scores) >= 3}
     if not by_delta:
         return None
-    figure, axes = _axes()
-    said = []
-    for index, (method, scores) in enumerate(by_delta.items()):
-        deltas = sorted(scores)
-        means = [float(np.mean(scores[delta])) for delta in deltas]
-        low, high = [min(scores[delta]) for delta in deltas], [max(scores[delta]) for delta in deltas]
-        axes.plot(deltas, means, marker="o", color=f"C{index}", label=method)
-        axes.fill_between(deltas, low, high, alpha=0.15, color=f"C{index}")
-        said += [f"{method} at {delta:g}: {mean:.3f}" for delta, mean in zip(deltas, means, strict=True)]
-    for index, (method, values) in enumerate(level.items(), start=len(by_delta)):
-        mean = float(np.mean(values))
-        axes.axhline(mean, color=f"C{index}", linestyle="--", label=method)
-        said.append(f"{method}: {mean:.3f}")
+    colors = method_colors([*by_delta, *level])
     metric = score_name(results[0].score)
-    axes.set(xlabel="margin delta", ylabel=f"test {metric}", xscale="log")
+
+    def draw(axes: Axes) -> None:
+        for method, scores in by_delta.items():
+            deltas = sorted(scores)
+            axes.plot(deltas, [np.mean(scores[d]) for d in deltas], marker="o", color=colors[method], label=method)
+            low, high = [min(scores[d]) for d in deltas], [max(scores[d]) for d in deltas]
+            axes.fill_between(deltas, low, high, alpha=0.15, color=colors[method])
+        for method, values in level.items():
+            axes.axhline(float(np.mean(values)), color=colors[method], linestyle="--", label=method)
+        axes.set(xlabel="margin delta", ylabel=f"test {metric}", xscale="log")
+
+    said = [
+        f"{method} at {delta:g}: {np.mean(scores[delta]):.3f}"
+        for method, scores in by_delta.items()
+        for delta in sorted(scores)
+    ]
+    said += [f"{method}: {np.mean(values):.3f}" for method, values in level.items()]
     alt = f"Test {metric} against the margin delta on {name}: " + "; ".join(said) + "."
-    return ReportFigure(f"{file_name(name)}-delta", f"{name}: test {metric} by margin", alt, _draw(axes, figure))
+    return page_figure(f"{file_name(name)}-delta", f"{name}: test {metric} by margin", alt, draw)
 
 
-def report_figures(name: str, results: Sequence[Result]) -> list[ReportFigure]:
-    """All figures that the results of one experiment give."""
-    drawn = [score_against_time(name, results), masking_per_epoch(name, results)]
-    drawn += [accumulation_per_window(name, results), score_against_delta(name, results)]
+def report_figures(name: str, results: Sequence[Result]) -> list[PageFigure]:
+    """All figures that the results of one experiment give, the main one first."""
+    methods = by_method(results)
+    colors = method_colors(methods)
+    drawn = [score_against_training_time(name, results), score_against_delta(name, results)]
+    drawn += [score_while_training(name, results), masked_share(name, methods, colors)]
+    drawn += [accumulation(name, methods, colors)]
     return [figure for figure in drawn if figure is not None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import shutil
 import sys
@@ -18,10 +17,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from as_lightning.benchmark.report.comparison import BASELINES, baseline_of, compare, runs_frame, time_ratios
-from as_lightning.benchmark.report.figures import ReportFigure, report_figures, score_name
+from as_lightning.benchmark.report.figures import report_figures, score_name
 from as_lightning.benchmark.report.like_with_like import chosen, comparable_results
+from as_lightning.benchmark.report.page_figure import PageFigure, method_colors
 from as_lightning.benchmark.report.page_templates import page_templates
+from as_lightning.benchmark.report.sweep_advice import sweep_advice
 from as_lightning.benchmark.results import Result, find_results
+from as_lightning.benchmark.run_summary import lines_of_report
 from as_lightning.benchmark.settings import SettingError, nearest
 
 # metrics that not every task has
@@ -62,7 +64,7 @@ class Experiment:
     score: str
     baseline: str
     rows: list[dict[str, Any]]
-    figures: list[ReportFigure]
+    figures: list[PageFigure]
     target_score: float
     memorisation: bool
 
@@ -120,7 +122,7 @@ def compared(results: Sequence[Result], baseline: str | None = None) -> pd.DataF
     return table
 
 
-def _named_apart(figures: Sequence[ReportFigure], before: Sequence[Experiment]) -> list[ReportFigure]:
+def _named_apart(figures: Sequence[PageFigure], before: Sequence[Experiment]) -> list[PageFigure]:
     """The figures, with a number where an experiment before has one of that name (``a/b`` and ``a?b`` are ``a_b``)."""
     taken = {figure.name for experiment in before for figure in experiment.figures}
     return [
@@ -146,6 +148,11 @@ def difference(row: dict[str, Any]) -> str:
     if math.isnan(row["low"]):
         return f"{100 * row['difference']:+.2f}"
     return f"{100 * row['difference']:+.2f} [{100 * row['low']:+.2f}, {100 * row['high']:+.2f}]"
+
+
+def described(content: dict[str, Any]) -> str:
+    """A machine, or versions, on one line."""
+    return ", ".join(f"{key} {value}" for key, value in content.items() if value)
 
 
 def commands_of(results: Sequence[Result]) -> list[str]:
@@ -180,19 +187,21 @@ def write_report(
     shutil.rmtree(directory / "figures", ignore_errors=True)  # those of methods that are gone would stay
     (directory / "figures").mkdir(parents=True)
     for figure in (figure for experiment in experiments for figure in experiment.figures):
-        (directory / "figures" / f"{figure.name}.png").write_bytes(figure.png)
+        (directory / "figures" / f"{figure.name}.png").write_bytes(figure.light)
     environment = page_templates()
     environment.filters |= {"percent": percent, "number": number, "difference": difference}
+    methods = list(dict.fromkeys(row["method"] for experiment in experiments for row in experiment.rows))
     content = {
         "experiments": experiments,
+        "advice": sweep_advice([(experiment.name, experiment.rows) for experiment in experiments]),
+        "colors": method_colors(methods),
         "baselines": " or ".join(dict.fromkeys(experiment.baseline for experiment in experiments)) or BASELINES[0],
         "commands": commands_of(results) if commands is None else list(commands),
         "notes": notes,
         "failed": list(failed),
-        "methods": list(dict.fromkeys(row["method"] for experiment in experiments for row in experiment.rows)),
-        "machines": sorted({json.dumps(result.machine, sort_keys=True) for result in results}),
-        "versions": sorted({json.dumps(result.versions, sort_keys=True) for result in results}),
-        "describe": lambda text: ", ".join(f"{key} {value}" for key, value in json.loads(text).items() if value),
+        "methods": methods,
+        "machines": sorted({described(result.machine) for result in results}),
+        "versions": sorted({described(result.versions) for result in results}),
     }
     report = Report(directory / "report.md", directory / "report.csv", directory / "report.html")
     for path, template in ((report.markdown, "report.md.j2"), (report.html, "report.html.j2")):
@@ -234,17 +243,12 @@ def print_comparison(results: Sequence[Result], baseline: str | None = None, con
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script ``as-lightning-report``."""
-    parser = argparse.ArgumentParser(
-        prog="as-lightning-report", description="Rebuild the report of a sweep, or merge those of several."
-    )
-    parser.add_argument("paths", nargs="+", help="folders with result.json files below them, e.g. multirun/digits")
-    parser.add_argument("--output", help="folder for the report (default: 'report' in the first path)")
-    parser.add_argument(
-        "--baseline", help="the method to compare with (default: softmax, of several labels multilabel_softmax)"
-    )
-    parser.add_argument(
-        "--where", action="append", default=[], metavar="SETTING=VALUE", help="report the runs with this setting alone"
-    )
+    # what each means is in as_lightning.benchmark.help, which answers --help
+    parser = argparse.ArgumentParser(prog="as-lightning-report", add_help=False)
+    parser.add_argument("paths", nargs="+", metavar="PATH")
+    parser.add_argument("--output", metavar="FOLDER")
+    parser.add_argument("--baseline", metavar="METHOD")
+    parser.add_argument("--where", action="append", default=[], metavar="SETTING=VALUE")
     options = parser.parse_args(arguments)
     try:
         results = chosen(find_results(options.paths), options.where)
@@ -259,8 +263,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for note in comparable_results(results)[1]:
         print(note)
     print_comparison(results, options.baseline)
-    print(f"report: {report.markdown}, {report.csv}, {report.html}")
+    print("\n".join(lines_of_report(report.html, report.markdown, report.csv)))
 
 
 if __name__ == "__main__":
-    main()
+    from as_lightning.benchmark.console import report as command
+
+    command()

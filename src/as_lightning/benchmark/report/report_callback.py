@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from as_lightning.benchmark.report.like_with_like import comparable_results
 from as_lightning.benchmark.report.report import FailedRun, print_comparison, write_report
 from as_lightning.benchmark.results import RESULT_FILE, Result, find_results
-from as_lightning.benchmark.run_summary import has_events, tensorboard_lines
+from as_lightning.benchmark.run_summary import has_events, lines_of_report, tensorboard_lines
 
 RUNS_FOLDER = ".runs"
 COMMAND_FILE = "command.txt"
@@ -82,7 +82,7 @@ def finish_sweep() -> list[FailedRun]:
         print(note)
     for run in failed:
         print(f"failed:      {run.folder}: {run.error}")
-    print(f"report:      {report.html}\n             {report.markdown}\n             {report.csv}")
+    print("\n".join(lines_of_report(report.html, report.markdown, report.csv)))
     if has_events(directory):
         command, address = tensorboard_lines(directory)
         print(f"tensorboard: {command}\n             {address}")
