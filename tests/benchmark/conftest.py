@@ -25,7 +25,7 @@ def composed(tmp_path: Path) -> Callable[..., DictConfig]:
     return compose_config
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def result() -> Callable[..., Result]:
     """Make a result of given accuracy (or other score); for the report's arithmetic, where training would only blur
     the numbers."""

@@ -36,6 +36,19 @@ def nearest(name: str, known: Collection[str], elsewhere: Collection[str] = ()) 
     return f"{meant}There are: {', '.join(sorted(known))}"
 
 
+def located(target: str) -> Callable[..., Any]:
+    """The class or function that a ``_target_`` names.
+
+    Raises:
+        SettingError: if there is none.
+    """
+    try:
+        return get_object(target)
+    except (ImportError, ValueError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise SettingError(f"_target_={target} cannot be loaded: {reason}") from error
+
+
 def accepted_arguments(target: Callable[..., Any]) -> set[str] | None:
     """The names of the arguments that ``target`` takes; None if it takes any name.
 
@@ -70,7 +83,7 @@ def class_arguments(group: DictConfig, name: str) -> DictConfig:
     Returns:
         A configuration for :func:`hydra.utils.instantiate`, with ``_target_``.
     """
-    accepted = accepted_arguments(get_object(group._target_))
+    accepted = accepted_arguments(located(group._target_))
     left_out = APP_SETTINGS[name]
     arguments = group.copy()  # which keeps its place in the configuration, and so its references
     with open_dict(arguments):
@@ -118,7 +131,7 @@ def method_settings() -> set[str]:
 
 def known_settings(group: DictConfig, name: str) -> set[str]:
     """What can be set in a group: what its file sets, and the arguments of its class."""
-    accepted = accepted_arguments(get_object(group._target_)) or set()
+    accepted = accepted_arguments(located(group._target_)) or set()
     declared = {str(key) for key in group if not str(key).startswith("_")}
     unread = set(_without_reader(group, name, name))
     given_by_app = {"encoder", "class_names", "task", "optimizer", "lr_scheduler", "args", "self"}
@@ -133,7 +146,7 @@ def _message(setting: str, group: DictConfig, name: str) -> str:
 
 
 def _without_reader(node: DictConfig, path: str, group: str) -> list[str]:
-    accepted = accepted_arguments(get_object(node._target_))
+    accepted = accepted_arguments(located(node._target_))
     if accepted is None:
         return []
     by_app = APP_SETTINGS[group] if path == group and group in APP_SETTINGS else set()

@@ -84,7 +84,7 @@ def _drawn(draw: Callable[[Axes], None], scheme: str) -> bytes:
             figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
         buffer = BytesIO()
         # the light one is opaque, for a dark page that shows it, as of a Markdown file
-        figure.savefig(buffer, format="png", dpi=180, transparent=scheme == "dark", metadata={"Software": None})
+        figure.savefig(buffer, format="png", dpi=160, transparent=scheme == "dark", metadata={"Software": None})
     return buffer.getvalue()
 
 
