@@ -1,4 +1,4 @@
-"""Where the benchmark's packages are missing, or torchvision belongs to another torch: what to do, and no stack trace."""
+"""What is said where the benchmark's packages are missing, or torchvision belongs to another torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from as_lightning.benchmark.torch_trio import TOGETHER, loading
 ROOT = Path(__file__).parents[2]
 
 
-def python(program: str, **missing: str) -> subprocess.CompletedProcess[str]:
+def python(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
 
@@ -48,13 +48,9 @@ def test_every_package_that_is_named_is_one_of_the_extra():
 
 
 def test_a_missing_package_is_found_behind_the_errors_that_it_has_caused():
-    try:
-        try:
-            raise ModuleNotFoundError("No module named 'sklearn.datasets'", name="sklearn.datasets")
-        except ModuleNotFoundError as error:
-            raise RuntimeError("no digits") from error
-    except RuntimeError as error:
-        assert package_of(error) == "scikit-learn"
+    caused = RuntimeError("no digits")
+    caused.__cause__ = ModuleNotFoundError("No module named 'sklearn.datasets'", name="sklearn.datasets")
+    assert package_of(caused) == "scikit-learn"
     assert package_of(ModuleNotFoundError("No module named 'mine'", name="mine")) is None
 
 
@@ -68,12 +64,8 @@ MISMATCHES = [
 
 @pytest.mark.parametrize("error", MISMATCHES, ids=["operator", "symbol", "cuda"])
 def test_a_package_that_was_built_for_another_torch_is_an_import_error_that_says_how_to_mend_it(error):
-    with (
-        pytest.raises(
-            ImportError, match=r"does not load beside torch .* pip install torch==\S+ torchvision=="
-        ) as raised,
-        loading("torchvision"),
-    ):
+    message = r"does not load beside torch .* pip install torch==\S+ torchvision=="
+    with pytest.raises(ImportError, match=message) as raised, loading("torchvision"):
         raise error
     assert " ".join(str(error).split()) in str(raised.value)
 

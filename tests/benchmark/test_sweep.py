@@ -46,10 +46,12 @@ def test_a_sweep_leaves_a_result_a_run_and_ends_with_table_report_and_tensorboar
         f"method={method},seed={seed},trainer.max_epochs=2" for method in ("as_speed", "softmax") for seed in (0, 1)
     ]
     assert "too few seeds" in printed
-    *_, html, markdown, csv, tensorboard = printed.rstrip().splitlines()
+    *_, html, markdown, csv, opens, tensorboard, address = printed.rstrip().splitlines()
     for line in (html, markdown, csv):
         assert (folder / line.split()[-1]).is_file()
+    assert opens.endswith((folder / "multirun/digits/report/report.html").as_uri())
     assert tensorboard == "tensorboard: tensorboard --logdir multirun/digits"
+    assert address.split()[-1] == "http://localhost:6006/#custom_scalars"
 
 
 def test_the_report_names_the_command_that_made_it(sweep):

@@ -62,6 +62,9 @@ def train(config: DictConfig) -> Result:
         raise SettingError(
             f"seed must be an integer from 0 to {2**32 - 1}, by which runs are paired, got {config.seed}"
         )
+    epochs = config.trainer.max_epochs
+    if epochs is not None and (not isinstance(epochs, int) or isinstance(epochs, bool)):
+        raise SettingError(f"trainer.max_epochs must be an integer, got {epochs!r}")
     directory = Path(config.output_dir)
     directory.mkdir(parents=True, exist_ok=True)
     settings = comparable_config(config)
