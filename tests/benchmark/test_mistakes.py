@@ -63,6 +63,11 @@ def test_epochs_that_are_no_integer_are_refused_before_the_run(composed, epochs)
         train(composed("experiment=digits", f"trainer.max_epochs={epochs}"))
 
 
+def test_a_model_of_another_kind_of_data_is_refused_before_the_run(composed):
+    with pytest.raises(SettingError, match=r"the model does not fit the data: .*TextTransformer .* in_channels"):
+        train(composed("experiment=digits", "model=text_transformer"))
+
+
 def test_a_misspelt_setting_of_the_comparison_is_told_with_the_nearest():
     from hydra import compose, initialize_config_dir
 

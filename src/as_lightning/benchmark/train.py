@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import math
@@ -163,7 +164,15 @@ def _scores(result: Result) -> dict[str, float]:
 
 
 def _module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.LightningModule:
-    encoder = instantiate(config.model)(**datamodule.input_spec)
+    make_encoder = instantiate(config.model)
+    try:
+        inspect.signature(make_encoder).bind(**datamodule.input_spec)
+    except TypeError as error:
+        raise SettingError(
+            f"the model does not fit the data: {config.model._target_} cannot be made from "
+            f"{', '.join(datamodule.input_spec)}, which data={config.data.name} gives it ({error})"
+        ) from error
+    encoder = make_encoder(**datamodule.input_spec)
     if config.compile is not None:
         encoder.compile(**instantiate(config.compile))
     return instantiate(class_arguments(config.method, "method"), _partial_=True)(
