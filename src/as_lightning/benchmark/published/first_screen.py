@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from as_lightning.benchmark.compare.stored_comparison import StoredComparison
-from as_lightning.benchmark.report.comparison_figures import INK, method_colors
 from as_lightning.benchmark.report.figures import score_name
 from as_lightning.benchmark.report.findings import Findings
+from as_lightning.benchmark.report.page_figure import INK, method_colors
 from as_lightning.benchmark.report.verdicts import POINT
 from as_lightning.functional.counts import masking_ratio
 
