@@ -232,6 +232,8 @@ REFUSALS = {
     "logits replicated": r"ValueError: logits must be sharded along its classes, placement Shard\(1\)",
     "logits sharded by rows": r"ValueError: logits must be sharded along its classes, placement Shard\(1\)",
     "plain logits": r"TypeError: target is a DTensor and logits is not",
+    "a second derivative of logits": r"RuntimeError: .*differentiated once, .* create_graph=True.*full_tensor",
+    "a second derivative of a head": r"RuntimeError: .*differentiated once, .* create_graph=True",
     "few logits": r"ValueError: logits has \d classes for \d processes",
 }
 

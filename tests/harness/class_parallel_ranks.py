@@ -236,9 +236,14 @@ def group_of_one(folder: Path) -> dict[str, Any]:
 def error_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     try:
         function(*args, **kwargs)
-    except (TypeError, ValueError, IndexError) as error:
+    except (TypeError, ValueError, IndexError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"
     return "no error"
+
+
+def twice_differentiated(loss: Callable[..., Tensor], *operands: Tensor) -> None:
+    leaves = [x.detach().requires_grad_() for x in operands if x.is_floating_point()]
+    torch.autograd.grad(loss(*leaves, operands[-1]), leaves, create_graph=True)
 
 
 def refusals(folder: Path) -> dict[str, str]:
@@ -280,6 +285,10 @@ def refusals(folder: Path) -> dict[str, str]:
         "logits replicated": error_of(as_cross_entropy, place(given.logits, Replicate()), target),
         "logits sharded by rows": error_of(as_cross_entropy, place(given.logits, Shard(0)), target),
         "plain logits": error_of(as_cross_entropy, given.logits, place(target, Replicate())),
+        "a second derivative of logits": error_of(
+            twice_differentiated, as_cross_entropy, place(given.logits, Shard(1)), target
+        ),
+        "a second derivative of a head": error_of(twice_differentiated, loss, hidden, weight, target),
         "few logits": error_of(as_cross_entropy, place(given.logits[:, : count - 1], Shard(1)), target * 0),
     }
 

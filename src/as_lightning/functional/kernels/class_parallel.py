@@ -19,7 +19,6 @@ from typing import Any
 import torch
 import torch.distributed
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from as_lightning.functional.calling_convention import accumulation_dtype
 from as_lightning.functional.counts import live_rows
@@ -197,8 +196,13 @@ class ShardRowLoss(torch.autograd.Function):
         return loss, masked
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "the loss of sharded logits can be differentiated once, and this backward was called with "
+                "create_graph=True: for second derivatives gather the logits, as_cross_entropy(logits.full_tensor(), "
+                "target)"
+            )
         (gradient,) = ctx.saved_tensors
         scale = (grad_loss / gradient_unit(gradient.dtype)).unsqueeze(-1)
         if not graph_is_kept():

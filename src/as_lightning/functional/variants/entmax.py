@@ -9,6 +9,7 @@ from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_number
 from as_lightning.functional.calling_convention import loss_of_rows, over_rows
+from as_lightning.functional.second_derivative import differentiable_once
 
 # Beyond this many classes the package sorts only the largest logits, and more of them where the support is larger.
 PARTIAL_SORT = 64
@@ -140,6 +141,7 @@ def entmax_loss(
         ValueError: if ``alpha`` lies outside (1, 2], the shapes do not fit, or ``reduction`` is unknown.
         TypeError: if ``target`` holds no class indices.
         ImportError: without the ``entmax`` package.
+        RuntimeError: where its gradient, made with ``create_graph=True``, is differentiated again.
 
     Source: Blondel, Martins, Niculae 2020 (arXiv 1901.02324), equation 14; Peters, Niculae, Martins 2019
     (arXiv 1905.05702), section 3.3; the ``entmax`` package.
@@ -156,6 +158,7 @@ def entmax_loss(
     package = require_entmax()
 
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
+        rows = differentiable_once(rows, "the loss of sparsemax and entmax")
         relative, peak = _recentred(rows, alpha)
         if alpha == 2.0:
             loss = package.sparsemax_loss(relative, row_target, _partial(rows))

@@ -67,6 +67,7 @@ def sparsemax_loss(
         ValueError: if the shapes do not fit, or ``reduction`` is unknown.
         TypeError: if ``target`` holds no class indices.
         ImportError: without the ``entmax`` package.
+        RuntimeError: where its gradient, made with ``create_graph=True``, is differentiated again.
 
     Source: Martins, Astudillo 2016 (arXiv 1602.02068), equation 16; the ``entmax`` package.
 
