@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # two test processes on two cores: one thread each, or they would wait for one another
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+PYTEST_ARGS := -n 2 --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+# the tests of the core: all but those of the app
+CORE_TESTS := tests/functional tests/callbacks tests/compatibility $(wildcard tests/test_*.py) src/as_lightning \
+	--ignore=src/as_lightning/benchmark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint docs format package clean
+.PHONY: help setup demo test test-slow test-oldest test-newest trust lint docs format package clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv with everything the other targets need
 
@@ -27,6 +31,21 @@ test: $(STAMP) ## run the whole test suite
 
 test-slow: $(STAMP) ## run the tests that take minutes: thousands of random losses, killed and resumed runs
 	$(PYTEST) -m slow
+
+test-oldest: .venv-oldest/.installed ## run the core tests with the oldest torch, lightning and torchmetrics that are supported
+	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest $(PYTEST_ARGS) $(CORE_TESTS)
+
+test-newest: .venv-newest/.installed ## run the core tests with a newer torch, for which torchaudio has no release
+	OMP_NUM_THREADS=1 .venv-newest/bin/python -m pytest $(PYTEST_ARGS) $(CORE_TESTS)
+
+.venv-%/.installed: pyproject.toml constraints-%.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-$*.txt --editable ".[test]"
+	@touch $@
+
+trust: $(STAMP) ## run the tests that docs/trust.md names, and write the page with their figures
+	$(PYTEST) -m "slow or not slow" --junitxml build/trust.xml $$($(BIN)/python docs/trust_page.py --tests)
+	$(BIN)/python docs/trust_page.py build/trust.xml
 
 lint: $(STAMP) ## check style, format and types
 	$(BIN)/ruff check .
@@ -47,6 +66,6 @@ package: $(STAMP) ## build wheel and sdist into dist/ and check both
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents dist/*.whl
 
-clean: ## remove .venv, caches and builds (not results, outputs or data)
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove the environments, caches and builds (not results, outputs or data)
+	rm -rf $(VENV) .venv-oldest .venv-newest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,14 @@ def real_data() -> Path:
     if os.environ.get("CI"):
         pytest.fail(f"{reason}; in CI these tests must run")
     pytest.skip(reason)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Add up what tests have counted with ``record_property``; their own output is not seen with several processes."""
+    counted: Counter[str] = Counter()
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if isinstance(value, int):
+                counted[name] += value
+    for name, count in counted.items():
+        terminalreporter.write_line(f"{count:,} {name}")

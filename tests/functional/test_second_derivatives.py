@@ -1,4 +1,4 @@
-"""Every public loss either has the right second derivative or refuses ``create_graph=True``: none is dropped in silence."""
+"""Every public loss either has the right second derivative or refuses it: none is dropped in silence."""
 
 from __future__ import annotations
 

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 elif not torch.distributed.is_available():
     DTensor = ()  # nothing is an instance of it: such a build of PyTorch has none
 else:
-    try:
-        from torch.distributed.tensor import DTensor, Replicate, Shard
-    except ImportError:  # PyTorch 2.4
-        from torch.distributed._tensor import DTensor, Replicate, Shard
+    from torch.distributed.tensor import DTensor, Replicate, Shard
 
 
 def is_dtensor(x: Tensor | None) -> bool:

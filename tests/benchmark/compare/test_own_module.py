@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import ClassVar
 
 import lightning.pytorch as pl
 import pytest
@@ -111,6 +112,33 @@ def test_the_learning_rate_reaches_the_optimizer_by_argument_or_attribute() -> N
         own = OwnModule(factory, Points(), "criterion", "val/acc", "max", {"max_epochs": 1})
         optimizer = own.module("as_softmax", {"lr": 0.25, "delta": 0.2}).configure_optimizers()
         assert optimizer.param_groups[0]["lr"] == 0.25
+
+
+class RecordsRate(pl.Callback):
+    """The learning rate that the optimizer of each training has."""
+
+    seen: ClassVar[list[float]] = []
+
+    def on_train_start(self, trainer, pl_module):
+        (optimizer,) = trainer.optimizers
+        self.seen.append(optimizer.param_groups[0]["lr"])
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [lambda lr=2e-3: WithCriterion(lr=lr), lambda: WithCriterion(lr=2e-3)],
+    ids=["argument of the factory", "hyperparameter"],
+)
+def test_every_run_trains_with_the_learning_rate_that_its_result_names(factory, monkeypatch) -> None:
+    monkeypatch.setattr(RecordsRate, "seen", [])
+    settings = QUICK | {"trials": 3, "tuning_seeds": 1, "seeds": 2, "methods": ["as_softmax"]}
+    trainer = QUICK["trainer"] | {"callbacks": [RecordsRate()]}
+    report = compare(factory, Points(), replaces="criterion", **(settings | {"trainer": trainer}))
+    final = [run.config["comparison"]["settings"]["lr"] for run in report.comparison.results]
+    tried = [trial["lr"] for trials in report.comparison.tuning.values() for trial, _ in trials]
+    looks = [2e-3, 2e-3]  # a batch of each method before the first run
+    assert sorted(RecordsRate.seen) == pytest.approx(sorted(looks + tried + final))
+    assert 2e-3 not in final
 
 
 def test_a_learning_rate_that_cannot_be_set_is_reported() -> None:

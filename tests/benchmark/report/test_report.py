@@ -6,6 +6,7 @@ import base64
 import re
 from html.parser import HTMLParser
 from io import BytesIO
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -211,19 +212,34 @@ def test_the_report_lists_all_commands_that_made_its_runs(result, tmp_path):
     assert "as-lightning -m seed=0\nas-lightning -m seed=1\n" in markdown
 
 
-@pytest.mark.parametrize("kind", ["a file", "below a file", "a device without space"])
+REASONS = {
+    "a file": "file/figures: Not a directory",
+    "below a file": "file/x",
+    "a device without space": "No space left on device",
+    "a read-only folder": "/sys/kernel/report: ",
+}
+
+
+@pytest.mark.parametrize("kind", REASONS)
 def test_an_output_that_cannot_be_written_ends_with_a_message(result, tmp_path, capsys, kind):
     (tmp_path / "run").mkdir()
     result("softmax", 0, 0.8).write(tmp_path / "run")
     (tmp_path / "file").write_text("")
-    output = {"a file": tmp_path / "file", "below a file": tmp_path / "file" / "x"}.get(kind)
-    if output is None:
-        output = tmp_path / "full"
+    output = {
+        "a file": tmp_path / "file",
+        "below a file": tmp_path / "file" / "x",
+        "a device without space": tmp_path / "full",
+        "a read-only folder": Path("/sys/kernel/report"),  # the administrator cannot make a folder there either
+    }[kind]
+    if kind == "a device without space":
         output.mkdir()
         (output / "report.md").symlink_to("/dev/full")
+    if kind == "a read-only folder" and not output.parent.is_dir():
+        pytest.skip("needs Linux's /sys")
     with pytest.raises(SystemExit) as exit_:
         main([str(tmp_path / "run"), "--output", str(output)])
     assert exit_.value.code == 1
     said = capsys.readouterr().err
     assert said.startswith("as-lightning-report: ")
+    assert REASONS[kind] in said
     assert "Traceback" not in said

@@ -273,7 +273,7 @@ def graph_is_kept() -> bool:
     return tells is None or tells()
 
 
-# the schema is written out: torch 2.4 cannot read it from annotations that are strings
+# the schema is written out: not every version of torch can read it from annotations that are strings
 @torch.library.custom_op(
     "as_lightning::row_loss",
     mutates_args=(),

@@ -19,7 +19,7 @@ from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.settings import class_arguments
 
 METHODS = sorted(path.stem for path in (config_dir() / "method").glob("*.yaml"))
-CARDS = Path(__file__).parents[1] / "docs" / "methods"
+CARDS = Path(__file__).parents[2] / "docs" / "methods"
 # what a method is made of; all else in its file is a knob
 PARTS = {"_target_", "name", "criterion", "probabilities", "targets", "head", "callbacks", "search"}
 OF_THE_COMPARISON = {
