@@ -258,12 +258,16 @@ def combined_loader(folder: Path) -> None:
     )
 
 
-@supported("Data", "limit_train_batches, limit_val_batches")
+@supported("Data", "limit_train_batches, limit_val_batches, limit_test_batches, limit_predict_batches")
 def limited_batches(folder: Path) -> None:
     Run(folder, validation=True, limit_train_batches=7, limit_val_batches=1).trained(samples=[7 * SIZE] * EPOCHS)
     Run(folder, limit_train_batches=0.5).trained(samples=[WHOLE_EPOCH // 2] * EPOCHS)
     stream = loader_of(batches(), length_known=False)
     Run(folder, data=stream, limit_train_batches=7).trained(samples=[7 * SIZE] * EPOCHS)
+    run = Run(folder, limit_test_batches=1, limit_predict_batches=1)
+    run.trainer.test(run.module, loader_of(batches(2)), verbose=False)
+    assert len(run.trainer.predict(run.module, loader_of(batches(2)))) == 1
+    run.trained()
 
 
 @supported("Data", "overfit_batches")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from compatibility import features, matrix, two_ranks
+from compatibility import features, matrix, two_ranks, ways_to_differentiate
 from harness.rank_processes import Seen, run_two_ranks
 
 pytestmark = [
@@ -58,4 +58,5 @@ def test_a_feature_on_a_gpu_is_supported_as_the_page_says(feature: matrix.Featur
 
 def test_the_page_is_the_table() -> None:
     assert features.__doc__
+    assert ways_to_differentiate.__doc__
     assert matrix.PAGE.read_text(encoding="utf-8") == matrix.page(), "run `python docs/compatibility_table.py`"

@@ -247,14 +247,19 @@ def one_case_of_several_labels(generator: random.Random, seen: Counter[str]) -> 
     assert int(live.sum()) == counts[1] - counts[0]
     upstream = torch.randn(expected.shape, dtype=torch.float64).to(dtype).double()
     assert_near(loss.detach(), expected.detach(), dtype)
-    assert_near(gradient_of(loss, [leaf], upstream)[0], gradient_of(expected, [exact], upstream)[0], dtype, 3.0)
+    if logits.numel():
+        # logsumexp gives exp(score - result): as exact as the result's last digit, which is large beside large scores
+        last_digit = torch.finfo(torch.promote_types(dtype, torch.float32)).eps * float(logits.abs().max())
+        size = 3.0 + float(upstream.abs().max()) * last_digit / TOLERANCE[dtype]
+        gradients = gradient_of(loss, [leaf], upstream)[0], gradient_of(expected, [exact], upstream)[0]
+        assert_near(*gradients, dtype, size)
     return True
 
 
 CASES: dict[str, tuple[int, Callable[[random.Random, Counter[str]], bool]]] = {
-    "class rows": (12_000, one_case_of_class_rows),
+    "class rows": (13_500, one_case_of_class_rows),
     "fused head": (5_000, one_case_of_the_fused_head),
-    "several labels": (3_500, one_case_of_several_labels),
+    "several labels": (2_500, one_case_of_several_labels),
     "up to 100,000 classes": (60, one_case_of_a_wide_row),
 }
 OF_ALL_TENSORS = {*map(str, FLOATS), "zero-size", *LAYOUTS, *(f"targets {integer}" for integer in INTEGERS)}

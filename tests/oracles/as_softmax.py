@@ -106,7 +106,8 @@ def multilabel_reference(logits: Tensor, target: Tensor, delta: float) -> tuple[
     classes = rows.size(1)
     shape = logits.movedim(class_dim, -1).shape[:-1]
     counts = (dropped.count(classes), len(dropped), sum(dropped), len(dropped) * classes)
-    return torch.stack(losses).reshape(shape), counts
+    of_rows = torch.stack(losses) if losses else rows.double().sum(-1)
+    return of_rows.reshape(shape), counts
 
 
 def live_reference(logits: Tensor, target: Tensor, delta: float, ignore_index: int = -100) -> list[bool]:
