@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.multiprocessing as mp
+from harness.normal_floats import floats
 from harness.rate_of_ranks import rate_of_a_rank
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,7 +52,7 @@ def test_rate_is_summed_over_two_processes():
 
 @given(
     st.lists(
-        st.tuples(st.floats(0, 10), st.floats(0, 1)),
+        st.tuples(floats(0, 10), floats(0, 1)),
         min_size=3,
         max_size=20,
         unique_by=(lambda p: p[0], lambda p: p[1]),

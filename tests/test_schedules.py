@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from harness.normal_floats import floats
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,9 +25,9 @@ def test_linear_goes_in_equal_steps_from_initial_to_delta():
 
 
 @given(
-    ratio=st.floats(0, 1),
-    initial=st.floats(0, 1),
-    delta=st.floats(0, 1),
+    ratio=floats(0, 1),
+    initial=floats(0, 1),
+    delta=floats(0, 1),
     shape=st.sampled_from(["hold", "linear"]),
     total=st.integers(1, 1000),
 )

@@ -10,6 +10,7 @@ from hydra.errors import MissingConfigException
 
 from as_lightning.benchmark.results import Result
 from as_lightning.benchmark.run_recorder import RunRecorder
+from as_lightning.benchmark.settings import SettingError
 from as_lightning.benchmark.train import train
 
 SHORT = ("experiment=digits", "trainer.max_epochs=3", "optimizer.lr=1e-2")
@@ -191,6 +192,13 @@ def test_an_unknown_name_is_refused_with_the_names_there_are(composed, group):
         MissingConfigException, match=rf"(?s)Could not find '{group}/nope'.*Available options.*digits|softmax"
     ):
         composed(f"{group}=nope")
+
+
+@pytest.mark.parametrize("seed", ["null", "one", "1.5", "-1", "true"])
+def test_a_seed_that_is_no_integer_is_refused_before_anything_is_written(composed, tmp_path, seed):
+    with pytest.raises(SettingError, match=r"seed must be an integer from 0 to 4294967295, .* got"):
+        train(composed("experiment=digits", f"seed={seed}"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_damaged_result_is_refused_by_its_path(tmp_path):

@@ -18,7 +18,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    scenarios = ["ddp", "fully_sharded", "tensor_parallel"]
+    scenarios = ["ddp", "fully_sharded", "tensor_parallel", "temperature"]
     folder = tmp_path_factory.mktemp("two-ranks")
     return run_two_ranks(two_ranks.__file__, folder, scenarios, CUDA_VISIBLE_DEVICES="")
 
@@ -47,6 +47,12 @@ def test_a_feature_on_one_process_is_supported_or_refused_as_the_page_says(
 @features_on("two processes")
 def test_a_feature_on_two_processes_is_supported_as_the_page_says(feature: matrix.Feature, seen: Seen) -> None:
     feature.check(seen)
+
+
+def test_the_temperature_of_two_processes_is_that_of_the_whole_validation_set(seen: Seen) -> None:
+    for rank in seen("temperature"):
+        assert rank["temperature"] == pytest.approx(rank["of the whole"], rel=1e-4)
+        assert rank["temperature"] != pytest.approx(rank["of its own"], rel=0.01)
 
 
 @pytest.mark.gpu

@@ -9,12 +9,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from compatibility.runs import Run, WithAS, batches
+from compatibility.runs import CLASSES, Run, WithAS, batches
 from harness.scripted_masking import loader_of
 from harness.two_ranks import full, main
 from lightning.pytorch.strategies import ModelParallelStrategy
+
+from as_lightning import TemperatureScaling
+from as_lightning.functional import fit_temperature
 
 RANK = int(os.environ.get("LOCAL_RANK", "0"))
 
@@ -57,6 +62,25 @@ class TensorParallel(WithAS):
 def tensor_parallel(folder: Path) -> dict[str, Any]:
     strategy = ModelParallelStrategy(data_parallel_size=1, tensor_parallel_size=2)
     return train(folder, TensorParallel(delta=0.1), strategy, rank=0)
+
+
+def temperature(folder: Path) -> dict[str, Any]:
+    """Three batches of validation on the first rank, one on the second, whose targets are wrong."""
+    whole = batches(4)
+    inputs, target = whole[3]
+    whole[3] = inputs, (target + 1) % CLASSES
+    own = whole[:3] if RANK == 0 else whole[3:]
+    callback, module = TemperatureScaling(), WithAS(delta=0.1)
+    settings: dict[str, Any] = {"devices": 2, "strategy": "ddp", "use_distributed_sampler": False}
+    run = Run(folder, module=module, callbacks=[callback], fit=False, **settings)
+    run.validation = loader_of(own)
+    run.fit()
+
+    def fitted(part: list[Any]) -> float:
+        inputs, target = (torch.cat(tensors) for tensors in zip(*part, strict=True))
+        return fit_temperature(module(inputs).detach(), target)
+
+    return {"temperature": callback.temperature, "of the whole": fitted(whole), "of its own": fitted(own)}
 
 
 if __name__ == "__main__":

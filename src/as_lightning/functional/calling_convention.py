@@ -155,10 +155,10 @@ class LabelRows(NamedTuple):
     negative: Tensor
     ignored: Tensor | None
 
-    @property
-    def counted(self) -> Tensor | None:
-        """The samples of which a label is known, shape ``(...)``; None where it is certain that all are."""
-        return None if self.ignored is None else ~self.ignored.all(-1)
+
+def counted_samples(labels: LabelRows) -> Tensor | None:
+    """The samples of which a label is known, shape ``(...)``; None where it is certain that all are."""
+    return None if labels.ignored is None else ~labels.ignored.all(-1)
 
 
 def label_rows(logits: Tensor, target: Tensor, ignore_index: int | None) -> LabelRows:

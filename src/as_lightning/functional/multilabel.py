@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_reduction
-from as_lightning.functional.calling_convention import LabelRows, label_rows, reduce_rows
+from as_lightning.functional.calling_convention import LabelRows, counted_samples, label_rows, reduce_rows
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.masking import below_margin, check_delta
 
@@ -157,7 +157,7 @@ def multilabel_as_cross_entropy(
     keep_as_negative, keep_as_positive = multilabel_keep(labels, delta)
     kept_negative, kept_positive = negative & keep_as_negative, positive & keep_as_positive
     loss = log_one_plus_sum_exp(scores, kept_negative) + log_one_plus_sum_exp(-scores, kept_positive)
-    counted = labels.counted
+    counted = counted_samples(labels)
     loss = reduce_rows(loss, None if counted is None else ~counted, reduction=reduction).to(logits.dtype)
     live = live_labels(labels, keep_as_negative, keep_as_positive)
     counts = (_counts(labels, kept_negative | kept_positive, live),) if return_counts else ()
@@ -168,7 +168,8 @@ def multilabel_as_cross_entropy(
 
 def _counts(labels: LabelRows, kept: Tensor, live: Tensor) -> MaskingCounts:
     known = labels.positive | labels.negative
-    counted = torch.ones_like(live) if labels.counted is None else labels.counted
+    counted = counted_samples(labels)
+    counted = torch.ones_like(live) if counted is None else counted
     return MaskingCounts(
         masked_samples=(counted & ~live).sum(),
         samples=counted.sum(),

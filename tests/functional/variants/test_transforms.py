@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from harness.normal_floats import floats
 from harness.variant_methods import WITH_TRANSFORM, Method
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -95,7 +96,7 @@ def test_taylor_reverses_the_order_left_of_its_minimum(order: int) -> None:
 
 @pytest.mark.parametrize("name", SHIFT_INVARIANT)
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 2**31), shift=st.floats(-50, 50))
+@given(seed=st.integers(0, 2**31), shift=floats(-50, 50))
 def test_a_shift_of_the_logits_changes_nothing(name: str, seed: int, shift: float) -> None:
     method, logits = WITH_TRANSFORM[name], random_logits(3, 9, seed=seed)
     p, shifted = (method.transform(x, **method.arguments) for x in (logits, logits + shift))

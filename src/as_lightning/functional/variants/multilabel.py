@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_reduction
-from as_lightning.functional.calling_convention import class_dimension, label_rows, reduce_rows
+from as_lightning.functional.calling_convention import class_dimension, counted_samples, label_rows, reduce_rows
 from as_lightning.functional.multilabel import log_one_plus_sum_exp
 from as_lightning.functional.variants.sparse_softmax import check_k
 
@@ -31,7 +31,8 @@ def _per_sample(
     check_reduction(reduction)
     loss = sample_loss(labels.scores, labels.positive, labels.negative)
     # a sample of which no label is known takes part as little as an ignored row does
-    unknown = None if labels.counted is None else ~labels.counted
+    counted = counted_samples(labels)
+    unknown = None if counted is None else ~counted
     return reduce_rows(loss, unknown, reduction=reduction).to(logits.dtype)
 
 
