@@ -1,9 +1,9 @@
 """Write docs/trust.md: what the project promises, the tests of each promise, and the figures of their last run.
 
-    make trust                                # runs those tests, then this script
-    python docs/trust_page.py                 # writes the page from the figures in docs/trust.json
-    python docs/trust_page.py RUN.xml         # takes the figures from a run's JUnit file first
-    python docs/trust_page.py --tests         # prints the tests
+make trust                                # runs those tests, then this script
+python docs/trust_page.py                 # writes the page from the figures in docs/trust.json
+python docs/trust_page.py RUN.xml         # takes the figures from a run's JUnit file first
+python docs/trust_page.py --tests         # prints the tests
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Promise:
 
 PROMISES = (
     Promise(
-        "Every loss is that of its formula in float64: up to five dimensions, 1 to 100,000 classes, all dtypes and integer "
-        "targets, ties, logits up to 1e4 and of -inf, non-contiguous, expanded and zero-size tensors.",
+        "Every loss is that of its formula in float64: up to five dimensions, 1 to 100,000 classes, all dtypes and "
+        "integer targets, ties, logits up to 1e4 and of -inf, non-contiguous, expanded and zero-size tensors.",
         (
             "functional/test_differential.py::test_every_loss_agrees_with_the_float64_oracle_on_20000_random_calls",
             "functional/test_cross_entropy.py::test_any_shape_dtype_and_margin_follows_the_formula",
@@ -82,15 +82,16 @@ PROMISES = (
         ("callbacks/test_adaptive_gradient_accumulation_exactness.py::test_any_training_equals_the_hand_written_loop",),
     ),
     Promise(
-        "What Lightning offers works or is refused with a way out: each row of the [compatibility](compatibility.md) table.",
+        "What Lightning offers works or is refused with a way out: each row of the table in "
+        "[Compatibility](compatibility.md).",
         (
             "compatibility/test_matrix.py::test_a_feature_on_one_process_is_supported_or_refused_as_the_page_says",
             "compatibility/test_matrix.py::test_a_feature_on_two_processes_is_supported_as_the_page_says",
         ),
     ),
     Promise(
-        "The monitor counts every sample of one training once: after an earlier fit, a search for the learning rate, an "
-        "exception, a resume from any batch, and with two optimizers.",
+        "The monitor counts every sample of one training once: after an earlier fit, a search for the learning rate, "
+        "an exception, a resume from any batch, and with two optimizers.",
         (
             "callbacks/test_masking_monitor.py::test_an_earlier_fit_is_not_counted",
             "callbacks/test_masking_monitor.py::test_a_learning_rate_search_is_not_counted",
@@ -121,7 +122,8 @@ PROMISES = (
         ),
     ),
     Promise(
-        "The commands say in a sentence what is wrong: outputs that cannot be written, missing packages, misspelt settings.",
+        "The commands say in a sentence what is wrong: outputs that cannot be written, missing packages, misspelt "
+        "settings.",
         (
             "benchmark/report/test_report.py::test_an_output_that_cannot_be_written_ends_with_a_message",
             "benchmark/report/test_report.py::test_a_hostile_name_writes_no_file_elsewhere_and_no_html",
@@ -176,15 +178,17 @@ def figures_of(run: Path) -> dict[str, Any]:
 def page(figures: dict[str, Any]) -> str:
     """The text of ``docs/trust.md``."""
     named_tests()
+    cases = sum(figures["passed"].values())
     versions = ", ".join(f"{name} {number}" for name, number in figures["versions"].items())
     lines = [
         "# Trust",
         "",
-        "What the project promises, and the tests that hold it to that. `make trust` runs these tests and writes this page;",
-        f"the figures are those of its last run ({versions}). `make test` and `make test-slow` run the same tests in CI.",
+        "What the project promises, and the tests that hold it to that. `make trust` runs these tests and writes this",
+        f"page; the figures are those of its last run ({versions}).",
+        "In CI `make test` and `make test-slow` run the same tests.",
         "",
         *(f"* **{count:,}** {name}." for name, count in figures["counted"].items()),
-        f"* **{sum(figures['passed'].values()):,}** cases of the {len(figures['passed'])} tests below passed, none failed.",
+        f"* **{cases:,}** cases of the {len(figures['passed'])} tests below passed, none failed.",
     ]
     for promise in PROMISES:
         lines += ["", f"**{promise.text}**", "", "| test | cases |", "| --- | --- |"]
