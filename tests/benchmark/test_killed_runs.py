@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from filelock import FileLock, Timeout
-from harness.killed_run import CALLS_FILE, context, hold_the_lock, run, run_in_process
+from harness.killed_run import CALLS_FILE, context, hold_the_lock, run_in_process
 
 from as_lightning.benchmark.checkpoint_files import WholeFileCheckpointIO
 from as_lightning.benchmark.results import Result
@@ -69,17 +69,6 @@ def test_a_killed_run_ends_with_the_results_of_an_undisturbed_one(tmp_path, undi
 def test_twenty_kills_at_random_moments_change_nothing(tmp_path, undisturbed, number, record_property):
     kill_and_resume(tmp_path, undisturbed, random.Random(number).uniform(0.02, 0.99))
     record_property("runs killed at a random moment end as the undisturbed one", 1)
-
-
-def test_of_two_equal_runs_at_once_one_trains_and_the_other_reads_its_result(tmp_path, undisturbed):
-    both = [context().Process(target=run, args=(SETTINGS, tmp_path, None)) for _ in range(2)]
-    for process in both:
-        process.start()
-    for process in both:
-        process.join()
-    assert [process.exitcode for process in both] == [0, 0]
-    assert found(tmp_path) == undisturbed[0]
-    assert int((tmp_path / CALLS_FILE).read_text()) < undisturbed[1] / 10  # of the second, which ended last
 
 
 def test_unreadable_checkpoints_are_named_and_set_aside_and_the_one_before_is_taken_or_none(
