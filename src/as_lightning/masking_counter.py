@@ -11,6 +11,8 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from as_lightning.functional.counts import MaskingCounts
+from as_lightning.loss_call import LossCall
+from as_lightning.narrowed_loss import NarrowedLoss, counted
 
 
 class MaskingCounter:
@@ -28,6 +30,7 @@ class MaskingCounter:
         live_delta: the margin of that record; None for the loss's own.
         live: which samples of the running batch are live, a boolean tensor on the logits' device of the shape of the
             target (for several labels a sample: ``(N,)``); None if no loss has recorded it. See :meth:`take_live`.
+        narrowed_loss: set by a callback while it narrows batches to their live samples; it then computes the losses.
 
     Example:
         >>> import torch
@@ -44,10 +47,26 @@ class MaskingCounter:
         self.wants_live = False
         self.live_delta: float | None = None
         self.live: Tensor | None = None
+        self.narrowed_loss: NarrowedLoss | None = None
         self._open: Tensor | None = None
         self._closed = torch.zeros(4, dtype=torch.int64)
         self._closed_key: Hashable = None
         self._steps_before: int | None = None  # optimizer steps when training began
+
+    def loss(self, call: LossCall, delta: float) -> Tensor:
+        """The loss of ``call`` at the margin ``delta``, counted, and recorded where a callback asks for it."""
+        live_delta = delta if self.live_delta is None else self.live_delta
+        if self.narrowed_loss is not None:
+            loss, counts, live = self.narrowed_loss.loss(call, delta, live_delta)
+        elif self.wants_live:
+            loss, counts, live = counted(call, delta, live_delta)
+        else:
+            loss, counts = call(delta, return_counts=True)
+            live = None
+        if live is not None and self.wants_live:
+            self.record_live(live)
+        self.update(counts)
+        return loss
 
     def update(self, counts: MaskingCounts) -> None:
         """Add a batch's counts to the open window, without waiting for the device."""

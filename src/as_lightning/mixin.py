@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from as_lightning.functional.class_parallel import is_dtensor
-from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy
 from as_lightning.functional.masking import check_delta
-from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.functional.temperature import scaled_probabilities
+from as_lightning.loss_call import ClassLoss, HeadLoss, LabelLoss, LossCall
 from as_lightning.margin_argument import DEFAULT_MARGIN, read_margin
 from as_lightning.masking_counter import MaskingCounter
 from as_lightning.replaced_loss import replace_loss
@@ -164,6 +160,11 @@ class ASSoftmaxMixin(_Base):
             self.hparams[self._as_softmax_delta_name] = self._as_softmax_delta
 
     @property
+    def as_softmax_margin(self) -> float:
+        """The margin ``delta`` itself, whatever the schedule makes of it at present."""
+        return self._as_softmax_delta
+
+    @property
     def _in_training(self) -> bool:
         # a trainer knows better than train(): parts in eval mode are trained too, as in fine-tuning
         return self.training if self._trainer is None else self._trainer.training
@@ -198,14 +199,7 @@ class ASSoftmaxMixin(_Base):
 
         With two losses in one step, both are counted (see the class's note).
         """
-        return self._counted(
-            as_cross_entropy,
-            logits,
-            target,
-            weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
-        )
+        return self._counted(ClassLoss(logits, target, weight, ignore_index, reduction))
 
     def as_softmax_head_loss(
         self,
@@ -229,24 +223,13 @@ class ASSoftmaxMixin(_Base):
                 its logits could be others than ``hidden @ weight.T + bias``.
         """
         check_linear_head(head)
-        return self._counted(
-            as_linear_cross_entropy,
-            hidden,
-            head.weight,
-            target,
-            bias=head.bias,
-            class_weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
-        )
+        return self._counted(HeadLoss(hidden, head.weight, head.bias, target, weight, ignore_index, reduction))
 
     def multilabel_as_softmax_loss(
         self, logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean"
     ) -> Tensor:
         """:func:`~as_lightning.functional.multilabel_as_cross_entropy` at the current margin, with counting."""
-        return self._counted(
-            multilabel_as_cross_entropy, logits, target, ignore_index=ignore_index, reduction=reduction
-        )
+        return self._counted(LabelLoss(logits, target, ignore_index, reduction))
 
     def predict_proba(self, logits: Tensor) -> Tensor:
         """The probabilities of logits with the classes last: ``softmax(logits / as_softmax_temperature)``, or
@@ -262,20 +245,9 @@ class ASSoftmaxMixin(_Base):
             self.as_softmax_temperature = fitted["temperature"]
             self.as_softmax_multilabel = bool(fitted["multilabel"])
 
-    def _counted(self, loss_function: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor:
-        delta, counter = self.as_softmax_delta, self.masking_counter
-        if not self._in_training:
-            return loss_function(*args, delta=delta, **kwargs)
-        if not counter.wants_live:
-            loss, counts = loss_function(*args, delta=delta, **kwargs, return_counts=True)
-        else:
-            loss, counts, live = loss_function(*args, delta=delta, **kwargs, return_counts=True, return_live=True)
-            if counter.live_delta is not None:
-                with torch.no_grad():
-                    _, live = loss_function(*args, delta=counter.live_delta, **kwargs, return_live=True)
-            counter.record_live(live)
-        counter.update(counts)
-        return loss
+    def _counted(self, call: LossCall) -> Tensor:
+        delta = self.as_softmax_delta
+        return self.masking_counter.loss(call, delta) if self._in_training else call(delta)
 
     def _training_batches(self) -> float:
         """The length of training in batches; infinite where Lightning cannot know it.

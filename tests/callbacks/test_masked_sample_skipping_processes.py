@@ -13,12 +13,13 @@ from oracles.sleep_plan import LIVE, MASKED, NOT_VISITED, awake_after
 
 SHARED = ("random_order", "by_length", "weighted")
 OTHERS = ("without_sleep", "without_the_callback", "saved_inside", "resumed_inside", "own_order_on_each_rank")
+NARROWED = ("narrowed", "not_narrowed")
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     folder = tmp_path_factory.mktemp("skipping")
-    return run_two_ranks(skipping_on_two_ranks.__file__, folder, [*SHARED, *OTHERS])
+    return run_two_ranks(skipping_on_two_ranks.__file__, folder, [*SHARED, *OTHERS, *NARROWED])
 
 
 def visited(seen: list[dict[str, Any]], epoch: int) -> list[int]:
@@ -81,3 +82,14 @@ def test_a_training_resumed_inside_an_epoch_goes_on_with_the_same_plan(ranks: Se
 def test_a_sampler_of_each_ranks_own_is_refused(ranks: Seen) -> None:
     with pytest.raises(AssertionError, match="leave Trainer\\(use_distributed_sampler=True\\)"):
         ranks("own_order_on_each_rank")
+
+
+def test_narrowed_batches_change_no_step_though_a_rank_has_no_live_sample(ranks: Seen) -> None:
+    for narrowed, whole in zip(ranks("narrowed"), ranks("not_narrowed"), strict=True):
+        torch.testing.assert_close(narrowed["weights"], whole["weights"], rtol=0.0, atol=1e-12)
+        assert narrowed["counts"] == whole["counts"]
+        assert [epoch[:-1] for epoch in narrowed["history"]] == [epoch[:-1] for epoch in whole["history"]]
+    sizes = [rank["sizes"] for rank in ranks("narrowed")]
+    assert set(sizes[1][:8]) == {1}
+    assert max(sizes[0][:8]) > 1
+    assert sum(epoch[-1] for epoch in ranks("narrowed")[0]["history"]) == sum(map(sum, sizes))

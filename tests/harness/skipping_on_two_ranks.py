@@ -10,13 +10,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import lightning.pytorch as pl
 import torch
+from harness.narrowed_modules import OneClass, backward_skipping
 from harness.scripted_masking import quiet_trainer
 from harness.sleeping_samples import NumberedSamples, SleepingClassifier, numbered_loader
 from harness.two_ranks import main
 from torch.utils.data import RandomSampler, WeightedRandomSampler
 
 from as_lightning.benchmark.data.length_batches import LengthBatchSampler
-from as_lightning.callbacks import MaskedSampleSkipping
+from as_lightning.callbacks import MaskedSampleSkipping, MaskingMonitor
 
 EPOCHS = 6
 NO_GUARDS: dict[str, Any] = {"min_masked": 0.0, "max_woken": 1.0, "class_floor": 0.0}
@@ -85,6 +86,36 @@ def resumed_inside(folder: Path) -> dict[str, Any]:
 
 def own_order_on_each_rank(folder: Path) -> dict[str, Any]:
     return train(numbered_loader(batch_size=4), use_distributed_sampler=False)
+
+
+def narrowed(folder: Path) -> dict[str, Any]:
+    return train_narrowed([backward_skipping(max_sleep=2)])
+
+
+def not_narrowed(folder: Path) -> dict[str, Any]:
+    return train_narrowed([MaskedSampleSkipping(2, **NO_GUARDS)])
+
+
+def train_narrowed(callbacks: list[pl.Callback]) -> dict[str, Any]:
+    """Rank 1 has nothing live in the first batches."""
+    torch.manual_seed(0)
+
+    class Module(OneClass):
+        def loss(self, inputs: Any, target: Any) -> Any:
+            sure = 50.0 * (self.global_rank == 1 and self.trainer.current_epoch == 0)
+            return self.as_softmax_loss(
+                self.head(self.body(inputs)) + sure * torch.nn.functional.one_hot(target, 3), target
+            )
+
+    module, monitor = Module(), MaskingMonitor()
+    trainer = quiet_trainer(max_epochs=EPOCHS, devices=2, strategy="ddp", callbacks=[monitor, *callbacks])
+    trainer.fit(module, numbered_loader(NumberedSamples(noise=0.4), batch_size=4))
+    return {
+        "weights": module.weights(),
+        "sizes": module.sizes,
+        "history": [tuple(epoch) for epoch in callbacks[0].history],  # type: ignore[attr-defined]
+        "counts": [tuple(epoch) for epoch in monitor.history],
+    }
 
 
 if __name__ == "__main__":

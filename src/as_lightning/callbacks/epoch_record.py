@@ -27,13 +27,15 @@ class EpochRecord:
 
     def __init__(self, samples: int, dtype: torch.dtype, not_visited: float) -> None:
         self.visits = 0
+        self.backward = 0  # visits that took a backward pass
         self._found = torch.full((samples,), not_visited, dtype=dtype)
         self._numbers = array("q")  # of the latest batches
         self._latest: list[Tensor] = []  # what was found of them, on the module's device
 
-    def add(self, numbers: array[int], found: Tensor) -> None:
-        """Add a batch: sample numbers, and one number for each on any device."""
+    def add(self, numbers: array[int], found: Tensor, backward: int | None = None) -> None:
+        """Add a batch: sample numbers, one number for each on any device, and how many took a backward pass (all)."""
         self.visits += len(numbers)
+        self.backward += len(numbers) if backward is None else backward
         self._numbers.extend(numbers)
         self._latest.append(found)
         if len(self._latest) == 256:  # no read of the device: only fewer, larger tensors
@@ -48,16 +50,19 @@ class EpochRecord:
             self._numbers, self._latest = array("q"), []
         return self._found
 
-    def over_ranks(self, trainer: pl.Trainer) -> tuple[Tensor, int]:
-        """What all processes have found, and how many visits they made. A collective call."""
+    def over_ranks(self, trainer: pl.Trainer) -> tuple[Tensor, int, int]:
+        """What all processes have found, how many visits they made, and of these with backward. A collective call."""
         device = trainer.strategy.root_device
         found = trainer.strategy.reduce(self.found().to(device), reduce_op="max").cpu()
-        return found, int(trainer.strategy.reduce(torch.tensor(self.visits, device=device), reduce_op="sum"))
+        visits = torch.tensor([self.visits, self.backward], device=device)
+        visited, backward = trainer.strategy.reduce(visits, reduce_op="sum").tolist()
+        return found, visited, backward
 
     @staticmethod
     def from_state(state: dict[str, Any], trainer: pl.Trainer) -> EpochRecord:
-        """Go on from what :meth:`over_ranks` returned as ``found`` and ``visits``."""
+        """Go on from what :meth:`over_ranks` returned as ``found``, ``visits`` and ``backward``."""
         record = EpochRecord(0, state["found"].dtype, 0)
         record._found = state["found"].clone()
-        record.visits = state["visits"] if trainer.is_global_zero else 0  # already summed over the processes
+        if trainer.is_global_zero:  # already summed over the processes
+            record.visits, record.backward = state["visits"], state["backward"]
         return record

@@ -12,12 +12,14 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import Subset
 
+from as_lightning.callbacks.backward_skipping import BackwardSkipping
 from as_lightning.callbacks.numbered_loader import NumberedLoader
 from as_lightning.callbacks.sample_skipping import SampleSkipping, SkippingEpoch
-from as_lightning.callbacks.sleep_plan import SleepPlan
+from as_lightning.callbacks.sleep_plan import SleepPlan, check_share
 from as_lightning.callbacks.window import masking_counter
 from as_lightning.functional.counts import masking_ratio
 from as_lightning.functional.masking import check_delta
+from as_lightning.narrowed_loss import by_sample
 
 
 class MaskedSampleSkipping(SampleSkipping):
@@ -29,7 +31,8 @@ class MaskedSampleSkipping(SampleSkipping):
 
     - ``masking/awake_ratio``: the share of the samples that the epoch's plan took;
     - ``masking/woken_ratio``: the share of live ones among the revisited samples: the price of skipping, measured;
-    - ``masking/sample_passes``: visits since training began, in epochs of all samples.
+    - ``masking/sample_passes``: visits since training began, in epochs of all samples;
+    - ``masking/backward_ratio``, with ``skip_backward``: the share of the visits that took a backward pass.
 
     The module reports which samples are live by its ``masking_counter``, as
     :class:`~as_lightning.ASSoftmaxMixin` does. The training loader is one ``DataLoader`` of a map-style data set, with
@@ -54,6 +57,12 @@ class MaskedSampleSkipping(SampleSkipping):
             ``"steps"``: optimizer steps, as Lightning does it.
         refresh_batch_norm: renew the running statistics of BatchNorm layers before each validation, on random batches
             of all data.
+        skip_backward: also skip the backward pass of masked samples in the batches of what is awake, for modules with
+            :class:`~as_lightning.ASSoftmaxMixin`. A pass without gradients finds the live samples, the batch is
+            narrowed to them, and the loss keeps the whole batch's denominator: without dropout the weights are those
+            of AS-Softmax. It goes on and off by its measured cost; ``max_sleep=0`` does it alone.
+        slack: what that search adds to the margin. The search runs in evaluation mode; a sample whose lead is below the
+            margin and the slack takes the backward pass, because with dropout it may be live.
 
     Attributes:
         history: a :class:`~as_lightning.callbacks.sample_skipping.SkippingEpoch` for each epoch that has ended.
@@ -65,7 +74,10 @@ class MaskedSampleSkipping(SampleSkipping):
             samples have no numbers (an iterable data set, a loader without a sampler, several loaders), with
             ``reload_dataloaders_every_n_epochs > 1``, beside another such callback, or if ``full_epochs`` leaves no
             epoch; later, if a loss does not say which samples are live, if a batch sampler
-            yields what are no sample numbers, or if the data set changes its length.
+            yields what are no sample numbers, or if the data set changes its length. With ``skip_backward`` also for a
+            module without the mixin, with manual optimization or compiled as a whole, for strategies other than one
+            device and DDP, and later for BatchNorm in training mode, two losses in a step, ``reduction="none"``, and a
+            part of a batch that cannot be narrowed.
 
     Source: the mask of AS-Softmax (paper, section III); Lightning's data hooks. See ``docs/skipping.md``.
 
@@ -90,8 +102,12 @@ class MaskedSampleSkipping(SampleSkipping):
         targets: Sequence[int] | Tensor | None = None,
         lr_pace: Literal["data", "steps"] = "data",
         refresh_batch_norm: bool = False,
+        skip_backward: bool = False,
+        slack: float = 0.1,
     ) -> None:
         super().__init__(full_epochs, lr_pace=lr_pace, refresh_batch_norm=refresh_batch_norm)
+        slack = check_share("slack", slack)
+        self.backward_skipping = BackwardSkipping(slack) if skip_backward else None
         self.delta = None if delta is None else check_delta(delta)
         self.targets = targets
         self._settings: dict[str, Any] = {
@@ -112,12 +128,29 @@ class MaskedSampleSkipping(SampleSkipping):
         super().on_fit_start(trainer, pl_module)
         counter = masking_counter(pl_module, self)
         counter.wants_live, counter.live_delta = True, self.delta
+        if self.backward_skipping is not None:
+            self.backward_skipping.install(trainer, pl_module, lambda: len(self._numbers or ()))
+
+    def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.backward_skipping is not None:
+            self.backward_skipping.after_backward()
+
+    @property
+    def backward_samples(self) -> int | None:
+        return None if self.backward_skipping is None else self.backward_skipping.samples
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        super().on_exception(trainer, pl_module, exception)
+        if self.backward_skipping is not None:
+            self.backward_skipping.remove(pl_module)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         super().teardown(trainer, pl_module, stage)
         if stage == "fit":
             counter = masking_counter(pl_module, self)
             counter.wants_live, counter.live_delta = False, None
+            if self.backward_skipping is not None:
+                self.backward_skipping.remove(pl_module)
 
     def begin(self, loader: NumberedLoader) -> None:
         dataset: Any = loader.loader.dataset
@@ -143,20 +176,17 @@ class MaskedSampleSkipping(SampleSkipping):
                 "loss with self.as_softmax_loss(logits, target), name the attribute that training_step calls in "
                 "`as_softmax_replaces`, or call self.masking_counter.record_live(live_samples(logits, target, delta))."
             )
-        if live.dim() == 0 or len(live) != samples:
-            raise MisconfigurationException(
-                f"the training loss has told of live samples in shape {tuple(live.shape)}, but the batch has {samples} "
-                "samples: give the loss targets whose first dimension is the batch, (N) or (N, L), not flattened."
-            )
-        return live if live.dim() == 1 else live.flatten(1).any(1)  # the values of Outcome
+        return by_sample(live, samples)  # the values of Outcome
 
     def end_epoch(self, found: Tensor, *, may_skip: bool) -> dict[str, int]:
         counts = self._sleep.end_epoch(found, may_sleep=may_skip)
         return {"masked": counts.masked, "revisited": counts.revisited, "woken": counts.woken}
 
     def logged(self, epoch: SkippingEpoch) -> dict[str, float]:
-        woken_ratio = float(masking_ratio(epoch.woken, epoch.revisited))
-        return super().logged(epoch) | {"masking/woken_ratio": woken_ratio}
+        logged = super().logged(epoch) | {"masking/woken_ratio": float(masking_ratio(epoch.woken, epoch.revisited))}
+        if self.backward_skipping is not None:
+            logged["masking/backward_ratio"] = float(masking_ratio(epoch.backward, epoch.visits))
+        return logged
 
     def plan_state(self) -> dict[str, Any]:
         return self._sleep.state_dict()

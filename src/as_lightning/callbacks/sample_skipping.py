@@ -36,6 +36,7 @@ class SkippingEpoch(NamedTuple):
         masked: visited samples that were masked.
         revisited: visited samples that had been put to sleep since they were last found live.
         woken: revisited samples that were live.
+        backward: visits that took a backward pass: fewer than ``visits`` with ``skip_backward``.
     """
 
     epoch: int
@@ -45,6 +46,7 @@ class SkippingEpoch(NamedTuple):
     masked: int = 0
     revisited: int = 0
     woken: int = 0
+    backward: int = 0
 
 
 class SampleSkipping(pl.Callback):
@@ -127,6 +129,11 @@ class SampleSkipping(pl.Callback):
     @abstractmethod
     def load_plan_state(self, state_dict: dict[str, Any]) -> None:
         """Go on from a :meth:`plan_state`; :meth:`begin` has been called."""
+
+    @property
+    def backward_samples(self) -> int | None:
+        """How many samples of the batch took a backward pass; None for all."""
+        return None
 
     # The start and the end of fit
 
@@ -223,7 +230,7 @@ class SampleSkipping(pl.Callback):
         assert numbers is not None
         found = self.found_in_batch(pl_module, len(numbers), outputs)
         if found is not None:
-            self._record.add(numbers, found)
+            self._record.add(numbers, found, self.backward_samples)
         if window_ends(trainer, batch_idx):
             self._pace(trainer, pl_module, batch_idx)
 
@@ -253,12 +260,12 @@ class SampleSkipping(pl.Callback):
             refresh_batch_norm(trainer, pl_module, self._loader, seed=trainer.current_epoch)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        found, visits = self._record.over_ranks(trainer)
+        found, visits, backward = self._record.over_ranks(trainer)
         awake = int(torch.count_nonzero(self._plan))
         overfitting: float = trainer.overfit_batches  # type: ignore[attr-defined]
         may_skip = not (overfitting or self.full_epochs.contains(self._epoch + 1, trainer.max_epochs))
         counts = self.end_epoch(found, may_skip=may_skip)
-        epoch = SkippingEpoch(self._epoch, self._samples, awake, visits, **counts)
+        epoch = SkippingEpoch(self._epoch, self._samples, awake, visits, **counts, backward=backward)
         self.history.append(epoch)
         self._running, self._rest = False, None
         self._epoch += 1
@@ -287,7 +294,7 @@ class SampleSkipping(pl.Callback):
         """Inside an epoch, save what its visits have found, and the batches that each process has still to take."""
         if not self._running or self._loader is None:
             return
-        found, visits = self._record.over_ranks(trainer)
+        found, visits, backward = self._record.over_ranks(trainer)
         rest = [self._loader.rest_of_pass()]
         if trainer.world_size > 1:
             gathered: list[Any] = [None] * trainer.world_size
@@ -296,6 +303,7 @@ class SampleSkipping(pl.Callback):
         checkpoint["callbacks"][self.state_key]["inside_epoch"] = {
             "found": found,
             "visits": visits,
+            "backward": backward,
             "rest": rest,
             "length": len(self._loader),
             "followed": self._followed,

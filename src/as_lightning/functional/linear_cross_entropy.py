@@ -157,7 +157,7 @@ def as_linear_cross_entropy(
     """
     delta = check_delta(delta)
     check_reduction(reduction)
-    _check_head(hidden, weight, bias, target)
+    check_head(hidden, weight, bias, target)
     check_class_weight(class_weight, weight.size(0))
     check_one_device(hidden=hidden, weight=weight, bias=bias, target=target, class_weight=class_weight)
     device = hidden.device.type
@@ -211,7 +211,8 @@ def _row_weights(
     return class_weight.to(dtype).index_select(0, target), active
 
 
-def _check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> None:
+def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> None:
+    """Raise unless the shapes of hidden states, a linear head and class indices fit."""
     if not hidden.is_floating_point():
         raise TypeError(f"hidden must be a floating-point tensor, got {hidden.dtype}")
     if weight.dim() != 2 or hidden.dim() == 0 or hidden.size(-1) != weight.size(1):

@@ -3,11 +3,16 @@ r"""Which samples have a gradient at a margin (paper, section III: what is not m
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import class_rows, label_rows, widened
+from as_lightning.functional.calling_convention import ClassRows, class_rows, label_rows, widened
+from as_lightning.functional.kernels.head_loss import workspace_rows
+from as_lightning.functional.kernels.row_loss import block_size, blocks
+from as_lightning.functional.linear_cross_entropy import check_head
 from as_lightning.functional.masking import below_margin, check_delta
 from as_lightning.functional.multilabel import live_labels, multilabel_keep
+from as_lightning.functional.tracing import traced
 
 
 def live_samples(logits: Tensor, target: Tensor, delta: float = 0.1, ignore_index: int = -100) -> Tensor:
@@ -47,12 +52,70 @@ def live_samples(logits: Tensor, target: Tensor, delta: float = 0.1, ignore_inde
     if target.dim() == logits.dim():
         labels = label_rows(logits.detach(), target, ignore_index)
         return live_labels(labels, *multilabel_keep(labels, delta))
-    batch = class_rows(logits.detach(), target, ignore_index)
-    probability, column = widened(batch.logits).softmax(-1), batch.target.unsqueeze(-1)
+    return _live_rows(class_rows(logits.detach(), target, ignore_index), delta).reshape(target.shape)
+
+
+def linear_live_samples(
+    hidden: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    delta: float = 0.1,
+    *,
+    bias: Tensor | None = None,
+    ignore_index: int = -100,
+) -> Tensor:
+    r""":func:`live_samples` of ``F.linear(hidden, weight, bias)``, whose logits are never held as a whole.
+
+    One matrix product, and no gradient: a third of the products of
+    :func:`~as_lightning.functional.as_linear_cross_entropy` where nothing is masked.
+
+    Args:
+        hidden: shape ``(..., d)``, floating point.
+        weight: the head, shape ``(C, d)``, of the dtype of ``hidden`` (any, under autocast).
+        target: class indices, shape ``(...)``.
+        delta: the margin, in [0, 1]. It need not be the margin of the loss.
+        bias: shape ``(C)``.
+        ignore_index: target value of rows that take no part.
+
+    Returns:
+        Boolean tensor of the shape of ``target`` on the same device.
+
+    Raises:
+        ValueError: if ``delta`` lies outside [0, 1] or the shapes do not fit.
+        TypeError: if ``target`` does not hold integers, or ``hidden`` is no floating-point tensor.
+        IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
+
+    Source: paper, section III.
+
+    Example:
+        >>> import torch
+        >>> hidden, head = torch.tensor([[4.0, 0.0], [1.0, 0.9]]), torch.eye(2)
+        >>> linear_live_samples(hidden, head, torch.tensor([0, 0]), delta=0.1)
+        tensor([False,  True])
+    """
+    delta = check_delta(delta)
+    check_head(hidden, weight, bias, target)
+    with torch.no_grad():
+        rows, targets = hidden.reshape(-1, hidden.size(-1)), target.reshape(-1)
+        live = torch.empty_like(targets, dtype=torch.bool)
+        for start, stop in blocks(len(targets), workspace_rows(len(targets), weight, weight.size(0))):
+            logits = F.linear(rows[start:stop], weight, bias)
+            live[start:stop] = _live_rows(class_rows(logits, targets[start:stop], ignore_index), delta)
+    return live.reshape(target.shape)
+
+
+def _live_rows(batch: ClassRows, delta: float) -> Tensor:
+    """The rows that keep a competitor, block by block, so that what one step computes is in the cache for the next."""
+    rows, classes = batch.logits.shape
+    if classes == 1 or rows == 0:
+        return torch.zeros_like(batch.target, dtype=torch.bool)
+    size = rows if traced() else block_size(rows, classes, batch.logits.device)
+    live = [_live_block(batch.logits[a:b], batch.target[a:b], delta) for a, b in blocks(rows, size)]
+    return batch.without_ignored(torch.cat(live) if len(live) != 1 else live[0])
+
+
+def _live_block(logits: Tensor, target: Tensor, delta: float) -> Tensor:
+    probability, column = widened(logits).softmax(-1), target.unsqueeze(-1)
     target_probability = probability.gather(-1, column)
-    if probability.size(-1) == 1:
-        live = torch.zeros_like(batch.target, dtype=torch.bool)
-    else:
-        strongest = probability.scatter(-1, column, -1.0).amax(-1, keepdim=True)
-        live = ~below_margin(strongest, target_probability, delta).squeeze(-1)
-    return batch.without_ignored(live).reshape(target.shape)
+    strongest = probability.scatter_(-1, column, -1.0).amax(-1, keepdim=True)
+    return ~below_margin(strongest, target_probability, delta).squeeze(-1)
