@@ -209,8 +209,7 @@ def table(report: dict[str, Any]) -> str:
         f"**{median['own_mask_ratio']:.4f}** | {median['own_margin_added_us']:.0f} | "
         f"**{median['own_margin_ratio']:.4f}** |",
         "",
-        "The aim is 1.01 for a step of 10 ms, 100 µs. A margin of its own computes the loss once more, without",
-        "gradients.",
+        "The aim is 1.01 for a step of 10 ms, 100 µs. A margin of its own takes another softmax of the logits.",
         "",
         machine_line(report),
         "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, UserDict, namedtuple
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, (list, tuple)):
         return len(left) == len(right) and all(map(same, left, right))
     if isinstance(left, Record):
-        return same(dict(sorted(vars(left).items())), dict(sorted(vars(right).items())))
+        return all(same(getattr(left, part.name), getattr(right, part.name)) for part in fields(left))
     return left == right
 
 

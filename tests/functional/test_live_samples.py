@@ -13,10 +13,11 @@ from torch import Tensor
 from as_lightning.functional import (
     as_cross_entropy,
     as_linear_cross_entropy,
+    linear_live_samples,
     live_samples,
     multilabel_as_cross_entropy,
 )
-from as_lightning.functional.kernels import head_loss, traceable
+from as_lightning.functional.kernels import head_loss, row_loss, traceable
 
 DELTAS = (0.0, 0.1, 0.5, 1.0)
 SHAPES = ((7,), (40, 7), (6, 7, 4), (3, 7, 2, 2), (5, 1))
@@ -81,6 +82,36 @@ def test_live_samples_of_the_fused_head_are_those_of_its_logits(
     logits = logits if logits.dim() == 2 else logits.movedim(-1, 1)
     assert live.tolist() == torch.tensor(live_reference(logits, target, delta)).reshape(shape).tolist()
     assert loss.shape == (target.shape if reduction == "none" else ())
+    assert torch.equal(linear_live_samples(hidden, weight, target, delta), live)
+
+
+def test_live_samples_of_a_head_are_those_of_its_logits_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head_loss, "CPU_WORKSPACE", 0)
+    monkeypatch.setattr(row_loss, "CPU_BLOCK_PER_THREAD", 64)
+    generator = torch.Generator().manual_seed(2)
+    weight, bias = torch.randn(50, 6, generator=generator), torch.randn(50, generator=generator)
+    hidden, target = torch.randn(5, 9, 6, generator=generator), torch.randint(50, (5, 9), generator=generator)
+    target[0, :3] = -1
+    hidden = hidden + weight[target]
+    logits = torch.nn.functional.linear(hidden, weight, bias).movedim(-1, 1).requires_grad_()
+    live = linear_live_samples(hidden, weight, target, 0.3, bias=bias, ignore_index=-1)
+    assert torch.equal(live, live_samples(logits, target, 0.3, ignore_index=-1))
+    assert 0 < live.sum() < 42
+    assert linear_live_samples(hidden[:0], weight, target[:0]).shape == (0, 9)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"delta": -0.5}, r"delta .* got -0\.5"),
+        ({"weight": torch.zeros(5, 3)}, r"weight \(C, d\), got \(2, 4\) and \(5, 3\)"),
+        ({"target": torch.zeros(3, dtype=torch.int64)}, r"target"),
+    ],
+)
+def test_bad_input_to_the_live_samples_of_a_head_is_refused_by_name(change: dict[str, Any], message: str) -> None:
+    arguments = {"hidden": torch.zeros(2, 4), "weight": torch.zeros(5, 4), "target": torch.tensor([0, 1]), **change}
+    with pytest.raises(ValueError, match=message):
+        linear_live_samples(**arguments)
 
 
 @pytest.mark.parametrize("delta", DELTAS)
