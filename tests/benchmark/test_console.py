@@ -18,9 +18,16 @@ def python(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(("function", "command"), [("train", "as-lightning"), ("report", "as-lightning-report")])
+@pytest.mark.parametrize(
+    ("function", "command"),
+    [
+        ("train", "as-lightning"),
+        ("report", "as-lightning-report"),
+        ("hard_samples", "as-lightning-hard-samples"),
+    ],
+)
 def test_a_command_without_its_packages_names_the_extra(function, command):
-    module, package = ("hydra", "hydra-core") if function == "train" else ("pandas", "pandas")
+    module, package = ("pandas", "pandas") if function == "report" else ("hydra", "hydra-core")
     finished = python(
         f"import sys; sys.argv = ['{command}', 'x']; sys.modules['{module}'] = None\n"
         f"from as_lightning.benchmark.console import {function}; {function}()"

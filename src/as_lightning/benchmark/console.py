@@ -37,3 +37,8 @@ def compare() -> None:
 def report() -> None:
     """``as-lightning-report``."""
     _call("as-lightning-report", "as_lightning.benchmark.report.report")
+
+
+def hard_samples() -> None:
+    """``as-lightning-hard-samples``."""
+    _call("as-lightning-hard-samples", "as_lightning.benchmark.hard_samples_command")

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from as_lightning.benchmark.checkpoint_files import WholeFileCheckpointIO, checkpoint_to_resume, set_aside
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.logged_settings import log_settings, run_settings
+from as_lightning.benchmark.hard_samples import hard_samples
 from as_lightning.benchmark.memorisation import memorisation
 from as_lightning.benchmark.peak_memory import PeakMemory
 from as_lightning.benchmark.progress_bar import RunProgressBar
@@ -26,7 +27,7 @@ from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.run_lock import run_lock
 from as_lightning.benchmark.run_recorder import RunRecorder
 from as_lightning.benchmark.settings import SettingError, checked_settings, class_arguments, nearest
-from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
+from as_lightning.callbacks import MaskedSampleSkipping, MaskingMonitor, TemperatureScaling
 from as_lightning.callbacks.sample_skipping import SampleSkipping
 from as_lightning.metrics import LossAccuracyCorrelation
 
@@ -136,6 +137,9 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any]) -> Resul
         skipping=[epoch._asdict() for skipper in skippers for epoch in skipper.history],
         peak_memory=memory.bytes,
     )
+    for skipper in skippers:
+        if isinstance(skipper, MaskedSampleSkipping) and datamodule.task == "multiclass" and trainer.is_global_zero:
+            hard_samples(trainer, module, datamodule, skipper.never_masked).write(directory)
     remembered = memorisation(trainer, module, datamodule) if datamodule.true_targets is not None else {}
     if config.test:
         best = getattr(trainer.checkpoint_callback, "best_model_path", "")

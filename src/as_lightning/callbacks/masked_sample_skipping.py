@@ -15,7 +15,7 @@ from torch.utils.data import Subset
 from as_lightning.callbacks.backward_skipping import BackwardSkipping
 from as_lightning.callbacks.numbered_loader import NumberedLoader
 from as_lightning.callbacks.sample_skipping import SampleSkipping, SkippingEpoch
-from as_lightning.callbacks.sleep_plan import SleepPlan, check_share
+from as_lightning.callbacks.sleep_plan import Outcome, SleepPlan, check_share
 from as_lightning.callbacks.window import masking_counter
 from as_lightning.functional.counts import masking_ratio
 from as_lightning.functional.masking import check_delta
@@ -66,6 +66,9 @@ class MaskedSampleSkipping(SampleSkipping):
 
     Attributes:
         history: a :class:`~as_lightning.callbacks.sample_skipping.SkippingEpoch` for each epoch that has ended.
+
+        never_masked: the samples that each visit so far has found live, boolean, shape ``(N,)``, after an epoch has
+            ended: the hard ones, and those with a wrong label.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -118,6 +121,11 @@ class MaskedSampleSkipping(SampleSkipping):
             "class_floor": class_floor,
         }
         self._sleep = SleepPlan(0, **self._settings)  # checks the settings; of the data set when this is known
+        self._easiest = torch.empty(0, dtype=torch.int8)  # masked once, or live at every visit
+
+    @property
+    def never_masked(self) -> Tensor:
+        return self._easiest == Outcome.LIVE
 
     @property
     def longest_sleep(self) -> int:
@@ -162,6 +170,7 @@ class MaskedSampleSkipping(SampleSkipping):
                 "class_floor=0 for no floor."
             )
         self._sleep = SleepPlan(len(dataset), classes=classes, **self._settings)
+        self._easiest = torch.full((len(dataset),), Outcome.NOT_VISITED, dtype=torch.int8)
 
     def awake(self) -> Tensor:
         return self._sleep.awake()
@@ -179,6 +188,9 @@ class MaskedSampleSkipping(SampleSkipping):
         return by_sample(live, samples)  # the values of Outcome
 
     def end_epoch(self, found: Tensor, *, may_skip: bool) -> dict[str, int]:
+        self._easiest = torch.where(
+            (found == Outcome.MASKED) | (self._easiest == Outcome.NOT_VISITED), found, self._easiest
+        )
         counts = self._sleep.end_epoch(found, may_sleep=may_skip)
         return {"masked": counts.masked, "revisited": counts.revisited, "woken": counts.woken}
 
@@ -189,10 +201,11 @@ class MaskedSampleSkipping(SampleSkipping):
         return logged
 
     def plan_state(self) -> dict[str, Any]:
-        return self._sleep.state_dict()
+        return self._sleep.state_dict() | {"easiest": self._easiest.clone()}
 
     def load_plan_state(self, state_dict: dict[str, Any]) -> None:
         self._sleep.load_state_dict(state_dict)
+        self._easiest = state_dict["easiest"].clone()
 
 
 def _classes(dataset: Any) -> Tensor | None:

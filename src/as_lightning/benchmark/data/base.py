@@ -12,6 +12,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, SequentialSampler, Subset
 
+from as_lightning.benchmark.data.decoded_files import DecodableFiles
 from as_lightning.benchmark.data.epoch_order import EpochOrder
 from as_lightning.benchmark.data.label_noise import check_label_noise, corrupt_labels
 from as_lightning.benchmark.data.labelled import LabelledDataset
@@ -42,6 +43,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         class_names: the names of the classes, known after ``setup``.
         splits: the data sets ``train``, ``validation`` and ``test``, known after ``setup``.
         true_targets: of the training split before label noise; None without noise.
+        training_texts: the text of each training sample, or its file; None where the data have neither.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -70,6 +72,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         self.class_names: list[str] = []
         self.splits: dict[str, LabelledDataset] = {}
         self.true_targets: Tensor | None = None
+        self.training_texts: Sequence[str] | DecodableFiles | None = None
 
     @abstractmethod
     def load_splits(self) -> dict[str, LabelledDataset]:
@@ -101,6 +104,13 @@ class BenchmarkDataModule(pl.LightningDataModule):
         if self.label_noise and isinstance(train.targets, Tensor):
             self.true_targets = train.targets
             train.targets = corrupt_labels(train.targets, self.num_classes, self.label_noise, self.label_noise_seed)
+
+    def describe(self, number: int) -> str:
+        """A training sample in words: its text, the name of its file, or its number; known after ``setup``."""
+        if self.training_texts is None:
+            return f"sample {number}"
+        texts = self.training_texts
+        return texts.where(number) if isinstance(texts, DecodableFiles) else texts[number]
 
     def encode_labels(self, labels: Mapping[str, Sequence[str]]) -> dict[str, Tensor]:
         """Set :attr:`class_names` to the training split's labels, sorted, and number all splits' labels by it.

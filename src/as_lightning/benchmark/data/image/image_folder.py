@@ -67,6 +67,7 @@ class ImageFolder(ImageDataModule):
         rows = self._rows(tree)
         targets = self.encode_labels({split: [label for label, _ in pairs] for split, pairs in rows.items()})
         files = {split: ImageFiles(tree, [name for _, name in pairs], self.image_size) for split, pairs in rows.items()}
+        self.training_texts = files["train"]
         decoded = decode_once(files, self.cache, kind="images", advice="set image_size")
         return Images(decoded.inputs, targets, decoded.training_sums)
 
