@@ -340,4 +340,4 @@ def test_the_state_is_a_few_bytes_a_sample() -> None:
     skipping = MaskedSampleSkipping(**NO_GUARDS)
     fit(SleepingClassifier(), [skipping], max_epochs=2)
     tensors = [value for value in skipping.state_dict()["plan"].values() if isinstance(value, torch.Tensor)]
-    assert sum(tensor.numel() * tensor.element_size() for tensor in tensors) == 3 * SAMPLES
+    assert sum(tensor.numel() * tensor.element_size() for tensor in tensors) == 4 * SAMPLES
