@@ -70,6 +70,7 @@ def test_a_module_compiled_as_a_whole_is_refused() -> None:
         MisconfigurationException, match=r"compile the network inside OneClass \(self.net.compile\(\)\)"
     ):
         fit(module, [backward_skipping()])
+    fit(module, [])  # it is compiled as before
 
 
 def test_a_margin_where_nothing_is_masked_is_refused() -> None:

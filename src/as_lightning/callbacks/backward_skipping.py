@@ -45,6 +45,7 @@ class BackwardSkipping:
         self.samples = 0
         self.pace = pace
         self._given_pace = pace
+        self._installed: Callable[..., Any] | None = None  # the training_step that stands before the module's
         self._batch_norms: list[_BatchNorm] = []
 
     def install(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch_samples: Callable[[], int]) -> None:
@@ -65,12 +66,13 @@ class BackwardSkipping:
         def training_step(batch: Any, *rest: Any) -> Any:
             return self._training_step(module, step, batch_samples(), batch, *rest)
 
-        vars(module)["training_step"] = training_step
+        vars(module)["training_step"] = self._installed = training_step
 
     def remove(self, pl_module: pl.LightningModule) -> None:
         """Leave the module as it was."""
-        if getattr(vars(pl_module).get("training_step"), "__wrapped__", None) is not None:
+        if self._installed is not None and vars(pl_module).get("training_step") is self._installed:
             del vars(pl_module)["training_step"]
+        self._installed = None
 
     def after_backward(self) -> None:
         """The backward pass of a batch is done."""
