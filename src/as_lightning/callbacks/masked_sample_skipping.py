@@ -19,6 +19,7 @@ from as_lightning.callbacks.sleep_plan import Outcome, SleepPlan, check_share
 from as_lightning.callbacks.window import masking_counter
 from as_lightning.functional.counts import masking_ratio
 from as_lightning.functional.masking import check_delta
+from as_lightning.masking_counter import MaskingCounter
 from as_lightning.narrowed_loss import by_sample
 
 
@@ -149,16 +150,19 @@ class MaskedSampleSkipping(SampleSkipping):
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         super().on_exception(trainer, pl_module, exception)
-        if self.backward_skipping is not None:
-            self.backward_skipping.remove(pl_module)
+        self._leave(pl_module)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         super().teardown(trainer, pl_module, stage)
         if stage == "fit":
-            counter = masking_counter(pl_module, self)
+            self._leave(pl_module)
+
+    def _leave(self, pl_module: pl.LightningModule) -> None:
+        counter = getattr(pl_module, "masking_counter", None)
+        if isinstance(counter, MaskingCounter):
             counter.wants_live, counter.live_delta = False, None
-            if self.backward_skipping is not None:
-                self.backward_skipping.remove(pl_module)
+        if self.backward_skipping is not None:
+            self.backward_skipping.remove(pl_module)
 
     def begin(self, loader: NumberedLoader) -> None:
         dataset: Any = loader.loader.dataset
