@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from as_lightning.benchmark.extra import CORE, MODALITIES, package_of
-from as_lightning.benchmark.torch_trio import TOGETHER, loading
+from as_lightning.benchmark.packages.extra import CORE, MODALITIES, package_of
+from as_lightning.benchmark.packages.torch_trio import TOGETHER, loading
 
 ROOT = Path(__file__).parents[2]
 

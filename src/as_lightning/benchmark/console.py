@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 
-from as_lightning.benchmark.extra import how_to_install, package_of
 from as_lightning.benchmark.help import answered
+from as_lightning.benchmark.packages.extra import how_to_install, package_of
 
 
 def _call(command: str, module: str) -> None:

@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from as_lightning.benchmark.config_dir import config_dir
-from as_lightning.benchmark.extra import how_to_install, package_of
+from as_lightning.benchmark.packages.extra import how_to_install, package_of
 from as_lightning.benchmark.settings import GROUPS, SettingError, known_settings, method_settings, nearest
 
 PACKAGE = Path(__file__).parents[1]

@@ -17,8 +17,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from as_lightning.benchmark.checkpoint_files import WholeFileCheckpointIO, checkpoint_to_resume, set_aside
 from as_lightning.benchmark.data.base import BenchmarkDataModule
-from as_lightning.benchmark.logged_settings import log_settings, run_settings
 from as_lightning.benchmark.hard_samples import hard_samples
+from as_lightning.benchmark.logged_settings import log_settings, run_settings
 from as_lightning.benchmark.memorisation import memorisation
 from as_lightning.benchmark.peak_memory import PeakMemory
 from as_lightning.benchmark.progress_bar import RunProgressBar
