@@ -1,0 +1,52 @@
+"""The commands that README and docs print, as the shell would split them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+COMMAND = re.compile(r"(?:\.venv/bin/)?(make|as-lightning(?:-[a-z-]+)?)(?=\s|$)")
+FENCE = re.compile(r"^ *```")
+
+
+def commands_of(text: str) -> list[str]:
+    """The commands in a page's code: lines of blocks (joined where they end in a backslash) and spans in a sentence.
+
+    A span needs an argument: `as-lightning` alone is a name. Spans with an ellipsis are no commands.
+    """
+    commands: list[str] = []
+    prose: list[str] = []
+    in_fence = False
+    lines = iter(text.splitlines())
+    for line in lines:
+        if FENCE.match(line):
+            in_fence = not in_fence
+        elif in_fence or line.startswith("    "):
+            while line.endswith("\\"):
+                line = line[:-1] + next(lines)
+            if COMMAND.match(line.strip()):
+                commands.append(line.strip())
+        else:
+            prose.append(line)
+    spans = re.findall(r"`([^`]+)`", " ".join(prose))
+    commands += [span for span in spans if COMMAND.match(span) and " " in span and "..." not in span]
+    return commands
+
+
+def words_of(command: str) -> list[str]:
+    """The command's words: a comment ends it."""
+    return shlex.split(command.removeprefix(".venv/bin/"), comments=True)
+
+
+def documented_commands() -> dict[str, list[str]]:
+    """Each command, with the pages that print it."""
+    found: dict[str, list[str]] = {}
+    for page in PAGES:
+        for command in commands_of(page.read_text(encoding="utf-8")):
+            pages = found.setdefault(shlex.join(words_of(command)), [])
+            if page.relative_to(ROOT).as_posix() not in pages:
+                pages.append(page.relative_to(ROOT).as_posix())
+    return found
