@@ -1,8 +1,8 @@
 """The authors' names, so that code written for their ``as_sm.py`` changes one import.
 
-The signatures and the results of their README are kept. Where their code goes wrong this does not follow it: sums are
-stabilised (theirs overflow past a logit of 88), a positive label stays positive when its probability underflows, and
-a sample without positives (or without negatives) keeps all its labels. Each call reads the device once at most.
+The signatures and the results of their README are kept. Three errors of their code are not: sums are stabilised (theirs
+overflow past a logit of 88), a positive label stays positive when its probability underflows, and a sample without
+positives (or without negatives) keeps all its labels. Each call reads the device once at most.
 
 Source: https://github.com/aopolin-lv/AS-Softmax
 """
@@ -20,7 +20,7 @@ __all__ = ["AS_Softmax", "Multi_label_AS_Softmax", "compute_accumulation_step"]
 
 
 class AS_Softmax(nn.Module):
-    """Logits with the masked classes at ``-inf``, for a cross-entropy of the caller's.
+    """Logits with the masked classes at ``-inf``, to be passed to a cross-entropy.
 
     Args:
         delta: the margin, in [0, 1].
@@ -56,8 +56,8 @@ class Multi_label_AS_Softmax(nn.Module):
         delta: the margin, in [0, 1].
 
     Shape:
-        - logits, labels and both masks: ``(N, C)``. ``True`` is kept; the first mask speaks of the negatives, the
-          second of the positives.
+        - logits, labels and both masks: ``(N, C)``. ``True`` is kept; the first mask is for the negatives, the
+          second for the positives.
 
     Example:
         >>> logits = torch.tensor([[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]])
@@ -88,8 +88,9 @@ def compute_accumulation_step(logits: Tensor, lamb: float, speedup: bool = True)
 
     .. math:: k = \max(1, \operatorname{round}(\lambda N / (N - N_\text{masked} + 10^{-8})))
 
-    It has no upper bound and no memory: the caller's loop bounds it, as the authors' does. With all samples masked it
-    is therefore huge. New code uses :func:`~as_lightning.functional.accumulation_steps`, which bounds it.
+    It has no upper bound and does not use the steps before: the caller's loop must bound it, as the authors' loop does.
+    With all samples masked it is therefore huge. New code uses :func:`~as_lightning.functional.accumulation_steps`,
+    which bounds it.
 
     Args:
         logits: what :class:`AS_Softmax` returns, ``-inf`` at the masked classes, shape ``(..., C)``. Drop the rows

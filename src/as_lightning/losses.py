@@ -136,7 +136,7 @@ class LinearCrossEntropyLoss(nn.Module):
     Raises:
         ValueError: if ``reduction`` is unknown or ``label_smoothing`` is not 0.
 
-    Source: the signature is that of PyTorch 2.13; see :func:`~as_lightning.functional.linear_cross_entropy`.
+    Source: the signature follows PyTorch 2.13; see :func:`~as_lightning.functional.linear_cross_entropy`.
 
     Example:
         >>> import torch

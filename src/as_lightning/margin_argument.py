@@ -1,4 +1,4 @@
-"""Whose the argument ``delta`` is: the mixin's margin, or a setting of the class that it is mixed into."""
+"""Decides whether the argument ``delta`` is the mixin's margin or an argument of the class that it is mixed into."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from as_lightning.functional.masking import check_delta
 
 
 class _DefaultMargin(float):
-    """A number that reads as 0.1 and can be told from a 0.1 that was given."""
+    """A 0.1 that differs, as an object, from a 0.1 that the caller passes."""
 
 
 DEFAULT_MARGIN = _DefaultMargin(0.1)
@@ -26,7 +26,7 @@ class MarginArgument:
     Attributes:
         margin: the margin of AS-Softmax.
         name: the argument, and so the hyperparameter, that holds it: ``"delta"`` or ``"as_softmax_delta"``.
-        delta: the value of ``delta``, whosever it is.
+        delta: the value of ``delta``, for the mixin or for the next class.
         passed_on: the keyword arguments of the next class.
     """
 
@@ -77,7 +77,7 @@ def read_margin(
 
 
 def _classes_after(mixin: type, cls: type) -> list[type]:
-    """The classes with an ``__init__`` of their own that the mixin's keyword arguments reach, in order."""
+    """The classes that define ``__init__`` and that the mixin's keyword arguments reach, in order."""
     reached = []
     for following in cls.__mro__[cls.__mro__.index(mixin) + 1 :]:
         if "__init__" not in vars(following):

@@ -19,8 +19,8 @@ class MaskingCounter:
     """Adds up the :class:`~as_lightning.functional.MaskingCounts` of the batches of one accumulation window.
 
     It is how a module reports its masking: any ``LightningModule`` with a ``masking_counter`` attribute of this type
-    works with the callbacks. Adding happens on the device; several callbacks may close the same window, and only the
-    first makes the ranks add up theirs.
+    works with the callbacks. The counts are added on the device. Several callbacks may close the same window. Only the
+    first call sums over the ranks.
 
     Attributes:
         counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would
@@ -133,7 +133,7 @@ class MaskingCounter:
     def refuse_silence(self, pl_module: pl.LightningModule, outputs: Any) -> None:
         """Raise if ``training_step`` has computed a loss and nothing has been counted since training began.
 
-        A batch whose ``training_step`` returned None is not held against the module. A manual ``training_step`` has
+        A batch whose ``training_step`` returned None does not count as a loss. A manual ``training_step`` has
         computed a loss when it has returned one or taken an optimizer step.
 
         Args:

@@ -1,4 +1,4 @@
-"""The masked loss for a LightningModule: a new one, or one that exists."""
+"""The masked loss for a LightningModule, a new module or an existing one."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class ASSoftmaxMixin(_Base):
     >>> loss.shape
     torch.Size([])
 
-    Or mix it into a module that exists, whose ``training_step`` calls an attribute as ``loss(logits, target)``. Name
-    that attribute (dots reach into submodules). Its ``weight``, ``ignore_index`` and ``reduction`` stay in force, also
-    where they are given by a ``functools.partial``. An ``nn.BCEWithLogitsLoss`` becomes the multi-label loss:
+    Or mix it into an existing module whose ``training_step`` calls an attribute as ``loss(logits, target)``. Name that
+    attribute (dots reach into submodules). Its ``weight``, ``ignore_index`` and ``reduction`` stay in force, also if a
+    ``functools.partial`` sets them. An ``nn.BCEWithLogitsLoss`` becomes the multi-label loss:
 
     >>> class Theirs(pl.LightningModule):
     ...     def __init__(self, features):
@@ -64,16 +64,16 @@ class ASSoftmaxMixin(_Base):
     >>> module.criterion
     CountedASSoftmaxLoss(delta=0.2, reduction='mean', ignore_index=-100)
 
-    The loss is the masked one in validation and test too, so ``val_loss`` is not comparable with a softmax run's, and
-    ``EarlyStopping`` and ``ModelCheckpoint`` that monitor it choose by it. With ``as_softmax_validation = "softmax"``
-    losses outside training are plain softmax cross-entropy (``delta=1``).
+    The loss is the masked one in validation and test too, so ``val_loss`` is not comparable with the ``val_loss`` of a
+    softmax run. ``EarlyStopping`` and ``ModelCheckpoint`` that monitor it use the masked loss. With
+    ``as_softmax_validation = "softmax"`` losses outside training are plain softmax cross-entropy (``delta=1``).
 
     Args:
         *args: positional arguments of the next class in line.
-        delta: the margin, in [0, 1]; 0.1 by default. If the next class has an argument ``delta`` of its own, that one
-            gets it.
-        as_softmax_delta: the margin, by the name that is never another class's. Needed only where the next class has a
-            ``delta`` of its own.
+        delta: the margin, in [0, 1]; 0.1 by default. If the next class has its own argument ``delta``, the next class
+            gets the value.
+        as_softmax_delta: the margin, by a name that no other class uses. Needed only if the next class has its own
+            ``delta``.
         delta_warmup: a margin schedule for the start of training.
         **kwargs: keyword arguments of the next class in line.
 
@@ -95,8 +95,7 @@ class ASSoftmaxMixin(_Base):
         MisconfigurationException: in training, after the first batch that computes a loss and counts nothing.
 
     Note:
-        With two losses in one step, both are counted: a sample that is in both counts as two, and the ratios are over
-        all of them.
+        If one step computes two losses, both are counted: a sample that is in both counts as two samples.
 
     Source: paper, section III; Lightning's ``save_hyperparameters`` collects ``delta`` with the module's own arguments.
     """
@@ -220,7 +219,7 @@ class ASSoftmaxMixin(_Base):
 
         Raises:
             TypeError: if ``head`` is not exactly an ``nn.Linear``, or has hooks other than those of a parallel style:
-                its logits could be others than ``hidden @ weight.T + bias``.
+                its logits could differ from ``hidden @ weight.T + bias``.
         """
         check_linear_head(head)
         return self._counted(HeadLoss(hidden, head.weight, head.bias, target, weight, ignore_index, reduction))

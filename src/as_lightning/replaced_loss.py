@@ -52,7 +52,7 @@ class CountedASSoftmaxLoss(CountedLoss):
     Args:
         owner: the module whose loss it is.
         weight: a weight per class, shape ``(C)``; a buffer, so that it moves with the module.
-        persistent: whether state dicts hold the weight: those of a replaced ``nn.Module`` do.
+        persistent: whether state dicts hold the weight; they do for a replaced ``nn.Module``.
         ignore_index: target value of rows that take no part.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
     """

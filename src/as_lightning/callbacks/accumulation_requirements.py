@@ -39,7 +39,7 @@ def refuse_trainer(
 
 
 def refuse_module(pl_module: pl.LightningModule, callback: pl.Callback) -> None:
-    """Raise unless Lightning steps by itself, tells which batch comes, and the module counts its masking."""
+    """Raise unless Lightning takes the steps, passes the batch index, and the module counts its masking."""
     name, module_name = type(callback).__name__, type(pl_module).__name__
     if not pl_module.automatic_optimization:
         raise MisconfigurationException(

@@ -35,28 +35,28 @@ class AdaptiveGradientAccumulation(pl.Callback):
     .. math:: k = \operatorname{clip}\!\left(\operatorname{round}\!\left(s\,\frac{N}{N - N_\text{masked}}\right),
               1, k_\text{max}\right),
 
-    at most one above the :math:`k` before it and with ``monotone`` never below it. The next window takes ``k``
-    batches, or as many as keep Lightning's zeroing, scaling and stepping on the window's bounds: see
-    :func:`~as_lightning.callbacks.window.aligned_window`. The weights are those of a loop that accumulates
-    these windows by hand, bit for bit.
+    :math:`k` is at most one above the :math:`k` before it. With ``monotone`` it is never below it. The next window
+    takes ``k`` batches, or as many as keep Lightning's zeroing, scaling and stepping on the window's bounds: see
+    :func:`~as_lightning.callbacks.window.aligned_window`. The weights are equal, bit for bit, to the weights of a loop
+    that accumulates these windows by hand.
 
-    Costs one small all-reduce and one host read per window, none per batch. The callback moves itself to the front of
-    ``trainer.callbacks``, so that the others see what it has decided.
+    It costs one small all-reduce and one host read per window, none per batch. The callback moves itself to the front
+    of ``trainer.callbacks``, so that the other callbacks see its decision.
 
     Args:
         max_steps: the largest :math:`k`.
         scale: the factor :math:`s`.
         monotone: never accumulate fewer batches than before (the paper's choice).
-        warmup_windows: take so many windows before the first change.
-        update_every: decide once in so many windows, on the counts of all of them.
+        warmup_windows: the number of windows before the first change.
+        update_every: the number of windows between two decisions; a decision uses the counts of all of them.
         lr_pace: what a learning-rate scheduler with ``interval="step"`` follows. ``"data"``: a window of :math:`A`
-            batches advances it as :math:`A` windows of one batch would, so that a schedule built from
-            ``trainer.estimated_stepping_batches`` is at its end when training is. ``"steps"``: optimizer steps,
+            batches advances it as :math:`A` windows of one batch would. A schedule built from
+            ``trainer.estimated_stepping_batches`` is then at its end when training ends. ``"steps"``: optimizer steps,
             as Lightning does it. ``ReduceLROnPlateau`` and ``interval="epoch"`` are left to Lightning.
 
     Attributes:
-        history: one :class:`AccumulationWindow` a window, in order, since the last ``fit`` began or was resumed. It is
-            no part of a checkpoint.
+        history: one :class:`AccumulationWindow` for each window, in order, since the last ``fit`` began or was resumed.
+            Checkpoints do not hold it.
         policy: the :class:`~as_lightning.callbacks.accumulation_policy.AccumulationPolicy` that decides; its ``steps``
             are :math:`k`.
 

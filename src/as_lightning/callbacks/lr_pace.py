@@ -1,6 +1,6 @@
 """How a learning-rate schedule with ``interval="step"`` keeps the pace of the data.
 
-Lightning advances such a scheduler once an optimizer step. A schedule that was built from
+Lightning advances such a scheduler once for each optimizer step. A schedule that was built from
 ``trainer.estimated_stepping_batches`` counts the steps of a training that takes one step a batch and sees every batch.
 Accumulation takes fewer steps, and skipping leaves out batches: either would leave the schedule unfinished.
 

@@ -97,7 +97,7 @@ def lies_inside_window(trainer: pl.Trainer) -> bool:
 
 
 def can_reduce_while_saving(trainer: pl.Trainer) -> bool:
-    """Whether every rank that saves stands at the same batch, so that a collective of one meets that of the others.
+    """Whether every rank that saves is at the same batch, so that all ranks join the same collective operation.
 
     Lightning's SLURM environment saves from a signal's handler when a job is preempted, and a signal finds the ranks
     anywhere. With ``SLURMEnvironment(auto_requeue=False)`` it does not.

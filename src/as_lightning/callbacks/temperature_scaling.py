@@ -23,7 +23,7 @@ class TemperatureScaling(pl.Callback):
     probability once the margin is met, so its probabilities are too low. The temperature changes no prediction.
 
     The logits and targets are gathered in each validation of ``fit``, and the temperature is fitted at its end. So each
-    checkpoint holds the temperature of its own weights, and the one of the last validation stands when training ends.
+    checkpoint holds the temperature of its own weights. After training the temperature of the last validation is set.
     The logits of one validation are kept on their device until then (see ``max_logits``).
 
     Where the logits come from, in this order:

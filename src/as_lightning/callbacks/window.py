@@ -106,7 +106,7 @@ def sum_over_ranks(trainer: pl.Trainer, counts: Tensor) -> Tensor:
 
 
 def holds_the_sum(trainer: pl.Trainer) -> bool:
-    """Whether this rank is the one that keeps what :func:`sum_over_ranks` has added up before the next sum."""
+    """Whether this rank keeps what :func:`sum_over_ranks` has added up before the next sum."""
     strategy = trainer.strategy
     if isinstance(strategy, ModelParallelStrategy):
         return strategy.device_mesh["data_parallel"].get_local_rank() == 0

@@ -28,7 +28,7 @@ def accumulation_steps(
         monotone: never go below ``previous`` (the paper's choice).
 
     Returns:
-        The steps, from 1 to ``max_steps``. All samples masked asks for ``max_steps`` (no division by zero); no
+        The steps, from 1 to ``max_steps``. If all samples are masked it is ``max_steps`` (no division by zero); no
         samples at all keep ``previous``.
 
     Raises:

@@ -11,7 +11,7 @@ CountT = TypeVar("CountT", int, Tensor)
 
 
 def masking_ratio(masked: CountT, total: CountT) -> float | Tensor:
-    """``masked / total``, and 0 where ``total`` is 0: without a sample, nothing is masked.
+    """``masked / total``, and 0 if ``total`` is 0: without a sample, nothing is masked.
 
     This is the one place that divides counts: the ratios of :class:`MaskingCounts`, metrics, callbacks and reports
     follow the same convention.
@@ -68,7 +68,7 @@ def counts_of_rows(masked: Tensor, ignored: Tensor | None, classes: int) -> Mask
     Args:
         masked: how many competitors of each row are masked (0 where it is ignored), a whole number of any dtype,
             shape ``(N)``.
-        ignored: rows that take no part, boolean, shape ``(N)``; None where there is none.
+        ignored: rows to leave out, boolean, shape ``(N)``; None if there are none.
         classes: the number of classes ``C``.
     """
     fully_masked = masked == classes - 1

@@ -98,7 +98,7 @@ def as_linear_cross_entropy(
       :math:`1 / (p_t - \delta)` classes can be kept);
     * unmasked rows are gathered until they fill the workspace and go through the two products together.
 
-    The chunks are rows, not classes: a chunk of classes knows no row's softmax until all classes have been seen, so
+    The chunks are rows, not classes: the softmax of a row is not known until all classes have been seen, so
     that its logits have to be computed twice, 4 products for 3 with nothing masked.
     With ``reduction="none"`` the upstream gradients are not known in forward, and the rows that have a gradient are
     computed again in backward; with ``"mean"`` and ``"sum"`` the gradients are ready when forward ends, and a
@@ -133,11 +133,11 @@ def as_linear_cross_entropy(
     Note:
         The classes may be spread over processes: ``weight`` and ``bias`` are DTensors, ``Shard(0)`` on one mesh of one
         dimension. Then ``hidden`` and ``target`` are plain tensors that are alike on every process, or DTensors on that
-        mesh, for example ``Shard(0)`` where each process has rows of its own. The loss is that of all rows and all
+        mesh, for example ``Shard(0)`` where each process has its own rows. The loss is over all rows and all
         classes; loss, counts and live samples are plain tensors, the same on every process. Each gradient is placed as
         its operand is.
 
-        On an accelerator the number of rows of each kind is read once a chunk, to skip their work. Inside
+        On an accelerator the number of rows of each kind is read once for each chunk, to skip their work. Inside
         ``torch.compile`` it is a graph break. It can be differentiated once. For so few logits that holding them is
         faster, and under ``torch.func`` and forward-mode differentiation, which need operations that they know, the
         logits are held and :func:`~as_lightning.functional.as_cross_entropy` does the work.
@@ -296,7 +296,7 @@ def linear_cross_entropy(
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
         RuntimeError: in backward, as :func:`as_linear_cross_entropy` does.
 
-    Source: the signature is that of PyTorch 2.13; computing gradients chunk by chunk in forward is Liger-Kernel's idea
+    Source: the signature follows PyTorch 2.13; computing gradients chunk by chunk in forward is Liger-Kernel's idea
     (arXiv 2410.10989).
 
     Example:

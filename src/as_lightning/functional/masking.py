@@ -44,7 +44,7 @@ def as_softmax_mask(logits: Tensor, target: Tensor, delta: float, ignore_index: 
         logits: unnormalised scores, shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating point.
         target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
         delta: the margin, in [0, 1].
-        ignore_index: target value of rows that take no part; their mask is that of target 0 (as the authors' code
+        ignore_index: target value of rows to leave out; they get the mask of target 0 (as the authors' code
             has it) and means nothing.
 
     Returns:

@@ -41,7 +41,7 @@ def fit_temperature(
         reduce: sums a tensor over the ranks.
 
     Returns:
-        The temperature, in [0.001, 1000]. 1 where there is no row.
+        The temperature, in [0.001, 1000]; 1 if there are no rows.
 
     Raises:
         ValueError: if the shapes do not fit, or ``prior_samples`` is negative.

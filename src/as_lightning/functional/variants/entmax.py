@@ -40,7 +40,7 @@ def _recentred(rows: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
 
     Both keep the package's running sums from losing their digits to large logits, and change no probability: a class
     ``1 / (alpha - 1)`` below the maximum has none (half as much again keeps rounding from giving it one). A row with
-    NaN or an infinite maximum becomes zeros (its maximum still tells): the package's sort would index out of bounds.
+    NaN or an infinite maximum becomes zeros (its maximum still shows it): the package's sort would index out of bounds.
     """
     peak = rows.detach().amax(-1, keepdim=True)
     relative = (rows - peak).clamp(min=-1.5 / (alpha - 1.0))

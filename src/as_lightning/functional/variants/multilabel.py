@@ -85,7 +85,7 @@ def multilabel_sparse_loss(
 
     .. math:: \ell = \log\Bigl(1 + \sum_{i \in N_k} e^{o_i}\Bigr) + \log\Bigl(1 + \sum_{t \in P} e^{-o_t}\Bigr)
 
-    :math:`N_k` holds the ``k`` negatives with the largest logits (all of them where there are fewer); the others get
+    :math:`N_k` holds the ``k`` negatives with the largest logits (all of them if there are fewer); the others get
     no gradient. Every positive stays in, as the target does in :func:`~as_lightning.functional.sparse_softmax_loss`.
 
     Args:

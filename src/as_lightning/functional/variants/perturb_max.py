@@ -8,7 +8,7 @@ r"""The probability of winning under noise (Cohen Indelman, Hazan: arXiv 2406.02
 
 whose integrand is log-concave for normal and logistic noise: one hump that an equidistant rule (the trapezoidal rule of
 a function that vanishes at both ends) integrates with an error that falls exponentially with the number of nodes. The
-work is nodes x C a row, hundreds of times that of softmax: nothing at ten classes, prohibitive at a thousand.
+work is nodes x C for each row, hundreds of times the work of softmax: little at ten classes, too much at a thousand.
 """
 
 from __future__ import annotations
