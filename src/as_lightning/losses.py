@@ -76,7 +76,7 @@ class MultiLabelASSoftmaxLoss(nn.Module):
 
     Args:
         delta: the margin, in [0, 1]; 1 masks nothing. It is read at each call, so it may be changed.
-        ignore_index: target value of labels that are not known and take no part.
+        ignore_index: target value of unknown labels, which are left out.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
     Shape:
@@ -125,7 +125,7 @@ class LinearCrossEntropyLoss(nn.Module):
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
         ignore_index: target value of rows that take no part.
         label_smoothing: 0; any other value is refused.
-        device: where the layer is made.
+        device: the device of the layer.
         dtype: the dtype of the layer.
 
     Shape:

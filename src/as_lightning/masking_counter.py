@@ -26,8 +26,8 @@ class MaskingCounter:
         counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would
             compile ``training_step`` anew for every value.)
         wants_live: set by a callback that needs to know which samples are *live*, that is, have a competitor which
-            the margin keeps (a sample that is not live has zero loss and zero gradient). Nothing is recorded without.
-        live_delta: the margin of that record; None for the loss's own.
+            the margin keeps (a sample that is not live has zero loss and zero gradient). Otherwise nothing is recorded.
+        live_delta: the margin of that record; None for the margin of the loss.
         live: which samples of the running batch are live, a boolean tensor on the logits' device of the shape of the
             target (for several labels a sample: ``(N,)``); None if no loss has recorded it. See :meth:`take_live`.
         narrowed_loss: set by a callback while it narrows batches to their live samples; it then computes the losses.
@@ -89,13 +89,13 @@ class MaskingCounter:
         self.live = live if self.live is None else self.live | live
 
     def take_live(self) -> Tensor | None:
-        """The record of the batch, which is then forgotten: call it in ``on_train_batch_end``. No host read."""
+        """Return the record of the batch and forget it. Call it in ``on_train_batch_end``. The host reads nothing."""
         live, self.live = self.live, None
         return live
 
     @property
     def open_counts(self) -> Tensor:
-        """The counts since the last window closed, ``int64`` of shape ``(4,)``: this rank's, not summed."""
+        """The counts since the last window closed, ``int64`` of shape ``(4,)``, of this rank alone."""
         return torch.zeros(4, dtype=torch.int64) if self._open is None else self._open
 
     def close_window(self, key: Hashable, reduce: Callable[[Tensor], Tensor]) -> Tensor:
@@ -113,13 +113,13 @@ class MaskingCounter:
         return self._closed
 
     def start(self, trainer: pl.Trainer, open_counts: Tensor | None = None) -> None:
-        """Begin a training: forget what was counted before it, and go on inside a window if a checkpoint lay there.
+        """Begin a training: forget the counts before it, and continue inside a window if a checkpoint was saved there.
 
         Several callbacks may call it with the same counts; the second call changes nothing.
 
         Args:
             trainer: the trainer that starts.
-            open_counts: what a checkpoint holds of its open window, ``int64`` of shape ``(4,)``.
+            open_counts: the counts of the open window in a checkpoint, ``int64`` of shape ``(4,)``.
         """
         self.drop_window()
         self.counted, self.live = False, None
@@ -138,10 +138,10 @@ class MaskingCounter:
 
         Args:
             pl_module: the module, in ``on_train_batch_end``.
-            outputs: what Lightning passes to ``on_train_batch_end``: empty where no loss was returned.
+            outputs: what Lightning passes to ``on_train_batch_end``: empty if no loss was returned.
 
         Raises:
-            MisconfigurationException: it names both ways to count.
+            MisconfigurationException: the message names both ways to count.
         """
         if self.counted:
             return

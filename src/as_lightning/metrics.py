@@ -16,7 +16,7 @@ class MaskingRate(Metric):
 
     .. math:: \frac{\sum \text{masked}}{\sum \text{counted}}
 
-    over all updates and all ranks: the ratio of the sums, so that batches and ranks count by their size.
+    over all updates and all ranks. It is the ratio of the sums, so larger batches have more weight.
 
     Args:
         level: ``"sample"`` (samples whose competitors are all masked) or ``"class"`` (competitors).
@@ -27,7 +27,7 @@ class MaskingRate(Metric):
         - compute: 0-dim ``float32`` tensor in [0, 1]; 0 before any sample was counted.
 
     Raises:
-        ValueError: if ``level`` is neither.
+        ValueError: if ``level`` is neither ``"sample"`` nor ``"class"``.
 
     Source: paper, section on AS-Speed (its ratio of masked samples).
 
@@ -78,10 +78,10 @@ class LossAccuracyCorrelation(Metric):
 
     Shape:
         - update: the loss and the accuracy of one evaluation, floats or 0-dim tensors.
-        - compute: 0-dim tensor in [-1, 1]; NaN with fewer than two evaluations, or where either has not changed.
+        - compute: 0-dim tensor in [-1, 1]; NaN with fewer than two evaluations, or if either value has not changed.
 
     Note:
-        Evaluations are already summed over the ranks, so every rank holds the same values: nothing is synchronised.
+        Evaluations are already summed over the ranks. Every rank holds the same values, so nothing is synchronised.
 
     Source: paper, analysis of validation loss and accuracy; :class:`torchmetrics.PearsonCorrCoef`.
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 class Owner(Protocol):
-    """What a replaced loss needs of its module: :class:`~as_lightning.ASSoftmaxMixin` has it."""
+    """What a replaced loss needs from its module; :class:`~as_lightning.ASSoftmaxMixin` provides it."""
 
     as_softmax_delta: float
 
@@ -24,7 +24,7 @@ class Owner(Protocol):
 
 
 class CountedLoss(nn.Module):
-    """A loss whose margin and counting are its owner's: the module that it is an attribute of."""
+    """A loss that uses the margin and the counter of its owner, the module that it is an attribute of."""
 
     _owner: Owner
 
@@ -50,7 +50,7 @@ class CountedASSoftmaxLoss(CountedLoss):
     """:meth:`~as_lightning.ASSoftmaxMixin.as_softmax_loss`, called as :class:`torch.nn.CrossEntropyLoss` is.
 
     Args:
-        owner: the module whose loss it is.
+        owner: the module that computes the loss and holds the margin.
         weight: a weight per class, shape ``(C)``; a buffer, so that it moves with the module.
         persistent: whether state dicts hold the weight; they do for a replaced ``nn.Module``.
         ignore_index: target value of rows that take no part.
@@ -97,7 +97,7 @@ def replace_loss(owner: Owner, name: str) -> None:
 
     Raises:
         AttributeError: if there is no such attribute, or it cannot be set.
-        ValueError: if the loss there has settings that the masked loss cannot carry on.
+        ValueError: if the replaced loss has settings that the masked loss does not support.
     """
     parent_name, _, attribute = name.rpartition(".")
     try:

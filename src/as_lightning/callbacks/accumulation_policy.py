@@ -11,14 +11,14 @@ from as_lightning.functional.accumulation import accumulation_steps
 
 @dataclass
 class AccumulationPolicy:
-    """:func:`~as_lightning.functional.accumulation_steps` with a memory: its settings, and what it has seen.
+    """The settings of :func:`~as_lightning.functional.accumulation_steps`, and the counts since the last decision.
 
     Args:
-        max_steps: the most batches a window takes.
+        max_steps: the largest number of batches in a window.
         scale: the formula's factor.
         monotone: never ask for fewer batches than before.
-        warmup_windows: take so many windows before the first change.
-        update_every: decide once in so many windows, on the counts of all of them.
+        warmup_windows: the number of windows before the first change.
+        update_every: the number of windows between two decisions; a decision uses the counts of all of them.
 
     Attributes:
         steps: how many batches the next window should take.
@@ -55,7 +55,7 @@ class AccumulationPolicy:
         self.steps, self._windows_seen, self._undecided = 1, 0, (0, 0, 0)
 
     def see(self, samples: int, masked_samples: int) -> None:
-        """Take the counts of a window, and decide if it is time."""
+        """Add the counts of a window, and decide if enough windows have been seen."""
         self._windows_seen += 1
         if self._windows_seen <= self.warmup_windows - self.update_every:
             return
@@ -78,6 +78,6 @@ class AccumulationPolicy:
         return {"steps": self.steps, "windows_seen": self._windows_seen, "undecided": self._undecided}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """A run may be resumed with a smaller ``max_steps``, which then holds at once."""
+        """Restore the state. If the run is resumed with a smaller ``max_steps``, that limit applies at once."""
         self.steps = min(state_dict["steps"], self.max_steps)
         self._windows_seen, self._undecided = state_dict["windows_seen"], tuple(state_dict["undecided"])

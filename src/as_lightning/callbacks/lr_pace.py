@@ -1,8 +1,8 @@
 """How a learning-rate schedule with ``interval="step"`` keeps the pace of the data.
 
 Lightning advances such a scheduler once for each optimizer step. A schedule that was built from
-``trainer.estimated_stepping_batches`` counts the steps of a training that takes one step a batch and sees every batch.
-Accumulation takes fewer steps, and skipping leaves out batches: either would leave the schedule unfinished.
+``trainer.estimated_stepping_batches`` counts the steps of a training with one step for each batch.
+Accumulation takes fewer steps, and skipping leaves out batches. With either the schedule would not reach its end.
 
 Source: Lightning's training loop advances a scheduler on a stepping batch :math:`b` with
 :math:`(b + 1) \\bmod \\text{frequency} = 0`, where :math:`b` counts from 0 in each epoch.
@@ -82,8 +82,8 @@ def follow_data(
 def scheduled_batches(trainer: pl.Trainer, last_batch: int, batches: int, *, stepped: bool) -> int:
     """How many of a window's ``batches`` count for a schedule of ``trainer.estimated_stepping_batches`` steps.
 
-    All of them, unless ``Trainer(max_steps)`` may end training before the data do: then what is left of the schedule
-    is the most optimizer steps that can still come, ``min(steps left, batches left)``.
+    All of them, unless ``Trainer(max_steps)`` may end training before the data do. Then the remaining length of the
+    schedule is the largest number of optimizer steps that can still come, ``min(steps left, batches left)``.
     """
     if trainer.max_steps == -1:
         return batches
@@ -96,13 +96,13 @@ def scheduled_batches(trainer: pl.Trainer, last_batch: int, batches: int, *, ste
 
 
 def _advances_of_epoch(batches: int, accumulated: int, frequency: int) -> int:
-    """How often Lightning advances a scheduler in an epoch: on its stepping batches that ``frequency`` divides."""
+    """How often Lightning advances a scheduler in an epoch: on the stepping batches that ``frequency`` divides."""
     on_last_batch_alone = batches % frequency == 0 and batches % accumulated != 0
     return batches // math.lcm(accumulated, frequency) + int(on_last_batch_alone)
 
 
 def _advance(trainer: pl.Trainer, pl_module: pl.LightningModule, missing: Callable[[int], int]) -> None:
-    """Advance each ``interval="step"`` scheduler so often as ``missing(frequency)`` says.
+    """Advance each ``interval="step"`` scheduler ``missing(frequency)`` times.
 
     ``ReduceLROnPlateau`` counts checks of its metric, not data, and is left to Lightning.
     """

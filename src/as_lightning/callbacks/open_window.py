@@ -18,13 +18,13 @@ COUNTS, GRADIENTS = "as_lightning_open_counts", "as_lightning_open_gradients"  #
 
 @dataclass
 class OpenWindow:
-    """The window that is open, or the one that was closed last.
+    """The open window, or the window that was closed last.
 
     Attributes:
         first_batch: 0-based index in the epoch of its first batch.
-        length: how many batches it is to take; ``trainer.accumulate_grad_batches`` while it lasts.
-        accumulated: how many of its batches have left their gradients.
-        is_open: whether batches of it are still to come before its step.
+        length: its number of batches; ``trainer.accumulate_grad_batches`` while it is open.
+        accumulated: the number of its batches whose gradients have been added.
+        is_open: whether its optimizer step is still to come.
     """
 
     first_batch: int = 0
@@ -38,7 +38,7 @@ class OpenWindow:
 
     @property
     def last_batch(self) -> int:
-        """0-based index in the epoch of the last batch that has left its gradients."""
+        """0-based index in the epoch of the last batch whose gradients have been added."""
         return self.first_batch + self.accumulated - 1
 
     def state_dict(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def start_counting(
 
 
 def save_open_gradients(trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
-    """Put the gradients of an open window into the checkpoint, where they are whole on each rank.
+    """Put the gradients of an open window into the checkpoint, if each rank holds all of them.
 
     They are averaged over the ranks: inside a window DDP has not yet done so. A resumed run goes on from the mean on
     every rank, which gives the same mean once DDP averages.
@@ -91,7 +91,7 @@ def restore_open_gradients(pl_module: pl.LightningModule, gradients: dict[str, T
 
 
 def lies_inside_window(trainer: pl.Trainer) -> bool:
-    """Whether training stands between two batches of one window. (While a batch runs, its gradients are not whole.)"""
+    """Whether training is between two batches of one window. (While a batch runs, its gradients are not complete.)"""
     progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
     return progress.processed == progress.ready and not window_ends(trainer, progress.ready - 1)
 

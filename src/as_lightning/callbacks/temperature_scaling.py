@@ -29,14 +29,14 @@ class TemperatureScaling(pl.Callback):
     Where the logits come from, in this order:
 
     1. ``logits(pl_module, batch)``, if the argument is given: returns logits and target;
-    2. ``pl_module.validation_logits(batch)``, if the module has that method: the same;
+    2. ``pl_module.validation_logits(batch)``, if the module has that method: returns the same;
     3. what ``forward`` returned in ``validation_step`` (a tensor, or an output with ``.logits``), and the target of the
        batch: ``batch["labels"]`` of a mapping, the last element of a sequence. This costs no second forward pass.
 
     Logits are ``(N, C)`` with targets ``(N)``; ``(N, L, C)`` with ``(N, L)`` for tokens; or several labels, targets
     {0, 1} of the logits' shape, for which the probability of a label is ``sigmoid(logits / temperature)``.
 
-    In ``test`` it logs, of the split's logits, the mean negative log-likelihood ``test/nll_unscaled`` and
+    In ``test`` it logs the mean negative log-likelihood of the test split as ``test/nll_unscaled`` and
     ``test/nll_scaled`` (by softmax or sigmoid, without and with the temperature), and the expected calibration error
     (15 bins) ``test/calibration_error_unscaled`` and ``test/calibration_error_scaled``.
 
@@ -44,7 +44,7 @@ class TemperatureScaling(pl.Callback):
         logits: called as ``logits(pl_module, batch)`` in evaluation mode, without gradients.
         ignore_index: target value of rows that take no part.
         prior_samples: see :func:`~as_lightning.functional.fit_temperature`.
-        max_logits: how many numbers are kept of a validation; batches beyond take no part in the fit. The default is
+        max_logits: how many numbers of a validation are kept; later batches are left out of the fit. The default is
             256 MiB of float32.
 
     Attributes:
@@ -139,7 +139,7 @@ class TemperatureScaling(pl.Callback):
         self._hand_over(pl_module)
 
     def _hand_over(self, pl_module: pl.LightningModule) -> None:
-        """Let the mixin's ``predict_proba`` use the temperature."""
+        """Pass the temperature to the mixin's ``predict_proba``."""
         if isinstance(pl_module, ASSoftmaxMixin):
             pl_module.as_softmax_temperature = self.temperature
             pl_module.as_softmax_multilabel = bool(self.multilabel)

@@ -29,7 +29,7 @@ def aligned_window(batch: int, wanted: int, remaining: float = math.inf) -> int:
     Args:
         batch: 0-based index in the epoch of the window's first batch.
         wanted: the batches to accumulate if there were no alignment.
-        remaining: batches left in the epoch, ``batch`` included; infinite where the end cannot be foreseen.
+        remaining: batches left in the epoch, ``batch`` included; infinite if the end is not known.
 
     Returns:
         The window's length, from 1 to ``wanted``.
@@ -61,7 +61,7 @@ def window_ends(trainer: pl.Trainer, batch_idx: int) -> bool:
 
 
 def masking_counter(pl_module: pl.LightningModule, callback: pl.Callback) -> MaskingCounter:
-    """The module's counter, or an error that names the way out."""
+    """The module's counter, or an error that says how to get one."""
     counter = getattr(pl_module, "masking_counter", None)
     if not isinstance(counter, MaskingCounter):
         raise MisconfigurationException(

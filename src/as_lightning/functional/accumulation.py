@@ -17,19 +17,19 @@ def accumulation_steps(
     .. math:: k = \operatorname{clip}\!\left(\operatorname{round}\!\left(s\,\frac{N}{N - N_\text{masked}}\right),
               1, k_\text{max}\right)
 
-    and then at most one above ``previous``, and with ``monotone`` never below it. Halves round up.
+    The result is at most one above ``previous``. With ``monotone`` it is never below ``previous``. Halves round up.
 
     Args:
-        samples: samples :math:`N` seen since the last decision, ignored rows not counted.
-        masked_samples: how many of them had every competitor masked.
+        samples: the number of samples :math:`N` since the last decision, without ignored rows.
+        masked_samples: the number of them whose competitors are all masked.
         scale: the factor :math:`s`.
         max_steps: the largest :math:`k`.
         previous: the steps decided before.
         monotone: never go below ``previous`` (the paper's choice).
 
     Returns:
-        The steps, from 1 to ``max_steps``. If all samples are masked it is ``max_steps`` (no division by zero); no
-        samples at all keep ``previous``.
+        The steps, from 1 to ``max_steps``. If all samples are masked it is ``max_steps`` (no division by zero); without
+        samples it is ``previous``.
 
     Raises:
         ValueError: if a count is negative, ``masked_samples > samples``, ``scale <= 0``, ``max_steps < 1`` or

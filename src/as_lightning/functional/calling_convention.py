@@ -1,7 +1,8 @@
 """How every loss here is called: what :func:`torch.nn.functional.cross_entropy` does around the loss of one row.
 
-Shapes, dtypes, class weights, ``ignore_index`` and reductions are checked and resolved here, once, for the losses with
-one class a sample (:func:`class_rows`), with several labels (:func:`label_rows`), and for the rest of the family.
+Shapes, dtypes, class weights, ``ignore_index`` and reductions are checked and resolved here, once: for the losses with
+one class for each sample (:func:`class_rows`), with several labels (:func:`label_rows`), and for the rest of the
+family.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class ClassRows(NamedTuple):
     Attributes:
         logits: shape ``(R, C)``, in their own dtype.
         target: class indices in range, also in ignored rows, ``int64``, shape ``(R,)``.
-        ignored: rows that take no part, boolean, shape ``(R,)``; None where there is none.
+        ignored: rows to leave out, boolean, shape ``(R,)``; None if there are none.
     """
 
     logits: Tensor
@@ -130,7 +131,7 @@ def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tenso
 def class_rows(logits: Tensor, target: Tensor, ignore_index: int, classes: int | None = None) -> ClassRows:
     """Check ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)`` logits with their class indices, and view them as rows.
 
-    ``classes`` is the number of all classes, where the logits are those of some of them only.
+    ``classes`` is the number of all classes, if the logits hold only some of them.
     """
     check_class_indices(logits, target)
     if logits.dim() == 1:
@@ -157,12 +158,12 @@ class LabelRows(NamedTuple):
 
 
 def counted_samples(labels: LabelRows) -> Tensor | None:
-    """The samples of which a label is known, shape ``(...)``; None where it is certain that all are."""
+    """The samples with a known label, shape ``(...)``; None if all certainly have one."""
     return None if labels.ignored is None else ~labels.ignored.all(-1)
 
 
 def label_rows(logits: Tensor, target: Tensor, ignore_index: int | None) -> LabelRows:
-    """Check logits and labels of one shape, and tell the positives, the negatives and the ignored apart.
+    """Check logits and labels of one shape, and find the positives, the negatives and the ignored labels.
 
     The values are checked on the CPU only: on an accelerator the check would make the host wait. With ``ignore_index``
     None every label is known.
@@ -204,12 +205,12 @@ def reduce_rows(
     row_weight: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Weigh, drop and reduce one loss a row exactly as :func:`torch.nn.functional.cross_entropy` does.
+    """Weigh, drop and reduce the losses of the rows exactly as :func:`torch.nn.functional.cross_entropy` does.
 
     Args:
         loss: the loss of each row, any shape.
         ignored: rows that do not count, boolean, of that shape: their loss and their gradient are 0, and the mean is
-            over the others (over their weights). None where there is none.
+            over the others (over their weights). None if there are none.
         row_weight: the weight of each row.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 

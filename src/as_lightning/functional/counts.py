@@ -17,8 +17,8 @@ def masking_ratio(masked: CountT, total: CountT) -> float | Tensor:
     follow the same convention.
 
     Args:
-        masked: how many were masked, an ``int`` or an integer tensor of any shape.
-        total: how many there were, of the same type and shape.
+        masked: the number of masked ones, an ``int`` or an integer tensor of any shape.
+        total: the number of all, of the same type and shape.
 
     Returns:
         The ratio in [0, 1]: a ``float`` of two integers, else a ``float32`` tensor on the same device (no host read).
@@ -37,7 +37,7 @@ class MaskingCounts(NamedTuple):
 
     Attributes:
         masked_samples: samples whose competitors are all masked (zero loss, zero gradient).
-        samples: samples that take part in the loss (rows with ``ignore_index`` are none).
+        samples: samples in the loss (rows with ``ignore_index`` do not count).
         masked_classes: masked competitors, summed over the samples.
         classes: competitors, summed over the samples: ``C - 1`` for each single-label sample.
     """

@@ -90,11 +90,11 @@ def as_linear_cross_entropy(
 ) -> Tensor | tuple[Tensor, MaskingCounts] | tuple[Tensor, Tensor] | tuple[Tensor, MaskingCounts, Tensor]:
     r""":func:`~as_lightning.functional.as_cross_entropy` of ``F.linear(hidden, weight, bias)``, never held whole.
 
-    The logits of a few rows at a time are computed into one workspace; their loss and, while they are there, their
-    gradient. What the margin leaves decides the rest of the work:
+    The logits of a few rows at a time are computed into one workspace. Their loss and their gradient are computed while
+    the logits exist. The rest of the work depends on what the margin keeps:
 
     * a fully masked row takes no part in the two matrix products of backward;
-    * a mixed row takes part with its kept classes alone, where they are few (they nearly always are: at most
+    * a mixed row takes part with its kept classes alone, if they are few (they nearly always are: at most
       :math:`1 / (p_t - \delta)` classes can be kept);
     * unmasked rows are gathered until they fill the workspace and go through the two products together.
 

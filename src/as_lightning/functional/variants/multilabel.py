@@ -51,8 +51,8 @@ def multilabel_softmax_loss(
             float32).
         target: 1 at each positive label, 0 at each negative one, of the shape of ``logits``; bool, integer or floating
             point.
-        ignore_index: value of the labels that are not known: neither positives nor negatives. A sample of which none
-            is known does not count.
+        ignore_index: value of unknown labels, which are neither positive nor negative. A sample without a known label
+            does not count.
         reduction: ``"none"``, ``"mean"`` (over the samples) or ``"sum"``.
 
     Returns:
@@ -94,8 +94,8 @@ def multilabel_sparse_loss(
         target: 1 at each positive label, 0 at each negative one, of the shape of ``logits``; bool, integer or floating
             point.
         k: how many negatives take part, in [1, C].
-        ignore_index: value of the labels that are not known: neither positives nor negatives. A sample of which none
-            is known does not count.
+        ignore_index: value of unknown labels, which are neither positive nor negative. A sample without a known label
+            does not count.
         reduction: ``"none"``, ``"mean"`` (over the samples) or ``"sum"``.
 
     Returns:
@@ -132,7 +132,7 @@ def bce_loss(logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduct
         logits: any shape, floating point (the half types are computed in float32).
         target: 1 at each positive label, 0 at each negative one, of the shape of ``logits``; bool, integer or floating
             point.
-        ignore_index: value of the labels that are not known: they do not count.
+        ignore_index: value of unknown labels, which do not count.
         reduction: ``"none"``, ``"mean"`` (over the known labels, as PyTorch's loss has it, not over the samples) or
             ``"sum"``.
 

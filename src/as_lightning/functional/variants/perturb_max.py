@@ -1,6 +1,6 @@
 r"""The probability of winning under noise (Cohen Indelman, Hazan: arXiv 2406.02180).
 
-:math:`p_i = P[\operatorname{argmax}_j (o_j + \varepsilon_j) = i]` has no closed form but for Gumbel noise. With density
+:math:`p_i = P[\operatorname{argmax}_j (o_j + \varepsilon_j) = i]` has a closed form only for Gumbel noise. With density
 ``f`` and distribution function ``F`` of the noise it is a one-dimensional integral over the winning value,
 
 .. math:: p_i = \int f(e - o_i) \prod_{j \ne i} F(e - o_j) \, de
@@ -100,7 +100,7 @@ NOISES = {
 
 
 def check_noise(noise: str) -> str:
-    """Return the noise's name, or raise where it is none of ``"gumbel"``, ``"normal"``, ``"logistic"``."""
+    """Return the noise's name, or raise if it is none of ``"gumbel"``, ``"normal"``, ``"logistic"``."""
     names = ("gumbel", *NOISES)
     if noise not in names:
         raise ValueError(f"noise must be one of {', '.join(map(repr, names))}, got {noise!r}")
@@ -246,9 +246,9 @@ def perturb_max_loss(
 
     .. math:: \ell = -\log p_t = -\log \int f(e - o_t) \prod_{j \ne t} F(e - o_j) \, de
 
-    Integrated in the logarithm around the target's own hump, so that it stays finite and keeps its gradient however
-    small :math:`p_t` is; under normal noise the loss grows with the square of the target's deficit. Its relative error
-    is below 1e-4 in float32. ``"gumbel"`` is ``F.cross_entropy``.
+    It is integrated in the logarithm, around the maximum of the target's integrand. So it stays finite and keeps its
+    gradient, however small :math:`p_t` is. Under normal noise the loss grows with the square of the target's deficit.
+    Its relative error is below 1e-4 in float32. ``"gumbel"`` is ``F.cross_entropy``.
 
     Args:
         logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating point (the half types are computed in
