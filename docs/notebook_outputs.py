@@ -31,5 +31,5 @@ def store_outputs(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or sorted(NOTEBOOKS.glob("*.ipynb")):
-        store_outputs(Path(name))
+    for path in [Path(name) for name in sys.argv[1:]] or sorted(NOTEBOOKS.glob("*.ipynb")):
+        store_outputs(path)
