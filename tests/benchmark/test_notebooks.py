@@ -16,7 +16,7 @@ import as_lightning
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 # in place of the cell that is tagged "parameters": the test checks that the notebook runs, not what it shows
-SMALL = {"quick_start": "epochs = 2", "reading_masking_curves": "epochs = 2"}
+SMALL = {"quick_start": "epochs = 1", "reading_masking_curves": "epochs = 1"}
 
 
 def code_cells(document: Any) -> list[Any]:
