@@ -9,13 +9,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMAND = re.compile(r"(?:\.venv/bin/)?(make|as-lightning(?:-[a-z-]+)?)(?=\s|$)")
+UNFINISHED = re.compile(r"\.\.\.|<TAB>")
+MISTAKES = ("as-lightning digits",)  # shown with the error that they give
 FENCE = re.compile(r"^ *```")
 
 
 def commands_of(text: str) -> list[str]:
     """The commands in a page's code: lines of blocks (joined where they end in a backslash) and spans in a sentence.
 
-    A span needs an argument: `as-lightning` alone is a name. Spans with an ellipsis are no commands.
+    A span needs an argument: `as-lightning` alone is a name. Spans with an ellipsis or a key are no commands.
     """
     commands: list[str] = []
     prose: list[str] = []
@@ -32,13 +34,14 @@ def commands_of(text: str) -> list[str]:
         else:
             prose.append(line)
     spans = re.findall(r"`([^`]+)`", " ".join(prose))
-    commands += [span for span in spans if COMMAND.match(span) and " " in span and "..." not in span]
-    return commands
+    commands += [span for span in spans if COMMAND.match(span) and " " in span and not UNFINISHED.search(span)]
+    return [command for command in commands if command not in MISTAKES]
 
 
 def words_of(command: str) -> list[str]:
-    """The command's words: a comment ends it."""
-    return shlex.split(command.removeprefix(".venv/bin/"), comments=True)
+    """The command's words: a comment or a pipe ends it."""
+    words = shlex.split(command.removeprefix(".venv/bin/"), comments=True)
+    return words[: words.index("|")] if "|" in words else words
 
 
 def documented_commands() -> dict[str, list[str]]:
