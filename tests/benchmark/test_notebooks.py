@@ -55,6 +55,7 @@ def test_a_notebook_is_small_enough_for_a_page(path: Path) -> None:
     assert path.stat().st_size < 400_000
 
 
+@pytest.mark.slow
 @notebook
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = str(Path(as_lightning.__file__).parents[1])

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMAND = re.compile(r"(?:\.venv/bin/)?(make|as-lightning(?:-[a-z-]+)?)(?=\s|$)")
-UNFINISHED = re.compile(r"\.\.\.|<TAB>")
+UNFINISHED = re.compile(r"\.\.\.|<TAB>| -sc ")
 MISTAKES = ("as-lightning digits",)  # shown with the error that they give
 FENCE = re.compile(r"^ *```")
 
@@ -17,7 +17,7 @@ FENCE = re.compile(r"^ *```")
 def commands_of(text: str) -> list[str]:
     """The commands in a page's code: lines of blocks (joined where they end in a backslash) and spans in a sentence.
 
-    A span needs an argument: `as-lightning` alone is a name. Spans with an ellipsis or a key are no commands.
+    A span needs an argument: `as-lightning` alone is a name. Spans with an ellipsis, a key, or for a shell to read are no commands.
     """
     commands: list[str] = []
     prose: list[str] = []
