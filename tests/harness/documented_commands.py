@@ -17,8 +17,8 @@ FENCE = re.compile(r"^ *```")
 def commands_of(text: str) -> list[str]:
     """The commands in a page's code: lines of blocks (joined where they end in a backslash) and spans in a sentence.
 
-    A span needs an argument: `as-lightning` alone is a name. Spans with an ellipsis or a key, and what a shell is to read,
-    are no commands.
+    A span needs an argument: `as-lightning` alone is a name. Spans with an ellipsis or a key, and those that a shell is
+    to read, are no commands.
     """
     commands: list[str] = []
     prose: list[str] = []
