@@ -29,7 +29,7 @@ demo: $(STAMP) ## does AS-Softmax help on embedded images? A short comparison th
 test: $(STAMP) ## run the whole test suite
 	$(PYTEST)
 
-test-slow: $(STAMP) ## run the tests that take minutes: thousands of random losses, killed and resumed runs
+test-slow: $(STAMP) ## run the tests that take long: random losses, killed runs, launchers, notebooks, the results rebuilt
 	$(PYTEST) -m slow
 
 test-oldest: .venv-oldest/.installed ## run the core tests with the oldest torch, lightning and torchmetrics that are supported

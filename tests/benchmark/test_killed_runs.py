@@ -20,8 +20,6 @@ from as_lightning.benchmark.results import Result
 from as_lightning.benchmark.run_lock import LOCK_FILE, run_lock
 from as_lightning.benchmark.train import train
 
-pytestmark = pytest.mark.xdist_group("killed_runs")
-
 SETTINGS = [
     "experiment=digits",
     "method=as_speed",
@@ -38,7 +36,11 @@ def found(folder: Path) -> dict[str, Any]:
     content = asdict(Result.read(folder / "result.json"))
     for evaluation in content["evaluations"]:
         del evaluation["train_seconds"]
-    return {key: value for key, value in content.items() if key not in ("train_seconds", "epoch_seconds", "resumed")}
+    return {
+        key: value
+        for key, value in content.items()
+        if key not in ("train_seconds", "epoch_seconds", "peak_memory", "resumed")
+    }
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,9 @@ def reproducible(result: Result) -> dict:
     content = asdict(result)
     for evaluation in content["evaluations"]:
         del evaluation["train_seconds"]
-    return {key: value for key, value in content.items() if key not in ("train_seconds", "epoch_seconds")}
+    return {
+        key: value for key, value in content.items() if key not in ("train_seconds", "epoch_seconds", "peak_memory")
+    }
 
 
 def test_the_same_command_twice_gives_the_same_result(composed):

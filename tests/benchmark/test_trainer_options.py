@@ -51,11 +51,13 @@ def test_a_compiled_encoder_trains_as_the_same_one_does_uncompiled(composed, tmp
     assert compiled.metrics["accuracy"] == pytest.approx(plain.metrics["accuracy"], abs=0.01)
 
 
-@pytest.mark.parametrize(("logger", "files"), [("none", set()), ("csv", {"csv"}), ("tensorboard", {"tensorboard"})])
+@pytest.mark.parametrize(
+    ("logger", "files"), [("none", set()), ("csv", {"csv"}), ("tensorboard", {"events", "hparams.yaml"})]
+)
 def test_a_run_writes_the_logs_that_it_is_asked_for_and_no_others(composed, tmp_path, logger, files):
     result = train(composed("experiment=digits", "trainer.max_epochs=1", f"logger={logger}"))
     assert result.metrics["accuracy"] > 0.3
-    written = {path.name for path in (tmp_path / "run").iterdir()}
+    written = {"events" if path.name.startswith("events.") else path.name for path in (tmp_path / "run").iterdir()}
     assert written - {"checkpoints", "result.json", "run.lock"} == files
 
 

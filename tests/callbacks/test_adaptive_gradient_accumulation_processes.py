@@ -14,8 +14,6 @@ from oracles.accumulation_loop import WantedSteps, train_by_hand, windows_of_tra
 
 from as_lightning.functional import accumulation_steps
 
-pytestmark = pytest.mark.xdist_group("two-ranks")  # the pair of processes runs once
-
 BATCHES, EPOCHS = two_ranks.BATCHES, two_ranks.EPOCHS
 
 

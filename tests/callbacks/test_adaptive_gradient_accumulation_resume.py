@@ -18,8 +18,6 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
 
-pytestmark = pytest.mark.xdist_group("resume")  # the checkpoints are written once
-
 BATCHES, EPOCHS = 13, 3
 RESTLESS = (1, 3, 2, 8, 5, 2, 1, 4, 4, 4, 3)
 

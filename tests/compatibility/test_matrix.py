@@ -11,7 +11,6 @@ from compatibility import features, matrix, two_ranks, ways_to_differentiate
 from harness.rank_processes import Seen, run_two_ranks
 
 pytestmark = [
-    pytest.mark.xdist_group("compatibility"),  # the pair of processes runs once
     pytest.mark.filterwarnings("ignore"),
 ]
 

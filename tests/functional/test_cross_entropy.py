@@ -328,7 +328,7 @@ def test_no_more_is_saved_for_backward_than_by_cross_entropy(
     assert saved_bytes(as_cross_entropy) < 1.15 * logits.numel() * logits.element_size()
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_compiles_to_one_graph_with_the_same_result(backend: str) -> None:
     if backend == "inductor" and not any(shutil.which(compiler) for compiler in ("g++", "clang++", "c++")):
         pytest.skip("torch.compile for the CPU needs a C++ compiler, and none was found")

@@ -8,8 +8,6 @@ from harness import data_on_two_ranks
 from harness.data_on_two_ranks import BATCH, EPOCHS, RESUMED_FROM, TRAIN, VALIDATION
 from harness.rank_processes import Seen, run_two_ranks
 
-pytestmark = pytest.mark.xdist_group("data-on-two-ranks")  # the pair of processes runs once
-
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:

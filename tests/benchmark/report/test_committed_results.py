@@ -20,7 +20,7 @@ TABLES = sorted(
 
 
 # one process: the reports are rebuilt once
-pytestmark = pytest.mark.xdist_group("committed_results")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -89,6 +89,7 @@ def spawned_loader_processes():
     multiprocessing.set_start_method(before, force=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", [True, False])
 def test_loader_processes_give_the_same_batches(folder, cache, spawned_loader_processes):
     batches = []
