@@ -29,7 +29,8 @@ def rebuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rebuilt")
     shutil.copytree(ROOT / "results", folder / "results", ignore=shutil.ignore_patterns("report", "README.md"))
     shutil.copytree(ROOT / "docs/methods", folder / "docs/methods")
-    shutil.copy(ROOT / "docs/wide_output_layers.md", folder / "docs")
+    for page in ("docs/wide_output_layers.md", "docs/skipping.md"):
+        shutil.copy(ROOT / page, folder / "docs")
     shutil.copy(ROOT / "README.md", folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

@@ -41,28 +41,42 @@ def times_to_score(compared: Sequence[Findings]) -> list[str]:
     return _table(compared, [found.name for found in compared], cell)
 
 
-def against_control(results: Sequence[Result]) -> list[str]:
-    """The methods that skip by a criterion, beside the one that skips as many samples at random, at each budget.
+def against_control(results: Sequence[Result]) -> list[Findings]:
+    """The methods that skip by a criterion, beside the one that skips as many samples at random, a budget each.
 
     Args:
         results: the final runs of one comparison.
 
     Returns:
-        Rows of a table, none where the comparison has no such control.
+        The largest budget first; none where the comparison has no such control.
     """
-    rows = []
+    compared = []
     for budget in sorted({run.config["comparison"]["budget"] for run in results}, reverse=True):
         group = [run for run in results if run.config["comparison"]["budget"] == budget]
-        if CONTROL not in {run.method for run in group}:
-            continue
-        found = findings([run for run in group if run.method in (*SKIPPING, CONTROL)], baseline=CONTROL)
-        for arm in found.arms:
-            if arm.verdict is not None:
-                rows.append(
-                    f"| {found.name} | {arm.epochs:g} | {arm.method} | {difference(arm)} | "
-                    f"{arm.verdict.in_words.partition(':')[0]} | {ratio(arm.time)} |"
-                )
-    return rows
+        if CONTROL in {run.method for run in group}:
+            compared.append(findings([run for run in group if run.method in (*SKIPPING, CONTROL)], baseline=CONTROL))
+    return compared
+
+
+def control_rows(compared: Sequence[Findings]) -> list[str]:
+    """The rows of a table: data set, epochs, method, difference to the control, verdict, ratio of the times."""
+    return [
+        f"| {found.name} | {arm.epochs:g} | {arm.method} | {difference(arm)} | "
+        f"{arm.verdict.in_words.partition(':')[0]} | {ratio(arm.time)} |"
+        for found in compared
+        for arm in found.arms
+        if arm.verdict is not None
+    ]
+
+
+def control_sentence(compared: Sequence[Findings]) -> str:
+    """How often a criterion was better or worse than chance, in one sentence."""
+    words = [arm.verdict.word for found in compared for arm in found.arms if arm.verdict is not None]
+    return (
+        f"Samples skipped by a criterion, beside as many skipped at random (`{CONTROL}`): of {len(words)} comparisons "
+        f"{words.count('better')} better, {words.count('worse')} worse, {words.count('equal')} equal, the others "
+        "inconclusive."
+    )
 
 
 def over_all(compared: Sequence[Findings]) -> list[str]:

@@ -22,6 +22,8 @@ from as_lightning.benchmark.published import wide_heads
 from as_lightning.benchmark.published.compared_data_sets import (
     advised,
     against_control,
+    control_rows,
+    control_sentence,
     over_all,
     scores,
     times_to_score,
@@ -44,6 +46,11 @@ from as_lightning.benchmark.results import find_results
 
 RESULTS = Path("results")
 START, END = "<!-- written by as_lightning.benchmark.published.results_readme -->", "<!-- end -->"
+CONTROL_HEADING = (
+    "",
+    "| data set | epochs | method | difference to random_skip | verdict | time ratio |",
+    "| --- | --- | --- | --- | --- | --- |",
+)
 AS_METHODS = ("as_softmax", "as_speed", "multilabel_as_softmax", "multilabel_as_speed")
 EXTRA_SWEEPS = {"delta": "margins", "label_noise": "label noise"}
 VERDICTS = {
@@ -101,14 +108,14 @@ def compared() -> list[StoredComparison]:
     return [StoredComparison.read(path.parent) for path in sorted(RESULTS.glob(f"*/comparison/{COMPARISON_FILE}"))]
 
 
-def rebuilt_comparisons() -> tuple[list[Findings], list[str]]:
+def rebuilt_comparisons() -> tuple[list[Findings], list[Findings]]:
     """Rebuild the reports of the comparisons.
 
     Returns:
-        What they have found; and the rows of the table that sets skipping beside its control.
+        What they have found; and what sets skipping beside its control, a data set and budget each.
     """
     found: list[Findings] = []
-    control: list[str] = []
+    control: list[Findings] = []
     for stored in compared():
         findings = comparison_findings(stored.comparison, split=stored.split, mode=stored.mode)
         folder = RESULTS / findings.name / "comparison" / "report"
@@ -118,7 +125,7 @@ def rebuilt_comparisons() -> tuple[list[Findings], list[str]]:
     return found, control
 
 
-def comparison_lines(found: Sequence[Findings], control: Sequence[str]) -> tuple[list[str], list[str]]:
+def comparison_lines(found: Sequence[Findings], control: Sequence[Findings]) -> tuple[list[str], list[str]]:
     """The lines on the comparisons for the results' README, and those for the project's."""
     if not found:
         return [], []
@@ -149,16 +156,16 @@ def comparison_lines(found: Sequence[Findings], control: Sequence[str]) -> tuple
     ]
     if control:
         lines += [
-            "Skipping by a criterion, beside skipping as many samples at random:",
-            "",
-            "| data set | epochs | method | difference to random_skip | verdict | time ratio |",
-            "| --- | --- | --- | --- | --- | --- |",
-            *control,
+            control_sentence(control),
+            *CONTROL_HEADING,
+            *control_rows(control),
             "",
         ]
     if together:
         lines += ["Against softmax, at all epochs:", "", *together, ""]
-    short = [line.format("results/") for line in advice] + (["", *together] if together else [])
+    short = [line.format("results/") for line in advice]
+    short += [f"* {control_sentence(control)}"] if control else []
+    short += together
     return lines, short
 
 
@@ -235,10 +242,24 @@ def main() -> None:
     ]
     (RESULTS / "README.md").write_text("\n".join(lines), encoding="utf-8")
     print("\n".join(lines))
-    readme = Path("README.md")
-    before, _, rest = readme.read_text(encoding="utf-8").partition(START)
-    _, _, after = rest.partition(END)
-    readme.write_text(before + "\n".join([START, *short, END]) + after, encoding="utf-8")
+    write_between_marks(Path("README.md"), short)
+    if control:
+        write_between_marks(
+            Path("docs/skipping.md"), ["", control_sentence(control), *CONTROL_HEADING, *control_rows(control), ""]
+        )
+
+
+def write_between_marks(page: Path, lines: Sequence[str]) -> None:
+    """Replace what stands between the two marks of a page.
+
+    Raises:
+        ValueError: if the page has no marks.
+    """
+    before, start, rest = page.read_text(encoding="utf-8").partition(START)
+    _, end, after = rest.partition(END)
+    if not start or not end:
+        raise ValueError(f"{page} has no place for what the script writes: put {START} and {END} there")
+    page.write_text(before + "\n".join([START, *lines, END]) + after, encoding="utf-8")
 
 
 if __name__ == "__main__":
