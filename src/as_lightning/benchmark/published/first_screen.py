@@ -18,7 +18,7 @@ from as_lightning.benchmark.report.verdicts import POINT
 from as_lightning.functional.counts import masking_ratio
 
 PICTURE = Path("docs/images/first_screen.png")
-METHODS = ("softmax", "as_softmax", "as_speed", "as_skip")
+METHODS = ("softmax", "as_softmax", "as_speed", "as_skip", "softmax_skip")
 MASKED = "as_softmax"
 PANELS = 3
 LINES = ("-", "--", ":")
@@ -32,11 +32,13 @@ def draw_first_screen(compared: Sequence[tuple[Findings, StoredComparison]], pat
     ink = INK["light"]
     names = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     with rc_context({"font.size": 9, **dict.fromkeys(names, ink)}):  # type: ignore[arg-type]
-        figure = Figure(figsize=(3.1 * (len(shown) + 1), 2.9), layout="constrained", facecolor="white")
+        figure = Figure(figsize=(3.1 * (len(shown) + 1), 3.1), layout="constrained", facecolor="white")
         panels = np.atleast_1d(figure.subplots(1, len(shown) + 1))
         for panel, (found, _) in zip(panels, shown, strict=False):
             _scores(panel, found)
-        panels[0].legend(frameon=False, fontsize=8, loc="lower right")
+        figure.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside lower center", ncol=len(METHODS), frameon=False
+        )
         _masked(panels[-1], shown)
         for panel in panels:
             panel.spines[["top", "right"]].set_visible(False)
