@@ -105,7 +105,7 @@ def test_peak_memory_is_that_of_the_training_steps_and_of_no_validation():
     )
     trainer.fit(TakesMemory(), loader, loader)
     assert memory.bytes is not None
-    assert 32 * MEGABYTES <= memory.bytes < 96 * MEGABYTES
+    assert 30 * MEGABYTES <= memory.bytes < 96 * MEGABYTES  # 32; pages that were free before are not counted
     restored = PeakMemory()
     restored.load_state_dict(memory.state_dict())
     assert restored.bytes == memory.bytes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import urllib.request
+
 import pytest
 import torch
 from torch import nn
@@ -136,5 +138,6 @@ def test_weights_that_cannot_be_downloaded_are_an_error_that_says_what_to_do(tmp
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     for proxy in ("http_proxy", "https_proxy"):
         monkeypatch.setenv(proxy, "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setattr(urllib.request, "_opener", None)  # it keeps the proxies of its first call, for other tests too
     with pytest.raises(RuntimeError, match=r"could not be downloaded: .*Download https://.*, and give the path"):
         encoder_of("resnet18", weights="DEFAULT")
