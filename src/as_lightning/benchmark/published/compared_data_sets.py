@@ -73,9 +73,9 @@ def control_sentence(compared: Sequence[Findings]) -> str:
     """How often a criterion was better or worse than chance, in one sentence."""
     words = [arm.verdict.word for found in compared for arm in found.arms if arm.verdict is not None]
     return (
-        f"Samples skipped by a criterion, beside as many skipped at random (`{CONTROL}`): of {len(words)} comparisons "
-        f"{words.count('better')} better, {words.count('worse')} worse, {words.count('equal')} equal, the others "
-        "inconclusive."
+        "Skipping by a criterion, compared with skipping as many samples at random "
+        f"(`{CONTROL}`), is better in {words.count('better')} of {len(words)} comparisons, worse in "
+        f"{words.count('worse')} and equal in {words.count('equal')}. The others are inconclusive."
     )
 
 
