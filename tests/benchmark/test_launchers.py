@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from harness.command_line import as_lightning
+from harness.command_line import as_lightning, as_lightning_compare
 
 from as_lightning.benchmark.results import Result
 
@@ -83,3 +83,15 @@ def test_a_sweep_of_runs_in_two_processes_runs_each_job_once_in_its_own_folder(t
     for seed in (0, 1):  # each process says it once
         assert printed.count(f"digits, method as_speed, seed {seed}") == 2
     assert [path.name for path in tmp_path.iterdir()] == ["multirun"]
+
+
+def test_a_comparison_whose_runs_go_side_by_side_has_the_scores_of_one_whose_runs_take_turns(tmp_path):
+    plan = ("methods=softmax,as_softmax", "trials=1", "tuning_seeds=1", "seeds=2", "budgets=1")
+    short = ("experiment=digits", "trainer.max_epochs=1", "trainer.limit_train_batches=5")
+    launchers = {"turns": (), "sides": ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")}
+    scores = {}
+    for name, launcher in launchers.items():
+        as_lightning_compare(tmp_path, *short, *plan, *launcher, f"hydra.sweep.dir={name}")
+        scores[name] = {(run.method, run.seed): run.metrics for run in results(tmp_path / name)}
+    assert len(scores["turns"]) == 4
+    assert scores["turns"] == scores["sides"]

@@ -10,7 +10,16 @@ from pathlib import Path
 
 def as_lightning(folder: Path, *arguments: str) -> str:
     """Run ``as-lightning`` in ``folder``, without progress bars, and give what it has printed, errors too."""
-    command = [sys.executable, "-m", "as_lightning.benchmark.train", *arguments, "trainer.enable_progress_bar=false"]
+    return _run("as_lightning.benchmark.train", folder, arguments)
+
+
+def as_lightning_compare(folder: Path, *arguments: str) -> str:
+    """Run ``as-lightning-compare`` in ``folder``, and give what it has printed, errors too."""
+    return _run("as_lightning.benchmark.compare.command", folder, arguments)
+
+
+def _run(module: str, folder: Path, arguments: tuple[str, ...]) -> str:
+    command = [sys.executable, "-m", module, *arguments, "trainer.enable_progress_bar=false"]
     finished = subprocess.run(
         command,
         cwd=folder,
