@@ -44,18 +44,28 @@ class NarrowedLoss:
         slack: what the search adds to the margin. A sample stays if it is live at ``delta + slack``.
         searched: what a search has found, if the batch is narrowed to it; None for a search or a whole batch.
         searches: whether this is a search.
+        looks: whether to note of a whole batch what a search would keep of it.
 
     Attributes:
         calls: how many losses there have been.
         found: what the search has found, once it has reached the loss.
+        seen: with ``looks``, the samples of a whole batch that a search would keep, boolean, shape ``(N,)``.
     """
 
     def __init__(
-        self, samples: int, slack: float = 0.0, *, searches: bool = False, searched: Search | None = None
+        self,
+        samples: int,
+        slack: float = 0.0,
+        *,
+        searches: bool = False,
+        searched: Search | None = None,
+        looks: bool = False,
     ) -> None:
         self.samples, self.slack, self.searches, self.searched = samples, slack, searches, searched
+        self.looks = looks
         self.calls = 0
         self.found: Search | None = None
+        self.seen: Tensor | None = None
 
     def loss(self, call: LossCall, delta: float, live_delta: float) -> tuple[Tensor, MaskingCounts, Tensor]:
         """The loss of the whole batch, its counts, and its live samples at the margin ``live_delta``.
@@ -90,7 +100,7 @@ class NarrowedLoss:
         return self._narrowed(call, self.searched, delta, live_delta)
 
     def _search(self, call: LossCall, delta: float, live_delta: float) -> Search:
-        stays = by_sample(call.live(min(delta + self.slack, 1.0)), self.samples)
+        stays = self._stays(call, delta)
         # one sample stays in any case: a step without a gradient would not be AS-Softmax's, whose gradient is then 0
         kept = stays.nonzero().squeeze(-1)
         kept = kept if len(kept) else kept.new_zeros(1)
@@ -104,7 +114,12 @@ class NarrowedLoss:
             live=by_sample(call.live(live_delta), self.samples),
         )
 
+    def _stays(self, call: LossCall, delta: float) -> Tensor:
+        return by_sample(call.live(min(delta + self.slack, 1.0)), self.samples)
+
     def _whole(self, call: LossCall, delta: float, live_delta: float) -> tuple[Tensor, MaskingCounts, Tensor]:
+        if self.looks:
+            self.seen = self._stays(call, delta)
         loss, counts, live = counted(call, delta, live_delta)
         return loss, counts, by_sample(live, self.samples)
 

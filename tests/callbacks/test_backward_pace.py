@@ -62,7 +62,10 @@ def test_measuring_costs_at_most_its_price_while_nothing_is_narrowed() -> None:
 class Training:
     """Batches on a clock of its own: what a search costs, a whole step, and the share of live samples."""
 
-    def __init__(self, search: float, whole: float, fixed: float = 0.0, live_share: float = 0.5) -> None:
+    def __init__(
+        self, search: float, whole: float, fixed: float = 0.0, live_share: float = 0.5, looks: bool = False
+    ) -> None:
+        self.looks = looks
         self.now, self.search, self.whole, self.fixed, self.live_share = 0.0, search, whole, fixed, live_share
         self.pace = BackwardPace(clock=lambda: self.now)
 
@@ -73,6 +76,8 @@ class Training:
             share = self.live_share
             self.now += self.search
             self.pace.found(share)
+        elif self.looks and self.pace.measures_whole:
+            self.pace.looked(self.live_share)
         self.now += self.fixed + (self.whole - self.fixed) * share
         self.pace.finish()
         return searched
@@ -100,6 +105,29 @@ def test_it_stays_off_where_it_never_pays_and_costs_two_percent_at_most() -> Non
     training.batches(600)
     assert not training.pace.active
     assert (training.now - before) / (600 * 4.0) <= 1.02
+
+
+def test_no_search_is_made_while_the_whole_batch_shows_that_it_would_not_pay() -> None:
+    training = Training(search=1.0, whole=4.0, live_share=0.95, looks=True)
+    searched = training.batches(WARM_UP + 20 * ROUND)
+    assert sum(searched) == 1  # what a search costs has to be measured once
+    training.live_share = 0.5
+    searched = training.batches(WARM_UP + FIRST_DECISION * ROUND)
+    assert training.pace.active
+    assert sum(searched) >= FIRST_DECISION - 1
+
+
+def test_all_ranks_agree_on_whether_a_search_may_pay() -> None:
+    training = Training(search=1.0, whole=4.0, live_share=0.95, looks=True)
+    others = 0.0  # the share of the other rank
+
+    def mean(numbers: list[float]) -> list[float]:
+        return [(numbers[0] + others) / 2] if len(numbers) == 1 else numbers
+
+    training.pace = BackwardPace(clock=lambda: training.now, mean_over_ranks=mean)
+    assert sum(training.batches(WARM_UP + 3 * ROUND)) == 3
+    others = 1.0
+    assert sum(training.batches(WARM_UP + 3 * ROUND)) <= 1
 
 
 def test_one_wrong_measurement_does_not_switch_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -254,6 +255,22 @@ def test_it_goes_on_by_measured_times_and_weights_do_not_depend_on_when() -> Non
     assert_the_same_training(plain, narrowed)
     assert not any(pace.activity[:35])
     assert all(pace.activity[100:])
+
+
+def test_a_training_whose_samples_stay_live_is_searched_once() -> None:
+    class Unsure(OneClass):
+        """Nothing is ever masked."""
+
+        def loss(self, inputs: Tensor, target: Tensor) -> Tensor:
+            self.searches += not torch.is_grad_enabled()
+            return self.as_softmax_loss(0.0 * self.head(self.body(inputs)), target)
+
+    ticks = itertools.count()
+    module = Unsure()
+    module.searches = 0
+    fit(module, [backward_skipping(BackwardPace(clock=lambda: float(next(ticks))))], max_epochs=32)
+    assert len(module.losses) > 3 * 50  # with a clock that ticks evenly a round has 50 batches
+    assert module.searches == 1
 
 
 def test_the_module_is_left_as_it_was() -> None:

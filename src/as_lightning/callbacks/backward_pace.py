@@ -68,7 +68,9 @@ def round_length(times: StepTimes, active: bool) -> int:
 class BackwardPace:
     """Decides batch by batch whether it is searched, and measures what that costs.
 
-    In each round one whole batch and one searched batch are measured, one after the other; the others go as decided.
+    In each round one whole batch and one searched batch are measured, one after the other; the others go as decided. A
+    search costs time, so none is made while nothing is narrowed and the loss of the whole batch shows that it would
+    not pay.
 
     Args:
         clock: gives the time in seconds, when all work on the device is done.
@@ -88,19 +90,40 @@ class BackwardPace:
         self._batch = -WARM_UP
         self._length = ROUND
         self._searches = self._measures = False
-        self._seconds: deque[list[float]] = deque(maxlen=REMEMBERED)  # of each round: whole, search, narrowed
+        self._seconds: deque[list[float]] = deque(maxlen=REMEMBERED)  # of each round: search, whole
+        self._fixed: deque[float] = deque(maxlen=REMEMBERED)  # of those that were narrowed enough to tell
         self._round: list[float] = []
         self._mark = 0.0
+        self._whole_share: float | None = None  # what a search would keep of the measured whole batch
         self._shares: list[float] = []  # since the last decision
 
     def start(self) -> bool:
         """A batch starts; returns whether it is to be searched."""
-        self._measures = self._batch in (0, 1)
-        self._searches = self._batch == 1 or (self.active and self._batch != 0)
+        hopeless = self._batch == 1 and self._hopeless()
+        self._measures = self._batch in (0, 1) and not hopeless
+        self._searches = (self._batch == 1 and not hopeless) or (self.active and self._batch != 0)
+        if hopeless:
+            self._round = []
         self._batch += 1
         if self._measures:
             self._mark = self.clock()
         return self._searches
+
+    @property
+    def measures_whole(self) -> bool:
+        """Whether the running batch is the round's whole one, for :meth:`looked`."""
+        return self._measures and not self._searches
+
+    def looked(self, live_share: float) -> None:
+        """The loss of the whole batch has shown this share of samples that a search would keep."""
+        self._whole_share = live_share
+
+    def _hopeless(self) -> bool:
+        """Whether a search of the next batch is known not to pay."""
+        share, self._whole_share = self._whole_share, None
+        if share is None or self.times is None or self.active:
+            return False
+        return not skipping_pays(self.times, self._mean_over_ranks([share])[0], active=False)
 
     def found(self, live_share: float) -> None:
         """The search has found this share of live samples, and the batch is narrowed."""
@@ -132,13 +155,12 @@ class BackwardPace:
     def _decide(self) -> None:
         latest, mean = self._shares[-1], sum(self._shares) / len(self._shares)
         whole, search, narrowed, latest, mean = self._mean_over_ranks([*self._round, latest, mean])
-        self._seconds.append([whole, search, narrowed])
+        self._seconds.append([search, whole])
+        if latest < 0.9:  # the line through two batches of almost one size would begin anywhere
+            self._fixed.append(fixed_seconds(whole, narrowed, latest))
         self._round, self._shares = [], []
-        whole, search, narrowed = (median(column) for column in zip(*self._seconds, strict=True))
-        fixed = 0.0 if self.times is None else min(self.times.fixed, whole)
-        if latest < 0.9:
-            fixed = fixed_seconds(whole, narrowed, latest)
-        self.times = StepTimes(search, whole, fixed)
+        search, whole = (median(column) for column in zip(*self._seconds, strict=True))
+        self.times = StepTimes(search, whole, min(median(self._fixed), whole) if self._fixed else 0.0)
         pays = skipping_pays(self.times, mean, self.active)
         self.active = pays and len(self._seconds) >= FIRST_DECISION
         self._length = round_length(self.times, self.active)

@@ -97,10 +97,13 @@ class BackwardSkipping:
                 batch = narrow_batch(batch, searched.kept, samples, getattr(module, "narrow_batch", None))
                 self.samples = len(searched.kept)
             self.pace.found(self.samples / samples)
-        with _losses_by(module, NarrowedLoss(samples, searched=searched)):
+        loss = NarrowedLoss(samples, self.slack, searched=searched, looks=self.pace.measures_whole)
+        with _losses_by(module, loss):
             output = step(batch, *rest)
         if output is None:
             self.pace.skip()
+        elif loss.seen is not None:
+            self.pace.looked(float(loss.seen.float().mean()))
         return output
 
     def _search(self, module: ASSoftmaxMixin, step: Any, samples: int, batch: Any, *rest: Any) -> Search | None:
