@@ -68,8 +68,8 @@ def few_logits_note(rows: list[dict[str, Any]]) -> str:
     verdict = "No row of few logits is above the bar." if not above else f"Above it: {len(above)} of {len(rows)} rows."
     return (
         f'For few logits the bar of "with counts" is {FEW_LOGITS_BAR}. {verdict} The masked loss adds operations, each '
-        "of which costs about the same whatever its size: the ratio is highest where `F.cross_entropy` itself takes the "
-        f"least. Microseconds of `F.cross_entropy`, and what the masked loss adds: {added}."
+        "of which costs about the same whatever its size: the ratio is highest where `F.cross_entropy` itself takes "
+        f"the least. Microseconds of `F.cross_entropy`, and what the masked loss adds: {added}."
     )
 
 
