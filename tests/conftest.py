@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from pathlib import Path
@@ -32,6 +33,11 @@ def real_data() -> Path:
     if os.environ.get("CI"):
         pytest.fail(f"{reason}; in CI these tests must run")
     pytest.skip(reason)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the modules out of all garbage collections: each run of the app asks for one."""
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
