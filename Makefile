@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# two test processes on two cores: one thread each, or they would wait for one another
-PYTEST_ARGS := -n 2 --dist loadfile
+# two test processes on two cores: one thread each, or they would wait for one another; files in their order, in which
+# those that train come first: one of them at the end would leave a core idle
+PYTEST_ARGS := -n 2 --dist loadfile --no-loadscope-reorder
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 # the tests of the core: all but those of the app
 CORE_TESTS := tests/functional tests/callbacks tests/compatibility $(wildcard tests/test_*.py) src/as_lightning \

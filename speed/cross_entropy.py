@@ -25,6 +25,7 @@ from as_lightning.functional import as_cross_entropy
 
 DELTA = 0.1
 SIDES = ("F.cross_entropy", "as_cross_entropy", "with counts", "four lines")
+FEW_LOGITS_BAR = 2.5  # what "with counts" may cost for few logits, where the number of operations is the cost
 
 
 def four_lines(logits: Tensor, target: Tensor) -> Tensor:
@@ -55,6 +56,23 @@ def forward_backward(loss: Any, logits: Tensor, target: Tensor) -> None:
     loss(logits, target).backward()
 
 
+def few_logits_note(rows: list[dict[str, Any]]) -> str:
+    """What the masked loss adds to ``F.cross_entropy`` for few logits, and whether that is within the bar."""
+    counted, plain = SIDES[2], SIDES[0]
+    above = [row for row in rows if row["times"][counted]["ratio"] > FEW_LOGITS_BAR]
+    added = "; ".join(
+        f"{row['shape']}, {row['masked_share']:.0%} masked: {1e3 * row['times'][plain]['milliseconds']:.0f} and "
+        f"{1e3 * (row['times'][counted]['milliseconds'] - row['times'][plain]['milliseconds']):.0f}"
+        for row in rows
+    )
+    verdict = "No row of few logits is above the bar." if not above else f"Above it: {len(above)} of {len(rows)} rows."
+    return (
+        f'For few logits the bar of "with counts" is {FEW_LOGITS_BAR}. {verdict} The masked loss adds operations, each '
+        "of which costs about the same whatever its size: the ratio is highest where `F.cross_entropy` itself takes "
+        f"the least. Microseconds of `F.cross_entropy`, and what the masked loss adds: {added}."
+    )
+
+
 def markdown(report: dict[str, Any]) -> str:
     lines = [
         "# Cost of `as_cross_entropy`",
@@ -71,6 +89,9 @@ def markdown(report: dict[str, Any]) -> str:
     for row in report["rows"]:
         cells = [f"{row['times'][s]['ratio']:.2f} ({row['times'][s]['milliseconds']:.2f})" for s in report["sides"]]
         lines.append(f"| {row['shape']} | {row['masked_share']:.0%} | " + " | ".join(cells) + " |")
+    few = [row for row in report["rows"] if row["few_logits"]]
+    if few:
+        lines += ["", few_logits_note(few)]
     lines += [
         "",
         "Peak memory of forward and backward beyond the logits, the gradient (of their size) included:",
@@ -129,6 +150,7 @@ def main() -> None:
                     "shape": shape,
                     "masked_share": share,
                     "times": times,
+                    "few_logits": small,
                     "peak_bytes": None if small else peaks,  # next to nothing, among the interpreter's own pages
                     "logits_bytes": logits_bytes,
                 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,15 @@ def _seeded() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """A test on one thread of PyTorch's, whatever the process has."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data sets; skips where there is none, fails in CI."""
@@ -32,6 +43,11 @@ def real_data() -> Path:
     if os.environ.get("CI"):
         pytest.fail(f"{reason}; in CI these tests must run")
     pytest.skip(reason)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the modules out of all garbage collections: each run of the app asks for one."""
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

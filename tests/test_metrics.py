@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-
 import numpy as np
 import pytest
 import torch
-import torch.multiprocessing as mp
 from harness.normal_floats import floats
+from harness.prepared_processes import context
+from harness.rank_processes import free_port
 from harness.rate_of_ranks import rate_of_a_rank
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,11 +41,13 @@ def test_rate_refuses_an_unknown_level_by_name():
 
 
 def test_rate_is_summed_over_two_processes():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    rates = mp.get_context("spawn").SimpleQueue()
-    mp.spawn(rate_of_a_rank, (port, rates), nprocs=2)
+    rates, port = context().SimpleQueue(), free_port()
+    ranks = [context().Process(target=rate_of_a_rank, args=(rank, port, rates)) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    assert [rank.exitcode for rank in ranks] == [0, 0]
     assert [rates.get(), rates.get()] == pytest.approx([3 / 40, 3 / 40])
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 from filelock import FileLock, Timeout
-from harness.killed_run import CALLS_FILE, context, hold_the_lock, run_in_process
+from harness.killed_run import CALLS_FILE, hold_the_lock, run_in_process
+from harness.prepared_processes import context
 
 from as_lightning.benchmark.checkpoint_files import WholeFileCheckpointIO
 from as_lightning.benchmark.results import Result

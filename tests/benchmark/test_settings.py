@@ -127,12 +127,6 @@ def test_a_folder_name_is_one_that_file_systems_take(composed):
     assert all(len(name) <= 200 for name in names)
 
 
-CHOSEN = {
-    ("as_skip_backward", "max_sleep"),
-    ("as_skip_backward", "class_floor"),
-}  # nothing sleeps
-
-
 def parts_with_target(content: Any) -> Iterator[dict[str, Any]]:
     if isinstance(content, dict):
         if content.get("_target_"):

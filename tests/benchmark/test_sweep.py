@@ -10,21 +10,18 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from harness.prepared_processes import Finished, run
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+
+from as_lightning.benchmark.console import train
 
 ROOT = Path(__file__).parents[2]
 SWEEP = ("-m", "experiment=digits", "seed=0,1", "trainer.max_epochs=2", "trainer.enable_progress_bar=false")
 
 
-def run_app(folder: Path, *arguments: str, module: str = "as_lightning.benchmark.train", **environment: str):
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=folder,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def run_app(folder: Path, *arguments: str) -> Finished:
+    """``as-lightning`` with these arguments, in ``folder``."""
+    return run(train, "as-lightning", *arguments, folder=folder)
 
 
 @pytest.fixture(scope="module")
@@ -132,17 +129,15 @@ def test_the_wheel_carries_the_app_and_its_configs(tmp_path):
     installed = tmp_path / "installed"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(installed), str(wheel)]
     subprocess.run(pip, check=True, capture_output=True)
-    finished = run_app(
-        tmp_path, "experiment=digits", "trainer.max_epochs=1", "hydra.run.dir=out", PYTHONPATH=str(installed)
-    )
+
+    def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+        variables = os.environ | {"PYTHONPATH": str(installed)}
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+
+    settings = ("experiment=digits", "trainer.max_epochs=1", "hydra.run.dir=out")
+    finished = python("-m", "as_lightning.benchmark.train", *settings)
     assert finished.returncode == 0, finished.stderr
     assert json.loads((tmp_path / "out" / "result.json").read_text())["method"] == "as_softmax"
-    where = subprocess.run(
-        [sys.executable, "-c", "from as_lightning.benchmark.config_dir import config_dir; print(config_dir())"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(installed)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    where = python("-c", "from as_lightning.benchmark.config_dir import config_dir; print(config_dir())")
     assert Path(where.stdout.strip()) == installed / "as_lightning" / "conf"

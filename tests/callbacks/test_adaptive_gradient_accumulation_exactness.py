@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import lightning.pytorch as pl
@@ -25,6 +24,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from as_lightning.callbacks import AdaptiveGradientAccumulation
+
+pytestmark = pytest.mark.usefixtures("one_thread")  # sums in another order are other bits
 
 RESTLESS = (1, 3, 2, 8, 16, 2, 1, 5, 7, 16, 16, 16, 3)  # up and down again
 
@@ -331,12 +332,3 @@ def test_every_hook_of_a_batch_sees_the_same_accumulation() -> None:
     assert len(seen) == 40
     assert all(len(values) == 1 for values in seen.values())
     assert set(itertools.chain.from_iterable(seen.values())) > {1}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Sums in another order are other bits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
@@ -25,6 +25,8 @@ from torch._dynamo.utils import counters as dynamo
 from as_lightning import ASSoftmaxMixin
 from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation, MaskingMonitor
 from as_lightning.functional import MaskingCounts, accumulation_steps
+
+pytestmark = pytest.mark.usefixtures("one_thread")  # sums in another order are other bits
 
 
 def lengths_of(script: tuple[int, ...], batches: int, **arguments: Any) -> list[int]:
@@ -277,12 +279,3 @@ def test_a_compiled_module_takes_the_same_windows(backend: str) -> None:
     assert dynamo["stats"]["unique_graphs"] <= 6
     for trained, expected in zip(fast.parameters(), module.parameters(), strict=True):
         torch.testing.assert_close(trained, expected)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Sums in another order are other bits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from harness.rank_processes import Seen, run_two_ranks
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("one_thread"),  # sums in another order are other bits
 ]
 
 
@@ -20,15 +20,6 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     scenarios = ["ddp", "fully_sharded", "tensor_parallel", "temperature"]
     folder = tmp_path_factory.mktemp("two-ranks")
     return run_two_ranks(two_ranks.__file__, folder, scenarios, CUDA_VISIBLE_DEVICES="")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Sums in another order are other bits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def features_on(where: str) -> pytest.MarkDecorator:

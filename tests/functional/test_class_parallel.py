@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,9 @@ import pytest
 import torch
 from harness import class_parallel_ranks as program
 from harness.class_parallel_ranks import LINEAR_CASES, LOGITS_CASES, TIED, Case, operands
+from harness.prepared_processes import run
 from oracles.as_softmax import as_cross_entropy_reference, as_rows, counts_reference, keep_of_row
 
-import as_lightning
 from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
@@ -31,9 +29,7 @@ Seen = Callable[[str], list[dict[str, Any]]]  # what each process has seen in a 
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the processes have left what they have seen."""
     folder = tmp_path_factory.mktemp("class_parallel")
-    settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(as_lightning.__file__).parents[1])}
-    command = [sys.executable, str(program.__file__), str(folder)]
-    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=240)
+    done = run(partial(program.main, folder), folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -256,13 +255,9 @@ def test_gaps_of_1e4_overflow_nowhere() -> None:
 
 
 @pytest.fixture
-def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def tiny_blocks(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
     """Blocks of one row, so that a small example crosses many block borders."""
     monkeypatch.setattr(row_loss, "CPU_BLOCK_PER_THREAD", 1)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.usefixtures("tiny_blocks")

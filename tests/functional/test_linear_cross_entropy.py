@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import hypothesis
@@ -15,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy
-from as_lightning.functional.kernels import head_loss, row_loss
+from as_lightning.functional.kernels import head_gradients, head_loss, row_loss
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 8e-3}
@@ -83,23 +82,17 @@ def assert_agrees(ours: tuple[Tensor, ...], reference: tuple[Tensor, ...], dtype
 
 
 @pytest.fixture(params=[None, 5, 2], ids=["one chunk", "chunks of 5 rows", "chunks of 2 rows"])
-def workspace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def workspace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
     """Workspaces so small that an example takes many chunks, and blocks of one row."""
-    if request.param is None:
-        yield
-        return
-    monkeypatch.setattr(head_loss, "workspace_rows", lambda *_: request.param)
-    monkeypatch.setattr(row_loss, "CPU_BLOCK_PER_THREAD", 1)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    if request.param is not None:
+        monkeypatch.setattr(head_loss, "workspace_rows", lambda *_: request.param)
+        monkeypatch.setattr(row_loss, "CPU_BLOCK_PER_THREAD", 1)
 
 
 def test_the_example_has_rows_of_every_kind() -> None:
     head = example()
     keep = mask_reference(F.linear(head.hidden, head.weight, head.bias), head.target, 0.1).sum(1)
-    few = int(head_loss.LISTED_SHARE * 80)
+    few = int(head_gradients.LISTED_SHARE * 80)
     assert (keep == 80).any()
     assert (keep == 1).any()
     assert ((keep > 1) & (keep <= few)).any()

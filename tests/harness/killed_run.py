@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
-from multiprocessing import forkserver
-from multiprocessing.context import ForkServerContext
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import pytest
+from harness.prepared_processes import context
 from hydra import compose, initialize_config_dir
 
 # the run's own modules too: the process that is forked for each run has them then, and a run is a second
@@ -42,16 +39,6 @@ def run(overrides: list[str], folder: Path, kill_after: int | None) -> None:
     train(config)
     sys.setprofile(None)
     (folder / CALLS_FILE).write_text(str(calls))
-
-
-def context() -> ForkServerContext:
-    """What starts processes that have loaded this module already: loading it takes longer than a run."""
-    made = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload([__name__])
-    with pytest.MonkeyPatch.context() as patch:  # the server imports by this variable, not by this process's path
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
-        forkserver.ensure_running()
-    return made
 
 
 def run_in_process(overrides: list[str], folder: Path, kill_after: int | None = None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import subprocess
 import sys
 
@@ -12,17 +11,13 @@ OPTIONAL = (
 )
 
 
-@functools.cache
-def loaded(program: str) -> set[str]:
-    """Which of the optional packages a program has loaded at its end."""
-    said = subprocess.run(
-        [sys.executable, "-c", f"{program}\nimport sys\nprint(*[name for name in {OPTIONAL} if name in sys.modules])"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return set(said.stdout.split())
-
-
 def loaded_beside_lightning(program: str) -> set[str]:
-    return loaded(program) - loaded("import torch, lightning.pytorch, torchmetrics")
+    """Which of them a program loads that torch, Lightning and torchmetrics have not loaded before."""
+    lines = [
+        "import sys, torch, lightning.pytorch, torchmetrics",
+        "before = set(sys.modules)",
+        program,
+        f"print(*[name for name in {OPTIONAL} if name in sys.modules and name not in before])",
+    ]
+    said = subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, capture_output=True, text=True)
+    return set(said.stdout.split())

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import runpy
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-
-import as_lightning
+from harness.prepared_processes import start
 
 Seen = Callable[[str], list[dict[str, Any]]]
 
@@ -20,29 +18,24 @@ Seen = Callable[[str], list[dict[str, Any]]]
 def run_two_ranks(program: str | None, folder: Path, scenarios: Sequence[str], **environment: str) -> Seen:
     """Run the scenarios in one pair of processes; returns what each rank has seen in one of them."""
     assert program is not None
-    settings = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "NODE_RANK": "0",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(Path(as_lightning.__file__).parents[1]),
-    }
+    settings = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "NODE_RANK": "0", "OMP_NUM_THREADS": "1"}
+    printed = [folder / f"printed-{rank}.txt" for rank in range(2)]
     ranks = [
-        subprocess.Popen(
-            [sys.executable, program, str(folder), *scenarios],
-            env=os.environ | settings | environment | {"LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+        start(
+            partial(runpy.run_path, program, run_name="__main__"),
+            [program, str(folder), *scenarios],
+            *[printed[rank]] * 2,
+            **settings | environment | {"LOCAL_RANK": str(rank)},
         )
         for rank in range(2)
     ]
     try:
-        said = [rank.communicate(timeout=240)[0] for rank in ranks]
+        for rank in ranks:
+            rank.join(240)
     finally:
         for rank in ranks:
             rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
+    assert [rank.exitcode for rank in ranks] == [0, 0], "\n".join(file.read_text() for file in printed)
 
     def load(scenario: str) -> list[dict[str, Any]]:
         results = [torch.load(folder / f"{scenario}-{rank}.pt", weights_only=False) for rank in range(2)]

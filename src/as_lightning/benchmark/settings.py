@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterator
@@ -121,12 +122,13 @@ def foreign_settings(method: DictConfig) -> list[str]:
     return [key for key in _without_reader(method, "method", "method") if key in known]
 
 
-def method_settings() -> set[str]:
+@functools.cache
+def method_settings() -> frozenset[str]:
     """The names of the settings of all methods of the package."""
     settings: set[str] = set()
     for path in (config_dir() / "method").glob("*.yaml"):
         settings |= set(yaml.safe_load(path.read_text(encoding="utf-8"))) - {"defaults"}
-    return settings
+    return frozenset(settings)
 
 
 def known_settings(group: DictConfig, name: str) -> set[str]:

@@ -7,7 +7,7 @@ from as_lightning.callbacks.margin_histogram import MarginHistogram
 from as_lightning.callbacks.masked_sample_skipping import MaskedSampleSkipping
 from as_lightning.callbacks.masking_monitor import MaskingMonitor
 from as_lightning.callbacks.random_skipping import RandomSkipping
-from as_lightning.callbacks.sample_skipping import SkippingEpoch
+from as_lightning.callbacks.skipping_epoch import SkippingEpoch
 from as_lightning.callbacks.temperature_scaling import TemperatureScaling
 
 __all__ = [

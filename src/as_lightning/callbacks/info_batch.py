@@ -36,7 +36,7 @@ class InfoBatch(SampleSkipping):
         refresh_batch_norm: see there.
 
     Attributes:
-        history: a :class:`~as_lightning.callbacks.sample_skipping.SkippingEpoch` for each epoch that has ended.
+        history: a :class:`~as_lightning.callbacks.SkippingEpoch` for each epoch that has ended.
 
     Raises:
         ValueError: if ``prune_ratio`` lies outside [0, 1).

@@ -14,7 +14,8 @@ from torch.utils.data import Subset
 
 from as_lightning.callbacks.backward_skipping import BackwardSkipping
 from as_lightning.callbacks.numbered_loader import NumberedLoader
-from as_lightning.callbacks.sample_skipping import SampleSkipping, SkippingEpoch
+from as_lightning.callbacks.sample_skipping import SampleSkipping
+from as_lightning.callbacks.skipping_epoch import SkippingEpoch
 from as_lightning.callbacks.sleep_plan import Outcome, SleepPlan, check_share
 from as_lightning.callbacks.window import masking_counter
 from as_lightning.functional.counts import masking_ratio
@@ -66,7 +67,7 @@ class MaskedSampleSkipping(SampleSkipping):
             margin and the slack takes the backward pass, because with dropout it may be live.
 
     Attributes:
-        history: a :class:`~as_lightning.callbacks.sample_skipping.SkippingEpoch` for each epoch that has ended.
+        history: a :class:`~as_lightning.callbacks.SkippingEpoch` for each epoch that has ended.
 
         never_masked: the samples that each visit so far has found live, boolean, shape ``(N,)``, after an epoch has
             ended: the hard ones, and those with a wrong label.

@@ -27,7 +27,7 @@ class RandomSkipping(SampleSkipping):
         refresh_batch_norm: see there.
 
     Attributes:
-        history: a :class:`~as_lightning.callbacks.sample_skipping.SkippingEpoch` for each epoch that has ended.
+        history: a :class:`~as_lightning.callbacks.SkippingEpoch` for each epoch that has ended.
 
     Raises:
         ValueError: if there is no ratio, or one lies outside (0, 1].

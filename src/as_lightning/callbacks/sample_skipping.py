@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from array import array
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import lightning.pytorch as pl
 import torch
@@ -12,41 +12,16 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
-from as_lightning.callbacks.adaptive_gradient_accumulation import AdaptiveGradientAccumulation
 from as_lightning.callbacks.batch_norm_refresh import has_batch_norm, refresh_batch_norm
 from as_lightning.callbacks.epoch_batches import batches_of_awake, replicas_of
 from as_lightning.callbacks.epoch_record import EpochRecord
 from as_lightning.callbacks.full_epochs import FullEpochs
 from as_lightning.callbacks.loader_intercept import LoaderIntercept
-from as_lightning.callbacks.lr_pace import follow_data
 from as_lightning.callbacks.numbered_loader import NumberedLoader
+from as_lightning.callbacks.skipping_epoch import SkippingEpoch
+from as_lightning.callbacks.skipping_pace import SkippingPace
 from as_lightning.callbacks.skipping_requirements import refuse_module, refuse_trainer, refuse_unsharded
 from as_lightning.callbacks.window import window_ends
-
-
-class SkippingEpoch(NamedTuple):
-    """An epoch of training, summed over the ranks.
-
-    Attributes:
-        epoch: 0-based epoch.
-        samples: the samples of the data set.
-        awake: how many of them the plan took.
-        visits: how many visits there were: fewer than ``awake`` after an early stop or with ``limit_train_batches``,
-            more where a sampler draws a sample several times.
-        masked: visited samples that were masked.
-        revisited: visited samples that had been put to sleep since they were last found live.
-        woken: revisited samples that were live.
-        backward: visits that took a backward pass: fewer than ``visits`` with ``skip_backward``.
-    """
-
-    epoch: int
-    samples: int
-    awake: int
-    visits: int
-    masked: int = 0
-    revisited: int = 0
-    woken: int = 0
-    backward: int = 0
 
 
 class SampleSkipping(pl.Callback):
@@ -68,7 +43,7 @@ class SampleSkipping(pl.Callback):
             of all data (:func:`~as_lightning.callbacks.batch_norm_refresh.refresh_batch_norm`).
 
     Attributes:
-        history: a :class:`SkippingEpoch` for each epoch that has ended.
+        history: a :class:`~as_lightning.callbacks.SkippingEpoch` for each epoch that has ended.
     """
 
     found_dtype: torch.dtype = torch.int8
@@ -81,10 +56,9 @@ class SampleSkipping(pl.Callback):
         lr_pace: Literal["data", "steps"] = "data",
         refresh_batch_norm: bool = False,
     ) -> None:
-        if lr_pace not in ("data", "steps"):
-            raise ValueError(f"lr_pace must be 'data' or 'steps', got {lr_pace!r}")
         self.full_epochs = FullEpochs(*full_epochs)
-        self.lr_pace, self.refresh_batch_norm = lr_pace, refresh_batch_norm
+        self.refresh_batch_norm = refresh_batch_norm
+        self._pace = SkippingPace(lr_pace)
         self._intercept = LoaderIntercept(self._number)
         self._fitting = False
         self._forget()
@@ -99,8 +73,7 @@ class SampleSkipping(pl.Callback):
         self._record = EpochRecord(0, self.found_dtype, self.not_visited)
         self._running = False  # whether the epoch has begun
         self._numbers: array[int] | None = None  # of the running batch
-        self._full_batches = 0  # of an epoch that takes all samples
-        self._followed = 0  # batches of the epoch that the schedule has followed
+        self._pace.forget()
         self._saved: dict[str, Any] | None = None  # from a checkpoint, until the data set is known
         self._rest: dict[str, Any] | None = None  # of an epoch inside which a checkpoint lay
 
@@ -134,6 +107,11 @@ class SampleSkipping(pl.Callback):
     def backward_samples(self) -> int | None:
         """How many samples of the batch took a backward pass; None for all."""
         return None
+
+    @property
+    def lr_pace(self) -> Literal["data", "steps"]:
+        """What a learning-rate scheduler with ``interval="step"`` follows."""
+        return self._pace.follows
 
     # The start and the end of fit
 
@@ -212,10 +190,10 @@ class SampleSkipping(pl.Callback):
         return loader
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._running, self._followed, self._rest = True, 0, None
+        self._running, self._pace.followed, self._rest = True, 0, None
         self._record = EpochRecord(self._samples, self.found_dtype, self.not_visited)
         if self._plan.all():
-            self._full_batches = int(trainer.num_training_batches)
+            self._pace.full_batches = int(trainer.num_training_batches)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -232,28 +210,7 @@ class SampleSkipping(pl.Callback):
         if found is not None:
             self._record.add(numbers, found, self.backward_samples)
         if window_ends(trainer, batch_idx):
-            self._pace(trainer, pl_module, batch_idx)
-
-    def _pace(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch_idx: int) -> None:
-        batches, self._followed = batch_idx + 1 - self._followed, batch_idx + 1
-        epoch_batches = int(trainer.num_training_batches)
-        if self.lr_pace == "steps" or epoch_batches >= self._full_batches or not pl_module.automatic_optimization:
-            return
-        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        adaptive = any(isinstance(callback, AdaptiveGradientAccumulation) for callback in callbacks)
-        accumulated = 1 if adaptive else trainer.accumulate_grad_batches
-        full_steps = -(-self._full_batches // accumulated) * (trainer.max_epochs or 0)
-        if trainer.max_steps != -1 and trainer.max_steps < full_steps:
-            return  # training ends with its steps, whatever the data, and so does the schedule
-        follow_data(
-            trainer,
-            pl_module,
-            last_batch=batch_idx,
-            batches=batches,
-            epoch_batches=epoch_batches,
-            full_epoch_batches=self._full_batches,
-            accumulated=accumulated,
-        )
+            self._pace.follow(trainer, pl_module, batch_idx)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.refresh_batch_norm and self._running and self._loader is not None and not self._plan.all():
@@ -284,7 +241,7 @@ class SampleSkipping(pl.Callback):
         state = {
             "history": [tuple(epoch) for epoch in self.history],
             "epoch": self._epoch,
-            "full_batches": self._full_batches,
+            "full_batches": self._pace.full_batches,
         }
         return state | {"plan": self.plan_state()} if self._samples else state
 
@@ -306,7 +263,7 @@ class SampleSkipping(pl.Callback):
             "backward": backward,
             "rest": rest,
             "length": len(self._loader),
-            "followed": self._followed,
+            "followed": self._pace.followed,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -315,7 +272,7 @@ class SampleSkipping(pl.Callback):
 
     def _resume(self, trainer: pl.Trainer, state: dict[str, Any]) -> None:
         self.history = [SkippingEpoch(*epoch) for epoch in state["history"]]
-        self._epoch, self._full_batches = state["epoch"], state["full_batches"]
+        self._epoch, self._pace.full_batches = state["epoch"], state["full_batches"]
         if "plan" in state:
             self.load_plan_state(state["plan"])
         inside = state.get("inside_epoch")
@@ -326,7 +283,7 @@ class SampleSkipping(pl.Callback):
                 f"The checkpoint lies inside an epoch whose plan is for {len(inside['rest'])} processes, but there are "
                 f"{trainer.world_size}: resume with as many, or from a checkpoint of the end of an epoch."
             )
-        self._running, self._followed = True, inside["followed"]
+        self._running, self._pace.followed = True, inside["followed"]
         self._record = EpochRecord.from_state(inside, trainer)
         self._rest = {"batches": inside["rest"][trainer.global_rank], "length": inside["length"]}
 

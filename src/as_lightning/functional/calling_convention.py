@@ -1,8 +1,8 @@
 """How every loss here is called: what :func:`torch.nn.functional.cross_entropy` does around the loss of one row.
 
 Shapes, dtypes, class weights, ``ignore_index`` and reductions are checked and resolved here, once: for the losses with
-one class for each sample (:func:`class_rows`), with several labels (:func:`label_rows`), and for the rest of the
-family.
+one class for each sample, and for the rest of the family. :mod:`~as_lightning.functional.label_convention` adds what is
+special to several labels.
 """
 
 from __future__ import annotations
@@ -39,17 +39,6 @@ def loss_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
 def class_dimension(logits: Tensor) -> int:
     """Where the classes are: dimension 1, or 0 in ``(C)``."""
     return 0 if logits.dim() == 1 else 1
-
-
-def equals(target: Tensor, ignore_index: int | None) -> Tensor | None:
-    """Where ``target`` is ``ignore_index``; None where its dtype cannot hold that number (``uint8`` has no -100)."""
-    if ignore_index is None or target.dtype == torch.bool:
-        return None
-    if not target.is_floating_point():
-        limits = torch.iinfo(target.dtype)
-        if not limits.min <= ignore_index <= limits.max:
-            return None
-    return target == ignore_index
 
 
 class ClassRows(NamedTuple):
@@ -115,11 +104,11 @@ def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tenso
         return target.masked_fill(ignored, 0), ignored
     if target.numel() == 0:
         return target, None
-    lowest, highest = map(int, target.aminmax())
+    lowest, highest = (bound.item() for bound in target.aminmax())
     if lowest <= ignore_index <= highest:
         ignored = target == ignore_index
         target = target.masked_fill(ignored, 0)
-        lowest, highest = map(int, target.aminmax())
+        lowest, highest = (bound.item() for bound in target.aminmax())
     if lowest < 0 or highest >= classes:
         raise IndexError(
             f"target must hold class indices from 0 to {classes - 1} or ignore_index, got "
@@ -139,63 +128,6 @@ def class_rows(logits: Tensor, target: Tensor, ignore_index: int, classes: int |
     elif logits.dim() > 2:
         logits, target = logits.movedim(1, -1).reshape(-1, logits.size(1)), target.reshape(-1)
     return ClassRows(logits, *safe_targets(target, logits.size(1) if classes is None else classes, ignore_index))
-
-
-class LabelRows(NamedTuple):
-    """Samples with several labels each, the label dimension last.
-
-    Attributes:
-        scores: the logits in their accumulation dtype, shape ``(..., C)``.
-        positive: labels that are 1, boolean, of that shape.
-        negative: labels that are 0.
-        ignored: labels that are ``ignore_index`` and so neither; None where it is certain that there is none.
-    """
-
-    scores: Tensor
-    positive: Tensor
-    negative: Tensor
-    ignored: Tensor | None
-
-
-def counted_samples(labels: LabelRows) -> Tensor | None:
-    """The samples with a known label, shape ``(...)``; None if all certainly have one."""
-    return None if labels.ignored is None else ~labels.ignored.all(-1)
-
-
-def label_rows(logits: Tensor, target: Tensor, ignore_index: int | None) -> LabelRows:
-    """Check logits and labels of one shape, and find the positives, the negatives and the ignored labels.
-
-    The values are checked on the CPU only: on an accelerator the check would make the host wait. With ``ignore_index``
-    None every label is known.
-    """
-    check_logits(logits, "label")
-    if target.is_complex():
-        raise TypeError(f"target must hold 0 and 1 (bool, integer or floating point), got {target.dtype}")
-    if target.shape != logits.shape:
-        raise ValueError(
-            f"target must have the shape of logits, {tuple(logits.shape)}, with 1 at each positive label and 0 "
-            f"elsewhere, got {tuple(target.shape)}"
-        )
-    ignored = equals(target, ignore_index)
-    if ignored is not None and looks(target) and not bool(ignored.any()):
-        ignored = None
-    positive, negative = (target, ~target) if target.dtype == torch.bool else (target == 1, target == 0)
-    if ignored is not None:
-        positive, negative = positive & ~ignored, negative & ~ignored
-    if looks(target):
-        known = positive | negative if ignored is None else positive | negative | ignored
-        if not bool(known.all()):
-            stray = target[~known]
-            unknown = (
-                "" if ignore_index is None else f", and ignore_index ({ignore_index}) for labels that are not known"
-            )
-            raise ValueError(
-                f"target must hold only 0 and 1{unknown}, got {stray[0].item()!r} ({stray.numel()} such values): soft "
-                "labels are not supported"
-            )
-    dim = class_dimension(logits)
-    moved = (None if tensor is None else tensor.movedim(dim, -1) for tensor in (positive, negative, ignored))
-    return LabelRows(widened(logits).movedim(dim, -1), *moved)  # type: ignore[arg-type]
 
 
 def reduce_rows(

@@ -71,20 +71,16 @@ def counts_of_rows(masked: Tensor, ignored: Tensor | None, classes: int) -> Mask
         ignored: rows to leave out, boolean, shape ``(N)``; None if there are none.
         classes: the number of classes ``C``.
     """
-    fully_masked = masked == classes - 1
     if ignored is None:
-        rows = masked.numel()
-        samples, competitors = (masked.new_full((), size, dtype=torch.int64) for size in (rows, rows * (classes - 1)))
+        rows, device = masked.numel(), masked.device
+        samples = torch.scalar_tensor(rows, dtype=torch.int64, device=device)
+        competitors = torch.scalar_tensor(rows * (classes - 1), dtype=torch.int64, device=device)
     else:
-        fully_masked = fully_masked & ~ignored
         samples = (~ignored).sum()
         competitors = samples * (classes - 1)
-    return MaskingCounts(
-        masked_samples=torch.count_nonzero(fully_masked),
-        samples=samples,
-        masked_classes=masked.sum(dtype=torch.int64),
-        classes=competitors,
-    )
+    # a comparison with a number would make a tensor of the number first, which costs as much as the comparison
+    fully_masked = torch.threshold(masked, classes - 2, 0).count_nonzero() if classes > 1 else samples.clone()
+    return MaskingCounts(fully_masked, samples, masked.sum(dtype=torch.int64), competitors)
 
 
 def live_rows(masked: Tensor, ignored: Tensor | None, classes: int) -> Tensor:

@@ -12,7 +12,8 @@ from as_lightning.functional.calling_convention import class_rows, loss_dtype, r
 from as_lightning.functional.class_parallel import is_dtensor, local_logits
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
 from as_lightning.functional.kernels.class_parallel import ShardRowLoss
-from as_lightning.functional.kernels.row_loss import RowLoss, compiled_row_loss
+from as_lightning.functional.kernels.compiled_row_loss import compiled_row_loss
+from as_lightning.functional.kernels.row_loss import RowLoss
 from as_lightning.functional.kernels.traceable import few_logits, masked_of_mask, traceable_loss
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.tracing import traced

@@ -6,9 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import ClassRows, class_rows, label_rows, widened
+from as_lightning.functional.calling_convention import ClassRows, class_rows, widened
 from as_lightning.functional.kernels.head_loss import workspace_rows
 from as_lightning.functional.kernels.row_loss import block_size, blocks
+from as_lightning.functional.label_convention import label_rows
 from as_lightning.functional.linear_cross_entropy import check_head
 from as_lightning.functional.masking import below_margin, check_delta
 from as_lightning.functional.multilabel import live_labels, multilabel_keep

@@ -17,7 +17,7 @@ def check_delta(delta: float) -> float:
     return float(delta)
 
 
-def below_margin(probability: Tensor, target_probability: Tensor, delta: float, *, out: Tensor | None = None) -> Tensor:
+def below_margin(probability: Tensor, target_probability: Tensor, delta: float, *, in_place: bool = False) -> Tensor:
     r"""The rule of the margin, the one place that states it: a competitor is masked iff :math:`p_i < p_t - \delta`.
 
     With :math:`p_t \le \delta` nothing is masked, because no probability is negative. NaN masks nothing: it must reach
@@ -27,10 +27,14 @@ def below_margin(probability: Tensor, target_probability: Tensor, delta: float, 
         probability: of the competitors, shape ``(..., C)``, float32 or float64.
         target_probability: of the target, shape ``(..., 1)``.
         delta: the margin.
-        out: where the answer goes. In a floating-point tensor (it may be ``probability``) it is 0 and 1, which later
-            arithmetic takes without a conversion.
+        in_place: overwrite ``probability``: with 0 and 1, which later arithmetic takes without a conversion.
     """
-    return torch.lt(probability, target_probability - delta, out=out)
+    threshold = torch.sub(target_probability, ONE, alpha=delta)
+    return probability.lt_(threshold) if in_place else probability < threshold
+
+
+# a multiple of a tensor costs half of what a number costs, of which torch makes a tensor first
+ONE = torch.ones((), device="cpu")
 
 
 def as_softmax_mask(logits: Tensor, target: Tensor, delta: float, ignore_index: int = -100) -> Tensor:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_reduction
-from as_lightning.functional.calling_convention import LabelRows, counted_samples, label_rows, reduce_rows
+from as_lightning.functional.calling_convention import reduce_rows
 from as_lightning.functional.counts import MaskingCounts
+from as_lightning.functional.label_convention import LabelRows, counted_samples, label_rows
 from as_lightning.functional.masking import below_margin, check_delta
 
 

@@ -114,11 +114,12 @@ def test_a_module_of_ones_own_is_compared_by_its_dotted_path(as_lightning_compar
 def test_random_skip_takes_the_shares_of_the_skipping_run_of_its_budget_and_seed(
     as_lightning_compare, tmp_path: Path
 ) -> None:
-    skipping = ["methods=softmax_skip,random_skip", "method.like=softmax_skip", "method.sleep_delta=0.01"]
-    done = as_lightning_compare("experiment=digits", *skipping, *SHORT[:1], "trainer.max_epochs=3", *SHORT[3:])
+    skipping = ["methods=random_skip", "baseline=softmax_skip", "method.like=softmax_skip", "method.sleep_delta=0.01"]
+    plan = ["trials=1", "tuning_seeds=1", "budgets=1", "seeds=2", "trainer.max_epochs=3"]
+    done = as_lightning_compare("experiment=digits", *skipping, *plan)
     assert done.error == 0, done
     folder = tmp_path / "comparisons" / "digits" / "runs"
-    for seed in range(3):
+    for seed in range(2):
         shares = {
             method: [
                 epoch["awake"] / epoch["samples"]

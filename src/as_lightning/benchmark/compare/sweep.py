@@ -73,10 +73,12 @@ class ComparisonSweep:
         except (ValueError, TypeError) as error:
             raise SettingError(str(error)) from None
         self.own = configured_module(sample) if sample.module._target_ else None
+        self.configured: dict[str, DictConfig] = {}  # each method as a run of it would be
         self.followed: dict[str, str] = {}
         if self.own is None:
             for method in self.plan.methods:
-                checked_settings(self._compose([*self.overrides, f"method={method}"]))
+                self.configured[method] = self._compose([*self.overrides, f"method={method}"])
+                checked_settings(self.configured[method])
             self.followed = self._followed()
 
     def _sort(self, override: Override) -> None:
@@ -127,8 +129,7 @@ class ComparisonSweep:
             return self.own.spaces(tuple(self.plan.methods))
         spaces: dict[str, Space] = {}
         fixed = {override.lstrip("+").partition("=")[0] for override in self.overrides}
-        for method in self.plan.methods:
-            config = self._compose([*self.overrides, f"method={method}"])
+        for method, config in self.configured.items():
             default = float(config.optimizer.lr)
             space: dict[str, Any] = {}
             try:
@@ -182,7 +183,7 @@ class ComparisonSweep:
         """
         methods, found = list(self.plan.methods), {}
         for method in methods:
-            config = self._compose([*self.overrides, f"method={method}"]).method
+            config = self.configured[method].method
             like = config.get("like")
             if "like" in foreign_settings(config) or like not in self.loader.get_group_options("method"):
                 continue

@@ -46,13 +46,12 @@ def traceable_loss(
     if delta < 1.0:
         probability = rows.detach().softmax(-1)
         target_probability = probability.gather(-1, batch.target.unsqueeze(-1))
-        if traced():  # transforms refuse to write in place
-            mask = below_margin(probability, target_probability, delta)
-        else:
-            mask = below_margin(probability, target_probability, delta, out=probability)
+        # transforms refuse to write in place
+        mask = below_margin(probability, target_probability, delta, in_place=not traced())
         # A logit of -inf in effect: its exponential is exactly 0. The derivative of a difference is no work in
         # backward, where that of masked_fill is another pass.
-        rows = torch.sub(rows, mask.to(rows.dtype), alpha=FAR_BELOW[rows.dtype])
+        penalised = mask if mask.dtype == rows.dtype else mask.to(rows.dtype)
+        rows = torch.sub(rows, penalised, alpha=FAR_BELOW[rows.dtype])
     if weight is not None:
         weight = weight.to(rows.dtype)
     loss = F.cross_entropy(rows, target, weight=weight, ignore_index=IGNORED, reduction=reduction)

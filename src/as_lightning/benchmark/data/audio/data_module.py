@@ -80,8 +80,8 @@ class AudioDataModule(BenchmarkDataModule):
         self.data_dir = Path(data_dir).expanduser()
         self.sample_rate, self.samples = sample_rate, round(seconds * sample_rate)
         self.features, self.cache = features, check_cache(cache)
-        self.n_mels, self.freq_mask, self.time_mask = n_mels, freq_mask, time_mask
-        self.frames = self.samples // hop_length + 1
+        self.freq_mask, self.time_mask = freq_mask, time_mask
+        frames = self.samples // hop_length + 1
         if features == "waveform":
             if self.samples < 1:
                 raise ValueError(f"seconds={seconds} at {sample_rate} Hz is less than a sample")
@@ -94,9 +94,9 @@ class AudioDataModule(BenchmarkDataModule):
                 f"seconds={seconds} at {sample_rate} Hz are {self.samples} samples: more than n_fft // 2 = "
                 f"{n_fft // 2} are needed"
             )
-        if freq_mask > n_mels or time_mask > self.frames:
+        if freq_mask > n_mels or time_mask > frames:
             raise ValueError(
-                f"freq_mask must be at most n_mels={n_mels} and time_mask at most the {self.frames} frames, got "
+                f"freq_mask must be at most n_mels={n_mels} and time_mask at most the {frames} frames, got "
                 f"{freq_mask} and {time_mask}"
             )
         self.log_mel = LogMel(sample_rate, n_mels, n_fft, hop_length)
@@ -108,11 +108,6 @@ class AudioDataModule(BenchmarkDataModule):
     @property
     def input_spec(self) -> dict[str, Any]:
         return {} if self.log_mel is None else {"in_channels": 1}
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of an input."""
-        return (self.samples,) if self.log_mel is None else (1, self.n_mels, self.frames)
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         indexed = self.index_clips()

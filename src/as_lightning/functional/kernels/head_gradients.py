@@ -1,0 +1,170 @@
+"""The gradients of hidden states, weight and bias of a linear head, from chunks of logit gradients.
+
+What the margin leaves of a chunk goes through the two products of backward: a mixed row of few kept classes as a list
+of these, the others gathered until they fill the workspace.
+
+Gradients of half types accumulate in float32 and stay in it until the upstream gradient (with a loss scaler's factor)
+has been multiplied in. In float16 a logit gradient is stored times :func:`~.row_loss.gradient_unit`, so that none is
+lost before the scaler acts, and its products are taken in float32, so that none overflows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from as_lightning.functional.calling_convention import accumulation_dtype
+from as_lightning.functional.kernels.class_parallel import ClassShard
+from as_lightning.functional.kernels.row_loss import block_size, blocks, gradient_unit
+
+# A mixed row that keeps at most this share of the classes is cheaper as a list of its kept classes.
+LISTED_SHARE = 1 / 16
+
+
+class Head(NamedTuple):
+    """Hidden states, shape ``(N, d)``, and a linear layer: weight ``(C, d)`` and bias ``(C,)`` or None."""
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None
+
+    def to(self, dtype: torch.dtype) -> Head:
+        """The three in ``dtype``."""
+        return Head(*(None if x is None else x.to(dtype) for x in self))  # type: ignore[arg-type]
+
+    def logits(self, hidden: Tensor, out: Tensor) -> None:
+        """Write the logits of some hidden states into ``out``."""
+        if self.bias is None:
+            torch.mm(hidden, self.weight.t(), out=out)
+        else:
+            torch.addmm(self.bias, hidden, self.weight.t(), out=out)
+
+
+class HeadGradients:
+    """Collects the gradients of hidden states, weight and bias from chunks of logits.
+
+    The front of the workspace holds the logit gradients of the rows that wait for their matrix products; the chunks
+    of logits lie at its back. The products run once half of it is full, so that they never have few rows.
+
+    Args:
+        head: hidden states, weight and bias in the dtype of the products.
+        workspace: shape ``(R, C)``, of that dtype.
+        wanted: which of the three gradients are asked for.
+        scale: the upstream gradient of each row, in the accumulation dtype.
+        shard: which classes the weight holds, where other processes hold others.
+    """
+
+    def __init__(
+        self, head: Head, workspace: Tensor, wanted: tuple[bool, ...], scale: Tensor, shard: ClassShard | None
+    ) -> None:
+        self.head, self.workspace, self.shard = head, workspace, shard
+        # the margin's choice among all classes decides what waits, so that every process takes the same chunks
+        self.classes = workspace.size(1) if shard is None else shard.classes
+        self.dtype = accumulation_dtype(workspace.dtype)
+        self.waiting = 0
+        self._waiting_rows: list[Tensor] = []
+        self._factor: Tensor | None = None
+        if gradient_unit(workspace.dtype) != 1.0:  # keep what is stored as large as its dtype allows, and no larger
+            largest = scale.abs().amax() if scale.numel() else scale.new_ones(())
+            largest = largest.where(largest > 0, 1.0)
+            scale, self._factor = scale / largest, largest / gradient_unit(workspace.dtype)
+        self._scale = scale
+        self._of_hidden, self._of_weight, self._of_bias = (
+            torch.zeros_like(x, dtype=self.dtype) if x is not None and wants else None
+            for x, wants in zip(head, wanted, strict=True)
+        )
+
+    def add(self, gradient: Tensor, index: Tensor, masked: Tensor) -> None:
+        """Take over a chunk of logit gradients, which lies in the workspace and is overwritten.
+
+        Args:
+            gradient: shape ``(n, C)``, before the upstream gradient.
+            index: the rows' places among all rows.
+            masked: their masked competitors.
+        """
+        live = masked < self.classes - 1
+        listed = live & (self.classes - masked <= int(LISTED_SHARE * self.classes))
+        self._add_listed(gradient, index, listed.nonzero().squeeze(-1))
+        self._add_dense(gradient, index, (live & ~listed).nonzero().squeeze(-1))
+        if 2 * self.waiting >= self.workspace.size(0):
+            self._multiply()
+
+    def finish(self) -> tuple[Tensor | None, ...]:
+        """The gradients, in the accumulation dtype."""
+        self._multiply()
+        if self.shard is not None and self._of_hidden is not None:
+            self.shard.all_reduce_sum(self._of_hidden)
+        found = (self._of_hidden, self._of_weight, self._of_bias)
+        if self._factor is not None:
+            for gradient in found:
+                if gradient is not None:
+                    gradient.mul_(self._factor)
+        return found
+
+    def _add_dense(self, gradient: Tensor, index: Tensor, picked: Tensor) -> None:
+        for start, stop in blocks(picked.numel(), block_size(picked.numel(), gradient.size(1), gradient.device)):
+            block = picked[start:stop]
+            rows = index.index_select(0, block)
+            scaled = gradient.index_select(0, block) * self._scale.index_select(0, rows).unsqueeze(-1)
+            # rows that wait lie before the chunk, and of the chunk only rows already read are written over
+            self.workspace[self.waiting : self.waiting + scaled.size(0)] = scaled
+            self.waiting += scaled.size(0)
+            self._waiting_rows.append(rows)
+
+    def _add_listed(self, gradient: Tensor, index: Tensor, picked: Tensor) -> None:
+        for start, stop in blocks(picked.numel(), block_size(picked.numel(), gradient.size(1), gradient.device)):
+            block = picked[start:stop]
+            rows = gradient.index_select(0, block)
+            entry_row, entry_class = rows.nonzero().unbind(-1)
+            place = index.index_select(0, block)[entry_row]
+            values = rows[entry_row, entry_class].to(self.dtype) * self._scale.index_select(0, place)
+            self._add_entries(place, entry_class, values)
+
+    def _add_entries(self, rows: Tensor, classes: Tensor, values: Tensor) -> None:
+        """Add single entries of the logit gradient, given by row, class and value."""
+        features = self.head.hidden.size(1)
+        for start, stop in blocks(rows.numel(), block_size(rows.numel(), features, rows.device)):
+            row, column, value = rows[start:stop], classes[start:stop], values[start:stop].unsqueeze(-1)
+            if self._of_hidden is not None:
+                self._of_hidden.index_add_(0, row, value * self.head.weight.index_select(0, column).to(self.dtype))
+            if self._of_weight is not None:
+                self._of_weight.index_add_(0, column, value * self.head.hidden.index_select(0, row).to(self.dtype))
+            if self._of_bias is not None:
+                self._of_bias.index_add_(0, column, value.squeeze(-1))
+
+    def _multiply(self) -> None:
+        if not self.waiting:
+            return
+        gradient, rows = self.workspace[: self.waiting], torch.cat(self._waiting_rows)
+        if self._of_hidden is not None:
+            self._of_hidden.index_copy_(0, rows, self._product(gradient, self.head.weight))
+        if self._of_weight is not None:
+            hidden = self.head.hidden.index_select(0, rows)
+            if self.dtype == hidden.dtype:
+                self._of_weight.addmm_(gradient.t(), hidden)
+            else:  # piece by piece, so that the product beside its sum stays small
+                classes = gradient.size(1)
+                for start, stop in blocks(classes, block_size(classes, hidden.size(1), hidden.device)):
+                    self._of_weight[start:stop] += self._product(gradient[:, start:stop].t(), hidden)
+        if self._of_bias is not None:
+            self._of_bias += gradient.sum(0, dtype=self.dtype)
+        self.waiting = 0
+        self._waiting_rows.clear()
+
+    def _product(self, left: Tensor, right: Tensor) -> Tensor:
+        """A matrix product in the accumulation dtype; of float16, whose own would overflow, computed in it."""
+        if left.dtype != torch.float16:
+            return (left @ right).to(self.dtype)
+        if left.device.type == "cuda" and HAS_OUT_DTYPE:
+            return torch.mm(left, right, out_dtype=self.dtype)
+        inner = left.size(1)
+        product = left.new_zeros(left.size(0), right.size(1), dtype=self.dtype)
+        for start, stop in blocks(inner, block_size(inner, max(left.size(0), right.size(1)), left.device)):
+            product.addmm_(left[:, start:stop].to(self.dtype), right[start:stop].to(self.dtype))
+        return product
+
+
+# torch.mm(..., out_dtype=...), since 2.8
+HAS_OUT_DTYPE = "out_dtype" in (torch.mm.__doc__ or "")

@@ -1,0 +1,87 @@
+"""Processes that have loaded the library already.
+
+An interpreter that starts and loads torch and Lightning takes longer than most of what tests have to see in a process
+of its own. So each test process has one server that has loaded both, and the others are forked from it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+# without the packages of the app, as in some tests of the core, the first is skipped
+LOADED = ("harness.killed_run", "as_lightning.callbacks", "as_lightning.mixin", "as_lightning.compat")
+
+
+class Finished(NamedTuple):
+    """What a command has left; the names are those of ``subprocess.CompletedProcess``."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def context() -> ForkServerContext:
+    """What starts processes that have loaded the library."""
+    made = multiprocessing.get_context("forkserver")
+    made.set_forkserver_preload(list(LOADED))
+    with pytest.MonkeyPatch.context() as patch:  # the server imports by this variable, not by this process's path
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        forkserver.ensure_running()
+    return made
+
+
+def start(
+    main: Callable[[], object],
+    argv: Sequence[str],
+    stdout: Path,
+    stderr: Path,
+    folder: Path | None = None,
+    **environment: str,
+) -> ForkServerProcess:
+    """Start ``main`` in a process of its own.
+
+    Args:
+        main: what it calls, found by its module and name.
+        argv: its ``sys.argv``.
+        stdout: the file for what it prints.
+        stderr: the file for its errors; may be the same.
+        folder: its working directory; default: that of this process.
+        environment: its variables, on top of those of this process.
+    """
+    streams, variables = {1: str(stdout), 2: str(stderr)}, dict(os.environ | environment)
+    process = context().Process(target=_call, args=(main, list(argv), streams, str(folder or Path.cwd()), variables))
+    process.start()
+    return process
+
+
+def run(main: Callable[[], object], *argv: str, folder: Path, **environment: str) -> Finished:
+    """Call ``main`` in a process of its own, wait for it and give what it has printed."""
+    with tempfile.TemporaryDirectory() as files:
+        stdout, stderr = Path(files, "stdout"), Path(files, "stderr")
+        process = start(main, argv, stdout, stderr, folder, **environment)
+        process.join()
+        assert process.exitcode is not None
+        return Finished(process.exitcode, stdout.read_text(), stderr.read_text())
+
+
+def _call(
+    main: Callable[[], object], argv: list[str], streams: dict[int, str], folder: str, variables: Mapping[str, str]
+) -> None:
+    for number, file in streams.items():
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number)
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(folder)
+    sys.argv = argv
+    main()
