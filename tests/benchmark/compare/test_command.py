@@ -145,9 +145,26 @@ def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_comp
         (["budgets=3"], "in (0, 2], got 3"),
         (["methods=random_skip,softmax_skip", "method.like=softmax_skip"], "before random_skip"),
         (["trainer.max_epochs=1,2"], "cannot be swept in a comparison"),
+        (["methods="], "methods is empty: give methods=NAME,NAME"),
+        (["seeds=0"], "seeds must be at least 1, got 0"),
+        (["budgets=0.5,l"], "a budget is a share of the training, in (0, 2], got 'l'"),
+        (["data=text_file", "data.path=none.csv"], "so no run has started: none.csv exists neither in the working"),
+        (["model=text_transformer"], "the model does not fit the data"),
         (["module._target_=harness.own_modules.Nothing"], "harness.own_modules.Nothing"),
     ],
-    ids=["method", "knob", "budget", "followed", "sweep", "module"],
+    ids=[
+        "method",
+        "knob",
+        "budget",
+        "followed",
+        "sweep",
+        "no method",
+        "no seed",
+        "no number",
+        "path",
+        "model",
+        "module",
+    ],
 )
 def test_bad_input_is_refused_before_the_first_run(as_lightning_compare, arguments, message, tmp_path: Path) -> None:
     done = as_lightning_compare("experiment=digits", *arguments)

@@ -67,7 +67,7 @@ def _scores(panel: Axes, found: Findings) -> None:
 
 
 def _masked(panel: Axes, shown: Sequence[tuple[Findings, StoredComparison]]) -> None:
-    """The masked share of AS-Softmax over the training of all epochs, a line a data set."""
+    """The masked share of AS-Softmax over the training of all epochs, one line for each data set."""
     color = method_colors(METHODS)[MASKED]
     for (found, stored), style in zip(shown, LINES, strict=False):
         budget = found.of(MASKED)[0].budget
