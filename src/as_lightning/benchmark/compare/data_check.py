@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 from as_lightning.benchmark.settings import SettingError
 from as_lightning.benchmark.train import encoder_for, read_data
@@ -18,7 +19,7 @@ def summary_of_data(config: DictConfig) -> str:
     try:
         data = read_data(config)
         encoder_for(config, data)
-    except SettingError:
+    except (SettingError, OmegaConfBaseException):
         raise
     except Exception as error:  # whatever it is, every run would end in it
         cause = error.__cause__ if isinstance(error, InstantiationException) and error.__cause__ else error

@@ -118,8 +118,8 @@ class ComparisonSweep:
             if name not in known:
                 raise SettingError(f"unknown method {name!r}: {nearest(str(name), known)}")
         budgets = self.settings["budgets"]
-        if isinstance(budgets, (int, float)) and not isinstance(budgets, bool):
-            self.settings["budgets"] = [budgets]
+        if isinstance(budgets, (int, float, str)):
+            self.settings["budgets"] = [] if budgets == "" else [budgets]
 
     def _compose(self, overrides: Sequence[str]) -> DictConfig:
         return self.loader.load_sweep_config(self.config, list(overrides))
