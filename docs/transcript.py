@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "transcript.md"
 PROJECT = "as-lightning"
 MARK = "@@@"
+BAR = re.compile(r"(Epoch \d+|Training):")
 
 MODEL = """\
 import lightning.pytorch as L
@@ -63,29 +64,33 @@ trainer.fit(model, train, validation)
 print(f"validation accuracy {trainer.callback_metrics['val_acc']:.3f}")
 """
 
-ADOPTED = (
+ADOPTED = """\
+from as_lightning import ASSoftmaxMixin
+from model import LitModel
+
+
+class WithAS(ASSoftmaxMixin, LitModel):
+    as_softmax_replaces = "criterion"
+"""
+
+TRAIN_ADOPTED = (
     TRAIN.replace(
         "import LitModel, loaders\n",
-        "import LitModel, loaders\nfrom as_lightning import ASSoftmaxMixin, MaskingMonitor\n",
-    )
-    .replace(
-        "L.seed_everything",
-        '\nclass WithAS(ASSoftmaxMixin, LitModel):\n    as_softmax_replaces = "criterion"\n\n\nL.seed_everything',
+        "import loaders\nfrom adopted import WithAS\nfrom as_lightning import MaskingMonitor\n",
     )
     .replace("LitModel(lr=1e-2)", "WithAS(lr=1e-2, delta=0.1)")
     .replace(
         "enable_progress_bar=False)", "enable_progress_bar=False,\n                    callbacks=[MaskingMonitor()])"
     )
-    + "print(f\"{trainer.callback_metrics['masking/sample_ratio_epoch']:.0%} of the samples masked in the last epoch\")\n"
+    + "masked = trainer.callback_metrics['masking/sample_ratio_epoch']\n"
+    + 'print(f"{masked:.0%} of the samples masked in the last epoch")\n'
     + 'trainer.save_checkpoint("adopted.ckpt")\n'
 )
 
 LOOK = """\
-import torch
-
+from adopted import WithAS
 from as_lightning.functional import as_cross_entropy
 from model import loaders
-from train_as import WithAS
 
 model = WithAS.load_from_checkpoint("adopted.ckpt")
 inputs, targets = next(iter(loaders()[1]))
@@ -106,43 +111,55 @@ def readme_example() -> str:
     return found.group(1)
 
 
-FILES = {"model.py": MODEL, "train.py": TRAIN, "train_as.py": ADOPTED, "look.py": LOOK}
+FILES = {"model.py": MODEL, "train.py": TRAIN, "adopted.py": ADOPTED, "train_as.py": TRAIN_ADOPTED, "look.py": LOOK}
+
+INSTALL = """## Install
+
+The folder `as-lightning` is a checkout of the repository. The environment is new. `pip install ./as-lightning` does the
+same in one step; here the wheel comes first, to show that the installed library does not need the checkout."""
+
+EXAMPLE = """## The example of the README
+
+`example.py` is the first Python block of the README. Lightning prints a table of the module and a progress bar, of
+which the last line is shown."""
+
+BEFORE = """## A module before
+
+`model.py` has a module with `self.criterion`, and data. `train.py` trains it. Neither of them knows as-lightning. The
+last line of the output is shown."""
+
+AFTER = """## The same module with AS-Softmax
+
+`model.py` does not change. `adopted.py` mixes the loss in. `train_as.py` differs from `train.py` in the class, the
+margin `delta` and the callback that counts the masked samples. Do not expect a better score: short trainings from
+scratch can lose ([choosing the margin](choosing_the_margin.md)). [A comparison](compare.md) tells you."""
+
+MASKED = """## What is masked
+
+A masked sample has zero loss and zero gradient. `look.py` loads the checkpoint of that training and counts both."""
+
+APP = """## The app
+
+The commands for experiments and comparisons need more packages. Without them they say what to install."""
 
 STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
-        "## Install\n\nThe folder `as-lightning` is a checkout. The environment is new. `pip install ./as-lightning` would do "
-        "the same in one step; building the wheel first shows that the installation needs no checkout.",
+        INSTALL,
         (
             "python3 -m venv .venv",
             ". .venv/bin/activate",
             "pip wheel --quiet --no-deps --wheel-dir dist ./as-lightning",
             "ls dist",
             "pip install --quiet dist/*.whl",
-            "pip show as-lightning | grep -E '^(Name|Version|License|Requires)'",
+            "pip show as-lightning | grep -E '^(Name|Version|Requires)'",
             "as-lightning --version",
         ),
     ),
-    (
-        "## The README's example\n\n`example.py` is the first Python block of the README.",
-        ("python example.py",),
-    ),
-    (
-        "## A module of one's own\n\n`model.py` is a module with `self.criterion`, with its data. `train.py` trains it. Neither "
-        "knows of as-lightning.",
-        ("cat model.py", "cat train.py", "python train.py"),
-    ),
-    (
-        "## Adopt AS-Softmax\n\n`model.py` stays as it is. `train_as.py` is `train.py` with the mixin and the monitor.",
-        ("diff train.py train_as.py", "python train_as.py"),
-    ),
-    (
-        "## The loss is masked\n\nA masked sample has zero loss and zero gradient.",
-        ("cat look.py", "python look.py"),
-    ),
-    (
-        "## The app needs more packages\n\nThe commands for experiments and comparisons say what to install.",
-        ("as-lightning experiment=digits",),
-    ),
+    (EXAMPLE, ("python example.py",)),
+    (BEFORE, ("cat model.py", "cat train.py", "python train.py 2>&1 | tail -n 1")),
+    (AFTER, ("cat adopted.py", "diff train.py train_as.py", "python train_as.py 2>&1 | tail -n 2")),
+    (MASKED, ("cat look.py", "python look.py")),
+    (APP, ("as-lightning experiment=digits",)),
 )
 
 
@@ -152,7 +169,7 @@ def outputs(commands: list[str], folder: Path) -> list[str]:
     Raises:
         RuntimeError: if the shell ends before the last command.
     """
-    script = "\n".join(f"printf '\\n{MARK}\\n'\n{command} 2>&1" for command in commands)
+    script = "\n".join(f"printf '\\n{MARK}\\n'\n{{ {command}; }} 2>&1" for command in commands)
     unset = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONWARNINGS", "AS_LIGHTNING_DATA")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
     environment |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"}
@@ -167,10 +184,14 @@ def outputs(commands: list[str], folder: Path) -> list[str]:
 
 
 def as_seen(printed: str, folder: Path) -> str:
-    """What a reader of the terminal sees in the end: lines that were written over are left out, so is the folder."""
-    lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in printed.split("\n")]
-    text = "\n".join(lines).strip("\n")
-    return re.sub(r"\n{3,}", "\n\n", text).replace(f"{folder}/", "")
+    """The output as a page shows it: of a progress bar the last line, no advertisement, no name of the folder."""
+    lines = [line.rpartition("\r")[2].rstrip() for line in printed.strip("\n").split("\n")]
+    shown = [
+        line
+        for number, line in enumerate(lines)
+        if not line.startswith("💡") and not (BAR.match(line) and any(map(BAR.match, lines[number + 1 :])))
+    ]
+    return "\n".join(shown).replace(f"{folder}/", "")
 
 
 def page(folder: Path) -> str:
@@ -183,7 +204,7 @@ def page(folder: Path) -> str:
     lines = [
         "# From a new environment to your module",
         "",
-        "Written by `python docs/transcript.py`, which runs these commands in a new environment and notes what they print.",
+        "`python docs/transcript.py` runs these commands in a new environment and writes this page with their output.",
     ]
     for text, commands in STEPS:
         lines += ["", text, "", "```console"]
