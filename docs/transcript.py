@@ -79,12 +79,12 @@ TRAIN_ADOPTED = (
         "import loaders\nfrom adopted import WithAS\nfrom as_lightning import MaskingMonitor\n",
     )
     .replace("LitModel(lr=1e-2)", "WithAS(lr=1e-2, delta=0.1)")
+    .replace("train, validation)\n", 'train, validation)\ntrainer.save_checkpoint("adopted.ckpt")\n')
     .replace(
         "enable_progress_bar=False)", "enable_progress_bar=False,\n                    callbacks=[MaskingMonitor()])"
     )
     + "masked = trainer.callback_metrics['masking/sample_ratio_epoch']\n"
     + 'print(f"{masked:.0%} of the samples masked in the last epoch")\n'
-    + 'trainer.save_checkpoint("adopted.ckpt")\n'
 )
 
 LOOK = """\
@@ -191,6 +191,8 @@ def as_seen(printed: str, folder: Path) -> str:
         for number, line in enumerate(lines)
         if not line.startswith("💡") and not (BAR.match(line) and any(map(BAR.match, lines[number + 1 :])))
     ]
+    if any(map(BAR.match, shown)):
+        shown = list(filter(None, shown))
     return "\n".join(shown).replace(f"{folder}/", "")
 
 
