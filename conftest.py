@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sybil import Sybil
-from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+from sybil.parsers.markdown import PythonCodeBlockParser
 
 pytest_collect_file = Sybil(
-    parsers=[PythonCodeBlockParser(), SkipParser()], patterns=["README.md", "docs/*.md", "docs/methods/*.md"]
+    parsers=[PythonCodeBlockParser()], patterns=["README.md", "docs/*.md", "docs/methods/*.md"]
 ).pytest()

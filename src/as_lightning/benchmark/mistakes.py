@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, InstantiationException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from as_lightning.benchmark.config_dir import config_dir
 from as_lightning.benchmark.packages.extra import how_to_install, package_of
@@ -53,6 +53,8 @@ def in_words(error: BaseException, overrides: Sequence[str], config_name: str = 
         return f"there is no {group}={name}: {nearest(name, [o for o in error.options if not o.endswith('base')])}"
     if isinstance(error, OverrideParseException):
         return f"expected settings as name=value, got {error.override!r}{_meant(str(error.override))}"
+    if isinstance(error, MissingMandatoryValue):
+        return f"{error.full_key} is missing: give {error.full_key}=..."
     if isinstance(error, InstantiationException) and is_caused_here(error):
         return f"{error.__cause__} {STACK_TRACE}"
     missing = re.match(r"Could not override '([\w.]+)'", message)
@@ -70,7 +72,22 @@ def in_words(error: BaseException, overrides: Sequence[str], config_name: str = 
         return f"{setting} is not in the configuration: set it with +{setting}=..."
     if path == "method" and key in method_settings():
         return f"{setting} is no setting of this method, but of another one. There are: {', '.join(sorted(known))}"
+    others = _data_with(key) if path == "data" else []
+    if others:
+        return f"these data have no {setting}: add data={others[0]}" + "".join(
+            f" or data={name}" for name in others[1:]
+        )
     return f"there is no {setting}: {nearest(key, known, method_settings() if path == 'method' else ())}"
+
+
+def _data_with(key: str) -> list[str]:
+    """The configurations of data that have a setting themselves."""
+    files = sorted((config_dir() / "data").glob("*.yaml"))
+    return [
+        file.stem
+        for file in files
+        if not file.stem.endswith("base") and re.search(rf"^{re.escape(key)}:", file.read_text(encoding="utf-8"), re.M)
+    ]
 
 
 def _meant(word: str) -> str:

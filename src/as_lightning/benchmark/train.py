@@ -6,10 +6,12 @@ import inspect
 import json
 import logging
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar
@@ -95,9 +97,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any]) -> Resul
     loggers = [_logger(name, logger) for name, logger in config.logger.items()]
     pl.seed_everything(config.seed, workers=True, verbose=False)
     memory = PeakMemory()
-    datamodule = instantiate(class_arguments(config.data, "data"))
-    datamodule.prepare_data()
-    datamodule.setup("fit")
+    datamodule = read_data(config)
     module = _module(config, datamodule)
     score = config.data.score
     recorder = RunRecorder(score, settings=json.dumps(settings, sort_keys=True))
@@ -167,7 +167,20 @@ def _scores(result: Result) -> dict[str, float]:
     return scores
 
 
-def _module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.LightningModule:
+def read_data(config: DictConfig) -> BenchmarkDataModule:
+    """The data module of a configuration, with its splits read."""
+    datamodule = instantiate(class_arguments(config.data, "data"))
+    datamodule.prepare_data()
+    datamodule.setup("fit")
+    return datamodule
+
+
+def encoder_for(config: DictConfig, datamodule: BenchmarkDataModule) -> Callable[..., torch.nn.Module]:
+    """What makes the configured model from the data's ``input_spec``.
+
+    Raises:
+        SettingError: if the model is one of another kind of data.
+    """
     make_encoder = instantiate(config.model)
     try:
         inspect.signature(make_encoder).bind(**datamodule.input_spec)
@@ -176,7 +189,11 @@ def _module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.Lightning
             f"the model does not fit the data: {config.model._target_} cannot be made from "
             f"{', '.join(datamodule.input_spec)}, which data={config.data.name} gives it ({error})"
         ) from error
-    encoder = make_encoder(**datamodule.input_spec)
+    return make_encoder
+
+
+def _module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.LightningModule:
+    encoder = encoder_for(config, datamodule)(**datamodule.input_spec)
     if config.compile is not None:
         encoder.compile(**instantiate(config.compile))
     return instantiate(class_arguments(config.method, "method"), _partial_=True)(

@@ -22,7 +22,7 @@ class SlicedBatches(Sequence[list[int]]):
 
     Args:
         order: sample numbers, ``int64`` of shape ``(n,)``.
-        batch_size: samples a batch.
+        batch_size: samples per batch.
         drop_last: leave out a last batch that is not full.
 
     Example:

@@ -118,8 +118,8 @@ class InfoBatch(SampleSkipping):
             return losses.mean()
         if losses.shape != (len(numbers),):
             raise MisconfigurationException(
-                f"InfoBatch needs one loss a sample, of shape ({len(numbers)},), got {tuple(losses.shape)}: it is "
-                "for data of one class a sample."
+                f"InfoBatch needs one loss for each sample, of shape ({len(numbers)},), got {tuple(losses.shape)}: it "
+                "is for data with one class for each sample."
             )
         self._losses_of_batch = losses.detach()
         return (losses * self._weights[torch.tensor(numbers)].to(losses)).mean()

@@ -214,7 +214,7 @@ class MaskedSampleSkipping(SampleSkipping):
 
 
 def _classes(dataset: Any) -> Tensor | None:
-    """The class of each sample, where the data set has ``targets`` with one a sample."""
+    """The class of each sample, where the data set has ``targets``."""
     if isinstance(dataset, Subset):
         classes = _classes(dataset.dataset)
         return None if classes is None else classes[torch.as_tensor(dataset.indices)]

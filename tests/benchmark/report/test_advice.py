@@ -40,15 +40,15 @@ def found(result: Callable[..., Result]) -> Callable[..., Findings]:
 
 def test_fewer_epochs_of_the_baseline_that_are_as_good_are_the_advice(found) -> None:
     said = advice(found({("softmax", 1.0): (BASE, 10.0), ("softmax", 0.5): (shifted(0.0), 5.2)}))
-    assert said == ["Stay with softmax, 3 epochs: as good as 6 (equal within 0.5 points), in 0.52 of the time."]
+    assert said[0] == "Stay with softmax, 3 epochs: as good as 6 (equal within 0.5 points), in 0.52 of the time."
 
 
 def test_a_method_that_is_better_is_the_advice(found) -> None:
     said = advice(found({("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(0.02), 10.3)}))
-    assert said == [
+    assert said[0] == (
         "Use as_softmax (delta 0.1), 6 epochs: better than softmax, 6 epochs, by 2.0 points [2.0, 2.0], in 1.03 of the "
         "time."
-    ]
+    )
 
 
 def test_of_several_better_arms_the_best_is_the_advice(found) -> None:
@@ -84,6 +84,61 @@ def test_not_worse_is_said_where_equality_is_not_shown(found) -> None:
     assert "as good as softmax, 6 epochs (not worse by 0.5 points or more), in 0.50 of the time" in said[0]
 
 
+# three other comparisons, whose differences vary by 1.2 points: what is typical here
+VARYING = {(method, 1.0): (shifted(0.0, NOISE), 10.0) for method in ("as_skip", "softmax_skip", "infobatch")}
+
+
+@pytest.mark.parametrize(
+    ("arm", "sentence"),
+    [
+        (
+            {("as_softmax", 0.5): (shifted(0.0), 5.0)},
+            "Stay with softmax, 6 epochs, for now: as_softmax (delta 0.1), 3 epochs, looks as good (equal within 0.5 "
+            "points), in 0.50 of the time, but this comparison is too small to rely on it.",
+        ),
+        (
+            {("softmax", 0.5): (shifted(0.0), 5.0)},
+            "Stay with softmax, 6 epochs, for now: softmax, 3 epochs, looks as good (equal within 0.5 points), in 0.50 "
+            "of the time, but this comparison is too small to rely on it.",
+        ),
+        (
+            {("as_softmax", 1.0): (shifted(0.02), 10.0)},
+            "Stay with softmax, 6 epochs, for now: as_softmax (delta 0.1), 6 epochs, looks better, by 2.0 points [2.0, "
+            "2.0], in 1.00 of the time, but this comparison is too small to rely on it.",
+        ),
+        (
+            {("as_softmax", 1.0): (shifted(0.06), 10.0)},
+            "Use as_softmax (delta 0.1), 6 epochs: better than softmax, 6 epochs, by 6.0 points [6.0, 6.0], in 1.00 of "
+            "the time.",
+        ),
+    ],
+    ids=["as good", "fewer epochs", "better", "much better"],
+)
+def test_a_spread_that_is_small_by_luck_is_no_reason_to_switch(found, arm, sentence) -> None:
+    what = found({("softmax", 1.0): (BASE, 10.0)} | VARYING | arm)
+    assert advice(what)[0] == sentence
+    assert (recommended(what) is what.reference) == sentence.startswith("Stay")
+
+
+@pytest.mark.parametrize(
+    ("spread", "sentence"),
+    [
+        ([20 * value for value in NOISE], "To see 1.0 points would take more than 100 seeds: "),
+        (NOISE, "To see 1.0 points, run the comparison again with seeds=20."),
+        ([0.38 * value for value in NOISE], "To see 0.5 points, run the comparison again with seeds=13."),
+    ],
+    ids=["hopeless", "large", "small"],
+)
+def test_an_undecided_comparison_says_what_to_run_next(found, spread, sentence) -> None:
+    said = advice(found({("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(0.0, spread), 10.0)}))
+    assert sentence in said[-1]
+
+
+def test_a_decided_comparison_asks_for_no_more_runs(found) -> None:
+    said = advice(found({("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(-0.03), 10.0)}))
+    assert not any("run the comparison again" in sentence for sentence in said)
+
+
 def test_a_worse_method_is_named_with_its_loss(found) -> None:
     said = advice(found({("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(-0.03), 10.0)}))
     assert "as_softmax, 6 epochs, is worse than softmax by 3.0 points [3.0, 3.0], in 1.00 of the time." in said
@@ -96,7 +151,10 @@ def test_an_inconclusive_comparison_says_what_it_could_not_have_seen(found) -> N
     assert any(
         "may be better or worse by up to 2.0 points: this comparison cannot tell" in sentence for sentence in said
     )
-    assert said[-1].startswith("With 5 seeds and 360 test samples differences below ")
+    assert said[-1] == (
+        "With 5 seeds and 360 test samples this comparison sees differences of 2.5 points or more, with 80% "
+        "probability. Smaller differences may exist. To see 1.0 points, run the comparison again with seeds=20."
+    )
 
 
 def test_worse_calibration_is_named_with_its_repair(found) -> None:
@@ -105,14 +163,14 @@ def test_worse_calibration_is_named_with_its_repair(found) -> None:
         "as_softmax": {"calibration_error": 0.31, "calibration_error_scaled": 0.02},
     }
     table = {("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(0.0), 10.0)}
-    assert advice(found(table, calibration=calibration))[-1] == (
+    said = advice(found(table, calibration=calibration))
+    assert (
         "The probabilities of as_softmax are worse calibrated (0.31 against 0.08); one temperature, fitted on "
         "validation, brings them to 0.020 against 0.040."
-    )
+    ) in said
     del calibration["as_softmax"]["calibration_error_scaled"]
-    assert advice(found(table, calibration=calibration))[-1] == (
-        "The probabilities of as_softmax are worse calibrated (0.31 against 0.08)."
-    )
+    said = advice(found(table, calibration=calibration))
+    assert "The probabilities of as_softmax are worse calibrated (0.31 against 0.08)." in said
 
 
 def test_calibration_that_is_no_worse_is_not_mentioned(found) -> None:

@@ -132,7 +132,7 @@ def write_comparison(
 
 
 def frame(findings: Findings) -> pd.DataFrame:
-    """All numbers, a row an arm."""
+    """All numbers, one row for each arm."""
     rows = []
     for arm in findings.arms:
         verdict, time = arm.verdict, arm.time

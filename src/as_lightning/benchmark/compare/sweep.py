@@ -20,6 +20,7 @@ from rich.console import Console
 from as_lightning.benchmark.compare.api import comparison_findings
 from as_lightning.benchmark.compare.comparison_page import print_findings, write_comparison
 from as_lightning.benchmark.compare.configured_module import configured_module, found_by_inspection
+from as_lightning.benchmark.compare.data_check import summary_of_data
 from as_lightning.benchmark.compare.engine import (
     Comparison,
     Failure,
@@ -63,6 +64,7 @@ class ComparisonSweep:
         self.jobs = 0
         self.directory = Path(config.hydra.sweep.dir)
         sample = self._compose(self.overrides)
+        self.sample = sample
         self._complete(sample)
         try:
             self.full_epochs = int(sample.trainer.max_epochs)
@@ -106,19 +108,20 @@ class ComparisonSweep:
         if given is None:
             given = [f"{prefix}{name}" for name in AS_METHODS]
         elif isinstance(given, str):
-            given = [given]
+            given = [given] if given else []
         if any(str(name).startswith(("multilabel_", "bce")) for name in given):
             prefix = "multilabel_"
+        if not given:
+            raise SettingError("methods is empty: give methods=NAME,NAME, or leave it out for " + ",".join(AS_METHODS))
         self.settings["methods"] = given
         self.settings["baseline"] = self.settings["baseline"] or f"{prefix}softmax"
         known = self.loader.get_group_options("method")
         for name in [*given, self.settings["baseline"]]:
             if name not in known:
                 raise SettingError(f"unknown method {name!r}: {nearest(str(name), known)}")
-        for name in ("budgets", "seeds", "tuning_seeds"):
-            value = self.settings[name]
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and name == "budgets":
-                self.settings[name] = [value]
+        budgets = self.settings["budgets"]
+        if isinstance(budgets, (int, float, str)):
+            self.settings["budgets"] = [] if budgets == "" else [budgets]
 
     def _compose(self, overrides: Sequence[str]) -> DictConfig:
         return self.loader.load_sweep_config(self.config, list(overrides))
@@ -248,6 +251,8 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
             job.own.inspect(tuple(job.plan.methods))
         except (ValueError, TypeError, AttributeError) as error:
             raise SettingError(str(error)) from error
+    else:
+        console.print(summary_of_data(job.sample), highlight=False)
     spaces = job.spaces()
     runs, budget = cost(job.plan, spaces)
     console.print(

@@ -30,7 +30,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
     inputs.
 
     Args:
-        batch_size: samples a batch, at least 1.
+        batch_size: samples per batch, at least 1.
         num_workers: loader processes (0 loads in the main one).
         pin_memory: page-locked batches, for copies to a GPU.
         label_noise: share of the training labels that are replaced by another class, in [0, 1]. Validation and test
@@ -38,7 +38,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         label_noise_seed: seeds which ones, apart from the run's seed: every method and every run sees the same.
 
     Attributes:
-        task: what a target is: ``"multiclass"`` one class a sample, ``"multilabel"`` any number of classes a sample,
+        task: what a target is: ``"multiclass"`` one class for each sample, ``"multilabel"`` any number of classes,
             ``"token"`` one class a token, ``"next_token"`` the class of the token after each.
         class_names: the names of the classes, known after ``setup``.
         splits: the data sets ``train``, ``validation`` and ``test``, known after ``setup``.

@@ -19,7 +19,7 @@ class Digits(BenchmarkDataModule):
 
     Args:
         split_seed: seeds the split, apart from the run's seed: every run sees the same split.
-        batch_size: samples a batch.
+        batch_size: samples per batch.
         **loader: arguments of :class:`BenchmarkDataModule`.
 
     Source: :func:`sklearn.datasets.load_digits` (UCI Optical Recognition of Handwritten Digits, test part).

@@ -22,7 +22,7 @@ class LengthBatchSampler(BatchSampler):
 
     Args:
         sampler: indices, e.g. of :class:`torch.utils.data.RandomSampler`.
-        batch_size: samples a batch; the last batch of the last pool may be short.
+        batch_size: samples per batch; the last batch of the last pool may be short.
         drop_last: leave a short batch out.
         lengths: the length of each sample of the data set.
         pool_batches: batches a pool, at least 1.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from as_lightning.benchmark.report.across_data_sets import MIN_DATA_SETS, across_data_sets
+from as_lightning.benchmark.report.across_data_sets import MIN_DATA_SETS, AcrossDataSets, across_data_sets
 from as_lightning.benchmark.report.advice import advice
 from as_lightning.benchmark.report.figures import score_name
 from as_lightning.benchmark.report.findings import Arm, Findings, findings
@@ -42,7 +42,7 @@ def times_to_score(compared: Sequence[Findings]) -> list[str]:
 
 
 def against_control(results: Sequence[Result]) -> list[Findings]:
-    """The methods that skip by a criterion, beside the one that skips as many samples at random, a budget each.
+    """The methods that skip by a criterion, beside the one that skips as many samples at random, one for each budget.
 
     Args:
         results: the final runs of one comparison.
@@ -81,18 +81,36 @@ def control_sentence(compared: Sequence[Findings]) -> str:
 
 def over_all(compared: Sequence[Findings]) -> list[str]:
     """One line for each method that enough data sets have: the Bayesian signed-rank test against the baseline."""
+    return [f"`{method}` {found.in_words}." for method, found in _across(compared).items()]
+
+
+def over_all_in_short(compared: Sequence[Findings]) -> list[str]:
+    """The same in one line for each number of data sets."""
+    by_count: dict[int, list[str]] = {}
+    for method, found in _across(compared).items():
+        shares = f"{found.better:.0%} / {found.equal:.0%} / {found.worse:.0%}"
+        by_count.setdefault(found.data_sets, []).append(f"`{method}` {shares}")
+    return [
+        f"Over {count} data sets, the probabilities of *better* / *equal within {compared[0].margin / POINT:g} "
+        f"points* / *worse* than {compared[0].baseline}, with all epochs: {', '.join(methods)} (Bayesian signed-rank "
+        "test)."
+        for count, methods in by_count.items()
+    ]
+
+
+def _across(compared: Sequence[Findings]) -> dict[str, AcrossDataSets]:
     pairs: dict[str, list[tuple[float, float]]] = {}
     for found in compared:
         for method in found.methods:
             if method != found.baseline:
                 pair = (found.of(method)[0].mean, found.reference.mean)
                 pairs.setdefault(method.removeprefix("multilabel_"), []).append(pair)
-    lines = []
+    found_of = {}
     for method, found_pairs in pairs.items():
         if len(found_pairs) >= MIN_DATA_SETS:
             own, reference = zip(*found_pairs, strict=True)
-            lines.append(f"`{method}` {across_data_sets(own, reference, compared[0].margin).in_words}.")
-    return lines
+            found_of[method] = across_data_sets(own, reference, compared[0].margin)
+    return found_of
 
 
 def _table(compared: Sequence[Findings], headings: Sequence[str], cell: Callable[[Findings, Arm], str]) -> list[str]:

@@ -67,7 +67,7 @@ def _scores(panel: Axes, found: Findings) -> None:
 
 
 def _masked(panel: Axes, shown: Sequence[tuple[Findings, StoredComparison]]) -> None:
-    """The masked share of AS-Softmax over the training of all epochs, a line a data set."""
+    """The masked share of AS-Softmax over the training of all epochs, one line for each data set."""
     color = method_colors(METHODS)[MASKED]
     for (found, stored), style in zip(shown, LINES, strict=False):
         budget = found.of(MASKED)[0].budget
@@ -78,5 +78,5 @@ def _masked(panel: Axes, shown: Sequence[tuple[Findings, StoredComparison]]) -> 
         ]
         ratios = np.mean(runs, axis=0)
         panel.plot(np.arange(1, len(ratios) + 1) / len(ratios), ratios * 100, style, color=color, label=found.name)
-    panel.set(title="masked samples (zero loss)", xlabel="share of the epochs", ylabel="%", ylim=(0, 100))
+    panel.set(title=f"{MASKED}: masked samples", xlabel="share of the epochs", ylabel="%", ylim=(0, 100))
     panel.legend(frameon=False, fontsize=8)

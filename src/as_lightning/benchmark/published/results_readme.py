@@ -25,6 +25,7 @@ from as_lightning.benchmark.published.compared_data_sets import (
     control_rows,
     control_sentence,
     over_all,
+    over_all_in_short,
     scores,
     times_to_score,
     training_times,
@@ -112,7 +113,7 @@ def rebuilt_comparisons() -> tuple[list[Findings], list[Findings]]:
     """Rebuild the reports of the comparisons.
 
     Returns:
-        What they have found; and what sets skipping beside its control, a data set and budget each.
+        What they have found; and what sets skipping beside its control, for each data set and budget.
     """
     found: list[Findings] = []
     control: list[Findings] = []
@@ -165,7 +166,7 @@ def comparison_lines(found: Sequence[Findings], control: Sequence[Findings]) -> 
         lines += ["Against softmax, at all epochs:", "", *together, ""]
     short = [line.format("results/") for line in advice]
     short += [f"* {control_sentence(control)}"] if control else []
-    short += together
+    short += [f"* {line}" for line in over_all_in_short(found)]
     return lines, short
 
 

@@ -48,7 +48,7 @@ class AcrossDataSets:
 def across_data_sets(
     scores: Sequence[float], reference: Sequence[float], margin: float = MARGIN_POINTS * POINT
 ) -> AcrossDataSets:
-    """The Bayesian signed-rank test of a method's mean scores against the reference's, a pair a data set.
+    """The Bayesian signed-rank test of a method's mean scores against the reference's, paired by data set.
 
     Args:
         scores: a method's mean score on each data set.
@@ -62,7 +62,9 @@ def across_data_sets(
     """
     first, second = np.asarray(scores, dtype=np.float64), np.asarray(reference, dtype=np.float64)
     if first.shape != second.shape or first.ndim != 1:
-        raise ValueError(f"expected two lists of one score a data set, got shapes {first.shape} and {second.shape}")
+        raise ValueError(
+            f"expected two lists with one score for each data set, got shapes {first.shape} and {second.shape}"
+        )
     if len(first) < MIN_DATA_SETS:
         raise ValueError(f"expected at least {MIN_DATA_SETS} data sets, got {len(first)}")
     if not (np.isfinite(first).all() and np.isfinite(second).all()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from as_lightning.benchmark.report.evidence import MOST_SEEDS, SURE_MARGINS, detectable, is_sure, seeds_to_see
 from as_lightning.benchmark.report.findings import Arm, Findings
 from as_lightning.benchmark.report.verdicts import POINT, points
 
@@ -12,13 +13,15 @@ WORSE_CALIBRATED = 0.02  # a difference of calibration errors that is worth a se
 def advice(findings: Findings) -> list[str]:
     """What to do, and what the comparison shows, as plain sentences.
 
-    1. The recommendation. If arms are *better* than the baseline's full budget: the one with the largest difference.
-       If not: the cheapest arm that is shown to be not worse and whose time ratio's interval lies below 1; a method is
-       preferred to the baseline's own cheapest budget only where its interval lies below the baseline's. If there is
-       none: the baseline at its full budget.
+    1. The recommendation. The candidate is, if arms are *better* than the baseline's full budget, the one with the
+       largest difference. If not: the cheapest arm that is shown to be not worse and whose time ratio's interval lies
+       below 1; a method is preferred to the baseline's own cheapest budget only where its interval lies below the
+       baseline's. The candidate is recommended if the comparison is large enough
+       (:func:`~as_lightning.benchmark.report.evidence.is_sure`). Otherwise, and where there is no candidate: the
+       baseline at its full budget.
     2. One sentence for each other method, at its full budget.
     3. Calibration, where a method is worse calibrated than the baseline by more than 0.02.
-    4. The smallest difference that the comparison could have seen, where a method is inconclusive at its full budget.
+    4. The difference that the comparison can see, and with how many seeds it would see smaller ones.
     5. The notes of the comparison: failed runs, what was not tuned.
     """
     sentences = [_recommendation(findings)]
@@ -42,6 +45,12 @@ def folded_advice(findings: Findings) -> list[str]:
 
 def recommended(findings: Findings) -> Arm:
     """The arm that the advice recommends."""
+    arm = _candidate(findings)
+    return arm if arm is not None and is_sure(findings, arm) else findings.reference
+
+
+def _candidate(findings: Findings) -> Arm | None:
+    """The arm that would be recommended by its verdict alone; None where that is the baseline at its full budget."""
     compared = [arm for arm in findings.arms if arm.verdict is not None]
     better = [arm for arm in compared if arm.verdict is not None and arm.verdict.word == "better"]
     if better:
@@ -56,7 +65,7 @@ def recommended(findings: Findings) -> Arm:
         and arm.time.high < 1.0
     ]
     if not cheaper:
-        return findings.reference
+        return None
 
     def seconds(arm: Arm) -> float:
         assert arm.time is not None
@@ -70,26 +79,36 @@ def recommended(findings: Findings) -> Arm:
 
 
 def _recommendation(findings: Findings) -> str:
-    arm, reference = recommended(findings), findings.reference
+    arm, reference = _candidate(findings), findings.reference
     full = f"{reference.method}, {_epochs(reference.epochs)}"
-    if arm is reference:
+    if arm is None:
         others = [other for other in findings.arms if other is not reference]
         if others and all(other.verdict is not None and other.verdict.word == "no verdict" for other in others):
             reasons = sorted({other.verdict.reason for other in others if other.verdict is not None})
             return f"No advice: {'; '.join(reasons)}."
         return f"Stay with {full}: nothing here is better, and nothing cheaper is shown to be as good."
+    chosen = f"{arm.method}{_settings(arm)}, {_epochs(arm.epochs)}"
+    if not is_sure(findings, arm):
+        return (
+            f"Stay with {full}, for now: {chosen}, looks {_in_what(findings, arm, '')}, but this comparison is too "
+            "small to rely on it."
+        )
     verb = "Stay with" if arm.method == findings.baseline else "Use"
-    chosen = f"{verb} {arm.method}{_settings(arm)}, {_epochs(arm.epochs)}"
+    return f"{verb} {chosen}: {_in_what(findings, arm, full)}."
+
+
+def _in_what(findings: Findings, arm: Arm, full: str) -> str:
+    """In what an arm is better than the baseline at its full budget, or as good; ``full`` names that, or is empty."""
     assert arm.verdict is not None
     if arm.verdict.word == "better":
-        return f"{chosen}: better than {full}, by {_difference(arm)}{_in_time(arm)}."
+        return f"better{f' than {full}' * bool(full)}, by {_difference(arm)}{_in_time(arm)}"
     shown = (
         f"equal within {findings.margin / POINT:g} points"
         if arm.verdict.word == "equal"
         else f"not worse by {findings.margin / POINT:g} points or more"
     )
-    target = f"{reference.epochs:g}" if arm.method == findings.baseline else full
-    return f"{chosen}: as good as {target} ({shown}){_in_time(arm)}."
+    target = f"{findings.reference.epochs:g}" if arm.method == findings.baseline else full
+    return f"as good{f' as {target}' * bool(full)} ({shown}){_in_time(arm)}"
 
 
 def _about(findings: Findings, arm: Arm) -> list[str]:
@@ -129,21 +148,32 @@ def _calibration(findings: Findings, arm: Arm) -> list[str]:
 
 
 def _limits(findings: Findings) -> list[str]:
-    detectable = [
-        arm.verdict.detectable
-        for arm in findings.arms
-        if arm.budget == findings.reference.budget
-        and arm.verdict is not None
-        and arm.verdict.word == "inconclusive"
-        and arm.verdict.detectable is not None
-    ]
-    if not detectable:
+    """What the comparison can see; what to run to see more, where a method at its full budget is not decided."""
+    visible = detectable(findings)
+    if visible is None:
         return []
     samples = "" if findings.test_samples is None else f" and {findings.test_samples} {findings.split} samples"
-    return [
-        f"With {findings.reference.seeds} seeds{samples} differences below {points(min(detectable))} points could not "
-        "have been seen."
+    said = [
+        f"With {findings.reference.seeds} seeds{samples} this comparison sees differences of {points(visible)} points "
+        "or more, with 80% probability. Smaller differences may exist."
     ]
+    full = [arm.verdict for arm in findings.arms if arm.budget == findings.reference.budget]
+    candidate = _candidate(findings)
+    decided = all(verdict is None or verdict.word != "inconclusive" for verdict in full)
+    if decided and (candidate is None or is_sure(findings, candidate)):
+        return said
+    target = SURE_MARGINS * findings.margin if visible > SURE_MARGINS * findings.margin else findings.margin
+    seeds = seeds_to_see(findings, target)
+    if seeds is None:
+        more = (
+            f"To see {points(target)} points would take more than {MOST_SEEDS} seeds: compare fewer methods and "
+            "budgets, or use a larger test split."
+        )
+    elif seeds > findings.reference.seeds:
+        more = f"To see {points(target)} points, run the comparison again with seeds={seeds}."
+    else:
+        return said
+    return [f"{said[0]} {more}"]
 
 
 def _epochs(epochs: float) -> str:

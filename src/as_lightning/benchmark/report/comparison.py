@@ -19,7 +19,7 @@ BASELINES = ("softmax", "multilabel_softmax")
 
 
 def runs_frame(results: Sequence[Result]) -> pd.DataFrame:
-    """One row a run: what it was, and its numbers."""
+    """One row for each run: what it was, and its numbers."""
     rows = []
     for result in results:
         last = result.masking[-1] if result.masking else None

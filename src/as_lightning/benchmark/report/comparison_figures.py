@@ -1,4 +1,4 @@
-"""The figures of a comparison: score against training time with a point a budget, reliability, masking, windows."""
+"""The figures of a comparison: score against training time, reliability, masking, accumulation windows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIN_SHARE = 0.005  # of the predictions, for a bin to be drawn
 
 
 def score_against_budget_time(findings: Findings) -> PageFigure:
-    """The score of each arm against its training time: one point a budget, a line a method, bars of one deviation."""
+    """The score of each arm against its training time: one line for each method, one point for each budget."""
     colors = method_colors(findings.methods)
     metric = score_name(findings.score)
 
@@ -46,7 +46,7 @@ def score_against_budget_time(findings: Findings) -> PageFigure:
     )
     alt = f"{findings.split.capitalize()} {metric} against training time. {points}."
     return page_figure(
-        f"{file_name(findings.name)}-time", f"{metric} against training time, a point a budget", alt, draw
+        f"{file_name(findings.name)}-time", f"{metric} against training time, one point for each budget", alt, draw
     )
 
 

@@ -50,12 +50,12 @@ def score_against_training_time(name: str, results: Sequence[Result]) -> PageFig
 
     said = "; ".join(f"{method}: {mean:.4f} after {seconds:.1f} s" for method, (seconds, mean, _) in points.items())
     alt = f"Test {score} against training time on {name}. {said}."
-    title = f"{name}: test {score} against training time, a point a method"
+    title = f"{name}: test {score} against training time, one point for each method"
     return page_figure(f"{file_name(name)}-time", title, alt, draw)
 
 
 def score_while_training(name: str, results: Sequence[Result]) -> PageFigure | None:
-    """Validation score against training time, a line a method: means over the seeds, evaluation by evaluation.
+    """Validation score against training time, one line for each method: means over the seeds, evaluation by evaluation.
 
     None where no run was validated.
     """
@@ -139,7 +139,7 @@ def accumulation(name: str, methods: ByMethod, colors: Mapping[str, str]) -> Pag
 def score_against_delta(name: str, results: Sequence[Result]) -> PageFigure | None:
     """The test score of each margin that was tried; None where fewer than three were.
 
-    A line a method, means over the seeds with the range of the seeds; methods without a margin are level lines.
+    One line for each method: means over the seeds, with their range. Methods without a margin are level lines.
     """
     by_delta: dict[str, dict[float, list[float]]] = {}
     level: dict[str, list[float]] = {}

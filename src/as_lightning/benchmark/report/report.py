@@ -58,7 +58,7 @@ class FailedRun:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What the report says of one experiment: a row a method."""
+    """What the report says of one experiment: one row for each method."""
 
     name: str
     score: str
@@ -102,7 +102,7 @@ def summarize(results: Sequence[Result], baseline: str | None = None) -> list[Ex
 
 
 def compared(results: Sequence[Result], baseline: str | None = None) -> pd.DataFrame:
-    """A row a method of each experiment: its comparison with the baseline, ratios of times, means of all numbers.
+    """One row for each method of each experiment: comparison with the baseline, ratios of times, means.
 
     Args:
         results: at least one; those of one ``name`` can be compared.

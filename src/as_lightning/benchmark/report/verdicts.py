@@ -37,6 +37,7 @@ class Verdict:
         p_difference: of the paired t-test, corrected.
         p_equal: of the two one-sided tests, corrected.
         p_not_worse: of the one-sided test that the difference lies above ``-margin``, corrected.
+        spread: the standard deviation of the differences.
         detectable: the smallest true difference that this comparison, with its correction, shows with 80% power.
         reason: why there is no verdict; empty where there is one.
     """
@@ -50,6 +51,7 @@ class Verdict:
     p_difference: float | None = None
     p_equal: float | None = None
     p_not_worse: float | None = None
+    spread: float | None = None
     detectable: float | None = None
     reason: str = ""
 
@@ -218,6 +220,7 @@ def _tested(differences: np.ndarray, margin: float, comparisons: int) -> Verdict
         p_difference=float(stats.ttest_1samp(differences, 0.0).pvalue),
         p_equal=float(p_equal),
         p_not_worse=float(p_not_worse),
+        spread=spread,
         detectable=spread * detectable_effect(pairs, ALPHA / comparisons),
     )
 

@@ -81,7 +81,7 @@ class Multiclass(TaskForm):
 
 
 class Multilabel(TaskForm):
-    """Any number of classes a sample: logits ``(N, C)``, targets ``(N, C)`` in {0, 1}.
+    """Any number of classes for each sample: logits ``(N, C)``, targets ``(N, C)`` in {0, 1}.
 
     A label is predicted where its logit is above 0. Metrics: ``accuracy`` (all labels of a sample right), ``f1_micro``,
     ``f1_macro`` and ``calibration_error`` (of the sigmoids of all labels, 15 bins).

@@ -66,8 +66,9 @@ def read_conll(
     *,
     encoding: str | None = None,
 ) -> Iterator[TaggedSentence]:
-    """Read CoNLL columns: a word a line with its tag, columns parted by a tab or spaces, a blank line after a sentence.
+    """Read CoNLL columns: one word with its tag on each line, columns parted by a tab or spaces.
 
+    A blank line ends a sentence.
     Lines that start with ``-DOCSTART-`` are skipped.
 
     Args:
