@@ -6,7 +6,6 @@ import random
 import resource
 import shutil
 import signal
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 import torch
 from filelock import FileLock, Timeout
 from harness.killed_run import CALLS_FILE, context, hold_the_lock, run_in_process
+from harness.run_findings import found
 
 from as_lightning.benchmark.checkpoint_files import WholeFileCheckpointIO
 from as_lightning.benchmark.results import Result
@@ -29,18 +29,6 @@ SETTINGS = [
     "trainer.enable_progress_bar=false",
     "logger=none",
 ]
-
-
-def found(folder: Path) -> dict[str, Any]:
-    """All that a run has found but the times and whether it was interrupted."""
-    content = asdict(Result.read(folder / "result.json"))
-    for evaluation in content["evaluations"]:
-        del evaluation["train_seconds"]
-    return {
-        key: value
-        for key, value in content.items()
-        if key not in ("train_seconds", "epoch_seconds", "peak_memory", "resumed")
-    }
 
 
 @pytest.fixture(scope="module")
