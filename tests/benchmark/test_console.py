@@ -24,6 +24,7 @@ def python(program: str) -> subprocess.CompletedProcess[str]:
     ("function", "command"),
     [
         ("train", "as-lightning"),
+        ("compare", "as-lightning-compare"),
         ("report", "as-lightning-report"),
         ("hard_samples", "as-lightning-hard-samples"),
     ],

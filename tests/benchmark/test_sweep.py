@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from harness.prepared_processes import Finished, run
+from harness.run_findings import found
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
 from as_lightning.benchmark.console import train
+from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run_lock import run_lock
 
 ROOT = Path(__file__).parents[2]
 SWEEP = ("-m", "experiment=digits", "seed=0,1", "trainer.max_epochs=2", "trainer.enable_progress_bar=false")
@@ -63,6 +70,55 @@ def test_a_second_call_skips_what_is_finished_runs_what_is_new_and_reports_its_o
     assert before.items() <= after.items()
     rows = pd.read_csv(folder / "multirun/digits/report/report.csv")
     assert rows["method"].tolist() == ["softmax", "as_softmax"]
+
+
+def files_of(run: Path) -> Counter[str]:
+    """How often each file is in a run's folder; event files by their name without time and process."""
+    paths = [str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()]
+    return Counter(re.sub(r"(events\.out\.tfevents)\..*", r"\1", path) for path in paths)
+
+
+def until_it_waits(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start the app, and read what it prints until it waits for a folder that another process runs in."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "as_lightning.benchmark.train", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    printed = []
+    for line in process.stdout:
+        printed.append(line)
+        if "another process runs here, waiting for it to end" in line:
+            return process
+    raise AssertionError("".join(printed))
+
+
+@pytest.mark.slow
+def test_two_equal_sweeps_at_once_make_each_run_once_with_the_results_of_one_sweep_and_both_report_all(sweep, tmp_path):
+    runs = {path.name: path for path in (sweep[0] / "multirun" / "digits").glob("method=as_speed,*")}
+    folder = tmp_path / "multirun" / "digits"
+    last = folder / sorted(runs)[-1]
+    last.mkdir(parents=True)
+    command = [*SWEEP, "method=as_speed"]
+    with run_lock(last):  # here the two meet, when one of them has made the first run
+        both = [until_it_waits(tmp_path, *command), until_it_waits(tmp_path, *command)]
+    with ThreadPoolExecutor(2) as readers:
+        printed = [said for said, _ in readers.map(subprocess.Popen.communicate, both)]
+    assert [process.returncode for process in both] == [0, 0], printed
+    assert sum(said.count("; wrote ") for said in printed) == 1
+    assert sum(said.count("already finished, skipped") for said in printed) == 1
+    tables = [said[said.index("test accuracy, paired with") :] for said in printed]
+    assert tables[0] == tables[1]
+    assert sorted(path.name for path in folder.glob("method=*")) == sorted(runs)
+    for name, alone in runs.items():
+        assert files_of(folder / name) == files_of(alone)
+        assert found(folder / name) == found(alone)
+        assert Result.read(folder / name / "result.json").command == shlex.join(["as-lightning", *command])
+    rows = pd.read_csv(folder / "report" / "report.csv")
+    assert list(zip(rows["method"], rows["seeds"], strict=True)) == [("as_speed", 2)]
 
 
 def test_tensorboard_finds_the_masking_curves_of_the_run(sweep):

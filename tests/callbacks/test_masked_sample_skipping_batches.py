@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from harness.length_batches import LengthBatches, length_of
 from hypothesis import given
 from hypothesis import strategies as st
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -26,7 +27,6 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from as_lightning.benchmark.data.length_batches import LengthBatchSampler
 from as_lightning.callbacks.epoch_batches import batches_of_awake, refilled, sizes_meant
 from as_lightning.callbacks.numbered_loader import NumberedLoader
 
@@ -67,9 +67,8 @@ class Precomputed(BatchSampler):
         return iter(self.batches)
 
 
-def by_length() -> LengthBatchSampler:
-    lengths = [(7 * number) % 23 for number in range(SAMPLES)]
-    return LengthBatchSampler(RandomSampler(range(SAMPLES)), 4, False, lengths, pool_batches=3, shuffle=True)
+def by_length() -> LengthBatches:
+    return LengthBatches(RandomSampler(range(SAMPLES)), 4, False)
 
 
 LOADERS: dict[str, dict[str, Any]] = {
@@ -204,10 +203,8 @@ def test_a_random_sampler_draws_the_order_of_a_shortened_epoch() -> None:
 
 
 def test_batches_by_length_are_still_by_length_when_samples_sleep() -> None:
-    loader = loader_of("by length")
-    batches = list(batches_of_awake(loader, every_third, 0))
-    lengths = loader.batch_sampler.lengths
-    spans = [max(lengths[n] for n in batch) - min(lengths[n] for n in batch) for batch in batches if len(batch) == 4]
+    batches = [sorted(map(length_of, batch)) for batch in batches_of_awake(loader_of("by length"), every_third, 0)]
+    spans = [lengths[-1] - lengths[0] for lengths in batches if len(lengths) == 4]
     assert sum(spans) / len(spans) < 15  # at random: 20 of 22
 
 
@@ -251,8 +248,7 @@ def test_ranks_share_the_plan_in_equal_parts_and_none_takes_a_sample_twice(
         if sampler is None:
             loader = DataLoader(Numbers(), batch_size=4, sampler=shard)
         else:
-            lengths = list(range(SAMPLES))
-            loader = DataLoader(Numbers(), batch_sampler=LengthBatchSampler(shard, 4, False, lengths, pool_batches=2))
+            loader = DataLoader(Numbers(), batch_sampler=LengthBatches(shard, 4, False))
         parts.append(list(batches_of_awake(loader, plan, 0)))
     assert len({len(batches) for batches in parts}) == 1
     taken = [number for batches in parts for batch in batches for number in batch]

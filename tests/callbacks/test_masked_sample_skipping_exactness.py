@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from harness.length_batches import LengthBatches
 from harness.scripted_masking import quiet_trainer
 from harness.sleeping_samples import SAMPLES, NumberedSamples, SleepingClassifier, numbered_loader
 from oracles.sleep_plan import LIVE, MASKED, NOT_VISITED, awake_after
 from torch.utils.data import RandomSampler
 
-from as_lightning.benchmark.data.length_batches import LengthBatchSampler
 from as_lightning.callbacks.masked_sample_skipping import MaskedSampleSkipping
 from as_lightning.functional import as_cross_entropy
 
@@ -32,9 +32,8 @@ def outcomes(module: SleepingClassifier, epoch: int) -> list[int]:
     return [NOT_VISITED if n not in live else LIVE if live[n] else MASKED for n in range(SAMPLES)]
 
 
-def by_length() -> LengthBatchSampler:
-    lengths = [(7 * number) % 23 for number in range(SAMPLES)]
-    return LengthBatchSampler(RandomSampler(range(SAMPLES)), 8, False, lengths, pool_batches=3, shuffle=True)
+def by_length() -> LengthBatches:
+    return LengthBatches(RandomSampler(range(SAMPLES)), 8, False)
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

@@ -10,11 +10,9 @@ import torch
 from harness.scripted_masking import quiet_trainer
 from harness.sleeping_samples import CLASSES, FEATURES, SAMPLES, NumberedSamples
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 from as_lightning import ASSoftmaxMixin, MaskedSampleSkipping
-from as_lightning.benchmark.data.epoch_order import EpochOrder
-from as_lightning.benchmark.data.resumable_loader import ResumableLoader
 from as_lightning.functional import live_samples
 
 LENGTH = 4
@@ -116,29 +114,3 @@ def test_the_samples_that_the_formula_calls_masked_are_left_out_of_the_next_epoc
         assert len(set(after) & masked) == max(len(rest), 4) + (len(rest) % 4 == 1 and len(rest) > 4) - len(rest)
         fell_asleep += len(masked)
     assert fell_asleep > SAMPLES
-
-
-class SavesInside(pl.Callback):
-    def __init__(self, path: Any) -> None:
-        self.path = path
-
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if (trainer.current_epoch, batch_idx) == (5, 1):
-            trainer.save_checkpoint(self.path)
-
-
-def test_a_loader_that_resumes_by_itself_goes_on_with_the_plan(tmp_path: Any) -> None:
-    samples = NumberedSamples(noise=0.3)
-    data = TensorDataset(samples.inputs, samples.targets, torch.arange(SAMPLES))
-    weights = []
-    for ckpt_path in (None, tmp_path / "inside.ckpt"):
-        model = OneClass(delta=0.3)
-        model.live.append({})
-        skipping = MaskedSampleSkipping(**NO_GUARDS)
-        trainer = quiet_trainer(max_epochs=8, callbacks=[skipping, SavesInside(tmp_path / "inside.ckpt")])
-        loader = ResumableLoader(data, batch_size=4, sampler=EpochOrder(data, 3), generator=torch.Generator())
-        trainer.fit(model, loader, ckpt_path=ckpt_path)
-        weights.append((model.head.weight.detach().clone(), [tuple(epoch) for epoch in skipping.history]))
-    assert torch.equal(weights[0][0], weights[1][0])
-    assert weights[0][1] == weights[1][1]
-    assert min(epoch[2] for epoch in weights[0][1]) < SAMPLES / 2

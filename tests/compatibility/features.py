@@ -12,6 +12,7 @@ from compatibility.matrix import refused, supported
 from compatibility.runs import BATCHES, EPOCHS, SIZE, Run, Theirs, WithAS, batches
 from harness.rank_processes import Seen
 from harness.scripted_masking import loader_of
+from harness.torch_limits import FSDP2_ON_A_CPU
 from lightning.pytorch.callbacks import (
     BatchSizeFinder,
     EarlyStopping,
@@ -63,6 +64,7 @@ def ddp(seen: Seen) -> None:
     "FSDP2 (ModelParallelStrategy)",
     "the weights are those of DDP; Lightning reduces the gradients of every batch there",
     where="two processes",
+    limit=FSDP2_ON_A_CPU,
 )
 def fully_sharded(seen: Seen) -> None:
     first, second = seen("fully_sharded")

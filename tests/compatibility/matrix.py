@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.torch_limits import Limit
+
 Check = Callable[..., None]
 
 
@@ -24,6 +26,7 @@ class Feature:
         note: what to know, in a sentence.
         check: the test: called with a folder to write in, or with what two processes have seen.
         where: the machine it needs: one process, two processes of one machine, or a CUDA device.
+        limit: a version of PyTorch with which it cannot be shown.
     """
 
     group: str
@@ -32,24 +35,31 @@ class Feature:
     note: str
     check: Check
     where: Literal["one process", "two processes", "CUDA"] = "one process"
+    limit: Limit | None = None
+
+    @property
+    def notes(self) -> str:
+        """All that there is to know."""
+        limit = "" if self.limit is None else f"not with torch {self.limit.version}: {self.limit.cause}"
+        return "; ".join(filter(None, (self.note, limit)))
 
 
 FEATURES: dict[tuple[str, str], Feature] = {}  # by group and name: pytest may import the rows twice
 
 
-def supported(group: str, name: str, note: str = "", **where: Any) -> Callable[[Check], Check]:
+def supported(group: str, name: str, note: str = "", **options: Any) -> Callable[[Check], Check]:
     """Enter a feature that works."""
-    return _entered(group, name, "supported", note, **where)
+    return _entered(group, name, "supported", note, **options)
 
 
-def refused(group: str, name: str, note: str = "", **where: Any) -> Callable[[Check], Check]:
+def refused(group: str, name: str, note: str = "", **options: Any) -> Callable[[Check], Check]:
     """Enter a feature that is refused."""
-    return _entered(group, name, "refused", note, **where)
+    return _entered(group, name, "refused", note, **options)
 
 
-def _entered(group: str, name: str, support: Any, note: str, **where: Any) -> Callable[[Check], Check]:
+def _entered(group: str, name: str, support: Any, note: str, **options: Any) -> Callable[[Check], Check]:
     def enter(check: Check) -> Check:
-        FEATURES[group, name] = Feature(group, name, support, note, check, **where)
+        FEATURES[group, name] = Feature(group, name, support, note, check, **options)
         return check
 
     return enter
@@ -68,7 +78,7 @@ def page() -> str:
     for group in dict.fromkeys(group for group, _ in FEATURES):
         lines += ["", f"## {group}", "", "| feature | support | tested on | note |", "| --- | --- | --- | --- |"]
         lines += [
-            f"| {feature.name} | {feature.support} | {feature.where} | {feature.note} |"
+            f"| {feature.name} | {feature.support} | {feature.where} | {feature.notes} |"
             for feature in FEATURES.values()
             if feature.group == group
         ]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from compatibility import features, matrix, two_ranks, ways_to_differentiate
 from harness.rank_processes import Seen, run_two_ranks
+from harness.torch_limits import skipped_by
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
@@ -24,7 +25,11 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 def features_on(where: str) -> pytest.MarkDecorator:
     chosen = [feature for feature in matrix.FEATURES.values() if feature.where == where]
-    return pytest.mark.parametrize("feature", chosen, ids=[feature.name for feature in chosen])
+    cases = [
+        pytest.param(feature, id=feature.name, marks=[skipped_by(feature.limit)] if feature.limit else [])
+        for feature in chosen
+    ]
+    return pytest.mark.parametrize("feature", cases)
 
 
 @features_on("one process")

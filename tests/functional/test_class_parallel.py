@@ -14,6 +14,7 @@ import torch
 from harness import class_parallel_ranks as program
 from harness.class_parallel_ranks import LINEAR_CASES, LOGITS_CASES, TIED, Case, operands
 from harness.prepared_processes import run
+from harness.torch_limits import TENSOR_PARALLEL_OUTSIDE, skipped_by
 from oracles.as_softmax import as_cross_entropy_reference, as_rows, counts_reference, keep_of_row
 
 from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy
@@ -264,6 +265,7 @@ def test_training_with_model_parallel_strategy_equals_one_process(seen: Seen, al
         assert torch.equal(rank["counts"], torch.stack(alone.counts))
 
 
+@skipped_by(TENSOR_PARALLEL_OUTSIDE)
 def test_training_on_rows_of_its_own_equals_one_process(two: Seen, alone: program.WideClassifier):
     for rank in two("lightning_training_by_rows"):
         assert_same_training(rank, alone)

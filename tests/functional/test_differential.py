@@ -57,11 +57,9 @@ def random_layout(generator: random.Random, tensor: Tensor, seen: Counter[str]) 
     return tensor.contiguous()
 
 
-def random_logits(
-    generator: random.Random, shape: tuple[int, ...], dtype: torch.dtype, seen: Counter[str], kinds: Any = KINDS
-) -> Tensor:
+def random_logits(generator: random.Random, shape: tuple[int, ...], dtype: torch.dtype, seen: Counter[str]) -> Tensor:
     """Spread, tied, huge, forbidden (-inf) or expanded logits."""
-    kind = generator.choice((*kinds, "spread", "spread", "spread"))
+    kind = generator.choice((*KINDS, "spread", "spread", "spread"))
     logits = torch.randn(shape, dtype=torch.float64) * generator.choice((0.3, 1.0, 3.0, 10.0))
     seen.update((kind, str(dtype), f"{len(shape)} dimensions", *(("zero-size",) if 0 in shape else ())))
     if kind == "ties":
@@ -229,9 +227,12 @@ def one_case_of_several_labels(generator: random.Random, seen: Counter[str]) -> 
     classes = generator.choice((1, 2, 3, 8, 20))
     dtype = generator.choice(FLOATS)
     shape = random_shape(generator, classes)
-    logits = random_logits(generator, shape, dtype, seen, ("spread", "ties", "up to 1e4", "expanded"))
+    logits = random_logits(generator, shape, dtype, seen)
     integer = generator.choice((torch.bool, *INTEGERS, torch.float32))
-    target = (torch.rand(shape) < generator.choice((0.0, 0.3, 0.6, 1.0))).to(integer)
+    # a positive label that is forbidden has an infinite loss
+    target = ((torch.rand(shape) < generator.choice((0.0, 0.3, 0.6, 1.0))) & logits.isfinite()).to(integer)
+    if not logits.isfinite().any(1 if logits.dim() > 1 else 0).all():
+        return False  # a sample of which every label is forbidden
     seen[f"targets {integer}"] += 1
     delta = generator.choice(DELTAS)
     exact = logits.detach().double().requires_grad_()
@@ -248,11 +249,8 @@ def one_case_of_several_labels(generator: random.Random, seen: Counter[str]) -> 
     upstream = torch.randn(expected.shape, dtype=torch.float64).to(dtype).double()
     assert_near(loss.detach(), expected.detach(), dtype)
     if logits.numel():
-        # logsumexp gives exp(score - result): as exact as the result's last digit, which is large beside large scores
-        last_digit = torch.finfo(torch.promote_types(dtype, torch.float32)).eps * float(logits.abs().max())
-        size = 3.0 + float(upstream.abs().max()) * last_digit / TOLERANCE[dtype]
         gradients = gradient_of(loss, [leaf], upstream)[0], gradient_of(expected, [exact], upstream)[0]
-        assert_near(*gradients, dtype, size)
+        assert_near(*gradients, dtype, max(1.0, float(upstream.abs().max())))
     return True
 
 
@@ -263,9 +261,9 @@ CASES: dict[str, tuple[int, Callable[[random.Random, Counter[str]], bool]]] = {
     "up to 100,000 classes": (60, one_case_of_a_wide_row),
 }
 OF_ALL_TENSORS = {*map(str, FLOATS), "zero-size", *LAYOUTS, *(f"targets {integer}" for integer in INTEGERS)}
-OF_LOGITS = {f"{dimensions} dimensions" for dimensions in range(1, 6)} | {*KINDS} - {"-inf"}
+OF_LOGITS = {f"{dimensions} dimensions" for dimensions in range(1, 6)} | {*KINDS}
 COVERED = {
-    "class rows": OF_ALL_TENSORS | OF_LOGITS | {"-inf", "1 class"},
+    "class rows": OF_ALL_TENSORS | OF_LOGITS | {"1 class"},
     "fused head": OF_ALL_TENSORS,
     "several labels": OF_ALL_TENSORS | OF_LOGITS,
     "up to 100,000 classes": {f"{LARGEST} classes", *KINDS, *map(str, FLOATS)},

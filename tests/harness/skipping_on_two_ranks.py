@@ -10,13 +10,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import lightning.pytorch as pl
 import torch
+from harness.length_batches import LengthBatches
 from harness.narrowed_modules import OneClass, backward_skipping
 from harness.scripted_masking import quiet_trainer
 from harness.sleeping_samples import NumberedSamples, SleepingClassifier, numbered_loader
 from harness.two_ranks import main
 from torch.utils.data import RandomSampler, WeightedRandomSampler
 
-from as_lightning.benchmark.data.length_batches import LengthBatchSampler
 from as_lightning.callbacks import MaskedSampleSkipping, MaskingMonitor
 
 EPOCHS = 6
@@ -56,8 +56,7 @@ def random_order(folder: Path) -> dict[str, Any]:
 
 def by_length(folder: Path) -> dict[str, Any]:
     samples = NumberedSamples()
-    batches = LengthBatchSampler.bound([(7 * n) % 23 for n in range(len(samples))], pool_batches=2, shuffle=True)
-    return train(numbered_loader(samples, batch_sampler=batches(RandomSampler(samples), 4, False)))
+    return train(numbered_loader(samples, batch_sampler=LengthBatches(RandomSampler(samples), 4, False)))
 
 
 def weighted(folder: Path) -> dict[str, Any]:

@@ -140,7 +140,8 @@ def multilabel_as_cross_entropy(
             where looking costs no wait) ``target`` holds anything but 0, 1 and ``ignore_index``.
         TypeError: if ``logits`` is not floating point, or ``target`` is complex.
 
-    Source: paper, section III; authors' code for the masks; summed with logsumexp, so any finite logit is safe.
+    Source: paper, section III; authors' code for the masks; summed relative to the largest term, so any finite logit is
+    safe.
 
     Example:
         >>> import torch
@@ -181,6 +182,9 @@ def _counts(labels: LabelRows, kept: Tensor, live: Tensor) -> MaskingCounts:
 
 def log_one_plus_sum_exp(scores: Tensor, kept: Tensor) -> Tensor:
     r"""Stable :math:`\log(1 + \sum_{i \text{ kept}} e^{o_i})` over the last dimension; 0 where nothing is kept."""
-    # the 1 goes in as a score of 0, so that a row with nothing kept has a finite maximum and a gradient of 0, not NaN
+    # The 1 goes in as a score of 0, so that a row with nothing kept has a finite maximum and a gradient of 0, not NaN.
+    # The sum is then what that score lacks to its log-probability. The gradient is exp(score - sum): log_softmax takes
+    # the largest score away before it rounds, where logsumexp rounds a sum near 1e4 to 1e-3.
     one = scores.new_zeros(()).expand(*scores.shape[:-1], 1)
-    return torch.cat((one, scores.masked_fill(~kept, -torch.inf)), dim=-1).logsumexp(-1)
+    log_probability = torch.cat((one, scores.masked_fill(~kept, -torch.inf)), dim=-1).log_softmax(-1)
+    return 0.0 - log_probability[..., 0]

@@ -140,6 +140,26 @@ def test_a_folder_without_results_ends_with_a_message_and_no_traceback(tmp_path,
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", "result.json is not a result of as-lightning: expected format 2, got None"),
+        ("[]", "result.json is not a result of as-lightning: "),
+        ('{"format": 2, "na', "result.json is not a result of as-lightning: "),
+        ('{"format": 2, "name": "x", "method": "m", "score": "s", "seed": "one"}', "expected seed to be an integer"),
+    ],
+    ids=["empty", "a list", "cut short", "a seed that is text"],
+)
+def test_a_file_that_is_no_result_ends_with_its_path_and_no_traceback(tmp_path, capsys, content, message):
+    (tmp_path / "result.json").write_text(content)
+    with pytest.raises(SystemExit) as exit_:
+        main([str(tmp_path)])
+    assert exit_.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"as-lightning-report: {tmp_path}")
+    assert message in said
+
+
 def test_an_experiment_is_reported_by_its_score_and_its_baseline(result, tmp_path):
     labels = {"name": "labels", "score_name": "f1_micro"}
     results = [result("softmax", seed, 0.8) for seed in range(3)]

@@ -6,10 +6,11 @@ import json
 import re
 import shlex
 import shutil
+import tempfile
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
@@ -19,38 +20,51 @@ from omegaconf import DictConfig
 from as_lightning.benchmark.report.like_with_like import comparable_results
 from as_lightning.benchmark.report.report import FailedRun, print_comparison, write_report
 from as_lightning.benchmark.results import RESULT_FILE, Result, find_results
+from as_lightning.benchmark.run_lock import run_lock
 from as_lightning.benchmark.run_summary import has_events, lines_of_report, tensorboard_lines
 
 RUNS_FOLDER = ".runs"
 COMMAND_FILE = "command.txt"
 
 
+class OpenSweep(NamedTuple):
+    """A sweep that has begun and whose report is not written yet."""
+
+    directory: Path
+    notes: Path
+
+
 class ReportCallback(Callback):
     """At the end of a sweep: the comparison table on the terminal, the report beside the runs, and where they are.
 
-    The report is of the runs of this sweep alone, also where the folder holds those of others. Each job that has
-    ended notes its folder and its error in a file of its own, since launchers run jobs side by side, in other processes
-    and on other machines.
+    The report is of the runs of this sweep alone, also where the folder holds those of others, and where another sweep
+    runs in it at the same time. Each job that has ended notes its folder and its error in a file of its own, since
+    launchers run jobs side by side, in other processes and on other machines. The notes of a sweep have a folder of
+    their own; launchers hand this callback, which knows it, to their jobs.
 
     Attributes:
-        open_sweep: the folder of the sweep that this process has started and whose report is not written yet. Where a
-            run fails, Hydra raises its error in place of calling :meth:`on_multirun_end`: then
-            :func:`finish_sweep` is left to the command.
+        open_sweep: the sweep that this process has started and whose report is not written yet. Where a run fails,
+            Hydra raises its error in place of calling :meth:`on_multirun_end`: then :func:`finish_sweep` is left to
+            the command.
     """
 
-    open_sweep: ClassVar[Path | None] = None
+    open_sweep: ClassVar[OpenSweep | None] = None
+
+    def __init__(self) -> None:
+        self.notes: Path | None = None
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         directory = Path(config.hydra.sweep.dir)
-        shutil.rmtree(directory / RUNS_FOLDER, ignore_errors=True)
-        (directory / RUNS_FOLDER).mkdir(parents=True)
-        (directory / RUNS_FOLDER / COMMAND_FILE).write_text(_command(config), encoding="utf-8")
-        ReportCallback.open_sweep = directory
+        (directory / RUNS_FOLDER).mkdir(parents=True, exist_ok=True)
+        # with hydra.job.chdir a job stands in its own folder, and the sweep's may be a relative path
+        self.notes = Path(tempfile.mkdtemp(dir=directory / RUNS_FOLDER)).absolute()
+        (self.notes / COMMAND_FILE).write_text(_command(config), encoding="utf-8")
+        ReportCallback.open_sweep = OpenSweep(directory, self.notes)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         if config.hydra.mode != RunMode.MULTIRUN:
             return
-        # with hydra.job.chdir the job stands in its own folder, and the sweep's may be a relative path
+        assert self.notes is not None
         directory = Path(config.hydra.runtime.cwd, config.hydra.sweep.dir)
         folder, failure = str(config.hydra.sweep.subdir), None
         try:
@@ -58,9 +72,9 @@ class ReportCallback(Callback):
         except Exception as error:
             failure = "".join(traceback.format_exception_only(error)).strip()
         else:
-            _note_command(directory / folder, directory / RUNS_FOLDER / COMMAND_FILE)
+            _note_command(directory / folder, self.notes / COMMAND_FILE)
         note = json.dumps({"folder": folder, "error": failure})
-        (directory / RUNS_FOLDER / f"{config.hydra.job.num}.json").write_text(note, encoding="utf-8")
+        (self.notes / f"{config.hydra.job.num}.json").write_text(note, encoding="utf-8")
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         finish_sweep()
@@ -68,15 +82,17 @@ class ReportCallback(Callback):
 
 def finish_sweep() -> list[FailedRun]:
     """Write the report of the open sweep, if there is one; the runs that failed."""
-    directory = ReportCallback.open_sweep
-    if directory is None:
+    if ReportCallback.open_sweep is None:
         return []
+    directory, folder = ReportCallback.open_sweep
     ReportCallback.open_sweep = None
-    notes = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((directory / RUNS_FOLDER).glob("*.json"))]
+    notes = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    shutil.rmtree(folder)
     failed = [FailedRun(note["folder"], note["error"]) for note in notes if note["error"] is not None]
     finished = sorted({directory / note["folder"] / RESULT_FILE for note in notes if note["error"] is None})
     results = find_results(finished) if finished else []
-    report = write_report(results, directory / "report", failed=failed)
+    with run_lock(directory / RUNS_FOLDER):
+        report = write_report(results, directory / "report", failed=failed)
     print_comparison(results)
     for note in comparable_results(results)[1]:
         print(note)
@@ -100,6 +116,7 @@ def _command(config: DictConfig) -> str:
 
 def _note_command(run: Path, command: Path) -> None:
     """Put the sweep's command into the result that it has made; one that was there before keeps its own."""
-    result = Result.read(run / RESULT_FILE)
-    if not result.command:
-        replace(result, command=command.read_text(encoding="utf-8")).write(run)
+    with run_lock(run):
+        result = Result.read(run / RESULT_FILE)
+        if not result.command:
+            replace(result, command=command.read_text(encoding="utf-8")).write(run)

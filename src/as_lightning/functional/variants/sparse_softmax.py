@@ -99,9 +99,8 @@ def sparse_softmax_loss(
         check_k(k, rows.size(-1))
         largest, classes = rows.topk(k, dim=-1)
         own = row_target.unsqueeze(-1)
-        target_logit = rows.gather(-1, own)
-        outside = (classes != own).all(-1, keepdim=True)
-        kept = torch.cat((largest, target_logit.masked_fill(~outside, -torch.inf)), dim=-1)
-        return kept.logsumexp(-1) - target_logit.squeeze(-1)
+        competitors = largest.masked_fill(classes == own, -torch.inf)
+        log_probability = torch.cat((competitors, rows.gather(-1, own)), dim=-1).log_softmax(-1)
+        return 0.0 - log_probability[..., -1]
 
     return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)

@@ -1,0 +1,44 @@
+"""What Hydra's callback notes of a sweep's jobs, where another sweep begins in the same folder."""
+
+from __future__ import annotations
+
+import pandas as pd
+from hydra import compose, initialize_config_dir
+from hydra.core.utils import JobReturn, JobStatus
+
+from as_lightning.benchmark.config_dir import config_dir
+from as_lightning.benchmark.report.report_callback import OpenSweep, ReportCallback, finish_sweep
+
+
+def test_a_sweep_that_begins_in_the_folder_of_another_leaves_its_notes_alone(result, tmp_path, monkeypatch):
+    settings = [
+        f"hydra.sweep.dir={tmp_path}",
+        "hydra.mode=MULTIRUN",
+        "hydra.job.num=0",
+        f"hydra.runtime.cwd={tmp_path}",
+    ]
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        config = compose("train", ["experiment=digits", *settings], return_hydra_config=True)
+
+    def job_ends(callback: ReportCallback, accuracy: float) -> None:
+        config.hydra.sweep.subdir = f"of {accuracy}"
+        (tmp_path / config.hydra.sweep.subdir).mkdir()
+        result("softmax", 0, accuracy).write(tmp_path / config.hydra.sweep.subdir)
+        ended = JobReturn(status=JobStatus.COMPLETED)
+        ended.return_value = accuracy
+        callback.on_job_end(config, ended)
+
+    def reported(sweep: OpenSweep | None) -> list[float]:
+        monkeypatch.setattr(ReportCallback, "open_sweep", sweep)  # each has a process of its own
+        assert finish_sweep() == []
+        return pd.read_csv(tmp_path / "report" / "report.csv")["mean"].tolist()
+
+    first, second = ReportCallback(), ReportCallback()
+    first.on_multirun_start(config)
+    sweep_of_first = ReportCallback.open_sweep
+    job_ends(first, 0.9)
+    second.on_multirun_start(config)
+    sweep_of_second = ReportCallback.open_sweep
+    assert reported(sweep_of_first) == [0.9]
+    job_ends(second, 0.8)
+    assert reported(sweep_of_second) == [0.8]

@@ -1,0 +1,33 @@
+"""What a version of PyTorch cannot do by itself: where it runs, the tests of that are skipped and say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A version of PyTorch, as ``"2.6"``, and what it does not do."""
+
+    version: str
+    cause: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether this is that version."""
+        return torch.__version__.startswith(f"{self.version}.")
+
+    def __str__(self) -> str:
+        return f"torch {self.version}: {self.cause}"
+
+
+FSDP2_ON_A_CPU = Limit("2.6", "FSDP2 does not run on a CPU ('Stream' object has no attribute 'record_event')")
+TENSOR_PARALLEL_OUTSIDE = Limit("2.6", "parallelize_module takes the innermost dimension of a mesh alone")
+
+
+def skipped_by(limit: Limit) -> pytest.MarkDecorator:
+    """Skip the test where the limit holds."""
+    return pytest.mark.skipif(limit.holds, reason=str(limit))
