@@ -110,11 +110,20 @@ def test_it_stays_off_where_it_never_pays_and_costs_two_percent_at_most() -> Non
 def test_no_search_is_made_while_the_whole_batch_shows_that_it_would_not_pay() -> None:
     training = Training(search=1.0, whole=4.0, live_share=0.95, looks=True)
     searched = training.batches(WARM_UP + 20 * ROUND)
-    assert sum(searched) == 1  # what a search costs has to be measured once
+    assert sum(searched) == FIRST_DECISION  # what a search costs has to be measured
     training.live_share = 0.5
-    searched = training.batches(WARM_UP + FIRST_DECISION * ROUND)
+    training.batches(ROUND + 2)
     assert training.pace.active
-    assert sum(searched) >= FIRST_DECISION - 1
+
+
+def test_wrong_measurements_of_what_does_not_shrink_do_not_end_the_searches() -> None:
+    training = Training(search=1.0, whole=4.0, fixed=4.0, live_share=0.5, looks=True)
+    training.batches(WARM_UP + 5 * ROUND)
+    assert training.pace.times is not None
+    assert training.pace.times.fixed == 4.0
+    training.fixed = 0.0
+    training.batches(4 * ROUND)
+    assert training.pace.active
 
 
 def test_all_ranks_agree_on_whether_a_search_may_pay() -> None:

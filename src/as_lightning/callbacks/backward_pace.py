@@ -69,8 +69,8 @@ class BackwardPace:
     """Decides batch by batch whether it is searched, and measures what that costs.
 
     In each round one whole batch and one searched batch are measured, one after the other; the others go as decided. A
-    search costs time, so none is made while nothing is narrowed and the loss of the whole batch shows that it would
-    not pay.
+    search costs time: after the first rounds none is made while nothing is narrowed and the loss of the whole batch
+    shows that it would not pay.
 
     Args:
         clock: gives the time in seconds, when all work on the device is done.
@@ -121,9 +121,11 @@ class BackwardPace:
     def _hopeless(self) -> bool:
         """Whether a search of the next batch is known not to pay."""
         share, self._whole_share = self._whole_share, None
-        if share is None or self.times is None or self.active:
+        if share is None or self.times is None or self.active or len(self._seconds) < FIRST_DECISION:
             return False
-        return not skipping_pays(self.times, self._mean_over_ranks([share])[0], active=False)
+        # what does not shrink is learned by searching: a wrong measurement of it must not end the searches
+        most_hopeful = self.times._replace(fixed=0.0)
+        return not skipping_pays(most_hopeful, self._mean_over_ranks([share])[0], active=False)
 
     def found(self, live_share: float) -> None:
         """The search has found this share of live samples, and the batch is narrowed."""
