@@ -112,7 +112,7 @@ def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
         node = config.get(group)
         for path, part in _parts_with_target(node, group):
             for key in _without_reader(part, path, group):
-                raise SettingError(_message(f"{path}.{key}", part, group))
+                raise SettingError(_message(f"{path}.{key}", part))
     return config, foreign
 
 
@@ -140,7 +140,7 @@ def known_settings(group: DictConfig, name: str) -> set[str]:
     return (accepted | declared) - unread - given_by_app
 
 
-def _message(setting: str, group: DictConfig, name: str) -> str:
+def _message(setting: str, group: DictConfig) -> str:
     path, _, key = setting.rpartition(".")
     reader = group._target_.rpartition(".")[2]
     near = nearest(key, known_settings(group, path), method_settings() if path == "method" else ())

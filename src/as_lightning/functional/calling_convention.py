@@ -104,11 +104,11 @@ def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tenso
         return target.masked_fill(ignored, 0), ignored
     if target.numel() == 0:
         return target, None
-    lowest, highest = (bound.item() for bound in target.aminmax())
+    lowest, highest = map(Tensor.item, target.aminmax())
     if lowest <= ignore_index <= highest:
         ignored = target == ignore_index
         target = target.masked_fill(ignored, 0)
-        lowest, highest = (bound.item() for bound in target.aminmax())
+        lowest, highest = map(Tensor.item, target.aminmax())
     if lowest < 0 or highest >= classes:
         raise IndexError(
             f"target must hold class indices from 0 to {classes - 1} or ignore_index, got "

@@ -29,11 +29,12 @@ def below_margin(probability: Tensor, target_probability: Tensor, delta: float, 
         delta: the margin.
         in_place: overwrite ``probability``: with 0 and 1, which later arithmetic takes without a conversion.
     """
-    threshold = torch.sub(target_probability, ONE, alpha=delta)
+    threshold = torch.sub(target_probability, ONE, alpha=delta) if in_place else target_probability - delta
     return probability.lt_(threshold) if in_place else probability < threshold
 
 
-# a multiple of a tensor costs half of what a number costs, of which torch makes a tensor first
+# For few logits a multiple of a tensor costs half of what a number costs, of which torch makes a tensor first. (In a
+# compiled graph this tensor would be an input on the CPU.)
 ONE = torch.ones((), device="cpu")
 
 
