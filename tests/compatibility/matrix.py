@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,8 @@ class Feature:
         support: whether it works, or is refused with a message that names the way out.
         note: what to know, in a sentence.
         check: the test: called with a folder to write in, or with what two processes have seen.
-        where: the machine it needs: one process, two processes of one machine, or a CUDA device.
+        where: what it is tested on: one process, two processes of one machine (with DDP, unless it names a strategy),
+            both, or a CUDA device.
         limit: a version of PyTorch with which it cannot be shown.
     """
 
@@ -34,8 +36,13 @@ class Feature:
     support: Literal["supported", "refused"]
     note: str
     check: Check
-    where: Literal["one process", "two processes", "CUDA"] = "one process"
+    where: Literal["one process", "two processes", "one and two processes", "CUDA"] = "one and two processes"
     limit: Limit | None = None
+
+    @property
+    def file_name(self) -> str:
+        """The name as one of a file."""
+        return re.sub(r"\W+", "-", self.name)
 
     @property
     def notes(self) -> str:
@@ -73,7 +80,8 @@ def page() -> str:
         "What of PyTorch Lightning works with `ASSoftmaxMixin`, `MaskingMonitor` and",
         "`AdaptiveGradientAccumulation`, which train together unless a row says otherwise. Each row is a test",
         "(`tests/compatibility/`). `python docs/compatibility_table.py` writes this page. A feature that cannot work",
-        "is refused with a message that names the way out.",
+        "is refused with a message that names the way out. Two processes train with DDP unless a row names another",
+        "strategy.",
     ]
     for group in dict.fromkeys(group for group, _ in FEATURES):
         lines += ["", f"## {group}", "", "| feature | | tested on | |", "| --- | --- | --- | --- |"]
