@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.torch_limits import Limit
+from harness.torch_limits import LIMITS, Limit
 
 Check = Callable[..., None]
 
@@ -90,7 +90,39 @@ def page() -> str:
             for feature in FEATURES.values()
             if feature.group == group
         ]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *versions(), ""])
 
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
+def pinned(target: str) -> dict[str, str]:
+    """The versions that a target of the Makefile tests with."""
+    lines = (ROOT / CONSTRAINTS[target]).read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if "==" in line)
+    return {package: pins[package] for package in PACKAGES}
+
+
+def versions() -> list[str]:
+    """The lines on the versions that the tests have passed with."""
+    return [
+        "",
+        "## Versions",
+        "",
+        "The core tests pass with these versions; CI runs all three. The app's tests run with those of `make test`.",
+        "",
+        f"| | {' | '.join(PACKAGES)} |",
+        "| --- |" + " --- |" * len(PACKAGES),
+        *(f"| `make {target}` | {' | '.join(pinned(target).values())} |" for target in CONSTRAINTS),
+        "",
+        "What a version of PyTorch does not do by itself is skipped there, with the reason:",
+        "",
+        *(f"* {limit}." for limit in LIMITS),
+    ]
+
+
+PACKAGES = ("torch", "lightning", "torchmetrics")
+CONSTRAINTS = {
+    "test-oldest": "constraints-oldest.txt",
+    "test": "constraints.txt",
+    "test-newest": "constraints-newest.txt",
+}
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "compatibility.md"
