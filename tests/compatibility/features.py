@@ -12,7 +12,7 @@ from compatibility.matrix import refused, supported
 from compatibility.runs import BATCHES, EPOCHS, SIZE, Run, Theirs, WithAS, batches
 from harness.rank_processes import Seen
 from harness.scripted_masking import loader_of
-from harness.torch_limits import FSDP2_ON_A_CPU
+from harness.torch_limits import FSDP2_ON_A_CPU, SELF_LOG_COMPILED
 from lightning.pytorch.callbacks import (
     BatchSizeFinder,
     EarlyStopping,
@@ -28,17 +28,23 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from lightning.pytorch.utilities import CombinedLoader
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-from as_lightning import ASSoftmaxMixin, MaskingCounter
+from as_lightning import MaskingCounter
 
 WHOLE_EPOCH = BATCHES * SIZE
 
 # Devices and strategies
 
 
-@supported("Devices and strategies", "one device", "weights equal those of a hand-written loop, bit for bit")
+@supported(
+    "Devices and strategies",
+    "one device",
+    "weights equal those of a hand-written loop, bit for bit",
+    where="one process",
+)
 def one_device(folder: Path) -> None:
     run = Run(folder)
     run.trained()
@@ -102,6 +108,7 @@ class AccumulatesByItself(SingleDeviceStrategy):
     "Devices and strategies",
     "DeepSpeed with adaptive accumulation",
     "it fixes the accumulation when it starts; the mixin and the monitor work",
+    where="one process",
 )
 def deepspeed(folder: Path) -> None:
     with pytest.raises(MisconfigurationException, match=r"as DeepSpeed does.* Use strategy="):
@@ -167,7 +174,7 @@ def clipping_by_value(folder: Path) -> None:
 @supported("Gradients", "Trainer(accumulate_grad_batches) with the mixin and the monitor", "ratios are per window")
 def fixed_accumulation(folder: Path) -> None:
     run = Run(folder, adaptive=False, accumulate_grad_batches=3)
-    assert [epoch.samples for epoch in run.monitor.history] == [WHOLE_EPOCH] * EPOCHS
+    assert run.samples == [WHOLE_EPOCH] * EPOCHS
     assert run.trainer.global_step == EPOCHS * BATCHES / 3
 
 
@@ -218,7 +225,12 @@ def activation_checkpointing(folder: Path) -> None:
     run.equals_by_hand()
 
 
-@supported("Gradients", "torch.compile", "compiles twice: for a window's first batch and for the others")
+@supported(
+    "Gradients",
+    "torch.compile of the module",
+    "compiles twice: for a window's first batch and for the others",
+    limit=SELF_LOG_COMPILED,
+)
 def compiled(folder: Path) -> None:
     torch._dynamo.reset()
     module = WithAS(delta=0.1)
@@ -226,6 +238,17 @@ def compiled(folder: Path) -> None:
     assert run.speed.history == plain.speed.history
     assert run.monitor.history == plain.monitor.history
     assert_same_weights(module.state_dict(), plain.module.state_dict())
+
+
+@supported("Gradients", "torch.compile of the network alone", "the loss and self.log stay outside")
+def compiled_network(folder: Path) -> None:
+    torch._dynamo.reset()
+    module, compiler = WithAS(delta=0.1), CompileCounter()
+    module.net = torch.compile(module.net, backend=compiler, fullgraph=True)
+    run = Run(folder, module=module)
+    run.trained()
+    assert compiler.frame_count == 1
+    run.equals_by_hand()
 
 
 # Data
@@ -253,9 +276,7 @@ def combined_loader(folder: Path) -> None:
     run = Run(folder, module=FromDictionaries(delta=0.1), data=CombinedLoader(loaders, "max_size_cycle"))
     run.trained(samples=[2 * WHOLE_EPOCH] * EPOCHS)
     assert (
-        Run(folder, module=FromDictionaries(delta=0.1), data=CombinedLoader(loaders, "min_size"))
-        .monitor.history[0]
-        .samples
+        Run(folder, module=FromDictionaries(delta=0.1), data=CombinedLoader(loaders, "min_size")).samples[0]
         == WHOLE_EPOCH
     )
 
@@ -347,7 +368,8 @@ def early_stopping_by_epoch(folder: Path) -> None:
         )
         run = Run(folder, callbacks=[stops], max_epochs=50, validation=validation)
         assert run.trainer.current_epoch < 50
-        assert run.monitor.history[-1].masked_samples > 0.5 * WHOLE_EPOCH
+        last = run.monitor.history[-1]
+        assert last.masked_samples > 0.5 * last.samples
 
 
 @supported("Length of training", "EarlyStopping on val_loss", "val_loss is the masked loss: see as_softmax_validation")
@@ -411,7 +433,7 @@ def resuming(folder: Path) -> None:
 @supported("Debugging and profiling", "fast_dev_run")
 def fast_dev_run(folder: Path) -> None:
     run = Run(folder, validation=True, fast_dev_run=3)
-    assert [epoch.samples for epoch in run.monitor.history] == [3 * SIZE]
+    assert run.samples == [3 * SIZE]
 
 
 @supported("Debugging and profiling", "detect_anomaly")
@@ -464,7 +486,7 @@ def learning_rate_finder(folder: Path) -> None:
     module = WithAS(delta=0.1)
     module.lr = 0.5
     run = Run(folder, module=module, callbacks=[finds], enable_checkpointing=True)
-    assert [epoch.samples for epoch in run.monitor.history] == [WHOLE_EPOCH] * EPOCHS
+    assert run.samples == [WHOLE_EPOCH] * EPOCHS
     assert finds.optimal_lr is not None
 
 
@@ -482,7 +504,12 @@ class SizedData(pl.LightningDataModule):
     val_dataloader = train_dataloader
 
 
-@supported("Callbacks of Lightning", "BatchSizeFinder", "the batches of its search are not counted")
+@supported(
+    "Callbacks of Lightning",
+    "BatchSizeFinder",
+    "the batches of its search are not counted; Lightning refuses it on several processes",
+    where="one process",
+)
 def batch_size_finder(folder: Path) -> None:
     data = SizedData()
     finds = BatchSizeFinder(max_trials=2, steps_per_trial=2)
@@ -494,7 +521,7 @@ def batch_size_finder(folder: Path) -> None:
 @supported("Callbacks of Lightning", "StochasticWeightAveraging without batch norm")
 def weight_averaging(folder: Path) -> None:
     run = Run(folder, callbacks=[StochasticWeightAveraging(0.1, swa_epoch_start=1)], max_epochs=3)
-    assert [epoch.samples for epoch in run.monitor.history] == [WHOLE_EPOCH] * 3
+    assert run.samples == [WHOLE_EPOCH] * 3
 
 
 @refused(
@@ -512,7 +539,7 @@ def weight_averaging_with_batch_norm(folder: Path) -> None:
 @supported("Callbacks of Lightning", "GradientAccumulationScheduler with the mixin and the monitor")
 def accumulation_scheduler(folder: Path) -> None:
     run = Run(folder, callbacks=[GradientAccumulationScheduler({0: 1, 1: 3})], adaptive=False)
-    assert [epoch.samples for epoch in run.monitor.history] == [WHOLE_EPOCH] * EPOCHS
+    assert run.samples == [WHOLE_EPOCH] * EPOCHS
     assert run.trainer.global_step == BATCHES + BATCHES // 3
 
 
@@ -534,7 +561,7 @@ def several_loggers(folder: Path) -> None:
     loggers = [CSVLogger(folder / name) for name in ("first", "second")]
     run = Run(folder, logger=loggers, callbacks=[LearningRateMonitor("step")], log_every_n_steps=1)
     run.trained()
-    for logger in loggers:
+    for logger in loggers if run.trainer.is_global_zero else []:  # the others write nothing
         columns = (Path(logger.log_dir) / "metrics.csv").read_text().splitlines()[0].split(",")
         assert {"masking/sample_ratio", "masking/delta", "masking/sample_ratio_epoch", "train_loss"} <= set(columns)
 
@@ -590,12 +617,9 @@ def own_counter(folder: Path) -> None:
 
 @refused("Modules", "training_step(dataloader_iter) with adaptive accumulation", "batches have no index there")
 def iterator_training_step(folder: Path) -> None:
-    class TakesIterator(ASSoftmaxMixin, pl.LightningModule):
+    class TakesIterator(WithAS):
         def training_step(self, dataloader_iter: Any) -> Any:  # type: ignore[override]
             raise AssertionError("training has started")
 
-        def configure_optimizers(self) -> Any:
-            return None
-
     with pytest.raises(MisconfigurationException, match="dataloader_iter: take"):
-        Run(folder, module=TakesIterator())
+        Run(folder, module=TakesIterator(delta=0.1))

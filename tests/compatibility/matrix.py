@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.torch_limits import Limit
+from harness.torch_limits import LIMITS, Limit
 
 Check = Callable[..., None]
 
@@ -25,7 +26,8 @@ class Feature:
         support: whether it works, or is refused with a message that names the way out.
         note: what to know, in a sentence.
         check: the test: called with a folder to write in, or with what two processes have seen.
-        where: the machine it needs: one process, two processes of one machine, or a CUDA device.
+        where: what it is tested on: one process, two processes of one machine (with DDP, unless it names a strategy),
+            both, or a CUDA device.
         limit: a version of PyTorch with which it cannot be shown.
     """
 
@@ -34,8 +36,13 @@ class Feature:
     support: Literal["supported", "refused"]
     note: str
     check: Check
-    where: Literal["one process", "two processes", "CUDA"] = "one process"
+    where: Literal["one process", "two processes", "one and two processes", "CUDA"] = "one and two processes"
     limit: Limit | None = None
+
+    @property
+    def file_name(self) -> str:
+        """The name as one of a file."""
+        return re.sub(r"\W+", "-", self.name)
 
     @property
     def notes(self) -> str:
@@ -72,7 +79,9 @@ def page() -> str:
         "",
         "These tables say which features of PyTorch Lightning work with `ASSoftmaxMixin`, `MaskingMonitor` and",
         "`AdaptiveGradientAccumulation`. The three train together unless a row says otherwise. Each row is a test in",
-        "`tests/compatibility/`. *Refused* means an error whose message says what to do instead.",
+        "`tests/compatibility/`. *Refused* means an error whose message says what to do instead. Two processes",
+        "train with DDP unless a row names another strategy.",
+        "",
         "`python docs/compatibility_table.py` writes this page.",
     ]
     for group in dict.fromkeys(group for group, _ in FEATURES):
@@ -82,7 +91,39 @@ def page() -> str:
             for feature in FEATURES.values()
             if feature.group == group
         ]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *versions(), ""])
 
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
+def pinned(target: str) -> dict[str, str]:
+    """The versions that a target of the Makefile tests with."""
+    lines = (ROOT / CONSTRAINTS[target]).read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if "==" in line)
+    return {package: pins[package] for package in PACKAGES}
+
+
+def versions() -> list[str]:
+    """The lines on the versions that the tests have passed with."""
+    return [
+        "",
+        "## Versions",
+        "",
+        "The core tests pass with these versions; CI runs all three. The app's tests run with those of `make test`.",
+        "",
+        f"| | {' | '.join(PACKAGES)} |",
+        "| --- |" + " --- |" * len(PACKAGES),
+        *(f"| `make {target}` | {' | '.join(pinned(target).values())} |" for target in CONSTRAINTS),
+        "",
+        "What a version of PyTorch does not do by itself is skipped there, with the reason:",
+        "",
+        *(f"* {limit}." for limit in LIMITS),
+    ]
+
+
+PACKAGES = ("torch", "lightning", "torchmetrics")
+CONSTRAINTS = {
+    "test-oldest": "constraints-oldest.txt",
+    "test": "constraints.txt",
+    "test-newest": "constraints-newest.txt",
+}
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "compatibility.md"

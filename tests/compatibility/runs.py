@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import lightning.pytorch as pl
 import torch
@@ -62,7 +62,13 @@ def batches(count: int = BATCHES, dtype: torch.dtype = torch.float32) -> list[tu
 
 
 class Run:
-    """A training and its callbacks; ``arguments`` go to the trainer."""
+    """A training and its callbacks; ``arguments`` go to the trainer.
+
+    Attributes:
+        processes: how many train together. Several take the same batches: then their weights are those of one.
+    """
+
+    processes: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -79,7 +85,9 @@ class Run:
         self.module = WithAS(delta=0.1) if module is None else module
         self.monitor, self.speed = MaskingMonitor(), AdaptiveGradientAccumulation(4)
         quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
-        settings = {"max_epochs": EPOCHS, "accelerator": "cpu", "devices": 1, "logger": False} | quiet
+        settings = {"max_epochs": EPOCHS, "accelerator": "cpu", "devices": self.processes, "logger": False} | quiet
+        if self.processes > 1:
+            settings |= {"strategy": "ddp", "use_distributed_sampler": False}
         if arguments.get("barebones"):  # these it sets itself, and refuses to be told
             settings = {key: value for key, value in settings.items() if key not in {"logger", *quiet}}
         ours = [self.monitor, self.speed] if adaptive else [self.monitor]
@@ -92,14 +100,21 @@ class Run:
     def fit(self) -> None:
         self.trainer.fit(self.module, self.data, self.validation)
 
+    @property
+    def samples(self) -> list[int]:
+        """The samples of each epoch that a process has trained on, as the monitor has counted those of all."""
+        counted = [divmod(epoch.samples, self.processes) for epoch in self.monitor.history]
+        assert not any(rest for _, rest in counted)
+        return [samples for samples, _ in counted]
+
     def trained(self, *, samples: Sequence[int] = (BATCHES * SIZE,) * EPOCHS) -> None:
         """All samples of each epoch were counted once, some were masked, and the windows cover the batches."""
-        assert [epoch.samples for epoch in self.monitor.history] == list(samples)
+        assert self.samples == list(samples)
         assert any(epoch.masked_samples for epoch in self.monitor.history)
         assert all(torch.isfinite(weight).all() for weight in self.module.parameters())
         assert self.trainer.accumulate_grad_batches == 1
         if self.speed.history:
-            assert sum(window.samples for window in self.speed.history) == sum(samples)
+            assert sum(window.samples for window in self.speed.history) == self.processes * sum(samples)
             assert max(window.length for window in self.speed.history) > 1
             for window, following in itertools.pairwise(self.speed.history):
                 if window.epoch == following.epoch:

@@ -10,6 +10,7 @@ from compatibility import features, matrix, two_ranks, ways_to_differentiate
 from harness.rank_processes import Seen, run_two_ranks
 from harness.torch_limits import skipped_by
 
+BOTH = "one and two processes"
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.usefixtures("one_thread"),  # sums in another order are other bits
@@ -23,8 +24,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     return run_two_ranks(two_ranks.__file__, folder, scenarios, CUDA_VISIBLE_DEVICES="")
 
 
-def features_on(where: str) -> pytest.MarkDecorator:
-    chosen = [feature for feature in matrix.FEATURES.values() if feature.where == where]
+def features_on(*places: str) -> pytest.MarkDecorator:
+    chosen = [feature for feature in matrix.FEATURES.values() if feature.where in places]
     cases = [
         pytest.param(feature, id=feature.name, marks=[skipped_by(feature.limit)] if feature.limit else [])
         for feature in chosen
@@ -32,7 +33,7 @@ def features_on(where: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("feature", cases)
 
 
-@features_on("one process")
+@features_on("one process", BOTH)
 def test_a_feature_on_one_process_is_supported_or_refused_as_the_page_says(
     feature: matrix.Feature, tmp_path: Path
 ) -> None:
@@ -42,6 +43,20 @@ def test_a_feature_on_one_process_is_supported_or_refused_as_the_page_says(
 @features_on("two processes")
 def test_a_feature_on_two_processes_is_supported_as_the_page_says(feature: matrix.Feature, seen: Seen) -> None:
     feature.check(seen)
+
+
+@pytest.fixture(scope="module")
+def seen_of_all(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    rows = [
+        row.file_name for row in matrix.FEATURES.values() if row.where == BOTH and not (row.limit and row.limit.holds)
+    ]
+    return run_two_ranks(two_ranks.__file__, tmp_path_factory.mktemp("rows"), rows, CUDA_VISIBLE_DEVICES="")
+
+
+@pytest.mark.slow
+@features_on(BOTH)
+def test_a_feature_on_two_processes_is_that_on_one(feature: matrix.Feature, seen_of_all: Seen) -> None:
+    assert [rank["passed"] for rank in seen_of_all(feature.file_name)] == [feature.name] * 2
 
 
 def test_the_temperature_of_two_processes_is_that_of_the_whole_validation_set(seen: Seen) -> None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from compatibility import features  # noqa: F401  (fills the table)
+from compatibility.matrix import FEATURES, Feature
 from compatibility.runs import CLASSES, Run, WithAS, batches
 from harness.scripted_masking import loader_of
 from harness.two_ranks import full, main
@@ -83,5 +87,22 @@ def temperature(folder: Path) -> dict[str, Any]:
     return {"temperature": callback.temperature, "of the whole": fitted(whole), "of its own": fitted(own)}
 
 
+def both_pass(feature: Feature) -> Callable[[Path], dict[str, Any]]:
+    """A row of the table that is for one process, on two."""
+
+    def check(folder: Path) -> dict[str, Any]:
+        torch.manual_seed(0)
+        Run.processes = 2
+        try:
+            feature.check(folder / feature.file_name)
+        finally:
+            Run.processes = 1
+        return {"passed": feature.name}
+
+    return check
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:], globals())
+    warnings.simplefilter("ignore")
+    rows = {feature.file_name: both_pass(feature) for feature in FEATURES.values()}
+    main(Path(sys.argv[1]), sys.argv[2:], globals() | rows)

@@ -34,19 +34,24 @@ def same_for_both(derivative: Callable[[Callable[..., Tensor]], Tensor]) -> None
     torch.testing.assert_close(derivative(fused), derivative(dense))
 
 
-@supported(GROUP, "create_graph=True with as_cross_entropy", "the right second derivative")
+@supported(GROUP, "create_graph=True with as_cross_entropy", "the right second derivative", where="one process")
 def second_derivative(folder: Path) -> None:
     assert torch.autograd.gradgradcheck(dense, HIDDEN.clone().requires_grad_())
 
 
-@refused(GROUP, "create_graph=True with the head that never holds its logits", "use as_cross_entropy of the logits")
+@refused(
+    GROUP,
+    "create_graph=True with the head that never holds its logits",
+    "use as_cross_entropy of the logits",
+    where="one process",
+)
 def second_derivative_of_the_head(folder: Path) -> None:
     hidden = HIDDEN.clone().requires_grad_()
     with pytest.raises(RuntimeError, match=r"create_graph=True: for second derivatives use as_cross_entropy"):
         torch.autograd.grad(fused(hidden), hidden, create_graph=True)
 
 
-@supported(GROUP, "is_grads_batched", "of a reduced loss")
+@supported(GROUP, "is_grads_batched", "of a reduced loss", where="one process")
 def batched_gradients(folder: Path) -> None:
     upstream = torch.tensor([1.0, -2.0], dtype=torch.float64)
 
@@ -61,6 +66,7 @@ def batched_gradients(folder: Path) -> None:
     GROUP,
     'jacobian(vectorize=True) of the head with reduction="none"',
     "use vectorize=False, or as_cross_entropy of the logits",
+    where="one process",
 )
 def vectorised_jacobian(folder: Path) -> None:
     with pytest.raises(RuntimeError, match=r"use jacobian\(vectorize=False\)"):
@@ -68,12 +74,12 @@ def vectorised_jacobian(folder: Path) -> None:
     same_for_both(lambda loss: torch.autograd.functional.jacobian(lambda x: loss(x, "none"), HIDDEN))
 
 
-@supported(GROUP, "forward-mode differentiation", "holds the logits")
+@supported(GROUP, "forward-mode differentiation", "holds the logits", where="one process")
 def forward_mode(folder: Path) -> None:
     same_for_both(lambda loss: torch.func.jvp(loss, (HIDDEN,), (torch.ones_like(HIDDEN),))[1])
 
 
-@supported(GROUP, "torch.func: grad, vmap, jacrev", "holds the logits")
+@supported(GROUP, "torch.func: grad, vmap, jacrev", "holds the logits", where="one process")
 def functional_transforms(folder: Path) -> None:
     same_for_both(lambda loss: torch.func.grad(loss)(HIDDEN))
     same_for_both(lambda loss: torch.func.jacrev(lambda x: loss(x, "none"))(HIDDEN))

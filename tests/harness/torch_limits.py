@@ -27,6 +27,11 @@ class Limit:
 FSDP2_ON_A_CPU = Limit("2.6", "FSDP2 does not run on a CPU ('Stream' object has no attribute 'record_event')")
 TENSOR_PARALLEL_OUTSIDE = Limit("2.6", "parallelize_module takes the innermost dimension of a mesh alone")
 
+SELF_LOG_COMPILED = Limit(
+    "2.13", "self.log of a module compiled as a whole fails in Lightning ('method' object has no attribute '__dict__')"
+)
+LIMITS = (FSDP2_ON_A_CPU, TENSOR_PARALLEL_OUTSIDE, SELF_LOG_COMPILED)
+
 
 def skipped_by(limit: Limit) -> pytest.MarkDecorator:
     """Skip the test where the limit holds."""
