@@ -13,6 +13,8 @@ from as_lightning.benchmark.packages.torch_trio import TOGETHER, loading
 
 ROOT = Path(__file__).parents[2]
 
+INSTALL = 'pip install "as-lightning[benchmark]" (in a checkout: pip install -c constraints.txt ".[benchmark]")'
+
 
 def python(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -33,7 +35,7 @@ def test_a_command_without_its_packages_names_the_extra(function, command):
         f"from as_lightning.benchmark.console import {function}; {function}()"
     )
     assert finished.returncode == 1
-    assert finished.stderr == f'{command} needs the package {package}: pip install "as-lightning[benchmark]"\n'
+    assert finished.stderr == f"{command} needs the package {package}: {INSTALL}\n"
 
 
 def test_importing_the_benchmark_without_its_packages_names_all_that_are_missing_and_the_extra():
@@ -42,10 +44,7 @@ def test_importing_the_benchmark_without_its_packages_names_all_that_are_missing
     )
     assert finished.returncode == 1
     last = finished.stderr.rstrip().splitlines()[-1]
-    assert last == (
-        "ImportError: as_lightning.benchmark needs the packages hydra-core, pandas: "
-        'pip install "as-lightning[benchmark]"'
-    )
+    assert last == (f"ImportError: as_lightning.benchmark needs the packages hydra-core, pandas: {INSTALL}")
 
 
 def test_every_package_that_is_named_is_one_of_the_extra():

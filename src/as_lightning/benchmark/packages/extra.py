@@ -28,6 +28,8 @@ MODALITIES = {
     "entmax": "entmax",
 }
 
+COMMAND = 'pip install "as-lightning[benchmark]" (in a checkout: pip install -c constraints.txt ".[benchmark]")'
+
 
 def missing_packages() -> list[str]:
     """The packages that the benchmark always needs and that are not installed."""
@@ -37,7 +39,7 @@ def missing_packages() -> list[str]:
 def how_to_install(packages: list[str]) -> str:
     """The end of a message: ``needs the package x: pip install ...``."""
     kind = "package" if len(packages) == 1 else "packages"
-    return f'needs the {kind} {", ".join(packages)}: pip install "as-lightning[benchmark]"'
+    return f"needs the {kind} {', '.join(packages)}: {COMMAND}"
 
 
 def package_of(error: BaseException | None) -> str | None:
