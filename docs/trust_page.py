@@ -33,8 +33,9 @@ class Promise:
 
 PROMISES = (
     Promise(
-        "Every loss is that of its formula in float64: up to five dimensions, 1 to 100,000 classes, all dtypes and "
-        "integer targets, ties, logits up to 1e4 and of -inf, non-contiguous, expanded and zero-size tensors.",
+        "Every loss agrees with its formula, computed in float64. Tested for up to five dimensions, 1 to 100,000 "
+        "classes, all dtypes and integer targets, ties, logits up to 1e4 and of -inf, and non-contiguous, expanded and "
+        "zero-size tensors.",
         (
             "functional/test_differential.py::test_every_loss_agrees_with_the_float64_oracle_on_20000_random_calls",
             "functional/test_cross_entropy.py::test_any_shape_dtype_and_margin_follows_the_formula",
@@ -42,14 +43,14 @@ PROMISES = (
         ),
     ),
     Promise(
-        "A margin of 1 is `F.cross_entropy`, in loss and in training.",
+        "With a margin of 1, loss and training are those of `F.cross_entropy`.",
         (
             "functional/test_cross_entropy.py::test_delta_one_equals_cross_entropy",
             "test_mixin.py::test_training_with_delta_one_is_training_with_cross_entropy",
         ),
     ),
     Promise(
-        "Half precision loses no gradient before a loss scaler acts, and overflows in none.",
+        "In half precision no gradient underflows before a loss scaler can act, and none overflows.",
         (
             "functional/test_derivatives.py::test_the_fused_head_in_float16_loses_no_gradient",
             "functional/test_derivatives.py::test_float16_sums_over_many_rows_of_one_class_do_not_overflow",
@@ -58,12 +59,12 @@ PROMISES = (
         ),
     ),
     Promise(
-        "Narrow integer targets ignore what `ignore_index` names and nothing else.",
+        "With narrow integer targets, exactly the targets equal to `ignore_index` are ignored.",
         ("functional/test_derivatives.py::test_an_ignore_index_beyond_a_narrow_type_ignores_no_class",),
     ),
     Promise(
-        "A derivative that a loss does not have is refused: second derivatives, batched gradients, forward mode and "
-        "`torch.func` are right or an error.",
+        "Second derivatives, batched gradients, forward mode and `torch.func` give the right derivative, or an error if a "
+        "loss does not have that derivative. They never give a wrong one.",
         (
             "functional/test_second_derivatives.py::test_a_second_derivative_is_right_or_refused",
             "functional/test_second_derivatives.py::test_all_public_losses_are_looked_at",
@@ -78,11 +79,11 @@ PROMISES = (
         ),
     ),
     Promise(
-        "Adaptive accumulation ends with the weights of a hand-written loop, bit for bit.",
+        "Adaptive accumulation gives the weights of a hand-written loop, bit for bit.",
         ("callbacks/test_adaptive_gradient_accumulation_exactness.py::test_any_training_equals_the_hand_written_loop",),
     ),
     Promise(
-        "What Lightning offers works or is refused with a way out: each row of the table in "
+        "A feature of Lightning works, or is refused with a message that says what to do instead: each row of "
         "[Compatibility](compatibility.md).",
         (
             "compatibility/test_matrix.py::test_a_feature_on_one_process_is_supported_or_refused_as_the_page_says",
@@ -90,8 +91,8 @@ PROMISES = (
         ),
     ),
     Promise(
-        "The monitor counts every sample of one training once: after an earlier fit, a search for the learning rate, "
-        "an exception, a resume from any batch, and with two optimizers.",
+        "The monitor counts every training sample once: also after an earlier fit, a search for the learning rate, an "
+        "exception, or a resume from any batch, and with two optimizers.",
         (
             "callbacks/test_masking_monitor.py::test_an_earlier_fit_is_not_counted",
             "callbacks/test_masking_monitor.py::test_a_learning_rate_search_is_not_counted",
@@ -104,14 +105,15 @@ PROMISES = (
         ),
     ),
     Promise(
-        "A run that is killed at any moment and started again ends with the results of one that was not.",
+        "A run that is killed at any moment and started again ends with the results of an undisturbed run.",
         (
             "benchmark/test_killed_runs.py::test_a_killed_run_ends_with_the_results_of_an_undisturbed_one",
             "benchmark/test_killed_runs.py::test_twenty_kills_at_random_moments_change_nothing",
         ),
     ),
     Promise(
-        "Files that a full disk has cut short are named and set aside; two identical runs never share a folder.",
+        "Files that a full disk has cut short are named and renamed. Two identical runs never use a folder at the same "
+        "time.",
         (
             "benchmark/test_killed_runs.py::"
             "test_unreadable_checkpoints_are_named_and_set_aside_and_the_one_before_is_taken_or_none",
@@ -122,8 +124,8 @@ PROMISES = (
         ),
     ),
     Promise(
-        "The commands say in a sentence what is wrong: outputs that cannot be written, missing packages, misspelt "
-        "settings.",
+        "The commands say in one sentence what is wrong: an output that cannot be written, a missing package, a misspelt "
+        "setting.",
         (
             "benchmark/report/test_report.py::test_an_output_that_cannot_be_written_ends_with_a_message",
             "benchmark/report/test_report.py::test_a_hostile_name_writes_no_file_elsewhere_and_no_html",
@@ -183,12 +185,12 @@ def page(figures: dict[str, Any]) -> str:
     lines = [
         "# Trust",
         "",
-        "What the project promises, and the tests that hold it to that. `make trust` runs these tests and writes this",
-        f"page; the figures are those of its last run ({versions}).",
-        "In CI `make test` and `make test-slow` run the same tests.",
+        "This page lists what the project promises, and the tests of each promise. `make trust` runs these tests and",
+        f"writes the page. The figures are from its last run ({versions}).",
+        "In CI, `make test` and `make test-slow` run the same tests.",
         "",
         *(f"* **{count:,}** {name}." for name, count in figures["counted"].items()),
-        f"* **{cases:,}** cases of the {len(figures['passed'])} tests below passed, none failed.",
+        f"* **{cases:,}** cases of the {len(figures['passed'])} tests below passed. None failed.",
     ]
     for promise in PROMISES:
         lines += ["", f"**{promise.text}**", "", "| test | cases |", "| --- | --- |"]
@@ -197,8 +199,8 @@ def page(figures: dict[str, Any]) -> str:
             lines.append(f"| `{name}` in `tests/{file}` | {figures['passed'][f'tests/{test}']:,} |")
     lines += [
         "",
-        "The core tests also run with the oldest supported versions and with a newer torch: `make test-oldest`,",
-        "`make test-newest`.",
+        "`make test-oldest` runs the tests of the core with the oldest supported versions, and `make test-newest` runs",
+        "them with a newer torch.",
     ]
     return "\n".join([*lines, ""])
 

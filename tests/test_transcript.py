@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
+import runpy
 from pathlib import Path
 
 import as_lightning
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "transcript.md").read_text(encoding="utf-8")
-SPEC = importlib.util.spec_from_file_location("transcript", ROOT / "docs" / "transcript.py")
-transcript = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(transcript)
+SCRIPT = runpy.run_path(str(ROOT / "docs" / "transcript.py"))
 
 
 def test_the_page_has_the_steps_and_files_of_the_script_in_its_order():
     place = 0
-    for text, commands in transcript.STEPS:
+    for text, commands in SCRIPT["STEPS"]:
         for piece in (text, *(f"\n$ {command}\n" for command in commands)):
             place = PAGE.index(piece, place)
-    shown = [name for name in transcript.FILES if f"$ cat {name}\n" in PAGE]
+    shown = [name for name in SCRIPT["FILES"] if f"$ cat {name}\n" in PAGE]
     assert len(shown) >= 3
     for name in shown:
-        assert f"$ cat {name}\n{transcript.FILES[name]}" in PAGE
+        assert f"$ cat {name}\n{SCRIPT['FILES'][name]}" in PAGE
 
 
 def test_the_example_is_the_readmes_first_python_block():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert readme.split("```python\n")[1].startswith(transcript.readme_example())
+    assert readme.split("```python\n")[1].startswith(SCRIPT["readme_example"]())
 
 
 def test_the_version_that_was_installed_is_this_one():
@@ -49,4 +47,4 @@ def test_no_command_has_failed_and_no_path_of_the_machine_is_named():
 
 def test_of_a_progress_bar_the_last_line_is_shown_and_the_folder_is_left_out():
     printed = "\nEpoch 0: 1/2\rEpoch 0: 2/2\n\n/x/y/a.py:1: warning\nEpoch 1: 2/2\n90%\n"
-    assert transcript.as_seen(printed, Path("/x/y")) == "a.py:1: warning\nEpoch 1: 2/2\n90%"
+    assert SCRIPT["as_seen"](printed, Path("/x/y")) == "a.py:1: warning\nEpoch 1: 2/2\n90%"

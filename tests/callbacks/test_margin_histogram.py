@@ -121,7 +121,7 @@ def test_either_callback_gives_tensorboard_the_layout_of_its_custom_scalars(call
         assert found["masked samples / samples"] == ["masking/sample_ratio"]
         assert found["masked classes / classes"] == ["masking/class_ratio"]
         assert found["margin delta"] == ["masking/delta"]
-        assert found["batches an optimizer step"] == ["masking/accumulate_grad_batches"]
+        assert found["batches per optimizer step"] == ["masking/accumulate_grad_batches"]
     else:
         assert found["lead of the target in validation"] == ["margin/mean", "margin/share_above_delta"]
 

@@ -47,7 +47,7 @@ def one_device(folder: Path) -> None:
 @supported(
     "Devices and strategies",
     "DDP",
-    "every process takes the windows of the joint counts; gradients are reduced on stepping batches only",
+    "all processes use the same windows, from the joint counts; gradients are reduced only at an optimizer step",
     where="two processes",
 )
 def ddp(seen: Seen) -> None:
@@ -75,7 +75,7 @@ def fully_sharded(seen: Seen) -> None:
 @supported(
     "Devices and strategies",
     "tensor parallel (ModelParallelStrategy)",
-    "processes that share their batches are counted once",
+    "processes that share a batch are counted once",
     where="two processes",
 )
 def tensor_parallel(seen: Seen) -> None:
@@ -146,7 +146,7 @@ def float16_mixed(folder: Path) -> None:
 # Gradients
 
 
-@supported("Gradients", "clipping by norm", "sees the whole window")
+@supported("Gradients", "clipping by norm", "clips the gradient of the whole window")
 def clipping_by_norm(folder: Path) -> None:
     run = Run(folder, gradient_clip_val=0.4, gradient_clip_algorithm="norm")
     run.trained()
@@ -154,7 +154,7 @@ def clipping_by_norm(folder: Path) -> None:
     assert not torch.equal(run.module.net[0].weight, Run(folder).module.net[0].weight)
 
 
-@supported("Gradients", "clipping by value", "sees the whole window")
+@supported("Gradients", "clipping by value", "clips the gradient of the whole window")
 def clipping_by_value(folder: Path) -> None:
     run = Run(folder, gradient_clip_val=0.05, gradient_clip_algorithm="value")
     run.trained()
@@ -169,7 +169,7 @@ def fixed_accumulation(folder: Path) -> None:
     assert run.trainer.global_step == EPOCHS * BATCHES / 3
 
 
-@refused("Gradients", "Trainer(accumulate_grad_batches) with adaptive accumulation", "two would set it")
+@refused("Gradients", "Trainer(accumulate_grad_batches) with adaptive accumulation", "both would set the accumulation")
 def fixed_and_adaptive_accumulation(folder: Path) -> None:
     with pytest.raises(MisconfigurationException, match="Remove that argument, or the callback"):
         Run(folder, accumulate_grad_batches=3)
@@ -208,7 +208,7 @@ class Checkpoints(WithAS):
 
 
 @supported(
-    "Gradients", "activation checkpointing", "keep the loss outside of what is recomputed: it would be counted twice"
+    "Gradients", "activation checkpointing", "keep the loss outside the recomputed part: it would be counted twice"
 )
 def activation_checkpointing(folder: Path) -> None:
     run = Run(folder, module=Checkpoints(delta=0.1))
@@ -216,7 +216,7 @@ def activation_checkpointing(folder: Path) -> None:
     run.equals_by_hand()
 
 
-@supported("Gradients", "torch.compile", "compiled once for a window's first batch and once for the others")
+@supported("Gradients", "torch.compile", "compiles twice: for a window's first batch and for the others")
 def compiled(folder: Path) -> None:
     torch._dynamo.reset()
     module = WithAS(delta=0.1)
@@ -245,7 +245,7 @@ class FromDictionaries(WithAS):
         return super().training_step(together, batch_idx)
 
 
-@supported("Data", "CombinedLoader", "a batch of batches is one batch")
+@supported("Data", "CombinedLoader", "a combined batch counts as one batch")
 def combined_loader(folder: Path) -> None:
     loaders = {"first": loader_of(batches()), "second": loader_of(batches(BATCHES // 2))}
     run = Run(folder, module=FromDictionaries(delta=0.1), data=CombinedLoader(loaders, "max_size_cycle"))
@@ -302,7 +302,7 @@ def max_steps(folder: Path) -> None:
     run.equals_by_hand()
 
 
-@supported("Length of training", "max_time", "a window that is open when time is up takes no step")
+@supported("Length of training", "max_time", "an unfinished window takes no step when the time is up")
 def max_time(folder: Path) -> None:
     class LetsTimePass(Timer):
         """An hour a batch, without waiting for it."""
@@ -321,7 +321,7 @@ def max_time(folder: Path) -> None:
     run.equals_by_hand()
 
 
-@supported("Length of training", "EarlyStopping on masking/sample_ratio", "needs a step that the logger writes")
+@supported("Length of training", "EarlyStopping on masking/sample_ratio", "works at the steps that the logger writes")
 def early_stopping_by_step(folder: Path) -> None:
     stops = EarlyStopping("masking/sample_ratio", mode="max", stopping_threshold=0.5, patience=100)
     run = Run(folder, callbacks=[stops], max_epochs=50, log_every_n_steps=1, validation=True)
@@ -384,7 +384,9 @@ def model_checkpoint_by_steps(folder: Path) -> None:
     assert float(keeps.best_model_score) > 0
 
 
-@supported("Checkpoints", "resuming, also inside a window", "windows, counts and weights of the run that never stopped")
+@supported(
+    "Checkpoints", "resuming, also inside a window", "windows, counts and weights are those of a run without a break"
+)
 def resuming(folder: Path) -> None:
     class Saves(pl.Callback):
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -401,42 +403,42 @@ def resuming(folder: Path) -> None:
     assert_same_weights(resumed.module.state_dict(), whole.module.state_dict())
 
 
-# Looking closer
+# Debugging and profiling
 
 
-@supported("Looking closer", "fast_dev_run")
+@supported("Debugging and profiling", "fast_dev_run")
 def fast_dev_run(folder: Path) -> None:
     run = Run(folder, validation=True, fast_dev_run=3)
     assert [epoch.samples for epoch in run.monitor.history] == [3 * SIZE]
 
 
-@supported("Looking closer", "detect_anomaly")
+@supported("Debugging and profiling", "detect_anomaly")
 def detect_anomaly(folder: Path) -> None:
     run = Run(folder, detect_anomaly=True)
     run.trained()
     run.equals_by_hand()
 
 
-@supported("Looking closer", "barebones", "nothing is logged; history is kept")
+@supported("Debugging and profiling", "barebones", "nothing is logged; history is kept")
 def barebones(folder: Path) -> None:
     run = Run(folder, barebones=True)
     run.trained()
     run.equals_by_hand()
 
 
-@supported("Looking closer", "profiler: simple, advanced")
+@supported("Debugging and profiling", "profiler: simple, advanced")
 def profilers(folder: Path) -> None:
     for profiler in ("simple", "advanced"):
         run = Run(folder, profiler=profiler)
         run.trained()
 
 
-@supported("Looking closer", "profiler: pytorch")
+@supported("Debugging and profiling", "profiler: pytorch")
 def pytorch_profiler(folder: Path) -> None:
     Run(folder, profiler="pytorch").trained()
 
 
-@supported("Looking closer", "validate, test, predict", "nothing is counted, and what fit has counted stays")
+@supported("Debugging and profiling", "validate, test, predict", "these count nothing; the counts of fit stay")
 def evaluation(folder: Path) -> None:
     run = Run(folder)
     history, windows = list(run.monitor.history), list(run.speed.history)
@@ -454,7 +456,7 @@ def evaluation(folder: Path) -> None:
 # Callbacks
 
 
-@supported("Callbacks of Lightning", "LearningRateFinder", "its search is not counted")
+@supported("Callbacks of Lightning", "LearningRateFinder", "the batches of its search are not counted")
 def learning_rate_finder(folder: Path) -> None:
     finds = LearningRateFinder(num_training_steps=10, attr_name="lr")
     module = WithAS(delta=0.1)
@@ -478,7 +480,7 @@ class SizedData(pl.LightningDataModule):
     val_dataloader = train_dataloader
 
 
-@supported("Callbacks of Lightning", "BatchSizeFinder", "its search is not counted")
+@supported("Callbacks of Lightning", "BatchSizeFinder", "the batches of its search are not counted")
 def batch_size_finder(folder: Path) -> None:
     data = SizedData()
     finds = BatchSizeFinder(max_trials=2, steps_per_trial=2)
@@ -512,7 +514,11 @@ def accumulation_scheduler(folder: Path) -> None:
     assert run.trainer.global_step == BATCHES + BATCHES // 3
 
 
-@refused("Callbacks of Lightning", "GradientAccumulationScheduler with adaptive accumulation", "two would set it")
+@refused(
+    "Callbacks of Lightning",
+    "GradientAccumulationScheduler with adaptive accumulation",
+    "both would set the accumulation",
+)
 def accumulation_scheduler_and_adaptive(folder: Path) -> None:
     with pytest.raises(MisconfigurationException, match="GradientAccumulationScheduler both set"):
         Run(folder, callbacks=[GradientAccumulationScheduler({0: 1, 1: 3})])
@@ -521,7 +527,7 @@ def accumulation_scheduler_and_adaptive(folder: Path) -> None:
 # Loggers
 
 
-@supported("Loggers", "several loggers", "each gets every name")
+@supported("Loggers", "several loggers", "each logger gets every metric")
 def several_loggers(folder: Path) -> None:
     loggers = [CSVLogger(folder / name) for name in ("first", "second")]
     run = Run(folder, logger=loggers, callbacks=[LearningRateMonitor("step")], log_every_n_steps=1)
@@ -531,7 +537,7 @@ def several_loggers(folder: Path) -> None:
         assert {"masking/sample_ratio", "masking/delta", "masking/sample_ratio_epoch", "train_loss"} <= set(columns)
 
 
-@supported("Loggers", "no logger", "callback_metrics has the names all the same")
+@supported("Loggers", "no logger", "callback_metrics still has every metric")
 def no_logger(folder: Path) -> None:
     run = Run(folder, logger=False, log_every_n_steps=1)
     run.trained()
@@ -541,7 +547,11 @@ def no_logger(folder: Path) -> None:
 # Modules
 
 
-@refused("Modules", "a module that never calls the masked loss", "after its first batch, with both ways to call it")
+@refused(
+    "Modules",
+    "a module that never calls the masked loss",
+    "after the first batch; the message names both ways to call it",
+)
 def silent_module(folder: Path) -> None:
     class Silent(WithAS):
         def training_step(self, batch: Any, batch_idx: int) -> Tensor:
@@ -551,7 +561,7 @@ def silent_module(folder: Path) -> None:
         Run(folder, module=Silent(delta=0.1))
 
 
-@refused("Modules", "a module without a masking counter", "the callbacks name the mixin")
+@refused("Modules", "a module without a masking counter", "the error of the callbacks names the mixin")
 def module_without_counter(folder: Path) -> None:
     with pytest.raises(MisconfigurationException, match=r"Mix in as_lightning\.ASSoftmaxMixin"):
         Run(folder, module=Theirs())
@@ -576,7 +586,7 @@ def own_counter(folder: Path) -> None:
     run.equals_by_hand()
 
 
-@refused("Modules", "training_step(dataloader_iter) with adaptive accumulation", "no batch has an index there")
+@refused("Modules", "training_step(dataloader_iter) with adaptive accumulation", "batches have no index there")
 def iterator_training_step(folder: Path) -> None:
     class TakesIterator(ASSoftmaxMixin, pl.LightningModule):
         def training_step(self, dataloader_iter: Any) -> Any:  # type: ignore[override]

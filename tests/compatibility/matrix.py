@@ -60,13 +60,13 @@ def page() -> str:
     lines = [
         "# Compatibility",
         "",
-        "What of PyTorch Lightning works with `ASSoftmaxMixin`, `MaskingMonitor` and",
-        "`AdaptiveGradientAccumulation`, which train together unless a row says otherwise. Each row is a test",
-        "(`tests/compatibility/`). `python docs/compatibility_table.py` writes this page. A feature that cannot work",
-        "is refused with a message that names the way out.",
+        "These tables say which features of PyTorch Lightning work with `ASSoftmaxMixin`, `MaskingMonitor` and",
+        "`AdaptiveGradientAccumulation`. The three train together unless a row says otherwise. Each row is a test in",
+        "`tests/compatibility/`. *Refused* means an error whose message says what to do instead.",
+        "`python docs/compatibility_table.py` writes this page.",
     ]
     for group in dict.fromkeys(group for group, _ in FEATURES):
-        lines += ["", f"## {group}", "", "| feature | | tested on | |", "| --- | --- | --- | --- |"]
+        lines += ["", f"## {group}", "", "| feature | support | tested on | note |", "| --- | --- | --- | --- |"]
         lines += [
             f"| {feature.name} | {feature.support} | {feature.where} | {feature.note} |"
             for feature in FEATURES.values()

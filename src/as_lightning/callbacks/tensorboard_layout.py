@@ -12,7 +12,7 @@ CHARTS = {
     "validation score": [r"(val|valid|validation)[/_](acc|accuracy|f1|f1_micro|span_f1|score|auroc)$"],
     "loss": [r"(?!test).*loss"],
     "margin delta": [r"masking/delta$"],
-    "batches an optimizer step": [r"masking/accumulate_grad_batches$"],
+    "batches per optimizer step": [r"masking/accumulate_grad_batches$"],
     "samples awake / samples": [r"masking/awake_ratio$"],
     "lead of the target in validation": [r"margin/mean$", r"margin/share_above_delta$"],
 }

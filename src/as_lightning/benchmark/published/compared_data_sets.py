@@ -105,11 +105,12 @@ def _across(compared: Sequence[Findings]) -> dict[str, AcrossDataSets]:
             if method != found.baseline:
                 pair = (found.of(method)[0].mean, found.reference.mean)
                 pairs.setdefault(method.removeprefix("multilabel_"), []).append(pair)
-    return {
-        method: across_data_sets(*zip(*found_pairs, strict=True), margin=compared[0].margin)
-        for method, found_pairs in pairs.items()
-        if len(found_pairs) >= MIN_DATA_SETS
-    }
+    found_of = {}
+    for method, found_pairs in pairs.items():
+        if len(found_pairs) >= MIN_DATA_SETS:
+            own, reference = zip(*found_pairs, strict=True)
+            found_of[method] = across_data_sets(own, reference, compared[0].margin)
+    return found_of
 
 
 def _table(compared: Sequence[Findings], headings: Sequence[str], cell: Callable[[Findings, Arm], str]) -> list[str]:
