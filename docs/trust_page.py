@@ -50,7 +50,7 @@ PROMISES = (
         ),
     ),
     Promise(
-        "In half precision no gradient underflows before a loss scaler can act, and none overflows.",
+        "In half precision, no gradient is lost before a loss scaler can act, and none overflows.",
         (
             "functional/test_derivatives.py::test_the_fused_head_in_float16_loses_no_gradient",
             "functional/test_derivatives.py::test_float16_sums_over_many_rows_of_one_class_do_not_overflow",
@@ -63,8 +63,8 @@ PROMISES = (
         ("functional/test_derivatives.py::test_an_ignore_index_beyond_a_narrow_type_ignores_no_class",),
     ),
     Promise(
-        "Second derivatives, batched gradients, forward mode and `torch.func` give the right derivative, or an error if a "
-        "loss does not have that derivative. They never give a wrong one.",
+        "Second derivatives, batched gradients, forward mode and `torch.func` give the right derivative, or an error if "
+        "a loss does not have that derivative. They never give a wrong one.",
         (
             "functional/test_second_derivatives.py::test_a_second_derivative_is_right_or_refused",
             "functional/test_second_derivatives.py::test_all_public_losses_are_looked_at",
@@ -124,8 +124,8 @@ PROMISES = (
         ),
     ),
     Promise(
-        "The commands say in one sentence what is wrong: an output that cannot be written, a missing package, a misspelt "
-        "setting.",
+        "The commands say in one sentence what is wrong: an output that cannot be written, a missing package, a "
+        "misspelt setting.",
         (
             "benchmark/report/test_report.py::test_an_output_that_cannot_be_written_ends_with_a_message",
             "benchmark/report/test_report.py::test_a_hostile_name_writes_no_file_elsewhere_and_no_html",
