@@ -63,8 +63,8 @@ PROMISES = (
         ("functional/test_derivatives.py::test_an_ignore_index_beyond_a_narrow_type_ignores_no_class",),
     ),
     Promise(
-        "Second derivatives, batched gradients, forward mode and `torch.func` give the right derivative, or an error if "
-        "a loss does not have that derivative. They never give a wrong one.",
+        "Second derivatives, batched gradients, forward mode and `torch.func` give the right derivative, or an error "
+        "if a loss does not have that derivative. They never give a wrong one.",
         (
             "functional/test_second_derivatives.py::test_a_second_derivative_is_right_or_refused",
             "functional/test_second_derivatives.py::test_all_public_losses_are_looked_at",
