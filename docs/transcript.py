@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "transcript.md"
 PROJECT = "as-lightning"
 MARK = "@@@"
+LEFT_OUT = ("💡", "WARNING: Location")  # an advertisement, and what pip says of this machine's settings
 BAR = re.compile(r"(Epoch \d+|Training):")
 
 MODEL = """\
@@ -184,12 +185,12 @@ def outputs(commands: list[str], folder: Path) -> list[str]:
 
 
 def as_seen(printed: str, folder: Path) -> str:
-    """The output as a page shows it: of a progress bar the last line, no advertisement, no name of the folder."""
+    """The output as the page shows it: the last line of a progress bar, and nothing that belongs to this machine."""
     lines = [line.rpartition("\r")[2].rstrip() for line in printed.strip("\n").split("\n")]
     shown = [
         line
         for number, line in enumerate(lines)
-        if not line.startswith("💡") and not (BAR.match(line) and any(map(BAR.match, lines[number + 1 :])))
+        if not line.startswith(LEFT_OUT) and not (BAR.match(line) and any(map(BAR.match, lines[number + 1 :])))
     ]
     if any(map(BAR.match, shown)):
         shown = list(filter(None, shown))

@@ -299,7 +299,7 @@ def processes_table(report: dict[str, Any]) -> list[str]:
         "Gradients are reduced once a window; no sample is skipped, so this is what fewer reductions and optimizer",
         "steps save.",
         "",
-        "| k | optimizer steps | ms a batch | time / k = 1 |",
+        "| k | optimizer steps | ms per batch | time / k = 1 |",
         "| --- | --- | --- | --- |",
         *(
             f"| {steps} | {row['optimizer_steps']} | {row['milliseconds_a_batch']:.1f} | **{row['ratio']:.2f}** "

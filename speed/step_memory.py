@@ -171,7 +171,7 @@ def figure(report: dict[str, Any], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("--classes", nargs="+", type=int, default=[8192, 32768, 131072, 524288])
-    parser.add_argument("--rows", type=int, default=512, help="samples a batch")
+    parser.add_argument("--rows", type=int, default=512, help="samples per batch")
     parser.add_argument("--output", type=Path, help="where to write: <output>.json, <output>.md and <output>.svg")
     parser.add_argument("--measure", type=json.loads, help="measure one case in this process: [classes, rows, side]")
     arguments = parser.parse_args()

@@ -46,5 +46,7 @@ def test_no_command_has_failed_and_no_path_of_the_machine_is_named():
 
 
 def test_of_a_progress_bar_the_last_line_is_shown_and_the_folder_is_left_out():
-    printed = "\nEpoch 0: 1/2\rEpoch 0: 2/2\n\n/x/y/a.py:1: warning\nEpoch 1: 2/2\n90%\n"
+    printed = (
+        "WARNING: Location 'x' is ignored\nEpoch 0: 1/2\rEpoch 0: 2/2\n\n/x/y/a.py:1: warning\nEpoch 1: 2/2\n90%\n"
+    )
     assert SCRIPT["as_seen"](printed, Path("/x/y")) == "a.py:1: warning\nEpoch 1: 2/2\n90%"

@@ -67,8 +67,8 @@ class NarrowedLoss:
         self.calls += 1
         if self.calls > 1:
             raise MisconfigurationException(
-                "skip_backward=True needs one loss a step, but training_step has computed a second one: a sample that "
-                "is masked in one loss may be live in the other. Add the logits up, or sleep only "
+                "skip_backward=True needs one loss per step, but training_step has computed a second one: a sample "
+                "that is masked in one loss may be live in the other. Add the logits up, or sleep only "
                 "(skip_backward=False)."
             )
         if call.sharded:

@@ -100,7 +100,9 @@ class FirstOfTwo(OneClass):
 
 @pytest.mark.parametrize("module", [TwoLosses, FirstOfTwo])
 def test_two_losses_in_a_step_are_refused(module: type[OneClass]) -> None:
-    with pytest.raises(MisconfigurationException, match="needs one loss a step, but training_step has computed a sec"):
+    with pytest.raises(
+        MisconfigurationException, match="needs one loss per step, but training_step has computed a sec"
+    ):
         fit(module(), [backward_skipping()])
 
 

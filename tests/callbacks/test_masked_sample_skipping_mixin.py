@@ -1,4 +1,4 @@
-"""Modules that report live samples by the mixin: one class a sample, several labels, tokens, a fused head."""
+"""Modules that report live samples by the mixin: one class per sample, several labels, tokens, a fused head."""
 
 from __future__ import annotations
 

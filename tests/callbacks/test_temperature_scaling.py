@@ -17,7 +17,7 @@ from as_lightning.functional import fit_temperature
 
 
 class Plain(pl.LightningModule):
-    """A classifier of anybody's: one class a sample or token, or several labels."""
+    """A classifier of anybody's: one class per sample or token, or several labels."""
 
     def __init__(self, labels: bool = False) -> None:
         super().__init__()

@@ -74,7 +74,7 @@ def hard_samples(
     Args:
         trainer: that has trained the module; it moves the batches to the device.
         module: called as ``module(inputs)``, gives the logits, shape ``(n, C)``.
-        data: of one class a sample, set up.
+        data: of one class per sample, set up.
         never_masked: boolean, shape ``(N,)``.
     """
     train = data.splits["train"]

@@ -29,7 +29,7 @@ class InfoBatch(SampleSkipping):
         full_epochs: how many epochs at the start and at the end take all samples: counts (``int``), or shares of
             ``Trainer(max_epochs)`` (``float``).
         criterion: the module's attribute that ``training_step`` calls as the loss (dots reach into submodules): an
-            ``nn.Module`` with ``reduction="mean"`` of one loss a sample. While ``fit`` runs its reduction is
+            ``nn.Module`` with ``reduction="mean"`` of one loss per sample. While ``fit`` runs its reduction is
             ``"none"``, and the callback takes the mean.
         seed: of the random choice.
         lr_pace: see :class:`~as_lightning.callbacks.sample_skipping.SampleSkipping`.

@@ -20,7 +20,7 @@ def narrow_batch(batch: Any, kept: Tensor, samples: int, hook: Hook | None = Non
 
     - A tensor or an array whose first dimension is ``samples`` is narrowed. A tensor without dimensions stays.
     - A list or a tuple of parts that can be narrowed, a named tuple, a mapping or a dataclass is narrowed part by part.
-    - Another list or tuple of ``samples`` elements has one a sample (names, boxes of several sizes).
+    - Another list or tuple of ``samples`` elements has one per sample (names, boxes of several sizes).
     - Numbers, strings and None stay.
     - Anything else is given to ``hook``.
 

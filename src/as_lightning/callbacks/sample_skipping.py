@@ -55,7 +55,7 @@ class SampleSkipping(pl.Callback):
     The callback stands before the training loader with a
     :class:`~as_lightning.callbacks.numbered_loader.NumberedLoader`, and sets
     ``trainer.reload_dataloaders_every_n_epochs`` to 1, so that Lightning renews its lengths in each epoch. A subclass
-    says which samples are awake, and what to remember of a batch: one number a sample, of which the largest in an epoch
+    says which samples are awake, and what to remember of a batch: one number per sample. The largest in an epoch
     counts. With ``Trainer(overfit_batches=...)``, which is to see the same batches in every epoch, nothing is left out.
 
     Args:
@@ -116,7 +116,7 @@ class SampleSkipping(pl.Callback):
 
     @abstractmethod
     def found_in_batch(self, pl_module: pl.LightningModule, samples: int, outputs: Any) -> Tensor | None:
-        """What a batch of ``samples`` has told: one number a sample, on the device; None if it has told nothing."""
+        """What a batch of ``samples`` has told: one number per sample, on the device; None if it has told nothing."""
 
     @abstractmethod
     def end_epoch(self, found: Tensor, *, may_skip: bool) -> dict[str, int]:

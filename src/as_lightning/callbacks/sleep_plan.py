@@ -1,4 +1,4 @@
-"""Which samples sleep in an epoch: a state of three bytes a sample, and the rule that changes it."""
+"""Which samples sleep in an epoch: a state of three bytes per sample, and the rule that changes it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class SleepPlan:
         if classes is not None and classes.is_floating_point():
             raise TypeError(f"classes must hold class indices, got {classes.dtype}")
         if classes is not None and classes.shape != (samples,):
-            raise ValueError(f"classes must have shape {(samples,)}, one class a sample, got {tuple(classes.shape)}")
+            raise ValueError(f"classes must have shape {(samples,)}, one class per sample, got {tuple(classes.shape)}")
         self._classes = classes
         self.longest_sleep = self.max_sleep
         self._sleeping = False  # whether the next epoch leaves anything out
@@ -168,7 +168,7 @@ class SleepPlan:
             missing -= torch.bincount(grouped[chosen], minlength=len(missing))
 
     def state_dict(self) -> dict[str, Any]:
-        """Three bytes a sample, the longest sleep, and whether samples sleep at all."""
+        """Three bytes per sample, the longest sleep, and whether samples sleep at all."""
         return {
             "masked_visits": self._masked_visits.clone(),
             "last_sleep": self._last_sleep.clone(),

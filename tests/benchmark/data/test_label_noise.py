@@ -100,5 +100,5 @@ def test_a_single_class_cannot_be_made_wrong():
 
 
 def test_label_noise_is_refused_for_tags():
-    with pytest.raises(ValueError, match=r"label_noise=0.1 is for data of one class a sample, not for token data"):
+    with pytest.raises(ValueError, match=r"label_noise=0.1 is for data of one class per sample, not for token data"):
         partial(WNUT17, **TEXT)(label_noise=0.1)

@@ -123,9 +123,12 @@ def test_a_spread_that_is_small_by_luck_is_no_reason_to_switch(found, arm, sente
 @pytest.mark.parametrize(
     ("spread", "sentence"),
     [
-        ([20 * value for value in NOISE], "To see 1.0 points would take more than 100 seeds: "),
-        (NOISE, "To see 1.0 points, run the comparison again with seeds=20."),
-        ([0.38 * value for value in NOISE], "To see 0.5 points, run the comparison again with seeds=13."),
+        ([20 * value for value in NOISE], "To see differences of 1.0 points would take more than 100 seeds: "),
+        (NOISE, "To see differences of 1.0 points, run the comparison again with seeds=20."),
+        (
+            [0.38 * value for value in NOISE],
+            "To see differences of 0.5 points, run the comparison again with seeds=13.",
+        ),
     ],
     ids=["hopeless", "large", "small"],
 )
@@ -153,7 +156,8 @@ def test_an_inconclusive_comparison_says_what_it_could_not_have_seen(found) -> N
     )
     assert said[-1] == (
         "With 5 seeds and 360 test samples this comparison sees differences of 2.5 points or more, with 80% "
-        "probability. Smaller differences may exist. To see 1.0 points, run the comparison again with seeds=20."
+        "probability. Smaller differences may exist. To see differences of 1.0 points, run the comparison again with "
+        "seeds=20."
     )
 
 

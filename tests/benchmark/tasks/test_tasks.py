@@ -150,7 +150,9 @@ def test_a_loss_of_the_next_token_is_the_mean_over_all_tokens_as_contiguous_rows
 
 
 def test_data_of_several_labels_refuse_a_loss_of_one_class_and_name_the_methods_that_go():
-    with pytest.raises(ValueError, match=r"(?s)takes one class a sample, and the data have several.*multilabel_as_so"):
+    with pytest.raises(
+        ValueError, match=r"(?s)takes one class per sample, and the data have several.*multilabel_as_so"
+    ):
         task_form("multilabel", NAMES, "class_index")
 
 

@@ -1,1 +1,1 @@
-"""LightningDataModules of the benchmark: one file a data set or kind of file."""
+"""LightningDataModules of the benchmark: one file per data set or kind of file."""

@@ -39,7 +39,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     Attributes:
         task: what a target is: ``"multiclass"`` one class for each sample, ``"multilabel"`` any number of classes,
-            ``"token"`` one class a token, ``"next_token"`` the class of the token after each.
+            ``"token"`` one class per token, ``"next_token"`` the class of the token after each.
         class_names: the names of the classes, known after ``setup``.
         splits: the data sets ``train``, ``validation`` and ``test``, known after ``setup``.
         true_targets: of the training split before label noise; None without noise.
@@ -66,7 +66,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         if num_workers < 0:
             raise ValueError(f"num_workers must be at least 0, got {num_workers}")
         if check_label_noise(label_noise) and self.task != "multiclass":
-            raise ValueError(f"label_noise={label_noise} is for data of one class a sample, not for {self.task} data")
+            raise ValueError(f"label_noise={label_noise} is for data of one class per sample, not for {self.task} data")
         self.batch_size, self.num_workers, self.pin_memory = batch_size, num_workers, pin_memory
         self.label_noise, self.label_noise_seed = label_noise, label_noise_seed
         self.class_names: list[str] = []

@@ -41,7 +41,7 @@ def wide_head_table(results: Sequence[Result]) -> list[str]:
     named, _ = comparable_results(results)
     of_method = {(run.name, run.method): run for run in named}
     lines = [
-        "| tokens a batch | method | head | seeds | minutes | / dense | peak memory, MB | / dense | accuracy, % "
+        "| tokens per batch | method | head | seeds | minutes | / dense | peak memory, MB | / dense | accuracy, % "
         "| difference, points [95% CI] | verdict | perplexity | masked in the last epoch, % |",
         "| --- |" + " --- |" * 12,
     ]

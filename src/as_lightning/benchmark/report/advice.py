@@ -166,11 +166,11 @@ def _limits(findings: Findings) -> list[str]:
     seeds = seeds_to_see(findings, target)
     if seeds is None:
         more = (
-            f"To see {points(target)} points would take more than {MOST_SEEDS} seeds: compare fewer methods and "
-            "budgets, or use a larger test split."
+            f"To see differences of {points(target)} points would take more than {MOST_SEEDS} seeds: compare fewer "
+            "methods and budgets, or use a larger test split."
         )
     elif seeds > findings.reference.seeds:
-        more = f"To see {points(target)} points, run the comparison again with seeds={seeds}."
+        more = f"To see differences of {points(target)} points, run the comparison again with seeds={seeds}."
     else:
         return said
     return [f"{said[0]} {more}"]

@@ -28,7 +28,7 @@ def runs_frame(results: Sequence[Result]) -> pd.DataFrame:
                 "name": result.name,
                 "method": result.method,
                 "seed": result.seed,
-                # with one class a sample (or token) micro F1 is the accuracy
+                # with one class per sample (or token) micro F1 is the accuracy
                 "f1_micro": result.metrics.get("accuracy", np.nan),
                 **result.metrics,
                 "score": result.metrics[result.score],

@@ -45,9 +45,7 @@ def score_against_budget_time(findings: Findings) -> PageFigure:
         f"{arm.method}, {arm.epochs:g} epochs: {arm.mean:.4f} after {arm.seconds:.1f} s" for arm in findings.arms
     )
     alt = f"{findings.split.capitalize()} {metric} against training time. {points}."
-    return page_figure(
-        f"{file_name(findings.name)}-time", f"{metric} against training time, one point for each budget", alt, draw
-    )
+    return page_figure(f"{file_name(findings.name)}-time", f"{metric} against training time", alt, draw)
 
 
 def _full_budget(findings: Findings, results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -60,7 +58,7 @@ def _full_budget(findings: Findings, results: Sequence[Result]) -> dict[str, lis
 
 
 def reliability_diagram(findings: Findings, results: Sequence[Result]) -> PageFigure | None:
-    """How often predictions of a confidence are right, without (dashed) and with the temperature (full lines)."""
+    """How often predictions of a confidence are right, without (dotted) and with the temperature (solid)."""
     colors, series = method_colors(findings.methods), {}
     for method, runs in _full_budget(findings, results).items():
         for kind in ("unscaled", "scaled"):
@@ -75,7 +73,7 @@ def reliability_diagram(findings: Findings, results: Sequence[Result]) -> PageFi
         for (method, kind), (confidence, correct) in series.items():
             label, style = (method, "-") if kind == "scaled" else (None, ":")
             axes.plot(confidence, correct, style, marker=".", color=colors[method], label=label)
-        axes.set(xlabel="confidence", ylabel="share that is right", xlim=(0, 1), ylim=(0, 1))
+        axes.set(xlabel="confidence", ylabel="share of right predictions", xlim=(0, 1), ylim=(0, 1))
 
     errors = []
     for method in findings.methods:
@@ -85,7 +83,7 @@ def reliability_diagram(findings: Findings, results: Sequence[Result]) -> PageFi
             errors.append(f"{method}: calibration error {before:.3f} as it is, {after:.3f} with a temperature")
     return page_figure(
         f"{file_name(findings.name)}-reliability",
-        "reliability: as it is (dotted), with a temperature (full)",
+        "reliability without (dotted) and with a temperature (solid)",
         "; ".join(errors) + ".",
         draw,
     )

@@ -132,8 +132,8 @@ def accumulation(name: str, methods: ByMethod, colors: Mapping[str, str]) -> Pag
         axes.set(xlabel="batch", ylabel="batches in the step's window", ylim=(0, None))
 
     means = "; ".join(f"{method}: {lengths.mean():.2f} on average" for method, lengths in series.items())
-    alt = f"Batches gathered for an optimizer step on {name}. {means}."
-    return page_figure(f"{file_name(name)}-accumulation", f"{name}: batches gathered for a step", alt, draw)
+    alt = f"Batches per optimizer step on {name}. {means}."
+    return page_figure(f"{file_name(name)}-accumulation", f"{name}: batches per optimizer step", alt, draw)
 
 
 def score_against_delta(name: str, results: Sequence[Result]) -> PageFigure | None:

@@ -167,5 +167,5 @@ def check_fusable(module: Classifier) -> None:
     """Raise ``ValueError`` unless head and loss of a classifier can be computed together."""
     if type(module.head) is not nn.Linear or not module.task.class_index:
         raise ValueError(
-            "a fused head needs a head that is nn.Linear, and data and a method of one class a sample or token"
+            "a fused head needs a head that is nn.Linear, and data and a method of one class per sample or token"
         )

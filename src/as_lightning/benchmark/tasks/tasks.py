@@ -53,7 +53,7 @@ class TaskForm(ABC):
 
 
 class Multiclass(TaskForm):
-    """One class a sample: logits ``(N, C)``, targets ``(N)``.
+    """One class per sample: logits ``(N, C)``, targets ``(N)``.
 
     Metrics: ``accuracy`` (the same as ``f1_micro``), ``f1_macro`` and ``calibration_error`` (expected calibration error
     of the top class, 15 bins, in [0, 1]).
@@ -109,7 +109,7 @@ class Multilabel(TaskForm):
 
 
 class TokenTags(TaskForm):
-    """One class a token: logits ``(N, L, C)``, targets ``(N, L)`` with -100 on what is no first piece of a word.
+    """One class per token: logits ``(N, L, C)``, targets ``(N, L)`` with -100 on what is no first piece of a word.
 
     Metrics: ``span_f1`` (of whole entities, as CoNLL scores them), and of the words ``accuracy``, ``f1_macro`` and
     ``calibration_error``.
@@ -175,7 +175,7 @@ def task_form(task: str, class_names: Sequence[str], targets: str = "class_index
     if task == "multilabel":
         if targets != "multi_hot":
             raise ValueError(
-                "this method's loss takes one class a sample, and the data have several: use a multi-label method "
+                "this method's loss takes one class per sample, and the data have several: use a multi-label method "
                 "(multilabel_softmax, multilabel_sparse, bce, multilabel_as_softmax or multilabel_as_speed)"
             )
         return Multilabel(class_names)

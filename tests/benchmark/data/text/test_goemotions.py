@@ -83,5 +83,7 @@ def test_a_malformed_line_is_refused_with_file_and_line(tmp_path, line, message)
 
 
 def test_label_noise_is_refused_for_several_labels_a_comment():
-    with pytest.raises(ValueError, match=r"label_noise=0.4 is for data of one class a sample, not for multilabel data"):
+    with pytest.raises(
+        ValueError, match=r"label_noise=0.4 is for data of one class per sample, not for multilabel data"
+    ):
         partial(GoEmotions, **TEXT)(label_noise=0.4)

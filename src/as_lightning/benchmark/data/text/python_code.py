@@ -73,7 +73,7 @@ class PythonCode(BenchmarkDataModule):
 
     Args:
         block_length: tokens a block, ``L``.
-        batch_tokens: tokens a training batch, a multiple of ``block_length``. Validation and test take at most 1,024.
+        batch_tokens: tokens per training batch, a multiple of ``block_length``. Validation and test take at most 1,024.
         max_tokens: how many tokens to use at most, for quick runs: a number for every split, or one for some, e.g.
             ``{"train": 500_000, "test": 50_000}``. The classes are those of all training files.
         root: a folder of source code; None is that of the standard library.
