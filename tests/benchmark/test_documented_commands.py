@@ -21,6 +21,7 @@ from hydra.types import RunMode
 from as_lightning.benchmark.command import open_method_settings
 from as_lightning.benchmark.compare.sweep import ComparisonSweep
 from as_lightning.benchmark.config_dir import config_dir
+from as_lightning.benchmark.help import answered
 from as_lightning.benchmark.settings import checked_settings
 
 COMMANDS = documented_commands()
@@ -84,6 +85,8 @@ def test_make_has_the_target(command: str) -> None:
 
 @called("as-lightning")
 def test_every_job_of_a_documented_call_has_a_configuration(command: str) -> None:
+    if answered("as-lightning", words_of(command)[1:]):  # --help and --version make no job
+        return
     options = get_args_parser().parse_args(open_method_settings(words_of(command)[1:]))
     of_jobs = jobs(options.overrides) if options.multirun else [options.overrides]
     for overrides in of_jobs:

@@ -11,27 +11,33 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMAND = re.compile(r"(?:\.venv/bin/)?(make|as-lightning(?:-[a-z-]+)?)(?=\s|$)")
 UNFINISHED = re.compile(r"\.\.\.|<TAB>| -sc ")
 MISTAKES = ("as-lightning digits",)  # shown with the error that they give
-FENCE = re.compile(r"^ *```")
+FENCE = re.compile(r"^ *```(\w*)")
 
 
 def commands_of(text: str) -> list[str]:
     """The commands in a page's code: lines of blocks (joined where they end in a backslash) and spans in a sentence.
+
+    In a ``console`` block a command follows ``$``; the other lines are output.
 
     A span needs an argument: `as-lightning` alone is a name. Spans with an ellipsis or a key, and those that a shell is
     to read, are no commands.
     """
     commands: list[str] = []
     prose: list[str] = []
-    in_fence = False
+    in_fence, in_console = False, False
     lines = iter(text.splitlines())
     for line in lines:
-        if FENCE.match(line):
+        if fence := FENCE.match(line):
             in_fence = not in_fence
+            in_console = in_fence and fence[1] == "console"
+        elif in_console and not line.startswith("$ "):
+            continue
         elif in_fence or line.startswith("    "):
             while line.endswith("\\"):
                 line = line[:-1] + next(lines)
-            if COMMAND.match(line.strip()):
-                commands.append(line.strip())
+            line = line.removeprefix("$ ").strip()
+            if COMMAND.match(line):
+                commands.append(line)
         else:
             prose.append(line)
     spans = re.findall(r"`([^`]+)`", " ".join(prose))
