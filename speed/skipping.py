@@ -219,8 +219,8 @@ def table(report: dict[str, Any]) -> str:
         + " | ".join(f"{median[f'{side}_added_us']:.0f} | **{median[f'{side}_ratio']:.4f}**" for side in SIDES)
         + " |",
         "",
-        "The aim is 1.01 for a step of 10 ms, 100 µs. With `skip_backward` it is 1.03; nothing is masked here, so all that",
-        "it does is to measure. A margin of its own takes another softmax of the logits.",
+        "The aim is 1.01 for a step of 10 ms, 100 µs. With `skip_backward` it is 1.03; nothing is masked here, so it",
+        "only measures. A margin of its own takes another softmax of the logits.",
         "",
         machine_line(report),
         "",
