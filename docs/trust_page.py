@@ -115,7 +115,7 @@ PROMISES = (
         ),
     ),
     Promise(
-        "Files that a full disk has cut short are named and renamed. Two identical sweeps at the same time make each run "
+        "Files that a full disk has cut short are named and renamed. Two identical sweeps at once make each run "
         "once.",
         (
             "benchmark/test_killed_runs.py::"
