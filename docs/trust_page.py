@@ -115,8 +115,7 @@ PROMISES = (
         ),
     ),
     Promise(
-        "Files that a full disk has cut short are named and renamed. Two identical sweeps at once make each run "
-        "once.",
+        "Files that a full disk has cut short are named and renamed. Two identical sweeps at once make each run once.",
         (
             "benchmark/test_killed_runs.py::"
             "test_unreadable_checkpoints_are_named_and_set_aside_and_the_one_before_is_taken_or_none",
