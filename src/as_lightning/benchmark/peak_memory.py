@@ -7,7 +7,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
-from as_lightning.benchmark.process_memory import peak_resident_memory, reset_peak, resident_memory
+from as_lightning.benchmark.process_memory import peak_resident_memory, reset_peak, resident_memory, return_free_memory
 
 
 class PeakMemory(pl.Callback):
@@ -32,7 +32,8 @@ class PeakMemory(pl.Callback):
         device = trainer.strategy.root_device
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        else:
+        elif self._before is not None:
+            return_free_memory()  # of a validation
             reset_peak()
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

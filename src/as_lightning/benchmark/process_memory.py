@@ -11,8 +11,13 @@ from pathlib import Path
 def resident_memory() -> int:
     """Bytes that the process holds now, after what it has freed has gone back to the system."""
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
+    return_free_memory()
     return _status("VmRSS")
+
+
+def return_free_memory() -> None:
+    """Give back to the system what the process has freed and the C library still holds."""
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 def reset_peak() -> bool:
