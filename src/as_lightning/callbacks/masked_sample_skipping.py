@@ -28,7 +28,7 @@ class MaskedSampleSkipping(SampleSkipping):
     r"""Leave masked samples out of the next epochs: 1, then 2, then 4 while they stay masked, awake when found live.
 
     A sample is masked when the margin keeps none of its competitors, :math:`p_t - \max_{i \ne t} p_i > \delta`. Then
-    its loss and its gradient are exactly zero. With tokens per sample is masked when all its tokens are. Batches stay
+    its loss and its gradient are exactly zero. With tokens, a sample is masked when all its tokens are. Batches stay
     full, and epochs get shorter. Logged once an epoch:
 
     - ``masking/awake_ratio``: the share of the samples that the epoch's plan took;
