@@ -17,9 +17,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 
-# without the packages of the app, as in some tests of the core, the first is skipped
-LOADED = ("harness.killed_run", "as_lightning.callbacks", "as_lightning.mixin", "as_lightning.compat")
+# without the packages of the app, as in some tests of the core, the second is skipped
+LOADED = (__name__, "harness.killed_run", "as_lightning.callbacks", "as_lightning.mixin", "as_lightning.compat")
+
+# torch renews the thread pool of a forked process at its first use, without a lock: where autograd's threads are the
+# first, one of them finds no pool and aborts the process ("Invalid thread pool!")
+os.register_at_fork(after_in_child=lambda: torch.set_num_threads(torch.get_num_threads()))
 
 
 class Finished(NamedTuple):
