@@ -12,11 +12,12 @@ import pytest
 import torch
 from harness.scripted_masking import OPTIMIZERS, ScriptedMasking, batches_of, loader_of, quiet_trainer
 from harness.stateful_loader import StatefulLoader
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
 from oracles.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
 from torch.optim.lr_scheduler import OneCycleLR
 
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
+from as_lightning.callbacks.open_window import COUNTS, GRADIENTS
 
 BATCHES, EPOCHS = 13, 3
 RESTLESS = (1, 3, 2, 8, 5, 2, 1, 4, 4, 4, 3)
@@ -156,6 +157,27 @@ def test_a_checkpoint_of_a_validation_inside_a_window_resumes_exactly(
     saved = sorted(tmp_path.glob("*.ckpt"))
     assert len(saved) == 3 * EPOCHS
     assert all(Run(resume_from=path, val_check_interval=4) == uninterrupted for path in saved)
+
+
+class KillsInValidation(pl.Callback):
+    def __init__(self, epoch: int, batch: int) -> None:
+        self.place = epoch, batch
+
+    def on_validation_batch_end(self, trainer: pl.Trainer, pl_module: Any, *args: Any) -> None:
+        if not trainer.sanity_checking and (trainer.current_epoch, trainer.fit_loop.batch_idx) == self.place:
+            raise Killed
+
+
+@pytest.mark.parametrize(("batch", "inside_a_window"), [(7, True), (11, False)])
+def test_a_checkpoint_of_an_exception_in_a_validation_resumes_exactly_also_inside_a_window(
+    batch: int, inside_a_window: bool, uninterrupted: Run, tmp_path: Path
+) -> None:
+    saves = OnExceptionCheckpoint(tmp_path)
+    with pytest.raises(Killed):
+        Run(callbacks=[saves, KillsInValidation(1, batch)], val_check_interval=4, enable_checkpointing=True)
+    saved = torch.load(saves.ckpt_path, weights_only=True)
+    assert (GRADIENTS in saved) == (COUNTS in saved) == inside_a_window
+    assert Run(resume_from=Path(saves.ckpt_path), val_check_interval=4) == uninterrupted
 
 
 class KeepsItsPlace(pl.LightningDataModule):

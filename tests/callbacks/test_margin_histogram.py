@@ -57,7 +57,7 @@ class Masked(ASSoftmaxMixin, Plain):
         return self.as_softmax_loss(self(batch[0]), batch[1])
 
 
-def fit(module: pl.LightningModule, *callbacks: pl.Callback, logger=False) -> pl.Trainer:
+def fit(module: pl.LightningModule, *callbacks: pl.Callback, logger=False, validation=LOADER) -> pl.Trainer:
     trainer = pl.Trainer(
         max_epochs=1,
         accelerator="cpu",
@@ -68,7 +68,7 @@ def fit(module: pl.LightningModule, *callbacks: pl.Callback, logger=False) -> pl
         enable_checkpointing=False,
         num_sanity_val_steps=1,
     )
-    trainer.fit(module, LOADER, LOADER)
+    trainer.fit(module, LOADER, validation)
     return trainer
 
 
@@ -92,6 +92,48 @@ def test_the_counts_are_those_of_all_validation_samples_at_no_second_forward_pas
         assert float(logged["margin/share_above_delta"]) == pytest.approx(float((leads > 0.1).float().mean()))
     else:
         assert "margin/share_above_delta" not in logged
+
+
+def test_the_share_above_the_margin_is_that_of_training_also_where_softmax_is_the_loss_of_validation():
+    class ValidatedBySoftmax(Masked):
+        as_softmax_validation = "softmax"
+
+    model = ValidatedBySoftmax(delta=0.05)
+    logged = fit(model, MarginHistogram()).callback_metrics
+    leads = torch.cat(model.leads[1:])
+    assert float(logged["margin/share_above_delta"]) == pytest.approx(float((leads > 0.05).float().mean()))
+
+
+def test_unknown_labels_take_no_part():
+    target = F.one_hot(TARGET, 3).float()
+    target[::2, 0] = -100.0
+    histogram = MarginHistogram(logits=lambda module, batch: (module(batch[0]), target[: len(batch[0])]), bins=10)
+    data, module = DataLoader(TensorDataset(INPUTS, TARGET), batch_size=50), Plain()
+    trainer = fit(module, histogram, validation=data)
+    leads = target_leads(module.net(INPUTS), target)
+    assert 25 <= len(leads) == int(histogram.counts.sum()) < 50
+    assert float(trainer.callback_metrics["margin/mean"]) == pytest.approx(float(leads.mean()), rel=1e-5)
+
+
+class TwoLoaders(Plain):
+    def validation_step(self, batch, batch_idx, dataloader_idx=0):
+        self(batch[0])
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_of_several_validation_loaders_the_chosen_one_is_counted(index):
+    loaders = [LOADER, DataLoader(TensorDataset(INPUTS[:20], TARGET[:20]), batch_size=8)]
+    histogram = MarginHistogram(dataloader_idx=index)
+    fit(TwoLoaders(), histogram, validation=loaders)
+    assert int(histogram.counts.sum()) == [50, 20][index]
+
+
+def test_a_second_training_starts_without_the_counts_of_the_first():
+    histogram = MarginHistogram()
+    fit(Plain(), histogram)
+    assert histogram.counts is not None
+    fit(Plain(), histogram, validation=None)
+    assert histogram.counts is None
 
 
 def test_tensorboard_gets_the_histogram_with_a_bounded_number_of_buckets(tmp_path):

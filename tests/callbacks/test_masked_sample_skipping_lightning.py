@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,14 @@ def test_the_schedule_follows_optimizer_steps_if_asked_to() -> None:
     assert trainer.lr_scheduler_configs[0].scheduler.last_epoch == trainer.global_step < FULL * EPOCHS
 
 
+@pytest.mark.parametrize("scheduler", [one_cycle, counting])
+def test_the_schedule_follows_optimizer_steps_if_these_alone_end_the_training(scheduler: Any) -> None:
+    module = SleepingClassifier(scheduler=scheduler)
+    trainer = fit(module, [MaskedSampleSkipping(**NO_GUARDS)], max_epochs=-1, max_steps=40)
+    assert min(module.lengths) < FULL
+    assert trainer.lr_scheduler_configs[0].scheduler.last_epoch == trainer.global_step == 40
+
+
 def test_the_trainer_and_the_loader_are_as_they_were_after_fit() -> None:
     module, loader = SleepingClassifier(), numbered_loader()
     sampler = loader.batch_sampler
@@ -245,6 +254,61 @@ def test_refreshed_batch_norm_statistics_are_those_of_all_data() -> None:
     assert module.training
 
 
+class FreezesBatchNorm(SleepingClassifier):
+    def on_train_epoch_start(self) -> None:
+        super().on_train_epoch_start()
+        self.net[1].eval()
+
+
+@pytest.mark.parametrize("refresh", [False, True])
+def test_frozen_batch_norm_keeps_its_statistics_and_is_not_warned_of(refresh: bool) -> None:
+    module = FreezesBatchNorm(batch_norm=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(module, [MaskedSampleSkipping(refresh_batch_norm=refresh, **NO_GUARDS)], max_epochs=4)
+    assert min(module.lengths) < FULL
+    assert not [warning for warning in caught if "BatchNorm" in str(warning.message)]
+    assert not module.net[1].running_mean.any()
+    assert not module.net[1].training
+
+
+def test_a_layer_behind_a_frozen_one_is_refreshed_as_it_trains() -> None:
+    class FreezesTheFirst(SleepingClassifier):
+        def __init__(self) -> None:
+            super().__init__(batch_norm=True)
+            behind = [torch.nn.Dropout(0.9), torch.nn.BatchNorm1d(3)]
+            self.net = torch.nn.Sequential(*self.net, *behind).double()
+
+        def on_train_epoch_start(self) -> None:
+            super().on_train_epoch_start()
+            self.net[1].eval()
+            self.net[-2].eval()
+
+    module, means = FreezesTheFirst(), []
+
+    class Reads(pl.Callback):
+        def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+            means.append(pl_module.net[-1].running_mean.clone())
+
+    fit(module, [MaskedSampleSkipping(refresh_batch_norm=True, **NO_GUARDS), Reads()], max_epochs=4)
+    whole = module.eval().net[:-1](NumberedSamples().inputs).mean(0).detach()
+    torch.testing.assert_close(means[-1], whole, rtol=0.0, atol=0.15)
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-true"])
+def test_refreshing_batch_norm_takes_inputs_in_the_trainers_precision(precision: Any) -> None:
+    data = NumberedSamples()
+    data.inputs = data.inputs.float()
+    module, means = SleepingClassifier(batch_norm=True), RunningMeans()
+    callbacks = [MaskedSampleSkipping(refresh_batch_norm=True, **NO_GUARDS), means]
+    trainer = quiet_trainer(max_epochs=3, callbacks=callbacks, precision=precision)
+    trainer.fit(module, numbered_loader(data), numbered_loader(data))
+    assert min(module.lengths) < FULL
+    assert (
+        means.seen[-1].dtype == module.net[1].weight.dtype == trainer.precision_plugin.convert_input(data.inputs).dtype
+    )
+
+
 def test_refreshing_batch_norm_draws_no_random_numbers_of_the_training() -> None:
     epochs = []
     for refresh in (False, True):
@@ -292,6 +356,93 @@ def test_a_resumed_training_goes_on_with_the_same_plan_to_the_same_weights(
     assert whole.epochs[-1] == resumed.epochs[-1]
     assert min(whole.lengths) < FULL
     assert trainer.current_epoch == EPOCHS
+
+
+class SavesEachLastBatch(pl.Callback):
+    """As ``ModelCheckpoint(every_n_train_steps=...)`` does when it hits the last batch of an epoch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.is_last_batch:
+            trainer.save_checkpoint(self.folder / f"{trainer.current_epoch}.ckpt")
+
+
+def test_a_training_resumed_at_the_last_batch_of_an_epoch_goes_on_with_the_plan_of_the_next(tmp_path: Path) -> None:
+    skips: dict[str, Any] = {"max_sleep": 1, **NO_GUARDS}  # epochs become longer and shorter
+    loader = {"loader": numbered_loader(shuffle=False)}
+    whole, skipping = SleepingClassifier(scheduler=counting), MaskedSampleSkipping(**skips)
+    fit(whole, [skipping, SavesEachLastBatch(tmp_path)], **loader)
+    steps_up = [now < after for now, after in itertools.pairwise(whole.lengths)]
+    assert set(steps_up) == {True, False}
+    for epoch in (0, 1, steps_up.index(True), EPOCHS - 1):
+        resumed, again = SleepingClassifier(scheduler=counting), MaskedSampleSkipping(**skips)
+        trainer = fit(resumed, [again], ckpt_path=tmp_path / f"{epoch}.ckpt", **loader)
+        batches = [batch for numbers in resumed.epochs for batch in numbers]
+        assert batches == [batch for numbers in whole.epochs[epoch + 1 :] for batch in numbers], epoch
+        assert [tuple(passed) for passed in again.history] == [tuple(passed) for passed in skipping.history]
+        assert all(torch.equal(weight, resumed.weights()[name]) for name, weight in whole.weights().items())
+        assert trainer.current_epoch == EPOCHS
+
+
+@pytest.mark.parametrize("epoch", [0, 2, 3])
+def test_a_training_that_max_steps_alone_ends_resumes_at_the_end_of_an_epoch(epoch: int, tmp_path: Path) -> None:
+    skips: dict[str, Any] = {"max_sleep": 1, **NO_GUARDS}
+    settings: dict[str, Any] = {"loader": numbered_loader(shuffle=False), "max_epochs": -1, "max_steps": 40}
+    whole, skipping = SleepingClassifier(scheduler=one_cycle), MaskedSampleSkipping(**skips)
+    fit(whole, [skipping, SavesAt(epoch, None, tmp_path / "saved.ckpt")], **settings)
+    resumed, again = SleepingClassifier(scheduler=one_cycle), MaskedSampleSkipping(**skips)
+    trainer = fit(resumed, [again], ckpt_path=tmp_path / "saved.ckpt", **settings)
+    assert resumed.epochs == whole.epochs[epoch + 1 :]
+    assert [tuple(passed) for passed in again.history] == [tuple(passed) for passed in skipping.history]
+    assert all(torch.equal(weight, resumed.weights()[name]) for name, weight in whole.weights().items())
+    assert trainer.global_step == 40
+
+
+class Stops(SleepingClassifier):
+    """Stops once, while a batch runs: in a hook of the batch before its step, in its step or after it."""
+
+    stop: tuple[str, int, int] | None = None
+
+    def stop_at(self, hook: str, batch_idx: int) -> None:
+        if self.stop == (hook, self.trainer.current_epoch, batch_idx):
+            raise RuntimeError("stopped")
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        if self.trainer.training:
+            self.stop_at("transfer", self.trainer.fit_loop.batch_idx + 1)
+        return batch
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.stop_at("step", batch_idx)
+        return super().training_step(batch, batch_idx)
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.stop_at("end", batch_idx)
+
+
+@pytest.mark.parametrize(
+    "stop", [("step", 0, 3), ("step", 3, 0), ("step", 3, 1), ("step", 3, "last"), ("transfer", 3, 1), ("end", 3, 1)]
+)
+def test_a_training_that_an_exception_has_stopped_inside_a_batch_goes_on_as_if_it_had_not(
+    stop: tuple[str, int, Any], tmp_path: Path
+) -> None:
+    loader = {"loader": numbered_loader(shuffle=False)}
+    whole, skipping = SleepingClassifier(scheduler=counting), MaskedSampleSkipping(**NO_GUARDS)
+    fit(whole, [skipping], **loader)
+    hook, epoch, batch = stop
+    stopped = Stops(scheduler=counting)
+    stopped.stop = (hook, epoch, whole.lengths[epoch] - 1 if batch == "last" else batch)
+    saves = ModelCheckpoint(tmp_path, filename="stopped", save_on_exception=True, every_n_epochs=100)
+    with pytest.raises(RuntimeError, match="stopped"):
+        fit(stopped, [MaskedSampleSkipping(**NO_GUARDS), saves], enable_checkpointing=True, **loader)
+    resumed, again = SleepingClassifier(scheduler=counting), MaskedSampleSkipping(**NO_GUARDS)
+    fit(resumed, [again], ckpt_path=tmp_path / "stopped.ckpt", num_sanity_val_steps=0, **loader)
+    assert [tuple(passed) for passed in again.history] == [tuple(passed) for passed in skipping.history]
+    assert all(torch.equal(weight, resumed.weights()[name]) for name, weight in whole.weights().items())
+    assert resumed.validated == whole.validated[-len(resumed.validated) :]
+    assert len(resumed.validated) == EPOCHS - epoch
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

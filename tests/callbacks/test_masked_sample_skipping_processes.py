@@ -12,7 +12,8 @@ from harness.sleeping_samples import SAMPLES
 from oracles.sleep_plan import LIVE, MASKED, NOT_VISITED, awake_after
 
 SHARED = ("random_order", "by_length", "weighted")
-OTHERS = ("without_sleep", "without_the_callback", "saved_inside", "resumed_inside", "own_order_on_each_rank")
+RESUMED = ("saved_inside", "resumed_inside", "resumed_at_the_last_batch", "stopped", "resumed_after_a_stop")
+OTHERS = ("without_sleep", "without_the_callback", *RESUMED, "own_order_on_each_rank")
 NARROWED = ("narrowed", "not_narrowed")
 
 
@@ -77,6 +78,28 @@ def test_a_training_resumed_inside_an_epoch_goes_on_with_the_same_plan(ranks: Se
         assert resumed["history"] == whole["history"]
         for name, weight in whole["weights"].items():
             assert torch.equal(weight, resumed["weights"][name])
+
+
+def test_a_training_resumed_at_the_last_batch_of_an_epoch_goes_on_with_the_plan_of_the_next(ranks: Seen) -> None:
+    for whole, resumed in zip(ranks("saved_inside"), ranks("resumed_at_the_last_batch"), strict=True):
+        batches = [batch for epoch in resumed["epochs"] for batch in epoch]  # Lightning begins no epoch 3
+        assert batches == [batch for epoch in whole["epochs"][3:] for batch in epoch]
+        assert resumed["history"] == whole["history"]
+        for name, weight in whole["weights"].items():
+            assert torch.equal(weight, resumed["weights"][name])
+
+
+def test_processes_that_an_exception_has_stopped_take_as_many_batches_as_were_left(ranks: Seen) -> None:
+    assert ranks("stopped")[0]["inside_epoch"] == ["length", "followed"]  # nothing that they must gather
+    whole, resumed = ranks("saved_inside"), ranks("resumed_after_a_stop")
+    for rank in range(2):
+        assert len(resumed[rank]["epochs"][0]) == len(whole[rank]["epochs"][2]) - 1
+        assert {number for batch in resumed[rank]["epochs"][0] for number in batch} <= set(visited(whole, 2))
+        assert resumed[rank]["history"][:2] == whole[rank]["history"][:2]
+        assert resumed[rank]["history"][2:] == resumed[0]["history"][2:]
+        assert len(resumed[rank]["history"]) == skipping_on_two_ranks.EPOCHS
+    for name, weight in resumed[0]["weights"].items():
+        assert torch.equal(weight, resumed[1]["weights"][name])
 
 
 def test_a_sampler_of_each_ranks_own_is_refused(ranks: Seen) -> None:

@@ -50,6 +50,16 @@ def test_plan_equals_the_rule_written_out_sample_by_sample(case: dict[str, Any])
     assert plan.awake().tolist() == expected
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_the_class_floor_is_the_same_for_every_integer_type_of_the_classes(dtype: torch.dtype) -> None:
+    classes = torch.arange(240) % 120  # 119 * 5 levels is beyond what a byte holds
+    settings: dict[str, Any] = {"min_masked": 0.0, "class_floor": 0.3}
+    epochs = [[int(Outcome.MASKED)] * 240] * 2
+    awake = plan_after(epochs, 4, classes=classes.to(dtype), **settings).awake()
+    assert awake.tolist() == oracle.awake_after(epochs, 4, classes=classes.tolist(), **settings)
+    assert torch.bincount(classes[awake]).tolist() == [1] * 120
+
+
 @given(visits_by_the_plan(), st.integers(1, 8))
 def test_a_plan_goes_on_from_its_saved_state_as_if_it_had_not_been_saved(case: dict[str, Any], after: int) -> None:
     epochs, full = case.pop("epochs"), case.pop("full")

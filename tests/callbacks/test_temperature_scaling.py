@@ -64,12 +64,15 @@ def loader(kind: str = "class", rows: int = 64) -> DataLoader:
     return DataLoader(TensorDataset(inputs, target), batch_size=16)
 
 
-def fitted(module: pl.LightningModule, callback: TemperatureScaling, folder: Path, **loaders) -> pl.Trainer:
+def fitted(
+    module: pl.LightningModule, callback: TemperatureScaling, folder: Path, save_weights_only: bool = False, **loaders
+) -> pl.Trainer:
+    kept = {"filename": "{epoch}", "save_last": True, "save_top_k": -1, "save_weights_only": save_weights_only}
     trainer = pl.Trainer(
         accelerator="cpu",
         max_epochs=2,
         logger=False,
-        callbacks=[callback, ModelCheckpoint(folder, save_last=True, filename="{epoch}", save_top_k=-1)],
+        callbacks=[callback, ModelCheckpoint(folder, **kept)],
         enable_progress_bar=False,
         enable_model_summary=False,
     )
@@ -93,6 +96,25 @@ def test_the_temperature_is_that_of_the_last_validation(kind: str, module_class:
     assert callback.temperature != 1.0
 
 
+def test_unknown_labels_take_no_part_in_fit_and_test(tmp_path: Path) -> None:
+    inputs, target = all_of(loader("labels"))
+    known = (torch.arange(target.numel()) % 3 > 0).reshape(target.shape)
+    data = DataLoader(TensorDataset(inputs, target.masked_fill(~known, -1.0)), batch_size=16)
+
+    class Known(Plain):
+        def loss(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return F.binary_cross_entropy_with_logits(logits, target.clamp(min=0), weight=(target >= 0).float())
+
+    callback, module = TemperatureScaling(ignore_index=-1), Known()
+    trainer = fitted(module, callback, tmp_path, train_dataloaders=data, val_dataloaders=data)
+    logits = module(inputs).detach()
+    assert callback.temperature == pytest.approx(fit_temperature(logits[known], target[known]), rel=1e-4)
+    (metrics,) = trainer.test(module, data, verbose=False)
+    expected = float(F.binary_cross_entropy_with_logits(logits[known], target[known]))
+    assert metrics["test/nll_unscaled"] == pytest.approx(expected, rel=1e-5)
+    assert float(callback.diagrams["scaled"].predictions.sum()) == int(known.sum())
+
+
 def test_each_checkpoint_holds_the_temperature_of_its_own_weights(tmp_path: Path) -> None:
     fitted(Masked(), TemperatureScaling(), tmp_path)
     inputs, target = all_of(loader())
@@ -103,6 +125,91 @@ def test_each_checkpoint_holds_the_temperature_of_its_own_weights(tmp_path: Path
         expected = fit_temperature(module(inputs).detach(), target)
         assert module.as_softmax_temperature == pytest.approx(expected, rel=1e-4)
     assert temperatures[0] != temperatures[1]
+
+
+def test_a_second_training_starts_without_the_temperature_of_the_first(tmp_path: Path) -> None:
+    callback = TemperatureScaling()
+    first = fitted(Masked(), callback, tmp_path / "first")
+    temperature = callback.temperature
+    first.test(first.lightning_module, loader(), verbose=False)
+    assert callback.temperature == temperature != 1.0  # a test changes nothing
+    fitted(Masked(), callback, tmp_path / "second", val_dataloaders=None)
+    saved = torch.load(tmp_path / "second" / "last.ckpt", weights_only=True)
+    assert saved["as_softmax_temperature"] == {"temperature": 1.0, "multilabel": False}
+    assert callback.temperature == 1.0
+    assert not callback.diagrams
+
+
+def test_a_resumed_training_keeps_the_temperature_until_its_next_validation(tmp_path: Path) -> None:
+    callback = TemperatureScaling()
+    first = fitted(Masked(), callback, tmp_path)
+    resumed = TemperatureScaling()
+    trainer = pl.Trainer(accelerator="cpu", max_epochs=2, logger=False, callbacks=[resumed], enable_progress_bar=False)
+    trainer.fit(Masked(), loader(), ckpt_path=tmp_path / "last.ckpt", weights_only=True)
+    assert resumed.temperature == callback.temperature != 1.0
+    assert trainer.global_step == first.global_step
+
+
+class TwoTasks(Plain):
+    """Its second validation loader has five classes, a head and targets of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = torch.nn.Linear(4, 5)
+
+    def forward(self, inputs: torch.Tensor, head: int = 0) -> torch.Tensor:
+        return (self.net, self.other)[head](inputs)
+
+    def validation_step(self, batch, batch_idx, dataloader_idx=0):
+        self(batch[0], dataloader_idx)
+
+    def test_step(self, batch, batch_idx, dataloader_idx=0):
+        self(batch[0], dataloader_idx)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_of_several_loaders_the_chosen_one_is_fitted_and_measured(index: int, tmp_path: Path) -> None:
+    inputs, target = all_of(loader())
+    other = torch.arange(32) % 5
+    loaders = [loader(), DataLoader(TensorDataset(inputs[:32], other), batch_size=16)]
+    callback, module = TemperatureScaling(dataloader_idx=index), TwoTasks()
+    trainer = fitted(module, callback, tmp_path, val_dataloaders=loaders)
+    rows, own = [(inputs, target), (inputs[:32], other)][index]
+    assert callback.temperature == pytest.approx(fit_temperature(module(rows, index).detach(), own), rel=1e-4)
+    trainer.test(module, loaders, verbose=False)
+    assert float(callback.diagrams["scaled"].predictions.sum()) == len(own)
+    trainer.test(module, loaders[0], verbose=False)  # the only one, whatever its number
+    assert float(callback.diagrams["scaled"].predictions.sum()) == len(target)
+
+
+def test_a_loader_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(MisconfigurationException, match=r"dataloader_idx=2\).* 2 loaders: choose one of 0 to 1"):
+        fitted(TwoTasks(), TemperatureScaling(dataloader_idx=2), tmp_path, val_dataloaders=[loader(), loader()])
+
+
+class SavesMore(Masked):
+    """A module with a hook of its own."""
+
+    def on_save_checkpoint(self, checkpoint):
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["more"] = self.as_softmax_temperature
+
+
+def test_a_checkpoint_of_the_weights_alone_holds_their_temperature(tmp_path: Path) -> None:
+    module, callback = SavesMore(), TemperatureScaling()
+    fitted(module, callback, tmp_path, save_weights_only=True)
+    saved = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    assert "callbacks" not in saved
+    assert saved["more"] == callback.temperature != 1.0
+    assert SavesMore.load_from_checkpoint(tmp_path / "last.ckpt").as_softmax_temperature == callback.temperature
+
+
+def test_a_checkpoint_without_a_temperature_loads(tmp_path: Path) -> None:
+    fitted(Masked(), TemperatureScaling(), tmp_path)
+    saved = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    del saved["as_softmax_temperature"]
+    torch.save(saved, tmp_path / "old.ckpt")
+    assert Masked.load_from_checkpoint(tmp_path / "old.ckpt").as_softmax_temperature == 1.0
 
 
 def test_predict_proba_divides_by_the_temperature(tmp_path: Path) -> None:

@@ -135,8 +135,9 @@ class AdaptiveGradientAccumulation(pl.Callback):
             return
         rank_zero_warn(
             f"The checkpoint lies inside an accumulation window, after {window.accumulated} of its {window.length} "
-            f"batches, and holds no gradients of these ({type(trainer.strategy).__name__}, saved while a batch ran, or "
-            "under SLURM's requeueing): the window's step takes the mean over its other batches."
+            f"batches, and holds no gradients of these ({type(trainer.strategy).__name__}, saved while a batch ran, "
+            "after an exception in one of several processes, or under SLURM's requeueing): the window's step takes the "
+            "mean over its other batches."
         )
         window.accumulated = 0
 
@@ -230,8 +231,10 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Save what an open window has gathered so far, so that a run resumed inside it goes on exactly."""
-        save_open_counts(trainer, pl_module, self, checkpoint)
-        save_open_gradients(trainer, pl_module, checkpoint)
+        # not accumulate_grad_batches: callbacks that save on an exception come after on_exception, where it is 1 again
+        length = self._window.length if self._window.is_open else 1
+        save_open_counts(trainer, pl_module, self, checkpoint, length)
+        save_open_gradients(trainer, pl_module, checkpoint, length)
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]

@@ -13,6 +13,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from as_lightning.callbacks.backward_pace import BackwardPace
@@ -28,8 +29,8 @@ class BackwardSkipping:
 
     A batch that :class:`~as_lightning.callbacks.backward_pace.BackwardPace` chooses is searched: ``training_step`` runs
     without gradients and in evaluation mode up to its loss. It leaves no trace: what it logs is dropped, and random
-    states and the modes of the layers are put back. The batch is then narrowed to its live samples, and
-    ``training_step`` runs as ever. Its loss keeps the whole batch's denominator and counts.
+    states (PyTorch's, NumPy's and Python's) and the modes of the layers are put back. The batch is then narrowed to its
+    live samples, and ``training_step`` runs as ever. Its loss keeps the whole batch's denominator and counts.
 
     Args:
         slack: what the search adds to the margin.
@@ -146,8 +147,9 @@ def _evaluating(module: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _random_states_of(module: pl.LightningModule) -> Iterator[None]:
+    """Those of PyTorch (of the module's device alone), NumPy and Python are what they were."""
     device = module.device
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with isolate_rng(include_cuda=False), torch.random.fork_rng([device] if device.type == "cuda" else []):
         yield
 
 

@@ -11,7 +11,8 @@ from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch import Tensor
 
-from as_lightning.callbacks.window import holds_the_sum, masking_counter, sum_over_ranks, window_ends
+from as_lightning.callbacks.rank_sums import holds_the_sum, sum_over_ranks
+from as_lightning.callbacks.window import masking_counter, window_ends
 
 COUNTS, GRADIENTS = "as_lightning_open_counts", "as_lightning_open_gradients"  # keys of a checkpoint
 
@@ -46,10 +47,14 @@ class OpenWindow:
 
 
 def save_open_counts(
-    trainer: pl.Trainer, pl_module: pl.LightningModule, callback: pl.Callback, checkpoint: dict[str, Any]
+    trainer: pl.Trainer,
+    pl_module: pl.LightningModule,
+    callback: pl.Callback,
+    checkpoint: dict[str, Any],
+    length: int | None = None,
 ) -> None:
     """Put the counts of an open window into the checkpoint, summed over the ranks, unless they are there already."""
-    if COUNTS not in checkpoint and lies_inside_window(trainer) and can_reduce_while_saving(trainer):
+    if COUNTS not in checkpoint and lies_inside_window(trainer, length) and can_reduce_while_saving(trainer):
         counts = masking_counter(pl_module, callback).open_counts.to(pl_module.device)
         checkpoint[COUNTS] = sum_over_ranks(trainer, counts).cpu()
 
@@ -63,14 +68,16 @@ def start_counting(
     masking_counter(pl_module, callback).start(trainer, saved_counts)
 
 
-def save_open_gradients(trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+def save_open_gradients(
+    trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any], length: int | None = None
+) -> None:
     """Put the gradients of an open window into the checkpoint, if each rank holds all of them.
 
     They are averaged over the ranks: inside a window DDP has not yet done so. A resumed run goes on from the mean on
     every rank, which gives the same mean once DDP averages.
     """
     whole = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
-    if not (whole and lies_inside_window(trainer) and can_reduce_while_saving(trainer)):
+    if not (whole and lies_inside_window(trainer, length) and can_reduce_while_saving(trainer)):
         return
     parameters = list(pl_module.named_parameters())
     present = torch.tensor([parameter.grad is not None for _, parameter in parameters], device=pl_module.device)
@@ -90,17 +97,22 @@ def restore_open_gradients(pl_module: pl.LightningModule, gradients: dict[str, T
             parameter.grad = gradients[name].to(parameter.device)
 
 
-def lies_inside_window(trainer: pl.Trainer) -> bool:
-    """Whether training is between two batches of one window. (While a batch runs, its gradients are not complete.)"""
+def lies_inside_window(trainer: pl.Trainer, length: int | None = None) -> bool:
+    """Whether training is between two batches of one window. (While a batch runs, its gradients are not complete.)
+
+    ``length`` is that of the window; the trainer's ``accumulate_grad_batches`` if it is not given.
+    """
     progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
-    return progress.processed == progress.ready and not window_ends(trainer, progress.ready - 1)
+    return progress.processed == progress.ready and not window_ends(trainer, progress.ready - 1, length)
 
 
 def can_reduce_while_saving(trainer: pl.Trainer) -> bool:
     """Whether every rank that saves is at the same batch, so that all ranks join the same collective operation.
 
     Lightning's SLURM environment saves from a signal's handler when a job is preempted, and a signal finds the ranks
-    anywhere. With ``SLURMEnvironment(auto_requeue=False)`` it does not.
+    anywhere. With ``SLURMEnvironment(auto_requeue=False)`` it does not. An exception, too, may have come to one rank
+    alone.
     """
     environment = getattr(trainer.strategy, "cluster_environment", None)
-    return trainer.world_size == 1 or not (isinstance(environment, SLURMEnvironment) and environment.auto_requeue)
+    preempted = isinstance(environment, SLURMEnvironment) and environment.auto_requeue
+    return trainer.world_size == 1 or not (preempted or trainer.interrupted)

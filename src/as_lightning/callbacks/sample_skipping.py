@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from array import array
 from typing import Any, Literal
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
-from as_lightning.callbacks.batch_norm_refresh import has_batch_norm, refresh_batch_norm
+from as_lightning.callbacks.batch_norm_refresh import BatchNormRefresh
+from as_lightning.callbacks.batches_of_ranks import batches_of_all_ranks, batches_of_this_rank, least_over_ranks
 from as_lightning.callbacks.epoch_batches import batches_of_awake, replicas_of
 from as_lightning.callbacks.epoch_record import EpochRecord
 from as_lightning.callbacks.full_epochs import FullEpochs
 from as_lightning.callbacks.loader_intercept import LoaderIntercept
 from as_lightning.callbacks.numbered_loader import NumberedLoader
+from as_lightning.callbacks.open_window import can_reduce_while_saving
 from as_lightning.callbacks.skipping_epoch import SkippingEpoch
 from as_lightning.callbacks.skipping_pace import SkippingPace
-from as_lightning.callbacks.skipping_requirements import refuse_module, refuse_trainer, refuse_unsharded
+from as_lightning.callbacks.skipping_requirements import (
+    refuse_module,
+    refuse_other_loader,
+    refuse_other_samples,
+    refuse_trainer,
+    refuse_unsharded,
+)
 from as_lightning.callbacks.window import window_ends
 
 
@@ -40,7 +47,7 @@ class SampleSkipping(pl.Callback):
             or not, so that a schedule built from ``trainer.estimated_stepping_batches`` is at its end when training is.
             ``"steps"``: optimizer steps, as Lightning does it.
         refresh_batch_norm: renew the running statistics of BatchNorm layers before each validation, on random batches
-            of all data (:func:`~as_lightning.callbacks.batch_norm_refresh.refresh_batch_norm`).
+            of all data; frozen layers are left alone.
 
     Attributes:
         history: a :class:`~as_lightning.callbacks.SkippingEpoch` for each epoch that has ended.
@@ -57,7 +64,7 @@ class SampleSkipping(pl.Callback):
         refresh_batch_norm: bool = False,
     ) -> None:
         self.full_epochs = FullEpochs(*full_epochs)
-        self.refresh_batch_norm = refresh_batch_norm
+        self._batch_norm = BatchNormRefresh(refresh_batch_norm)
         self._pace = SkippingPace(lr_pace)
         self._intercept = LoaderIntercept(self._number)
         self._fitting = False
@@ -73,6 +80,7 @@ class SampleSkipping(pl.Callback):
         self._record = EpochRecord(0, self.found_dtype, self.not_visited)
         self._running = False  # whether the epoch has begun
         self._numbers: array[int] | None = None  # of the running batch
+        self._ended: array[int] | None = None  # those of the latest batch that has ended
         self._pace.forget()
         self._saved: dict[str, Any] | None = None  # from a checkpoint, until the data set is known
         self._rest: dict[str, Any] | None = None  # of an epoch inside which a checkpoint lay
@@ -127,19 +135,16 @@ class SampleSkipping(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         refuse_module(pl_module, self)  # not in setup: the module's own setup comes after it
-        if has_batch_norm(pl_module) and not self.refresh_batch_norm:
-            rank_zero_warn(
-                f"{type(pl_module).__name__} has BatchNorm layers, whose running statistics will see only the samples "
-                f"that {type(self).__name__} does not skip. Set refresh_batch_norm=True to renew them on random "
-                "batches of all data before each validation."
-            )
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.train_dataloader is not self._loader:
-            raise MisconfigurationException(
-                f"{type(self).__name__} needs one torch.utils.data.DataLoader for training, got "
-                f"{type(trainer.train_dataloader).__name__}: train on one loader, or remove the callback."
-            )
+        refuse_other_loader(trainer, self._loader, self)
+        self._batch_norm.start()
+        if self._running and trainer.current_epoch > self._epoch:
+            # Lightning neither ends an epoch whose last batch has saved the checkpoint that this training resumes nor
+            # begins the next, which takes all its batches only if Lightning counts the last one's as at an end
+            self._end_epoch(trainer)
+            self._begin_epoch()
+            trainer.fit_loop.epoch_loop.batch_progress.current.completed = sys.maxsize
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         self._intercept.remove(trainer)
@@ -159,14 +164,14 @@ class SampleSkipping(pl.Callback):
         if self._samples == 0:
             self._samples = samples
             self.begin(loader)
-        if samples != self._samples:
-            raise MisconfigurationException(
-                f"{type(self).__name__} has planned for {self._samples} samples of training data, but there are "
-                f"{samples} now: a data set must keep its samples, and their numbers, in every epoch."
-            )
+        refuse_other_samples(samples, self._samples, self)
         if self._saved is not None:
             saved, self._saved = self._saved, None
             self._resume(trainer, saved)
+        fit_loop: Any = trainer.fit_loop
+        if trainer.current_epoch < self._epoch == fit_loop.epoch_progress.current.processed:
+            loader.plan([], fit_loop.epoch_loop.batch_progress.current.completed)  # Lightning takes up an ended epoch
+            return loader
         # Lightning may ask for the loader before it has read from a checkpoint which epoch comes
         current = trainer.current_epoch == self._epoch
         plan = self.awake() if current else torch.ones(samples, dtype=torch.bool)
@@ -184,14 +189,18 @@ class SampleSkipping(pl.Callback):
             plan,
             trainer.current_epoch,
             broadcast=trainer.strategy.broadcast,
-            least_over_ranks=lambda count: _least_over_ranks(trainer, count),
+            least_over_ranks=lambda count: least_over_ranks(trainer, count),
         )
         loader.plan(batches, len(batches))
         return loader
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def _begin_epoch(self) -> None:
         self._running, self._pace.followed, self._rest = True, 0, None
+        self._ended = self._loader.numbers if self._loader is not None else None
         self._record = EpochRecord(self._samples, self.found_dtype, self.not_visited)
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._begin_epoch()
         if self._plan.all():
             self._pace.full_batches = int(trainer.num_training_batches)
 
@@ -204,8 +213,9 @@ class SampleSkipping(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        numbers, self._numbers = self._numbers, None
+        numbers, self._numbers, self._ended = self._numbers, None, self._numbers
         assert numbers is not None
+        self._batch_norm.see_batch(pl_module, batch_idx, self)
         found = self.found_in_batch(pl_module, len(numbers), outputs)
         if found is not None:
             self._record.add(numbers, found, self.backward_samples)
@@ -213,10 +223,14 @@ class SampleSkipping(pl.Callback):
             self._pace.follow(trainer, pl_module, batch_idx)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.refresh_batch_norm and self._running and self._loader is not None and not self._plan.all():
-            refresh_batch_norm(trainer, pl_module, self._loader, seed=trainer.current_epoch)
+        if self._running and self._loader is not None and not self._plan.all():
+            self._batch_norm.refresh(trainer, pl_module, self._loader, seed=trainer.current_epoch)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._running:
+            pl_module.log_dict(self.logged(self._end_epoch(trainer)))
+
+    def _end_epoch(self, trainer: pl.Trainer) -> SkippingEpoch:
         found, visits, backward = self._record.over_ranks(trainer)
         awake = int(torch.count_nonzero(self._plan))
         overfitting: float = trainer.overfit_batches  # type: ignore[attr-defined]
@@ -226,7 +240,7 @@ class SampleSkipping(pl.Callback):
         self.history.append(epoch)
         self._running, self._rest = False, None
         self._epoch += 1
-        pl_module.log_dict(self.logged(epoch))
+        return epoch
 
     def logged(self, epoch: SkippingEpoch) -> dict[str, float]:
         """What is logged of an epoch that has ended."""
@@ -248,23 +262,24 @@ class SampleSkipping(pl.Callback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Inside an epoch, save what its visits have found, and the batches that each process has still to take."""
+        """Inside an epoch, save what its visits have found, and the batches that each process has still to take.
+
+        Not of several processes that may be at different batches: they draw the rest of the epoch anew.
+        """
         if not self._running or self._loader is None:
             return
-        found, visits, backward = self._record.over_ranks(trainer)
-        rest = [self._loader.rest_of_pass()]
-        if trainer.world_size > 1:
-            gathered: list[Any] = [None] * trainer.world_size
-            torch.distributed.all_gather_object(gathered, rest[0])
-            rest = gathered
-        checkpoint["callbacks"][self.state_key]["inside_epoch"] = {
-            "found": found,
-            "visits": visits,
-            "backward": backward,
-            "rest": rest,
-            "length": len(self._loader),
-            "followed": self._pace.followed,
-        }
+        inside: dict[str, Any] = {"length": len(self._loader), "followed": self._pace.followed}
+        if can_reduce_while_saving(trainer):
+            inside["found"], inside["visits"], inside["backward"] = self._record.over_ranks(trainer)
+            rest = [*self._batch_to_repeat(trainer, self._loader.numbers), *self._loader.rest_of_pass()]
+            inside["rest"] = batches_of_all_ranks(trainer, rest)
+        checkpoint["callbacks"][self.state_key]["inside_epoch"] = inside
+
+    def _batch_to_repeat(self, trainer: pl.Trainer, numbers: array[int] | None) -> list[list[int]]:
+        """The batch handed over last, if it was not trained on: a resumed training begins with it."""
+        progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
+        trained = numbers is self._ended or progress.processed > progress.completed
+        return [] if numbers is None or trained else [numbers.tolist()]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if self._fitting:  # trainer.test(ckpt_path="best") must not rewind the fit before it
@@ -278,16 +293,9 @@ class SampleSkipping(pl.Callback):
         inside = state.get("inside_epoch")
         if inside is None:
             return
-        if len(inside["rest"]) != trainer.world_size:
-            raise MisconfigurationException(
-                f"The checkpoint lies inside an epoch whose plan is for {len(inside['rest'])} processes, but there are "
-                f"{trainer.world_size}: resume with as many, or from a checkpoint of the end of an epoch."
-            )
         self._running, self._pace.followed = True, inside["followed"]
+        if "rest" not in inside:
+            self._record = EpochRecord(self._samples, self.found_dtype, self.not_visited)
+            return
+        self._rest = {"batches": batches_of_this_rank(trainer, inside["rest"]), "length": inside["length"]}
         self._record = EpochRecord.from_state(inside, trainer)
-        self._rest = {"batches": inside["rest"][trainer.global_rank], "length": inside["length"]}
-
-
-def _least_over_ranks(trainer: pl.Trainer, count: int) -> int:
-    device = trainer.strategy.root_device
-    return int(trainer.strategy.reduce(torch.tensor(count, device=device), reduce_op="min"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import lightning.pytorch as pl
@@ -40,7 +41,8 @@ class SkippingPace:
         callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
         adaptive = any(isinstance(callback, AdaptiveGradientAccumulation) for callback in callbacks)
         accumulated = 1 if adaptive else trainer.accumulate_grad_batches
-        full_steps = -(-self.full_batches // accumulated) * (trainer.max_epochs or 0)
+        epochs = math.inf if trainer.max_epochs in (None, -1) else trainer.max_epochs
+        full_steps = -(-self.full_batches // accumulated) * epochs
         if trainer.max_steps != -1 and trainer.max_steps < full_steps:
             return  # training ends with its steps, whatever the data, and so does the schedule
         follow_data(

@@ -51,3 +51,21 @@ def refuse_unsharded(trainer: pl.Trainer, loader: NumberedLoader, callback: pl.C
 def _settings(trainer: pl.Trainer) -> Any:
     """The trainer, whose public settings its type does not name."""
     return trainer
+
+
+def refuse_other_samples(samples: int, planned: int, callback: pl.Callback) -> None:
+    """Raise if the data set has changed its length."""
+    if samples != planned:
+        raise MisconfigurationException(
+            f"{type(callback).__name__} has planned for {planned} samples of training data, but there are {samples} "
+            "now: a data set must keep its samples, and their numbers, in every epoch."
+        )
+
+
+def refuse_other_loader(trainer: pl.Trainer, loader: NumberedLoader | None, callback: pl.Callback) -> None:
+    """Raise unless training is on ``loader`` alone."""
+    if trainer.train_dataloader is not loader:
+        raise MisconfigurationException(
+            f"{type(callback).__name__} needs one torch.utils.data.DataLoader for training, got "
+            f"{type(trainer.train_dataloader).__name__}: train on one loader, or remove the callback."
+        )

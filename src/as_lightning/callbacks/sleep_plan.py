@@ -89,6 +89,8 @@ class SleepPlan:
             raise TypeError(f"classes must hold class indices, got {classes.dtype}")
         if classes is not None and classes.shape != (samples,):
             raise ValueError(f"classes must have shape {(samples,)}, one class per sample, got {tuple(classes.shape)}")
+        if classes is not None and classes.dtype.itemsize < 4:  # narrower types neither index nor multiply
+            classes = classes.int()
         self._classes = classes
         self.longest_sleep = self.max_sleep
         self._sleeping = False  # whether the next epoch leaves anything out

@@ -6,11 +6,10 @@ import math
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
-from lightning.pytorch.strategies import ModelParallelStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
+from as_lightning.callbacks.rank_sums import sum_over_ranks
 from as_lightning.masking_counter import MaskingCounter
 
 
@@ -55,9 +54,12 @@ def aligned_window(batch: int, wanted: int, remaining: float = math.inf) -> int:
     return math.gcd(batch, int(remaining)) if remaining < length else length
 
 
-def window_ends(trainer: pl.Trainer, batch_idx: int) -> bool:
-    """Whether the optimizer steps on this batch: Lightning steps on ``(b + 1) % A == 0`` and on the last batch."""
-    return (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch
+def window_ends(trainer: pl.Trainer, batch_idx: int, length: int | None = None) -> bool:
+    """Whether the optimizer steps on this batch: Lightning steps on ``(b + 1) % A == 0`` and on the last batch.
+
+    ``length`` is A; the trainer's ``accumulate_grad_batches`` if it is not given.
+    """
+    return (batch_idx + 1) % (length or trainer.accumulate_grad_batches) == 0 or trainer.is_last_batch
 
 
 def masking_counter(pl_module: pl.LightningModule, callback: pl.Callback) -> MaskingCounter:
@@ -87,27 +89,3 @@ def close_window(
         key=(trainer.current_epoch, batch_idx),
         reduce=lambda counts: sum_over_ranks(trainer, counts.to(pl_module.device)),
     )
-
-
-def sum_over_ranks(trainer: pl.Trainer, counts: Tensor) -> Tensor:
-    """Add up the ranks' counts: one all-reduce of four integers. (``Strategy.reduce`` would put a barrier before it.)
-
-    Ranks that share their batches (tensor parallelism) are counted once.
-    """
-    strategy = trainer.strategy
-    if isinstance(strategy, SingleDeviceStrategy):
-        return counts
-    if trainer.world_size == 1 or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return strategy.reduce(counts, reduce_op="sum")
-    group = strategy.device_mesh["data_parallel"].get_group() if isinstance(strategy, ModelParallelStrategy) else None
-    counts = counts.clone()
-    torch.distributed.all_reduce(counts, op=torch.distributed.ReduceOp.SUM, group=group)
-    return counts
-
-
-def holds_the_sum(trainer: pl.Trainer) -> bool:
-    """Whether this rank keeps what :func:`sum_over_ranks` has added up before the next sum."""
-    strategy = trainer.strategy
-    if isinstance(strategy, ModelParallelStrategy):
-        return strategy.device_mesh["data_parallel"].get_local_rank() == 0
-    return trainer.is_global_zero
