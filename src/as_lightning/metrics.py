@@ -9,6 +9,7 @@ from torch import Tensor
 from torchmetrics import Metric, PearsonCorrCoef
 
 from as_lightning.functional.counts import MaskingCounts, masking_ratio
+from as_lightning.functional.float64 import widest_dtype
 
 
 class MaskingRate(Metric):
@@ -78,7 +79,8 @@ class LossAccuracyCorrelation(Metric):
 
     Shape:
         - update: the loss and the accuracy of one evaluation, floats or 0-dim tensors.
-        - compute: 0-dim tensor in [-1, 1]; NaN with fewer than two evaluations, or if either value has not changed.
+        - compute: 0-dim ``float64`` tensor (``float32`` on Apple's GPUs) in [-1, 1]; NaN with fewer than two
+          evaluations, or if either value has not changed.
 
     Note:
         Evaluations are already summed over the ranks. Every rank holds the same values, so nothing is synchronised.
@@ -109,14 +111,16 @@ class LossAccuracyCorrelation(Metric):
 
     def update(self, loss: Tensor | float, accuracy: Tensor | float) -> None:
         """Add an evaluation."""
-        self.losses.append(torch.as_tensor(loss, dtype=torch.float64, device=self.device).detach())
-        self.accuracies.append(torch.as_tensor(accuracy, dtype=torch.float64, device=self.device).detach())
+        dtype = widest_dtype(self.device)
+        self.losses.append(torch.as_tensor(loss, dtype=dtype, device=self.device).detach())
+        self.accuracies.append(torch.as_tensor(accuracy, dtype=dtype, device=self.device).detach())
 
     def compute(self) -> Tensor:
         """The correlation over the evaluations so far."""
+        dtype = widest_dtype(self.device)
         if len(self.losses) < 2:
-            return torch.tensor(torch.nan, dtype=torch.float64, device=self.device)
+            return torch.tensor(torch.nan, dtype=dtype, device=self.device)
         losses, accuracies = torch.stack(self.losses), torch.stack(self.accuracies)
         if (losses == losses[0]).all() or (accuracies == accuracies[0]).all():
-            return torch.tensor(torch.nan, dtype=torch.float64, device=self.device)
-        return PearsonCorrCoef().to(losses).set_dtype(torch.float64)(losses, accuracies)
+            return torch.tensor(torch.nan, dtype=dtype, device=self.device)
+        return PearsonCorrCoef().to(losses).set_dtype(dtype)(losses, accuracies)

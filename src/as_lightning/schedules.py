@@ -23,7 +23,8 @@ class DeltaWarmup:
               \end{cases}
 
     Args:
-        ratio: the share of training's batches that the warm-up lasts, in [0, 1]. It needs a training of known length.
+        ratio: the share of training's batches that the warm-up lasts, in [0, 1]. It needs a training of known length:
+            the batches of the first epoch, times ``Trainer(max_epochs)``. A checkpoint keeps it.
         initial: the margin at the start, in [0, 1]; 1 is plain softmax.
         shape: ``"hold"`` stays at ``initial``, then drops; ``"linear"`` goes in a straight line.
         batches: the warm-up's length in batches, in place of ``ratio``.

@@ -48,6 +48,27 @@ def test_ignored_tokens_take_no_part() -> None:
     assert fit_temperature(padded, with_ignored) == fit_temperature(logits, target)
 
 
+def with_unknown_labels() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Logits, targets of which every third label is not known, and where they are known."""
+    logits = 2 * torch.randn(200, 4)
+    known = (torch.arange(800) % 3 > 0).reshape(200, 4)
+    return logits, torch.bernoulli(logits.sigmoid() ** 2).masked_fill(~known, -100.0), known
+
+
+def test_unknown_labels_take_no_part_in_the_temperature() -> None:
+    logits, target, known = with_unknown_labels()
+    assert fit_temperature(logits, target) == fit_temperature(logits[known], target[known])
+    assert fit_temperature(logits, target.long()) == fit_temperature(logits[known], target[known])
+
+
+def test_unknown_labels_take_no_part_in_the_calibration_error() -> None:
+    logits, target, known = with_unknown_labels()
+    bins = reliability(logits, target)
+    assert float(bins.predictions.sum()) == int(known.sum())
+    for of_all, of_known in zip(bins, reliability(logits[known], target[known]), strict=True):
+        assert torch.equal(of_all, of_known)
+
+
 def test_predictions_that_are_all_right_give_a_finite_temperature() -> None:
     target = torch.arange(5).repeat(20)
     logits = F.one_hot(target, 5).float()

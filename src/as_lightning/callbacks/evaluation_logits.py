@@ -23,14 +23,11 @@ class EvaluatedBatch(NamedTuple):
     target: Tensor
     multilabel: bool
 
-    def rows(self, ignore_index: int) -> LogitsAndTarget:
-        """Rows of ``(C)``; those of class indices without the ignored ones."""
+    def rows(self) -> LogitsAndTarget:
+        """Logits as rows of ``(C)``, the target as rows or class indices; the ignored ones are among them."""
         classes = self.logits.shape[-1]
-        if self.multilabel:
-            return self.logits.reshape(-1, classes), self.target.reshape(-1, classes)
-        logits, target = self.logits.reshape(-1, classes), self.target.reshape(-1)
-        kept = target != ignore_index
-        return logits[kept], target[kept]
+        target = self.target.reshape(-1, classes) if self.multilabel else self.target.reshape(-1)
+        return self.logits.reshape(-1, classes), target
 
 
 class EvaluationLogits:
@@ -42,18 +39,36 @@ class EvaluationLogits:
     Args:
         callback: the name of the callback that asks, for messages.
         logits: returns logits and target of a batch; None where the module gives them.
+        dataloader_idx: which of several loaders of an evaluation is looked at.
     """
 
-    def __init__(self, callback: str, logits: Callable[[pl.LightningModule, Any], LogitsAndTarget] | None) -> None:
-        self.callback, self.logits = callback, logits
+    def __init__(
+        self, callback: str, logits: Callable[[pl.LightningModule, Any], LogitsAndTarget] | None, dataloader_idx: int
+    ) -> None:
+        self.callback, self.logits, self.dataloader_idx = callback, logits, dataloader_idx
         self._output: Any = None
         self._hook: RemovableHandle | None = None
+        self._several_loaders = False
 
-    def start(self, pl_module: pl.LightningModule) -> None:
-        """Watch the forward passes of an evaluation that begins."""
+    def start(self, pl_module: pl.LightningModule, loaders: int) -> None:
+        """Watch the forward passes of an evaluation that begins.
+
+        Raises:
+            MisconfigurationException: if it has several loaders, and none with the number ``dataloader_idx``.
+        """
         self.stop()
+        self._several_loaders = loaders > 1
+        if self._several_loaders and not 0 <= self.dataloader_idx < loaders:
+            raise MisconfigurationException(
+                f"{self.callback}(dataloader_idx={self.dataloader_idx}), but the evaluation has {loaders} loaders: "
+                f"choose one of 0 to {loaders - 1}"
+            )
         if self.logits is None and not hasattr(pl_module, "validation_logits"):
             self._hook = pl_module.register_forward_hook(self._keep_output)
+
+    def takes(self, dataloader_idx: int) -> bool:
+        """Whether a batch of this loader is looked at: of several only the chosen one's, else those of the only one."""
+        return not self._several_loaders or dataloader_idx == self.dataloader_idx
 
     def stop(self) -> None:
         """Watch no more."""
@@ -104,10 +119,3 @@ def _target_of(batch: Any) -> Any:
 def fitting(trainer: pl.Trainer) -> bool:
     """Whether a validation belongs to a training: neither the sanity check nor ``trainer.validate``."""
     return trainer.state.fn == "fit" and not trainer.sanity_checking
-
-
-def sum_over_ranks(trainer: pl.Trainer, sums: Tensor) -> Tensor:
-    """Sums of all processes, on each of them."""
-    if trainer.world_size == 1:
-        return sums
-    return trainer.strategy.reduce(sums.to(trainer.strategy.root_device), reduce_op="sum")

@@ -10,9 +10,11 @@ import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
-from as_lightning.callbacks.evaluation_logits import EvaluationLogits, LogitsAndTarget, fitting, sum_over_ranks
+from as_lightning.callbacks.evaluation_logits import EvaluationLogits, LogitsAndTarget, fitting
 from as_lightning.callbacks.masking_monitor import MaskingMonitor
+from as_lightning.callbacks.rank_sums import sum_over_ranks
 from as_lightning.callbacks.tensorboard_layout import write_layout
+from as_lightning.functional.float64 import in_float64
 from as_lightning.functional.leads import target_leads
 
 TAG = "margin/validation"
@@ -25,24 +27,28 @@ class MarginHistogram(pl.Callback):
     margin ``delta`` AS-Softmax masks the sample. It works with and without AS-Softmax.
 
     Every logger gets ``margin/mean``, the mean lead, and ``margin/share_above_delta``, the share of samples whose lead
-    is above the module's margin (``as_softmax_delta``) where it has one. A ``TensorBoardLogger`` also gets the
-    histogram ``margin/validation``.
+    is above the module's margin ``delta`` (``as_softmax_margin``) where it has one. A ``TensorBoardLogger`` also gets
+    the histogram ``margin/validation``.
 
     The logits are those of the module's own validation, found as :class:`~as_lightning.TemperatureScaling` finds them:
-    no second forward pass. A validation keeps ``bins`` counts and four sums on the device, however large it is.
+    no second forward pass. A validation keeps ``bins`` counts and four sums on the device (on the CPU where that has no
+    float64), however large it is.
 
     Args:
         logits: called as ``logits(pl_module, batch)``, returns logits and target; only for modules whose
             ``validation_step`` does not call ``forward``.
         bins: how many intervals of equal length [-1, 1] is cut into.
-        ignore_index: target value of rows that take no part.
+        ignore_index: target value of rows, or of single labels, that take no part.
+        dataloader_idx: the validation loader whose logits are taken, if there are several.
 
     Attributes:
-        counts: of the last validation, samples per bin, ``int64`` of shape ``(bins,)``; None before the first.
+        counts: of the last validation, samples per bin, ``int64`` of shape ``(bins,)``; None before the
+            first of a training.
 
     Raises:
         ValueError: if ``bins < 1``.
-        MisconfigurationException: in a validation whose logits or targets are not found.
+        MisconfigurationException: in a validation whose logits or targets are not found, or whose several loaders
+            have none with the number ``dataloader_idx``.
 
     Example:
         >>> trainer = pl.Trainer(callbacks=[MarginHistogram()], logger=False, enable_checkpointing=False)
@@ -53,14 +59,23 @@ class MarginHistogram(pl.Callback):
         logits: Callable[[pl.LightningModule, Any], LogitsAndTarget] | None = None,
         bins: int = 40,
         ignore_index: int = -100,
+        dataloader_idx: int = 0,
     ) -> None:
         if bins < 1:
             raise ValueError(f"bins must be at least 1, got {bins}")
         self.bins = bins
         self.ignore_index = ignore_index
+        self._source = EvaluationLogits(type(self).__name__, logits, dataloader_idx)
+        self._forget()
+
+    def _forget(self) -> None:
+        """The state before training."""
         self.counts: Tensor | None = None
-        self._source = EvaluationLogits(type(self).__name__, logits)
         self._sums: Tensor | None = None  # bins, then leads, their squares, how many, how many above the margin
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if stage == "fit" and trainer.global_step == 0:  # not the continuation of an earlier fit
+            self._forget()
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not any(isinstance(callback, MaskingMonitor) for callback in trainer.callbacks):  # type: ignore[attr-defined]
@@ -69,7 +84,7 @@ class MarginHistogram(pl.Callback):
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if fitting(trainer):
             self._sums = None
-            self._source.start(pl_module)
+            self._source.start(pl_module, len(trainer.num_val_batches))
 
     def on_validation_batch_end(
         self,
@@ -80,9 +95,9 @@ class MarginHistogram(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        if not fitting(trainer):
+        if not fitting(trainer) or not self._source.takes(dataloader_idx):
             return
-        leads = target_leads(*self._source.of(pl_module, batch).rows(self.ignore_index)).double()
+        leads = in_float64(target_leads(*self._source.of(pl_module, batch).rows(), self.ignore_index))
         index = ((leads + 1.0) * (self.bins / 2)).long().clamp(0, self.bins - 1)
         above = leads > _delta(pl_module)
         moments = torch.stack([leads.sum(), leads.square().sum(), leads.new_tensor(len(leads)), above.sum().double()])
@@ -132,5 +147,5 @@ class MarginHistogram(pl.Callback):
 
 
 def _delta(pl_module: pl.LightningModule) -> float:
-    """The module's margin; 1, which no lead exceeds, where it has none."""
-    return float(getattr(pl_module, "as_softmax_delta", 1.0))
+    """The margin that trains the module; 1, which no lead exceeds, where it has none."""
+    return float(getattr(pl_module, "as_softmax_margin", 1.0))

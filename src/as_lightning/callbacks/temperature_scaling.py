@@ -10,9 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.callbacks.evaluation_logits import EvaluationLogits, LogitsAndTarget, fitting, sum_over_ranks
+from as_lightning.callbacks.evaluation_logits import EvaluationLogits, LogitsAndTarget, fitting
+from as_lightning.callbacks.rank_sums import sum_over_ranks
+from as_lightning.functional.float64 import in_float64
 from as_lightning.functional.reliability import Reliability, reliability
-from as_lightning.functional.temperature import fit_temperature, scaled_probabilities
+from as_lightning.functional.temperature import fit_temperature, known_entries, scaled_probabilities
 from as_lightning.mixin import TEMPERATURE_KEY, ASSoftmaxMixin
 
 
@@ -34,7 +36,8 @@ class TemperatureScaling(pl.Callback):
        batch: ``batch["labels"]`` of a mapping, the last element of a sequence. This costs no second forward pass.
 
     Logits are ``(N, C)`` with targets ``(N)``; ``(N, L, C)`` with ``(N, L)`` for tokens; or several labels, targets
-    {0, 1} of the logits' shape, for which the probability of a label is ``sigmoid(logits / temperature)``.
+    {0, 1} of the logits' shape, for which the probability of a label is ``sigmoid(logits / temperature)``. A target of
+    ``ignore_index``, for a row or a single label, takes no part.
 
     In ``test`` it logs the mean negative log-likelihood of the test split as ``test/nll_unscaled`` and
     ``test/nll_scaled`` (by softmax or sigmoid, without and with the temperature), and the expected calibration error
@@ -42,20 +45,22 @@ class TemperatureScaling(pl.Callback):
 
     Args:
         logits: called as ``logits(pl_module, batch)`` in evaluation mode, without gradients.
-        ignore_index: target value of rows that take no part.
+        ignore_index: target value of rows, or of single labels, that take no part.
         prior_samples: see :func:`~as_lightning.functional.fit_temperature`.
         max_logits: how many numbers of a validation are kept; later batches are left out of the fit. The default is
             256 MiB of float32.
+        dataloader_idx: the validation loader whose logits are taken, if there are several; the same of several test
+            loaders.
 
     Attributes:
-        temperature: of the last fit; 1 before the first.
-        multilabel: whether the targets hold several labels; None before the first fit.
+        temperature: of the last validation; 1 in each training before its first.
+        multilabel: whether the targets hold several labels; None before the first validation.
         diagrams: of the last test, the :class:`~as_lightning.functional.Reliability` ``unscaled`` and ``scaled``.
 
     Raises:
         ImportError: at the start of ``fit`` if SciPy is not installed.
-        MisconfigurationException: at the end of a validation or test that gave no logits, or logits that do not fit the
-            targets.
+        MisconfigurationException: in a validation or test that gave no logits, or logits that do not fit the targets;
+            or whose several loaders have none with the number ``dataloader_idx``.
 
     Source: Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
 
@@ -69,46 +74,53 @@ class TemperatureScaling(pl.Callback):
         ignore_index: int = -100,
         prior_samples: float = 1.0,
         max_logits: int = 2**26,
+        dataloader_idx: int = 0,
     ) -> None:
         self.ignore_index = ignore_index
         self.prior_samples = prior_samples
         self.max_logits = max_logits
+        self._source = EvaluationLogits(type(self).__name__, logits, dataloader_idx)
+        self._forget()
+
+    def _forget(self) -> None:
+        """The state before training."""
         self.temperature = 1.0
         self.multilabel: bool | None = None
         self.diagrams: dict[str, Reliability] = {}
         self._gathered: list[LogitsAndTarget] = []
         self._test_sums: dict[str, tuple[Tensor, Reliability]] = {}
-        self._source = EvaluationLogits(type(self).__name__, logits)
 
     def predict_proba(self, logits: Tensor) -> Tensor:
         """The calibrated probabilities of logits, classes last: softmax, or sigmoid for several labels."""
         return scaled_probabilities(logits, self.temperature, bool(self.multilabel))
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if stage == "fit":
-            try:
-                import scipy.optimize  # noqa: F401
-            except ImportError:
-                raise ImportError("TemperatureScaling needs SciPy to fit the temperature: pip install scipy") from None
+        if stage != "fit":
+            return
+        try:
+            import scipy.optimize  # noqa: F401
+        except ImportError:
+            raise ImportError("TemperatureScaling needs SciPy to fit the temperature: pip install scipy") from None
+        if trainer.global_step == 0:  # not the continuation of an earlier fit
+            self._forget()
 
     # --- gathering
 
-    def _start(self, pl_module: pl.LightningModule) -> None:
+    def _start(self, pl_module: pl.LightningModule, loaders: int) -> None:
         self._gathered.clear()
         self._test_sums.clear()
-        self._source.start(pl_module)
+        self._source.start(pl_module, loaders)
 
-    def _rows_of(self, pl_module: pl.LightningModule, batch: Any) -> LogitsAndTarget:
-        """The batch as rows of ``(C)`` without the ignored ones, so that token lengths may differ between batches."""
-        evaluated = self._source.of(pl_module, batch)
-        self.multilabel = evaluated.multilabel
-        return evaluated.rows(self.ignore_index)
+    def _known_of(self, pl_module: pl.LightningModule, batch: Any) -> LogitsAndTarget:
+        """What of the batch takes part: rows, so that token lengths may differ between batches, or single labels."""
+        logits, target, self.multilabel = self._source.of(pl_module, batch)
+        return known_entries(logits, target, self.ignore_index)
 
     # --- fitting
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if fitting(trainer):
-            self._start(pl_module)
+            self._start(pl_module, len(trainer.num_val_batches))
 
     def on_validation_batch_end(
         self,
@@ -119,11 +131,11 @@ class TemperatureScaling(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        if not fitting(trainer):
+        if not fitting(trainer) or not self._source.takes(dataloader_idx):
             return
         if self._gathered and sum(logits.numel() for logits, _ in self._gathered) >= self.max_logits:
             return
-        self._gathered.append(self._rows_of(pl_module, batch))
+        self._gathered.append(self._known_of(pl_module, batch))
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not fitting(trainer):
@@ -147,7 +159,7 @@ class TemperatureScaling(pl.Callback):
     # --- measuring
 
     def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._start(pl_module)
+        self._start(pl_module, len(trainer.num_test_batches))
 
     def on_test_batch_end(
         self,
@@ -158,9 +170,13 @@ class TemperatureScaling(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        logits, target = self._rows_of(pl_module, batch)
+        if not self._source.takes(dataloader_idx):
+            return
+        logits, target = self._known_of(pl_module, batch)
+        logits = in_float64(logits)
+        target = target.to(logits.device)
         for name, temperature in (("unscaled", 1.0), ("scaled", self.temperature)):
-            scaled = logits.double() / temperature
+            scaled = logits / temperature
             if self.multilabel:
                 loss = F.binary_cross_entropy_with_logits(scaled, target.double(), reduction="sum")
             else:
@@ -202,5 +218,6 @@ class TemperatureScaling(pl.Callback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        # beside the callback's own state: Model.load_from_checkpoint knows no callbacks
+        # for Model.load_from_checkpoint, which knows no callbacks: a module with the mixin saves it too, unless its own
+        # on_save_checkpoint does not call super's
         checkpoint[TEMPERATURE_KEY] = self.state_dict()

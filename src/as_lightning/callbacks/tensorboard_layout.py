@@ -5,11 +5,13 @@ from __future__ import annotations
 import lightning.pytorch as pl
 from lightning.pytorch.loggers import TensorBoardLogger
 
+from as_lightning.callbacks.metric_names import VALIDATION
+
 # Patterns of tags: TensorBoard matches them at the start of a tag. Modules name their losses and scores as they like.
 CHARTS = {
     "masked samples / samples": [r"masking/sample_ratio$"],
     "masked classes / classes": [r"masking/class_ratio$"],
-    "validation score": [r"(val|valid|validation)[/_](acc|accuracy|f1|f1_micro|span_f1|score|auroc)$"],
+    "validation score": [rf"({VALIDATION})[/_](acc|accuracy|f1|f1_micro|span_f1|score|auroc)$"],
     "loss": [r"(?!test).*loss"],
     "margin delta": [r"masking/delta$"],
     "batches per optimizer step": [r"masking/accumulate_grad_batches$"],

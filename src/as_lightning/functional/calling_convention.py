@@ -97,7 +97,8 @@ def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tenso
         IndexError: if an index is out of range. Checked on the CPU only: elsewhere the host would have to wait for the
             device (whose own gather asserts).
     """
-    target = target.long()  # first: in a narrow type ignore_index would wrap around to a class
+    if target.dtype != torch.int64:  # in a narrow type ignore_index would wrap around to a class
+        target = target.long()
     ignored: Tensor | None = None
     if not looks(target):
         ignored = target == ignore_index
@@ -123,11 +124,12 @@ def class_rows(logits: Tensor, target: Tensor, ignore_index: int, classes: int |
     ``classes`` is the number of all classes, if the logits hold only some of them.
     """
     check_class_indices(logits, target)
-    if logits.dim() == 1:
+    dimensions = logits.dim()
+    if dimensions == 1:
         logits, target = logits.unsqueeze(0), target.reshape(1)
-    elif logits.dim() > 2:
+    elif dimensions > 2:
         logits, target = logits.movedim(1, -1).reshape(-1, logits.size(1)), target.reshape(-1)
-    return ClassRows(logits, *safe_targets(target, logits.size(1) if classes is None else classes, ignore_index))
+    return ClassRows(logits, *safe_targets(target, logits.shape[1] if classes is None else classes, ignore_index))
 
 
 def reduce_rows(
@@ -198,7 +200,7 @@ def cross_entropy_of(
         label_smoothing: as in ``F.cross_entropy``.
 
     Returns:
-        The loss in the dtype of ``logits``.
+        The loss in the dtype of ``logits`` (float32 under autocast).
     """
     check_class_indices(logits, target)
     check_reduction(reduction)
@@ -212,7 +214,7 @@ def cross_entropy_of(
         reduction=reduction,
         label_smoothing=label_smoothing,
     )
-    return loss.to(logits.dtype)
+    return loss.to(loss_dtype(logits.dtype, logits.device))
 
 
 def loss_of_rows(
@@ -236,7 +238,7 @@ def loss_of_rows(
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
     Returns:
-        The loss in the dtype of ``logits``.
+        The loss in the dtype of ``logits`` (float32 under autocast).
     """
     batch = class_rows(widened(logits), target, ignore_index)
     check_reduction(reduction)
@@ -245,4 +247,5 @@ def loss_of_rows(
     loss = reduce_rows(
         loss, batch.ignored, row_weight=row_weights(weight, batch.target, loss.dtype), reduction=reduction
     )
-    return (loss.reshape(target.shape) if reduction == "none" else loss).to(logits.dtype)
+    loss = loss.reshape(target.shape) if reduction == "none" else loss
+    return loss.to(loss_dtype(logits.dtype, logits.device))

@@ -98,9 +98,10 @@ def as_cross_entropy(
         return_live: also return which samples have a gradient, last: ``(loss, live)`` or ``(loss, counts, live)``.
 
     Returns:
-        The loss in the dtype of ``logits``: a scalar, or of the shape of ``target`` with ``reduction="none"``; with
-        ``return_counts`` also the :class:`~as_lightning.functional.MaskingCounts`, with ``return_live`` also a boolean
-        tensor of the shape of ``target`` on the same device, as :func:`~as_lightning.functional.live_samples` gives it.
+        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``target`` with
+        ``reduction="none"``; with ``return_counts`` also the :class:`~as_lightning.functional.MaskingCounts`, with
+        ``return_live`` also a boolean tensor of the shape of ``target`` on the same device, as
+        :func:`~as_lightning.functional.live_samples` gives it.
 
     Raises:
         ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, or ``reduction`` is unknown.
@@ -133,11 +134,9 @@ def as_cross_entropy(
     if is_dtensor(logits) or is_dtensor(target):
         logits, target, weight, shard = local_logits(logits, target, weight)
     batch = class_rows(logits, target, ignore_index, None if shard is None else shard.classes)
-    classes = batch.logits.size(-1) if shard is None else shard.classes
+    classes = batch.logits.shape[1] if shard is None else shard.classes
     check_class_weight(weight, classes)
-    # the compiler's kernels for the formula cost less than the call of an operator for few logits, more for many
-    compiled = torch.compiler.is_compiling() and logits.is_cpu
-    if shard is None and (few_logits(batch.logits) or (not compiled and (traced() or has_tangent(logits)))):
+    if shard is None and (few_logits(batch.logits) or needs_plain_operations(logits)):
         loss, mask = traceable_loss(batch, delta, weight=weight, reduction=reduction)
         masked = masked_of_mask(mask, batch) if return_counts or return_live else None
     else:
@@ -145,7 +144,7 @@ def as_cross_entropy(
         if shard is not None:
             loss, masked = ShardRowLoss.apply(*batch, delta, shard)
         else:
-            row_loss = compiled_row_loss if compiled else RowLoss.apply
+            row_loss = compiled_row_loss if torch.compiler.is_compiling() else RowLoss.apply
             loss, masked, _ = row_loss(*batch, delta, differentiated)
         row_weight = row_weights(weight, batch.target, loss.dtype)
         loss = reduce_rows(loss, batch.ignored, row_weight=row_weight, reduction=reduction)
@@ -158,6 +157,13 @@ def as_cross_entropy(
     counts = (counts_of_rows(masked, batch.ignored, classes),) if return_counts else ()
     live = (live_rows(masked, batch.ignored, classes).reshape(target.shape),) if return_live else ()
     return (loss, *counts, *live) if counts or live else loss
+
+
+def needs_plain_operations(logits: Tensor) -> bool:
+    """Whether a transform is at work that neither the rows' autograd function nor their operator can serve."""
+    if torch.compiler.is_compiling():
+        return not logits.is_cpu  # on the CPU the operator is faster than what the compiler makes of the formula
+    return traced() or has_tangent(logits)
 
 
 def has_tangent(*tensors: Tensor | None) -> bool:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_reduction
-from as_lightning.functional.calling_convention import reduce_rows
+from as_lightning.functional.calling_convention import loss_dtype, reduce_rows
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.label_convention import LabelRows, counted_samples, label_rows
 from as_lightning.functional.masking import below_margin, check_delta
@@ -131,9 +131,10 @@ def multilabel_as_cross_entropy(
         return_live: also return which samples have a gradient, last: ``(loss, live)`` or ``(loss, counts, live)``.
 
     Returns:
-        The loss in the dtype of ``logits``: a scalar, or of the shape of ``logits`` without the label dimension with
-        ``reduction="none"``; with ``return_counts`` also the :class:`~as_lightning.functional.MaskingCounts`,
-        with ``return_live`` also a boolean tensor of the logits' shape without the label dimension.
+        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``logits`` without
+        the label dimension with ``reduction="none"``; with ``return_counts`` also the
+        :class:`~as_lightning.functional.MaskingCounts`, with ``return_live`` also a boolean tensor of the logits' shape
+        without the label dimension.
 
     Raises:
         ValueError: if ``delta`` lies outside [0, 1], the shapes differ, ``reduction`` is unknown, or (on the CPU,
@@ -160,7 +161,8 @@ def multilabel_as_cross_entropy(
     kept_negative, kept_positive = negative & keep_as_negative, positive & keep_as_positive
     loss = log_one_plus_sum_exp(scores, kept_negative) + log_one_plus_sum_exp(-scores, kept_positive)
     counted = counted_samples(labels)
-    loss = reduce_rows(loss, None if counted is None else ~counted, reduction=reduction).to(logits.dtype)
+    loss = reduce_rows(loss, None if counted is None else ~counted, reduction=reduction)
+    loss = loss.to(loss_dtype(logits.dtype, logits.device))
     live = live_labels(labels, keep_as_negative, keep_as_positive)
     counts = (_counts(labels, kept_negative | kept_positive, live),) if return_counts else ()
     if return_live:

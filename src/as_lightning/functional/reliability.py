@@ -8,13 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.functional.temperature import is_multilabel
+from as_lightning.functional.float64 import in_float64
+from as_lightning.functional.temperature import is_multilabel, known_entries
 
 
 class Reliability(NamedTuple):
     """The bins of a reliability diagram, as sums that may be added over batches and ranks.
 
-    Each is ``float64`` of shape ``(bins,)``; bin ``b`` holds confidences in ``(b / bins, (b + 1) / bins]``.
+    Each is ``float64`` of shape ``(bins,)``, on the logits' device (on the CPU where that has no float64). Bin ``b``
+    holds confidences in ``(b / bins, (b + 1) / bins]``.
     """
 
     predictions: Tensor
@@ -44,7 +46,7 @@ def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bin
     Args:
         logits: shape ``(..., C)``, classes last.
         target: class indices of shape ``(...)``, or {0, 1} of the logits' shape for several labels.
-        ignore_index: target value of rows that take no part (one class a row).
+        ignore_index: target value of rows, or of single labels, that take no part.
         bins: the number of bins, of equal width.
 
     Raises:
@@ -59,12 +61,15 @@ def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bin
 
     Source: Guo et al., ICML 2017, section 2; torchmetrics' calibration error with ``norm="l1"``.
     """
-    if is_multilabel(logits, target):
-        confidence, correct = logits.double().sigmoid().flatten(), target.double().flatten()
+    multilabel = is_multilabel(logits, target)
+    logits, target = known_entries(logits, target, ignore_index)
+    logits = in_float64(logits)
+    target = target.to(logits.device)
+    if multilabel:
+        confidence, correct = logits.sigmoid(), target.double()
     else:
-        kept = target != ignore_index
-        confidence, predicted = logits[kept].double().softmax(dim=-1).max(dim=-1)
-        correct = (predicted == target[kept]).double()
+        confidence, predicted = logits.softmax(dim=-1).max(dim=-1)
+        correct = (predicted == target).double()
     index = (confidence * bins).ceil().long().clamp(1, bins) - 1
     chosen = F.one_hot(index, bins).double()
     return Reliability(chosen.sum(0), chosen.T @ confidence, chosen.T @ correct)

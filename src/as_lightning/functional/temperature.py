@@ -9,6 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from as_lightning.functional.float64 import in_float64
+from as_lightning.functional.label_convention import equals
+
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3
 
 
@@ -31,12 +34,12 @@ def fit_temperature(
     where :math:`\ell` is the cross-entropy. The sum is convex in :math:`\beta`; SciPy's ``minimize_scalar`` finds its
     minimum. The second term is the weight of :math:`\kappa` samples whose class is unknown. It keeps the temperature
     finite where every prediction is right, and its effect vanishes as :math:`N` grows. With several labels
-    :math:`\ell` is the binary cross-entropy of each label, and :math:`N` counts labels.
+    :math:`\ell` is the binary cross-entropy of each known label, and :math:`N` counts these.
 
     Args:
         logits: shape ``(..., C)``, classes last.
         target: class indices of shape ``(...)``, or {0, 1} of the logits' shape for several labels.
-        ignore_index: target value of rows that take no part (one class a row).
+        ignore_index: target value of rows, or of single labels, that take no part.
         prior_samples: :math:`\kappa`; 0 gives the maximum of the likelihood alone.
         reduce: sums a tensor over the ranks.
 
@@ -62,7 +65,9 @@ def fit_temperature(
     except ImportError:
         raise ImportError("fitting a temperature needs SciPy: pip install scipy") from None
     likelihood = _binary_terms if is_multilabel(logits, target) else _class_terms
-    logits, target = _rows(logits, target, ignore_index)
+    logits, target = known_entries(logits.detach(), target, ignore_index)
+    logits = in_float64(logits)
+    target = target.to(logits.device)
     rows = float(reduce(torch.tensor(float(target.numel()), dtype=torch.float64)))
     if rows == 0:
         return 1.0
@@ -99,12 +104,11 @@ def is_multilabel(logits: Tensor, target: Tensor) -> bool:
     )
 
 
-def _rows(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Logits in float64 and the target, without ignored rows."""
-    if is_multilabel(logits, target):
-        return logits.detach().double(), target.double()
-    kept = target != ignore_index
-    return logits.detach()[kept].double(), target[kept]
+def known_entries(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """What takes part: rows ``(R, C)`` and class indices ``(R,)``, or with several labels the labels, both ``(K,)``."""
+    ignored = equals(target, ignore_index)
+    known = torch.ones_like(target, dtype=torch.bool) if ignored is None else ~ignored
+    return logits[known], target[known]
 
 
 def _class_terms(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,6 +117,6 @@ def _class_terms(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _binary_terms(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    observed = F.binary_cross_entropy_with_logits(logits, target, reduction="sum")
+    observed = F.binary_cross_entropy_with_logits(logits, target.to(logits.dtype), reduction="sum")
     unknown = F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, 0.5), reduction="sum")
     return observed, unknown

@@ -52,6 +52,17 @@ def test_float32_agrees_with_float64(method: Method) -> None:
 
 
 @every_method
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_autocast_gives_a_float32_loss_as_cross_entropy_does(method: Method, reduction: str) -> None:
+    logits, target = random_logits(6, 10, dtype=torch.bfloat16), torch.arange(6)
+    wide = method.loss(logits.float(), target, reduction=reduction, **method.all_loss_arguments)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = method.loss(logits, target, reduction=reduction, **method.all_loss_arguments)
+        assert loss.dtype == F.cross_entropy(logits, target).dtype == torch.float32
+    torch.testing.assert_close(loss, wide, rtol=1e-6, atol=1e-6)
+
+
+@every_method
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_types_are_computed_in_float32(method: Method, dtype: torch.dtype) -> None:
     logits = random_logits(6, 10).to(dtype).requires_grad_()

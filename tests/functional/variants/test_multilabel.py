@@ -56,6 +56,21 @@ def test_labels_are_in_dimension_one(method: tuple) -> None:
     assert loss(logits[0, :, 0], target[0, :, 0], reduction="none", **arguments).shape == ()
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize(
+    ("loss", "arguments"), [*LOSSES.values(), (multilabel_as_cross_entropy, {})], ids=[*LOSSES, "multilabel_as"]
+)
+def test_autocast_gives_a_float32_loss_as_cross_entropy_does(loss: object, arguments: dict, reduction: str) -> None:
+    logits, target = sample(6, 5)
+    logits = logits.bfloat16()
+    wide = loss(logits.float(), target, reduction=reduction, **arguments)
+    assert loss(logits, target, reduction=reduction, **arguments).dtype == torch.bfloat16
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = loss(logits, target, reduction=reduction, **arguments)
+        assert value.dtype == F.cross_entropy(logits, target[:, 0]).dtype == torch.float32
+    torch.testing.assert_close(value, wide, rtol=1e-6, atol=1e-6)
+
+
 @every_loss
 def test_target_may_be_bool_integer_or_float(loss: object, arguments: dict) -> None:
     logits, target = sample(4, 5)

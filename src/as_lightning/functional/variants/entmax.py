@@ -135,7 +135,8 @@ def entmax_loss(
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
     Returns:
-        The loss in the dtype of ``logits``: a scalar, or of the shape of ``target`` with ``reduction="none"``.
+        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``target`` with
+        ``reduction="none"``.
 
     Raises:
         ValueError: if ``alpha`` lies outside (1, 2], the shapes do not fit, or ``reduction`` is unknown.
@@ -160,12 +161,13 @@ def entmax_loss(
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
         rows = differentiable_once(rows, "the loss of sparsemax and entmax")
         relative, peak = _recentred(rows, alpha)
-        if alpha == 2.0:
-            loss = package.sparsemax_loss(relative, row_target, _partial(rows))
-        elif alpha == 1.5:
-            loss = package.entmax15_loss(relative, row_target, _partial(rows))
-        else:
-            loss = package.entmax_bisect_loss(relative, row_target, alpha, _bisections(relative))
+        with torch.autocast(rows.device.type, enabled=False):  # it would take the package's sums in a half type
+            if alpha == 2.0:
+                loss = package.sparsemax_loss(relative, row_target, _partial(rows))
+            elif alpha == 1.5:
+                loss = package.entmax15_loss(relative, row_target, _partial(rows))
+            else:
+                loss = package.entmax_bisect_loss(relative, row_target, alpha, _bisections(relative))
         # rounding may leave -1e-8; taken off as a constant, since a clamp would also stop the gradient
         loss = loss - loss.detach().clamp(max=0.0)
         # the target's own logit may have been cut off: the part of its deficit that the package has not seen

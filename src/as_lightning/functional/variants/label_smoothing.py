@@ -34,7 +34,8 @@ def label_smoothing_loss(
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
     Returns:
-        The loss in the dtype of ``logits``: a scalar, or of the shape of ``target`` with ``reduction="none"``.
+        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``target`` with
+        ``reduction="none"``.
 
     Raises:
         ValueError: if ``smoothing`` lies outside [0, 1), the shapes do not fit, or ``reduction`` is unknown.

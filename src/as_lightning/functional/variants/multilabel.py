@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_reduction
-from as_lightning.functional.calling_convention import class_dimension, reduce_rows
+from as_lightning.functional.calling_convention import class_dimension, loss_dtype, reduce_rows
 from as_lightning.functional.label_convention import counted_samples, label_rows
 from as_lightning.functional.multilabel import log_one_plus_sum_exp
 from as_lightning.functional.variants.sparse_softmax import check_k
@@ -34,7 +34,7 @@ def _per_sample(
     # a sample of which no label is known takes part as little as an ignored row does
     counted = counted_samples(labels)
     unknown = None if counted is None else ~counted
-    return reduce_rows(loss, unknown, reduction=reduction).to(logits.dtype)
+    return reduce_rows(loss, unknown, reduction=reduction).to(loss_dtype(logits.dtype, logits.device))
 
 
 def multilabel_softmax_loss(
@@ -57,8 +57,8 @@ def multilabel_softmax_loss(
         reduction: ``"none"``, ``"mean"`` (over the samples) or ``"sum"``.
 
     Returns:
-        The loss in the dtype of ``logits``: a scalar, or of the shape of ``logits`` without the label dimension with
-        ``reduction="none"``.
+        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``logits`` without
+        the label dimension with ``reduction="none"``.
 
     Raises:
         ValueError: if the shapes differ, ``reduction`` is unknown, or (on the CPU) ``target`` holds anything but 0, 1
@@ -100,8 +100,8 @@ def multilabel_sparse_loss(
         reduction: ``"none"``, ``"mean"`` (over the samples) or ``"sum"``.
 
     Returns:
-        The loss in the dtype of ``logits``: a scalar, or of the shape of ``logits`` without the label dimension with
-        ``reduction="none"``.
+        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``logits`` without
+        the label dimension with ``reduction="none"``.
 
     Raises:
         ValueError: if ``k`` lies outside [1, C], the shapes differ, ``reduction`` is unknown, or (on the CPU)
@@ -138,7 +138,8 @@ def bce_loss(logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduct
             ``"sum"``.
 
     Returns:
-        The loss in the dtype of ``logits``: a scalar, or of the shape of ``logits`` with ``reduction="none"``.
+        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``logits`` with
+        ``reduction="none"``.
 
     Raises:
         ValueError: if the shapes differ, ``reduction`` is unknown, or (on the CPU) ``target`` holds anything but 0, 1
@@ -162,5 +163,7 @@ def bce_loss(logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduct
         labels.scores, labels.positive.to(dtype), weight=known.to(dtype), reduction=fused
     )
     if reduction == "none":
-        return loss.movedim(-1, class_dimension(logits)).to(logits.dtype)
-    return (loss / known.sum() if reduction == "mean" else loss).to(logits.dtype)
+        loss = loss.movedim(-1, class_dimension(logits))
+    elif reduction == "mean":
+        loss = loss / known.sum()
+    return loss.to(loss_dtype(logits.dtype, logits.device))

@@ -260,7 +260,8 @@ def perturb_max_loss(
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
     Returns:
-        The loss in the dtype of ``logits``: a scalar, or of the shape of ``target`` with ``reduction="none"``.
+        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``target`` with
+        ``reduction="none"``.
 
     Raises:
         ValueError: if ``noise`` is unknown, the shapes do not fit, or ``reduction`` is unknown.

@@ -61,7 +61,8 @@ def sparsemax_loss(
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
     Returns:
-        The loss in the dtype of ``logits``: a scalar, or of the shape of ``target`` with ``reduction="none"``.
+        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``target`` with
+        ``reduction="none"``.
 
     Raises:
         ValueError: if the shapes do not fit, or ``reduction`` is unknown.

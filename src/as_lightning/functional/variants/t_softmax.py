@@ -66,7 +66,8 @@ def t_softmax_loss(
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
     Returns:
-        The loss in the dtype of ``logits``: a scalar, or of the shape of ``target`` with ``reduction="none"``.
+        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``target`` with
+        ``reduction="none"``.
 
     Raises:
         ValueError: if ``tau`` is not a positive finite number, the shapes do not fit, or ``reduction`` is unknown.

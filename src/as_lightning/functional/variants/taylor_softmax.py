@@ -117,7 +117,8 @@ def taylor_softmax_loss(
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
     Returns:
-        The loss in the dtype of ``logits``: a scalar, or of the shape of ``target`` with ``reduction="none"``.
+        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``target`` with
+        ``reduction="none"``.
 
     Raises:
         ValueError: if ``order`` is none of 2, 4 and 6, the shapes do not fit, or ``reduction`` is unknown.

@@ -1,0 +1,43 @@
+"""Float64 on a device that does not have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+from as_lightning.functional.float64 import in_float64
+
+
+class OnAnAppleGpu(torch.Tensor):
+    """A tensor that names that device, and refuses float64 as it does; the CPU computes."""
+
+    values: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, values: torch.Tensor) -> OnAnAppleGpu:
+        return torch.Tensor._make_wrapper_subclass(cls, values.shape, dtype=values.dtype, device=torch.device("mps"))
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self.values = values
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        to_the_cpu = (kwargs or {}).get("device") == torch.device("cpu")
+        if not to_the_cpu and (kwargs or {}).get("dtype") == torch.float64:
+            raise TypeError("the MPS framework doesn't support float64")
+        result = func(*tree_map_only(cls, lambda tensor: tensor.values, args), **(kwargs or {}))
+        return result if to_the_cpu else tree_map_only(torch.Tensor, cls, result)
+
+
+def test_values_of_a_device_without_float64_are_widened_on_the_cpu() -> None:
+    values = torch.randn(5)
+    widened = in_float64(OnAnAppleGpu(values))
+    assert widened.device == torch.device("cpu")
+    assert torch.equal(widened, values.double())
+
+
+def test_values_of_other_devices_are_widened_where_they_are() -> None:
+    widened = in_float64(torch.empty(5, device="meta"))
+    assert (widened.device.type, widened.dtype) == ("meta", torch.float64)
