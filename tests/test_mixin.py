@@ -239,6 +239,44 @@ def test_the_warmup_goes_on_where_the_checkpoint_was_written(batches, tmp_path):
     assert first.margins + resumed.margins == whole.margins
 
 
+class ChangesLength(New):
+    """Each epoch has a length of its own, as skipping makes it; notes each batch's margin and saves every epoch."""
+
+    lengths = (8, 2, 6)
+
+    def train_dataloader(self):
+        length = self.lengths[self.trainer.current_epoch]
+        return DataLoader(TensorDataset(torch.ones(length, 4), torch.zeros(length, dtype=torch.long)))
+
+    def on_train_epoch_end(self):
+        self.trainer.save_checkpoint(f"{self.trainer.default_root_dir}/{self.trainer.current_epoch}.ckpt")
+
+
+def test_the_length_of_the_warmup_is_fixed_at_the_first_batch_of_training(tmp_path):
+    settings = {"batches": None, "tmp_path": tmp_path, "max_epochs": 3, "reload_dataloaders_every_n_epochs": 1}
+    warmup = DeltaWarmup(ratio=0.5)
+    whole, resumed = (ChangesLength(delta=0.2, delta_warmup=warmup) for _ in range(2))
+    fit(whole, **settings)
+    assert whole.margins == [1.0] * 12 + [0.2] * 4  # half of three epochs of eight batches
+    fit(resumed, **settings, ckpt_path=tmp_path / "1.ckpt")
+    assert resumed.margins == whole.margins[10:]
+    resumed.margins.clear()
+    fit(resumed, **settings)  # another training
+    assert resumed.margins == whole.margins
+
+
+def test_a_warmup_takes_its_length_from_the_running_epoch_if_the_checkpoint_holds_none(tmp_path):
+    settings = {"batches": None, "tmp_path": tmp_path, "max_epochs": 3, "reload_dataloaders_every_n_epochs": 1}
+    warmup = DeltaWarmup(ratio=0.75)
+    fit(ChangesLength(delta=0.2, delta_warmup=warmup), **settings)
+    checkpoint = torch.load(tmp_path / "1.ckpt", weights_only=False)
+    del checkpoint["as_softmax_training_batches"]  # as version 0.1 wrote it
+    torch.save(checkpoint, tmp_path / "older.ckpt")
+    resumed = ChangesLength(delta=0.2, delta_warmup=warmup)
+    fit(resumed, **settings, ckpt_path=tmp_path / "older.ckpt")
+    assert resumed.margins == [1.0] * 3 + [0.2] * 3  # 13 of 18 batches, 10 of which have been
+
+
 def test_a_warmup_ratio_beside_max_steps_is_refused_and_names_batches(batches, tmp_path):
     with pytest.raises(ValueError, match=r"DeltaWarmup\(ratio=\.\.\.\) needs .* give batches"):
         fit(New(delta_warmup=DeltaWarmup(ratio=0.1)), batches, tmp_path, max_steps=5, max_epochs=-1)

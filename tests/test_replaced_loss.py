@@ -89,6 +89,24 @@ def test_a_partial_of_the_binary_loss_becomes_the_multi_label_loss():
     assert module.criterion(LOGITS, LABELS) == expected
 
 
+def focal(logits, target, alpha=None, gamma=2.0):
+    raise NotImplementedError("a loss that is replaced is never called")
+
+
+class WithPosWeight(nn.Module):
+    """Somebody's loss with a buffer of a name that PyTorch's losses have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("pos_weight", torch.tensor([1.0, 2.0, 1.0]))
+
+
+def test_a_setting_of_none_or_zero_changes_nothing():
+    for nothing in (None, 0, 0.0, torch.tensor(0.0)):
+        module = WithAS(partial(F.cross_entropy, ignore_index=-1, label_smoothing=nothing, extra=nothing), delta=0.3)
+        assert module.criterion(LOGITS, TARGET) == as_cross_entropy(LOGITS, TARGET, 0.3, ignore_index=-1)
+
+
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
@@ -98,6 +116,9 @@ def test_a_partial_of_the_binary_loss_becomes_the_multi_label_loss():
             "given reduce=True, which AS-Softmax cannot carry on: it knows weight",
         ),
         (partial(F.multi_margin_loss, margin=2.0), r"given margin=2\.0"),
+        (partial(focal, alpha=torch.tensor([1.0, 2.0, 1.0])), r"given alpha=tensor.*cannot carry on: it knows weight"),
+        (WithPosWeight(), r"given pos_weight=tensor.*cannot carry on"),
+        (partial(F.cross_entropy, label_smoothing=torch.tensor([0.1, 0.2])), "label_smoothing=tensor"),
         (partial(F.cross_entropy, LOGITS), "1 positional arguments"),
         (partial(F.binary_cross_entropy_with_logits, pos_weight=torch.ones(3)), "pos_weight"),
     ],

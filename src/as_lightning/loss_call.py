@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import class_dimension
+from as_lightning.functional.calling_convention import accumulation_dtype, class_dimension
 from as_lightning.functional.class_parallel import is_dtensor
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.label_convention import equals
@@ -23,7 +23,7 @@ class LossRows(NamedTuple):
 
     Attributes:
         counted: rows that take part, boolean.
-        weight: the weight of each row in the mean, 0 where it takes no part.
+        weight: the weight of each row in the mean, 0 where it takes no part; float32 or float64.
         competitors: classes that the margin could mask, ``int64``, 0 where the row takes no part.
     """
 
@@ -140,7 +140,7 @@ class LabelLoss(LossCall):
         ignored = equals(self.target, self.ignore_index)
         known = torch.ones_like(self.target, dtype=torch.bool) if ignored is None else ~ignored
         counted = known.any(dimension)
-        return LossRows(counted, counted.to(self.logits.dtype), known.sum(dimension))
+        return LossRows(counted, counted.to(accumulation_dtype(self.logits.dtype)), known.sum(dimension))
 
     @property
     def sharded(self) -> bool:
@@ -152,7 +152,7 @@ def _rows_of_classes(
 ) -> LossRows:
     ignored = equals(target, ignore_index)
     counted = torch.ones_like(target, dtype=torch.bool) if ignored is None else ~ignored
-    share = counted.to(torch.float32 if dtype.itemsize < 4 else dtype)
+    share = counted.to(accumulation_dtype(dtype))
     if weight is not None:
         in_range = target.long().masked_fill(~counted, 0)
         share = share * weight.to(share.dtype)[in_range]

@@ -17,7 +17,7 @@ from as_lightning.masking_counter import MaskingCounter
 from as_lightning.replaced_loss import replace_loss
 from as_lightning.schedules import DeltaWarmup
 
-TEMPERATURE_KEY = "as_softmax_temperature"  # in checkpoints
+TEMPERATURE_KEY, LENGTH_KEY = "as_softmax_temperature", "as_softmax_training_batches"  # in checkpoints
 
 if TYPE_CHECKING:
     import lightning.pytorch as pl
@@ -105,6 +105,7 @@ class ASSoftmaxMixin(_Base):
     as_softmax_temperature: float = 1.0
     as_softmax_multilabel: bool = False
     masking_counter: MaskingCounter
+    _as_softmax_training_batches: float | None = None  # the length of training, once a warm-up has asked for it
 
     def __init__(
         self, *args: Any, delta: float = DEFAULT_MARGIN, delta_warmup: DeltaWarmup | None = None, **kwargs: Any
@@ -150,7 +151,10 @@ class ASSoftmaxMixin(_Base):
         warmup = self._as_softmax_warmup
         if warmup is None or self._trainer is None:
             return self._as_softmax_delta
-        return warmup.delta_at(self._trainer.fit_loop.total_batch_idx, self._training_batches(), self._as_softmax_delta)
+        batch = self._trainer.fit_loop.total_batch_idx
+        if batch <= 0 or self._as_softmax_training_batches is None:  # epochs may change their length, a warm-up may not
+            self._as_softmax_training_batches = self._training_batches()
+        return warmup.delta_at(batch, self._as_softmax_training_batches, self._as_softmax_delta)
 
     @as_softmax_delta.setter
     def as_softmax_delta(self, value: float) -> None:
@@ -236,9 +240,20 @@ class ASSoftmaxMixin(_Base):
         """
         return scaled_probabilities(logits, self.as_softmax_temperature, self.as_softmax_multilabel)
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Save the temperature with the weights, also in checkpoints of the weights alone, which hold no callbacks; and
+        the length of training that a warm-up has begun with.
+        """
+        super().on_save_checkpoint(checkpoint)
+        temperature, multilabel = self.as_softmax_temperature, self.as_softmax_multilabel
+        checkpoint[TEMPERATURE_KEY] = {"temperature": temperature, "multilabel": multilabel}
+        if self._as_softmax_training_batches is not None:
+            checkpoint[LENGTH_KEY] = self._as_softmax_training_batches
+
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take over the temperature that was fitted for the checkpoint's weights."""
+        """Take over the length of a warm-up, and the temperature that was fitted for the checkpoint's weights."""
         super().on_load_checkpoint(checkpoint)
+        self._as_softmax_training_batches = checkpoint.get(LENGTH_KEY)
         fitted = checkpoint.get(TEMPERATURE_KEY)
         if fitted is not None:
             self.as_softmax_temperature = fitted["temperature"]
@@ -249,7 +264,7 @@ class ASSoftmaxMixin(_Base):
         return self.masking_counter.loss(call, delta) if self._in_training else call(delta)
 
     def _training_batches(self) -> float:
-        """The length of training in batches; infinite where Lightning cannot know it.
+        """The length of training in batches, if all epochs are like this one; infinite where Lightning cannot know it.
 
         ``max_steps`` counts optimizer steps, whose number of batches adaptive accumulation decides as it goes.
         """

@@ -133,7 +133,7 @@ class NarrowedLoss:
                 f"{'none' if live.dim() == 0 else len(live)}: training_step must take all its samples from its batch."
             )
         if searched.denominator is not None:
-            loss = loss / searched.denominator.to(loss.dtype)
+            loss = (loss / searched.denominator).to(loss.dtype)  # a half type may not hold the denominator
         counts = MaskingCounts(*(of_live + rest for of_live, rest in zip(counts, searched.left_out, strict=True)))
         # what this pass has found of the samples that stayed, and the search of the others
         return loss, counts, searched.live.index_copy(0, searched.kept, by_sample(live, len(live)))

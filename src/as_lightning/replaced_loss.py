@@ -144,7 +144,7 @@ def masked_loss(owner: Owner, replaced: Any) -> CountedLoss:
             raise ValueError("the multi-label AS-Softmax loss has no weights: drop weight and pos_weight")
         return CountedMultiLabelASSoftmaxLoss(owner, **_carried(settings, ("reduction",)))
     smoothing = settings.get("label_smoothing")
-    if smoothing:
+    if not _changes_nothing(smoothing):
         raise ValueError(
             f"the loss to replace has label_smoothing={smoothing}, which AS-Softmax has no use for (its margin is "
             "measured from one target class): set label_smoothing=0"
@@ -153,8 +153,15 @@ def masked_loss(owner: Owner, replaced: Any) -> CountedLoss:
     return CountedASSoftmaxLoss(owner, persistent=isinstance(replaced, nn.Module), **carried)
 
 
+def _changes_nothing(value: Any) -> bool:
+    """Whether a setting is None or the number 0; a tensor of several numbers is neither."""
+    if isinstance(value, Tensor) and value.dim() == 0:
+        value = value.item()
+    return value is None or (isinstance(value, (int, float)) and value == 0)
+
+
 def _carried(settings: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    unknown = [name for name, value in settings.items() if name not in names and value not in (None, 0.0)]
+    unknown = [name for name, value in settings.items() if name not in names and not _changes_nothing(value)]
     if unknown:
         raise ValueError(
             f"the loss to replace is given {', '.join(f'{name}={settings[name]!r}' for name in unknown)}, which "

@@ -1,0 +1,78 @@
+"""Every script of ``speed/`` still runs, at sizes that take seconds, and writes its table."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[1]
+# each starts an interpreter
+pytestmark = pytest.mark.slow
+
+SMALL = {
+    "accumulation_overhead": "overhead --rounds 1 --steps 20 --milliseconds 1",
+    "class_parallel": "--shapes 8x64x4 --shares 0.5 --rounds 1",
+    "cross_entropy": "--shapes 8x5 --shares 0.5 --rounds 1 --no-compile",
+    "extreme_training": "--classes 300 --samples 64 --batch-size 32 --epochs 1",
+    "linear_cross_entropy": (
+        "--shapes 8x64x4 --shares 0.5 --chunk-shape 8x64x4 --chunks 2 --held-shapes 8x64x4 --rounds 1"
+    ),
+    "skip_backward": "docstrings --rounds 1 --set trainer.max_epochs=1 --set trainer.limit_train_batches=5",
+    "skipping": "--samples 1000 --epochs 2 --milliseconds 1 --steps 20 --rounds 1",
+    "step_memory": "--classes 64 --rows 8",
+    "variants": "--shapes 8x50 --rounds 1 --budget 0.1",
+}
+PEERS = "linear_cross_entropy_peers"
+
+
+def run(name: str, arguments: str, output: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script as its users do; it must end well."""
+    command = [sys.executable, f"speed/{name}.py", *arguments.split(), "--output", str(output)]
+    settings = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_each_script_is_listed() -> None:
+    shared = {"interleaved", "head_sides"}
+    assert {path.stem for path in (ROOT / "speed").glob("*.py")} - shared == {*SMALL, PEERS}
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_a_script_writes_a_table_with_its_command_and_its_machine(name: str, tmp_path: Path) -> None:
+    run(name, SMALL[name], tmp_path / "table")
+    table = (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert table.startswith("# ")
+    assert f"`python speed/{name}.py {SMALL[name].partition(' ')[0]}" in table
+    assert "PyTorch " in table
+    assert [line for line in table.splitlines() if line.startswith("| ---")]
+
+
+def test_the_peers_script_goes_on_where_it_stopped_and_says_which_side_it_lacks(tmp_path: Path) -> None:
+    shapes = "--dtypes float32 --threads 1 --quick --shapes"
+    run(PEERS, f"{shapes} 8x64x4", tmp_path / "table")
+    second = run(PEERS, f"{shapes} 8x64x4 8x96x4", tmp_path / "table")
+    assert "1 of 2" not in second.stdout
+    assert "2 of 2" in second.stdout
+    lines = [json.loads(line) for line in (tmp_path / "table.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["case"]["classes"] for line in lines] == [64, 96]
+    table = (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert "no --peer-python was given" in table
+    assert "On a GPU, and against Liger-Kernel and cut-cross-entropy, which need one: not measured." in table
+
+
+def test_the_peers_script_measures_in_the_interpreter_that_it_is_given(tmp_path: Path) -> None:
+    arguments = f"--dtypes float32 --threads 1 --quick --shapes 8x64x4 --peer-python {sys.executable}"
+    run(PEERS, arguments, tmp_path / "table")
+    (line,) = (json.loads(line) for line in (tmp_path / "table.jsonl").read_text(encoding="utf-8").splitlines())
+    assert line["peer_torch"] == torch.__version__
+    chunked = [side for side in (*line["times"], *line["not_measured"]) if "chunked" in side]
+    assert len(chunked) == 1
+    assert str(sys.executable) not in (tmp_path / "table.md").read_text(encoding="utf-8")
