@@ -77,6 +77,29 @@ def test_the_hardest_sample_is_the_one_whose_label_trails_most() -> None:
     assert len(hard_samples(quiet_trainer(), module, data, ~chosen & chosen).numbers) == 0
 
 
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["trainer.precision=64-true"],
+        ["trainer.precision=bf16-true"],
+        pytest.param(["trainer.accelerator=gpu"], marks=GPU),
+        pytest.param(["trainer.accelerator=gpu", "trainer.precision=16-mixed"], marks=GPU),
+    ],
+    ids=" ".join,
+)
+def test_a_run_records_its_hard_samples_in_the_trainers_precision_and_on_its_device(
+    settings: list[str], tmp_path: Path
+) -> None:
+    train(config_of(tmp_path, "as_skip", "trainer.max_epochs=1", *settings))
+    hard = HardSamples.read(tmp_path)
+    assert hard.samples == 1257
+    assert hard.lead.dtype == torch.float32
+    assert 0 < len(hard.numbers) == len(hard.lead) < 1257
+
+
 def test_what_is_written_is_read_again_and_takes_a_few_bytes_a_sample(tmp_path: Path) -> None:
     count = 1000
     hard = HardSamples(5000, torch.randperm(5000)[:count], torch.rand(count), torch.randint(7, (count,)))

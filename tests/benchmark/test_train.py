@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict
 
 import pytest
@@ -109,6 +110,28 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint_unless_the_configuration
     assert [evaluation["epoch"] for evaluation in result.evaluations] == [0, 1, 2]
     assert [epoch["epoch"] for epoch in result.masking] == [0, 1, 2]
     assert sum(window[2] for window in result.accumulation) == 3 * 40
+
+
+def test_a_run_that_goes_on_inside_an_epoch_counts_its_own_training_time_alone(composed, monkeypatch):
+    halves = (*SHORT, "trainer.val_check_interval=0.5")
+    on_train_batch_end = RunRecorder.on_train_batch_end
+
+    def interrupt(self, trainer, *arguments, **settings):
+        if trainer.current_epoch == 1 and trainer.fit_loop.batch_idx == 30:  # after the validation in its middle
+            raise Interrupted
+        on_train_batch_end(self, trainer, *arguments, **settings)
+
+    start = time.perf_counter()
+    with monkeypatch.context() as patch:
+        patch.setattr(RunRecorder, "on_train_batch_end", interrupt)
+        with pytest.raises(Interrupted):
+            train(composed(*halves))
+    result = train(composed(*halves))
+    assert result.resumed
+    assert 0 < result.train_seconds < time.perf_counter() - start
+    assert len(result.epoch_seconds) == 3
+    assert min(result.epoch_seconds) > 0
+    assert sum(result.epoch_seconds) == pytest.approx(result.train_seconds)
 
 
 FEW_BATCHES = (

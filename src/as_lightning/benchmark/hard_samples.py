@@ -72,8 +72,9 @@ def hard_samples(
     """How hard the samples are that were never masked, by the module at the end of training, in evaluation mode.
 
     Args:
-        trainer: that has trained the module; it moves the batches to the device.
-        module: called as ``module(inputs)``, gives the logits, shape ``(n, C)``.
+        trainer: that has trained the module; gives the device and the precision.
+        module: called as ``module(inputs)``, gives the logits, shape ``(n, C)``. It is left on the device and in the
+            mode that it is in.
         data: of one class per sample, set up.
         never_masked: boolean, shape ``(N,)``.
     """
@@ -81,16 +82,18 @@ def hard_samples(
     numbers = never_masked.nonzero().squeeze(-1)
     plain = LabelledDataset(train.inputs, train.targets, data.splits["test"].transform)  # without augmentation
     lead, predicted = [torch.empty(0)], [torch.empty(0, dtype=torch.int64)]
-    training = module.training
-    module.eval()
+    training, device, precision = module.training, module.device, trainer.precision_plugin
+    module.eval().to(trainer.strategy.root_device)  # Lightning moves it to the CPU when training has ended
     with torch.no_grad():
         for batch in data.loader(Subset(plain, numbers.tolist())):
-            inputs, target = trainer.strategy.batch_to_device(batch)
-            probability, column = module(inputs).float().softmax(-1), target.unsqueeze(-1)
+            inputs, target = trainer.strategy.batch_to_device(precision.convert_input(batch))
+            with precision.forward_context():
+                logits = module(inputs)
+            probability, column = logits.float().softmax(-1), target.unsqueeze(-1)
             strongest = probability.scatter(-1, column, -1.0).amax(-1)
             lead.append((probability.gather(-1, column).squeeze(-1) - strongest).cpu())
             predicted.append(probability.argmax(-1).cpu())
-    module.train(training)
+    module.train(training).to(device)
     leads = torch.cat(lead)
     hardest = leads.argsort(stable=True)
     return HardSamples(len(train), numbers[hardest], leads[hardest], torch.cat(predicted)[hardest])

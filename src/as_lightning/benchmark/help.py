@@ -53,8 +53,8 @@ Write the report of a sweep anew, or one report of several.
 
   PATH ...               folders with result.json files below them
   --output FOLDER        where the report goes; by default 'report' in the first path
-  --baseline METHOD      what is compared with; by default softmax, of several labels multilabel_softmax
-  --where SETTING=VALUE  of runs that differ in this setting, those with this value
+  --baseline METHOD      what is compared with; by default softmax, or multilabel_softmax with several labels
+  --where SETTING=VALUE  take only the runs with this value of the setting
   --version              the version of as-lightning
 """
 

@@ -38,6 +38,9 @@ class RunRecorder(pl.Callback):
         self._mark = 0.0
         self._epoch_start = 0.0
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._mark = time.perf_counter()  # Lightning does not announce the epoch inside which a run is resumed
+
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._mark = time.perf_counter()
         self._epoch_start = self.train_seconds
@@ -83,6 +86,7 @@ class RunRecorder(pl.Callback):
             "settings": self.settings,
             "train_seconds": self.train_seconds,
             "epoch_seconds": self.epoch_seconds,
+            "epoch_start": self._epoch_start,
             "evaluations": self.evaluations,
             "accumulation": [tuple(window) for window in self.accumulation],
         }
@@ -90,5 +94,6 @@ class RunRecorder(pl.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.train_seconds = state_dict["train_seconds"]
         self.epoch_seconds = list(state_dict["epoch_seconds"])
+        self._epoch_start = state_dict.get("epoch_start", self.train_seconds)
         self.evaluations = list(state_dict["evaluations"])
         self.accumulation = [AccumulationWindow(*window) for window in state_dict["accumulation"]]

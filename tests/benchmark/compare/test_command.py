@@ -89,6 +89,15 @@ def test_a_comparison_ends_with_the_verdicts_the_advice_and_the_report(as_lightn
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")} == before
 
 
+def test_data_alone_bring_a_model_that_fits_them(as_lightning_compare, tmp_path: Path) -> None:
+    lines = [f"{word} {index},{word}" for index in range(40) for word in ("good", "bad")]
+    (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
+    done = as_lightning_compare("data=text_file", "data.path=reviews.csv", "methods=as_softmax", *SHORT)
+    assert done.error == 0, done
+    (folder,) = (tmp_path / "comparisons").iterdir()
+    assert advice_in(folder)
+
+
 def test_a_module_of_ones_own_is_compared_by_its_dotted_path(as_lightning_compare, tmp_path: Path) -> None:
     done = as_lightning_compare(
         "module._target_=harness.own_modules.WithCriterion",

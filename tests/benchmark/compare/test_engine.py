@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
 
+from as_lightning.benchmark.compare.api import comparison_findings
 from as_lightning.benchmark.compare.engine import (
     Failure,
+    best_validation,
     cost,
     distinct_budgets,
     epochs_of,
@@ -99,6 +102,46 @@ def test_a_trial_with_a_failed_run_is_not_chosen(scored) -> None:
 
     comparison = run_comparison(PLAN, SPACES, one_by_one(scored(score)))
     assert comparison.settings["softmax"] == {"lr": 0.01}
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf])
+def test_a_final_run_without_a_finite_score_is_a_failure_and_the_others_are_compared(scored, score: float) -> None:
+    def diverged(run: Run) -> float:
+        lost = run.phase == "final" and run.method == "as_softmax" and run.seed == 1 and run.budget == 1.0
+        return score if lost else 0.5 + run.seed / 100
+
+    comparison = run_comparison(PLAN, SPACES, one_by_one(scored(diverged)))
+    assert [str(failure).rpartition(": ")[2] for failure in comparison.failures] == [f"its accuracy is {score}"]
+    assert comparison.failures[0].run.folder == "runs/as_softmax/budget=1,seed=1"
+    assert comparison.notes[-1] == "1 of 28 runs have failed and are not in these numbers."
+    arms = comparison_findings(comparison).arms
+    assert {(arm.method, arm.budget): arm.seeds for arm in arms} == {
+        ("softmax", 1.0): 3,
+        ("softmax", 0.5): 3,
+        ("as_softmax", 1.0): 2,
+        ("as_softmax", 0.5): 3,
+    }
+
+
+def test_a_trial_without_a_finite_validation_is_a_failure_and_not_chosen(scored) -> None:
+    def score(run: Run) -> float:
+        return math.nan if run.trial == 2 and run.method == "softmax" else 0.5
+
+    comparison = run_comparison(PLAN, SPACES, one_by_one(scored(score)))
+    assert [failure.run.trial for failure in comparison.failures] == [2, 2]
+    assert comparison.failures[0].error == "no validation has given a finite accuracy"
+    assert comparison.settings["softmax"] == {"lr": 0.01}
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+@pytest.mark.parametrize(("higher_is_better", "best"), [(True, 0.6), (False, 0.4)])
+def test_a_validation_of_nan_counts_for_nothing_wherever_it_stands(
+    result, position: int, higher_is_better: bool, best: float
+) -> None:
+    scores = [0.4, 0.6]
+    scores.insert(position, math.nan)
+    run = result("softmax", 0, 0.5, evaluations=[{"score": score} for score in scores])
+    assert best_validation(run, higher_is_better) == best
 
 
 def test_a_method_that_never_trains_is_left_out_and_named(scored) -> None:

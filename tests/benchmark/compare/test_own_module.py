@@ -16,6 +16,7 @@ from torch import nn
 
 import as_lightning
 from as_lightning import ASSoftmaxMixin, compare
+from as_lightning.benchmark.compare.huggingface import is_huggingface_classifier
 from as_lightning.benchmark.compare.own_module import OwnModule, with_method
 from as_lightning.functional import as_cross_entropy
 
@@ -105,6 +106,28 @@ def test_a_huggingface_model_has_the_masked_loss_of_its_logits() -> None:
     assert isinstance(module, ASSoftmaxMixin)
     del batch["labels"]
     assert module.model(**batch).loss is None
+
+
+TINY = {"vocab_size": 9, "n_embd": 4, "n_layer": 1, "n_head": 1, "n_positions": 4, "num_labels": 3}
+
+
+@pytest.mark.parametrize("kind", ["GPT2LMHeadModel", "GPT2DoubleHeadsModel", "GPT2ForQuestionAnswering", "GPT2Model"])
+def test_a_huggingface_model_whose_loss_is_no_classification_loss_is_refused(kind: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    module = WithCriterion()
+    module.criterion = getattr(transformers, kind)(transformers.GPT2Config(**TINY))
+    with pytest.raises(ValueError, match=rf"{kind} is no classification model of transformers.*ASSoftmaxMixin"):
+        with_method(module, "as_softmax", "criterion", delta=0.2)
+
+
+@pytest.mark.parametrize("kind", ["GPT2ForSequenceClassification", "GPT2ForTokenClassification"])
+def test_a_classification_model_is_taken_also_subclassed_or_compiled(kind: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    head = getattr(transformers, kind)
+    own = type("OurClassifier", (head,), {})(transformers.GPT2Config(**TINY))
+    assert is_huggingface_classifier(own)
+    assert is_huggingface_classifier(torch.compile(own))
+    assert not is_huggingface_classifier(nn.CrossEntropyLoss())
 
 
 def test_the_learning_rate_reaches_the_optimizer_by_argument_or_attribute() -> None:

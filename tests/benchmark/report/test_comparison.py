@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from as_lightning.benchmark.report.comparison import baseline_of, compare, runs_frame, time_ratios
+from as_lightning.benchmark.report.verdicts import paired_verdicts
 
 
 def table(results, **arguments):
@@ -82,9 +83,18 @@ def test_fewer_than_three_seeds_give_no_verdict(result, seeds):
     assert math.isnan(rows.loc[("set", "as_softmax"), "p"])
 
 
-def test_runs_that_are_all_equal_are_no_evidence(result):
-    rows = table(runs(result, "softmax", BASE) + runs(result, "same", BASE))
-    assert rows.loc[("set", "same"), "verdict"] == "no evidence"
+@pytest.mark.parametrize("lead", [0.0, 0.01])
+def test_a_difference_that_is_the_same_for_every_seed_gives_no_verdict_as_in_a_tuned_comparison(result, lead: float):
+    generator = np.random.default_rng(0)
+    noisy = [score + 0.02 + change for score, change in zip(BASE, generator.normal(0, 0.001, 5), strict=True)]
+    constant, other = [score + lead for score in BASE], runs(result, "other", noisy)
+    rows = table(runs(result, "softmax", BASE) + runs(result, "constant", constant) + other).loc["set"]
+    assert rows.loc["constant", "verdict"] == "no verdict"
+    assert paired_verdicts({"constant": np.subtract(constant, BASE)})["constant"].word == "no verdict"
+    assert rows.loc["constant", "difference"] == pytest.approx(lead)
+    assert rows.loc["constant", ["low", "high", "p"]].isna().all()
+    # and takes no part in the correction
+    assert rows.loc["other", "p"] == pytest.approx(stats.ttest_rel(noisy, BASE).pvalue)
 
 
 def test_without_a_baseline_there_is_no_comparison(result):
@@ -123,7 +133,7 @@ def test_each_experiment_is_compared_with_the_baseline_of_its_kind(result):
     assert verdicts == {
         ("labels", "multilabel_softmax"): "baseline",
         ("labels", "multilabel_as_softmax"): "better",
-        ("labels", "bce"): "no evidence",
+        ("labels", "bce"): "no verdict",
         ("set", "softmax"): "baseline",
         ("set", "as_softmax"): "better",
     }

@@ -48,7 +48,8 @@ def results(result):
     found = []
     for seed, accuracy in enumerate((0.80, 0.81, 0.83)):
         found.append(result("softmax", seed, accuracy))
-        found.append(result("as_speed", seed, accuracy + 0.02, seconds=8.0, masking=masking, accumulation=windows))
+        lead = 0.019 + 0.001 * seed
+        found.append(result("as_speed", seed, accuracy + lead, seconds=8.0, masking=masking, accumulation=windows))
         found.append(result("softmax", seed, accuracy - 0.3, name="other"))
     return found
 
@@ -97,7 +98,7 @@ def test_markdown_tables_have_a_cell_for_every_column_and_the_best_in_bold(repor
         lines = table.splitlines()
         assert len({line.count("|") for line in lines}) == 1, table
         assert len(lines) > 2
-    assert re.search(r"\| as_speed \| \*\*83\.33 ± 1\.53\*\* \(better\) \| – \|", markdown)
+    assert re.search(r"\| as_speed \| \*\*83\.33 ± 1\.63\*\* \(better\) \| – \|", markdown)
     assert re.search(r"\| softmax \| 81\.33 ± 1\.53 \(baseline\) \| \*\*51\.33 ± 1\.53\*\* \(baseline\) \|", markdown)
     for figure in re.findall(r"\]\((figures/.*?)\)", markdown):
         assert (report.markdown.parent / figure).stat().st_size > 1000

@@ -38,6 +38,10 @@ def row(method: str, verdict: str, difference: float = math.nan, train: float = 
                 "d: no verdict with fewer than 3 seeds in common with softmax: b.",
             ],
         ),
+        (
+            [BASE, row("a", "no verdict", 0.01)],
+            ["d: no verdict where the difference to softmax is the same for every seed: a."],
+        ),
         ([row("a", "no baseline")], ["d: there are no runs of a baseline to compare with."]),
         ([BASE], []),
     ],

@@ -81,5 +81,5 @@ def test_the_page_and_the_quoted_table_come_from_the_files_and_leave_the_text_ar
 
 def test_a_document_without_the_markers_is_refused(tmp_path):
     (tmp_path / "wide.md").write_text("Nothing to fill in.")
-    with pytest.raises(ValueError, match=r"wide.md must hold the lines <!-- written by"):
+    with pytest.raises(ValueError, match=r"wide.md has no place for what the script writes: put <!-- written by"):
         wide_heads.write(tmp_path, tmp_path / "wide.md")

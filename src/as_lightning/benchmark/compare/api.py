@@ -81,10 +81,10 @@ def compare(
         datamodule: the data, with training and validation data, and test data if the module has a ``test_step``; or a
             function that makes them.
         monitor: the logged validation metric to compare, e.g. ``"val/acc"``. The score is the test metric of the same
-            name with ``test`` for ``val``, at the weights of the best validation; without one, it is the best
-            validation score, and the report says so.
+            name with ``test`` for ``val`` (or ``valid``, ``validation``), at the weights of the best validation;
+            without one, it is the best validation score, and the report says so.
         trainer: arguments of ``lightning.Trainer``; ``max_epochs`` is the training of budget 1. Callbacks are copied
-            for each run.
+            for each run. A ``ModelCheckpoint`` among them does not change which weights are scored.
         replaces: the attribute that ``training_step`` calls as ``loss(logits, target)``, e.g. ``"criterion"``, or the
             attribute that holds a Hugging Face classifier; None for a module that calls ``self.as_softmax_loss``.
         mode: ``"max"`` if more of ``monitor`` is better, or ``"min"``.

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from as_lightning.benchmark.compare.engine import Comparison
@@ -22,6 +23,7 @@ from as_lightning.benchmark.report.findings import Arm, Findings
 from as_lightning.benchmark.report.page_figure import method_colors
 from as_lightning.benchmark.report.page_templates import page_templates
 from as_lightning.benchmark.report.report import described
+from as_lightning.benchmark.report.table_cells import difference, ratio, settings_cell
 from as_lightning.benchmark.report.verdicts import POINT, points
 
 
@@ -37,33 +39,21 @@ class ComparisonPage:
 def row(findings: Findings, arm: Arm) -> dict[str, Any]:
     """One arm as the deciding table prints it."""
     verdict, reference = arm.verdict, arm is findings.reference
-    difference = "–"
-    if verdict is not None and verdict.difference is not None:
-        difference = f"{verdict.difference / POINT:+.2f}"
-        if verdict.low is not None and verdict.high is not None:
-            difference += f" [{verdict.low / POINT:+.2f}, {verdict.high / POINT:+.2f}]"
-    time = "–" if arm.time is None else f"{arm.time.ratio:.2f}"
-    if arm.time is not None and arm.time.low is not None and arm.time.high is not None and not reference:
-        time += f" [{arm.time.low:.2f}, {arm.time.high:.2f}]"
     spread = "" if arm.std is None else f" ± {arm.std / POINT:.2f}"
     return {
         "method": arm.method,
         "epochs": f"{arm.epochs:g}",
         "score": f"{arm.mean / POINT:.2f}{spread}",
-        "difference": difference,
+        "difference": difference(verdict),
         "verdict": "reference" if reference or verdict is None else verdict.in_words,
         "short_verdict": "reference" if reference or verdict is None else verdict.in_words.partition(":")[0],
         "detectable": "–" if verdict is None or verdict.detectable is None else points(verdict.detectable),
-        "time": time,
+        "time": ratio(arm.time),
         "seeds": arm.seeds,
         "recommended": arm is recommended(findings),
-        "settings": ", ".join(f"{name} {_short(value)}" for name, value in arm.settings.items()) or "–",
+        "settings": settings_cell(arm.settings),
         "seconds": f"{arm.seconds:.1f}",
     }
-
-
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def print_findings(findings: Findings, console: Console | None = None) -> None:
@@ -85,7 +75,7 @@ def print_findings(findings: Findings, console: Console | None = None) -> None:
         table.add_column(heading, justify="left" if heading in ("method", "verdict") else "right")
     for arm in findings.arms:
         cells = row(findings, arm)
-        values = [str(cells[key]).replace("[", "\\[") for key in columns]
+        values = [escape(str(cells[key])) for key in columns]
         table.add_row(*values, style="bold" if cells["recommended"] else None)
     console.print(table)
     console.print("\n".join(advice(findings)), markup=False, highlight=False)
@@ -114,7 +104,7 @@ def write_comparison(
         "figures": figures,
         "metrics": _metrics(findings),
         "tuning": {
-            method: [(", ".join(f"{k} {_short(v)}" for k, v in settings.items()), score) for settings, score in trials]
+            method: [(settings_cell(settings), score) for settings, score in trials]
             for method, trials in comparison.tuning.items()
         },
         "plan": comparison.plan,
@@ -168,11 +158,8 @@ def _time_row(findings: Findings, method: str) -> dict[str, str]:
     reached = findings.time_to_score(method)
     if reached is None:
         return {"method": method, "epochs": "–", "time": "not reached"}
-    time = f"{reached.time.ratio:.2f}"
-    if reached.time.low is not None and reached.time.high is not None and reached.time.low < reached.time.high:
-        time += f" [{reached.time.low:.2f}, {reached.time.high:.2f}]"
     epochs = next(arm.epochs for arm in findings.of(method) if arm.budget == reached.budget)
-    return {"method": method, "epochs": f"{epochs:g}", "time": time}
+    return {"method": method, "epochs": f"{epochs:g}", "time": ratio(reached.time)}
 
 
 def _metrics(findings: Findings) -> tuple[list[str], list[list[str]]]:

@@ -16,7 +16,7 @@ from as_lightning.benchmark.results import Result
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that has ended in an error."""
+    """A run that has ended in an error, or in a score that is not finite."""
 
     run: Run
     error: str
@@ -36,7 +36,7 @@ class Comparison:
     Attributes:
         plan: what was planned.
         results: the final runs that have finished.
-        failures: the runs that have not.
+        failures: the runs that have not, or whose score is not finite.
         settings: the chosen settings of each method that could be tuned.
         tuning: per method its trials: the settings and the mean validation score (NaN where a run failed).
         notes: sentences for the advice.
@@ -62,6 +62,8 @@ def run_comparison(
 ) -> Comparison:
     """Make all runs of a plan.
 
+    A run whose score is not finite (no finite validation in tuning, a test score of NaN at the end) is a failure.
+
     Args:
         plan: what to compare.
         spaces: per method what is tuned.
@@ -77,11 +79,12 @@ def run_comparison(
     total = 0
     for run, outcome in execute(plan.tuning_runs(tried)):
         total += 1
+        score = math.nan if isinstance(outcome, Failure) else best_validation(outcome, higher_is_better)
+        scores.setdefault((run.method, run.trial), []).append(score)
         if isinstance(outcome, Failure):
             comparison.failures.append(outcome)
-            scores.setdefault((run.method, run.trial), []).append(math.nan)
-        else:
-            scores.setdefault((run.method, run.trial), []).append(best_validation(outcome, higher_is_better))
+        elif not math.isfinite(score):
+            comparison.failures.append(Failure(run, f"no validation has given a finite {outcome.score}"))
     sign = 1.0 if higher_is_better else -1.0
     for method in plan.methods:
         if len(tried[method]) == 1:
@@ -101,10 +104,12 @@ def run_comparison(
                 f"The best {name} of {method}, {value:.3g}, is the {_end(tried[method], name, value)} that was tried: "
                 "a wider search may find a better one."
             )
-    for _, outcome in execute(plan.final_runs(comparison.settings)):
+    for run, outcome in execute(plan.final_runs(comparison.settings)):
         total += 1
         if isinstance(outcome, Failure):
             comparison.failures.append(outcome)
+        elif not math.isfinite(outcome.metrics[outcome.score]):
+            comparison.failures.append(Failure(run, f"its {outcome.score} is {outcome.metrics[outcome.score]}"))
         else:
             comparison.results.append(outcome)
     if comparison.failures:
@@ -113,8 +118,8 @@ def run_comparison(
 
 
 def best_validation(result: Result, higher_is_better: bool = True) -> float:
-    """The best validation score of a run; NaN if it has none."""
-    scores = [evaluation["score"] for evaluation in result.evaluations]
+    """The best finite validation score of a run; NaN if it has none."""
+    scores = [evaluation["score"] for evaluation in result.evaluations if math.isfinite(evaluation["score"])]
     return (max(scores) if higher_is_better else min(scores)) if scores else math.nan
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,10 +10,27 @@ from torch import nn
 
 from as_lightning.mixin import ASSoftmaxMixin
 
+CLASSIFIER = re.compile(r"For\w*Classification$")  # sequences, tokens, images, audio
+
 
 def is_huggingface_classifier(part: Any) -> bool:
-    """Whether ``part`` is a model of ``transformers`` that computes a loss from ``labels`` (and no loss module)."""
-    return isinstance(part, nn.Module) and hasattr(part, "config") and hasattr(part.config, "problem_type")
+    """Whether ``part`` is a classification model of ``transformers``, which computes its loss from ``labels``.
+
+    Raises:
+        ValueError: if it is another model of ``transformers``. Such a model may shift its labels, as causal language
+            models do, or take its targets from elsewhere.
+    """
+    # every configuration of transformers has a problem_type
+    if not isinstance(part, nn.Module) or not hasattr(getattr(part, "config", None), "problem_type"):
+        return False
+    model = type(getattr(part, "_orig_mod", part))  # of torch.compile
+    if not any(CLASSIFIER.search(base.__name__) for base in model.__mro__):
+        raise ValueError(
+            f"{model.__name__} is no classification model of transformers (one whose class is named ...For..."
+            "Classification): its loss is not that of logits and labels, row by row. Let the module have "
+            "ASSoftmaxMixin, call self.as_softmax_loss(logits, target) in training_step, and leave replaces out"
+        )
+    return True
 
 
 def replace_huggingface_loss(owner: ASSoftmaxMixin, model: nn.Module) -> None:
@@ -24,7 +42,7 @@ def replace_huggingface_loss(owner: ASSoftmaxMixin, model: nn.Module) -> None:
 
     Args:
         owner: the LightningModule, whose margin is used and which counts the masking.
-        model: ``AutoModelForSequenceClassification``, ``AutoModelForTokenClassification`` or alike.
+        model: one that :func:`is_huggingface_classifier` takes.
 
     Raises:
         ValueError: at the first batch if the model regresses, or returns a tuple (``return_dict=False``).

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,24 +10,31 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.model_helpers import is_overridden
-from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr, lightning_setattr
 from torch import nn
 
-from as_lightning.benchmark.compare.engine import epochs_of
+from as_lightning.benchmark.compare.engine import best_validation, epochs_of
 from as_lightning.benchmark.compare.module_with_method import with_method
+from as_lightning.benchmark.compare.own_learning_rate import default_rate, rate_argument, set_rate
 from as_lightning.benchmark.compare.plan import Run
+from as_lightning.benchmark.compare.scored_split import metrics_of_test
 from as_lightning.benchmark.compare.search import Range, Space, learning_rates
+from as_lightning.benchmark.compare.trainer_arguments import (
+    ONE_BATCH,
+    QUIET,
+    BestWeights,
+    copied_callbacks,
+    described,
+    shortened,
+)
 from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.run_recorder import RunRecorder
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor, TemperatureScaling
+from as_lightning.callbacks.metric_names import name_in_test
 
 METHODS = ("softmax", "as_softmax", "as_speed")
 DELTA = Range(0.02, 0.8, default=0.1, log=True)
-LEARNING_RATE_NAMES = ("lr", "learning_rate")
-QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
 
 
 @dataclass
@@ -98,14 +104,12 @@ class OwnModule:
 
     def module(self, method: str, settings: Mapping[str, Any]) -> pl.LightningModule:
         """A fresh module that trains by a method."""
-        lr, argument = settings.get("lr"), _lr_argument(self.factory)
+        lr, argument = settings.get("lr"), rate_argument(self.factory)
         made = self.factory(**{argument: lr}) if lr is not None and argument else self.factory()
         if not isinstance(made, pl.LightningModule):
             raise TypeError(f"the factory must return a lightning LightningModule, got {type(made).__name__}")
         if lr is not None and not argument:
-            name = _lr_attribute(made)
-            assert name is not None
-            lightning_setattr(made, name, lr)
+            set_rate(made, lr)
         return with_method(made, method, self.replaces, float(settings.get("delta", DELTA.default)))
 
     def inspect(self, methods: tuple[str, ...]) -> None:
@@ -149,15 +153,8 @@ class OwnModule:
             self._try_one_batch(method)
 
     def _find_learning_rate(self, module: pl.LightningModule) -> None:
-        argument, attribute = _lr_argument(self.factory), _lr_attribute(module)
-        value: Any = None
-        if argument is not None:
-            value = inspect.signature(self.factory).parameters[argument].default
-        if not isinstance(value, (int, float)) and attribute is not None:
-            value = lightning_getattr(module, attribute)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
-            self.learning_rate = float(value)
-        else:
+        self.learning_rate = default_rate(self.factory, module)
+        if self.learning_rate is None:
             self.notes.append(
                 f"The learning rate was not tuned: {type(module).__name__} has no argument or hyperparameter lr, so "
                 "all methods ran at its own."
@@ -166,9 +163,8 @@ class OwnModule:
     def _try_one_batch(self, method: str) -> None:
         run = Run("tuning", method, {}, 1.0, 0)
         with TemporaryDirectory() as folder:
-            limits = {"limit_train_batches": 1, "limit_val_batches": 1, "limit_test_batches": 1, "max_epochs": 1}
             try:
-                trainer, module, _ = self._fit(run, folder, limits)
+                trainer, module, _ = self._fit(run, folder, ONE_BATCH)
             except MisconfigurationException as error:
                 if not self.calibrated or "TemperatureScaling" not in str(error):
                     raise
@@ -177,7 +173,7 @@ class OwnModule:
                     "Calibration was not measured: the module's steps do not call self(x), and it has no "
                     "validation_logits(batch)."
                 )
-                trainer, module, _ = self._fit(run, folder, limits)
+                trainer, module, _ = self._fit(run, folder, ONE_BATCH)
             self._find_test_metric(trainer, module)
 
     def _find_test_metric(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -185,8 +181,8 @@ class OwnModule:
         if is_overridden("test_dataloader", data, pl.LightningDataModule) and is_overridden(
             "test_step", module, pl.LightningModule
         ):
-            (metrics,) = trainer.test(module, datamodule=data, verbose=False)[:1] or ({},)
-            name = self.monitor.replace("val", "test")
+            metrics = metrics_of_test(trainer, module, data)
+            name = name_in_test(self.monitor)
             self.test_metric = name if name in metrics else None
         note = f"The scores are of the validation split: no test version of {self.monitor} is logged."
         if self.test_metric is None and note not in self.notes:
@@ -212,14 +208,14 @@ class OwnModule:
             "method": {"name": run.method},
             "replaces": self.replaces,
             "monitor": self.monitor,
-            "trainer": {name: repr(value) for name, value in self.trainer.items()},
+            "trainer": {name: described(value) for name, value in self.trainer.items()},
         }
         if directory is not None and (directory / RESULT_FILE).exists():
             finished = Result.read(directory / RESULT_FILE)
             if finished.config == config:
                 return finished
         with TemporaryDirectory() as folder:
-            trainer, module, recorder = self._fit(run, folder, {"max_epochs": epochs})
+            trainer, module, recorder = self._fit(run, folder, shortened(self.trainer, epochs))
             result = Result(
                 name=self.name,
                 method=run.method,
@@ -249,11 +245,10 @@ class OwnModule:
 
     def _score(self, result: Result, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if self.test_metric is None:
-            scores = [evaluation["score"] for evaluation in result.evaluations]
-            result.metrics[self.monitor] = max(scores) if self.mode == "max" else min(scores)
+            result.metrics[self.monitor] = best_validation(result, self.mode == "max")
             return
-        best = trainer.checkpoint_callback.best_model_path  # type: ignore[union-attr]
-        (metrics,) = trainer.test(module, datamodule=self._data(), ckpt_path=best, verbose=False)
+        (best,) = [callback for callback in trainer.callbacks if isinstance(callback, BestWeights)]  # type: ignore[attr-defined]
+        metrics = metrics_of_test(trainer, module, self._data(), best.best_model_path)
         result.metrics = {name.removeprefix("test/"): float(value) for name, value in metrics.items()}
         result.metrics[self.monitor] = float(metrics[self.test_metric])
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
@@ -270,7 +265,7 @@ class OwnModule:
         pl.seed_everything(run.seed, workers=True, verbose=False)
         module = self.module(run.method, run.settings)
         recorder = RunRecorder(self.monitor, monitor=self.monitor)
-        callbacks = list(copy.deepcopy(self.trainer.get("callbacks") or []))
+        callbacks = copied_callbacks(self.trainer)
         if run.method != "softmax":
             callbacks.append(MaskingMonitor())
         if run.method == "as_speed":
@@ -278,21 +273,9 @@ class OwnModule:
         callbacks.append(recorder)
         if self.calibrated:
             callbacks.append(TemperatureScaling())
-        callbacks.append(ModelCheckpoint(folder, filename="best", monitor=self.monitor, mode=self.mode))
+        callbacks.append(BestWeights(folder, filename="best", monitor=self.monitor, mode=self.mode))
         settings: dict[str, Any] = QUIET | self.trainer | dict(limits)
         settings |= {"callbacks": callbacks, "default_root_dir": folder}
         trainer = pl.Trainer(**settings)
         trainer.fit(module, datamodule=self._data())
         return trainer, module, recorder
-
-
-def _lr_argument(factory: Callable[..., Any]) -> str | None:
-    try:
-        parameters = inspect.signature(factory).parameters
-    except (TypeError, ValueError):
-        return None
-    return next((name for name in LEARNING_RATE_NAMES if name in parameters), None)
-
-
-def _lr_attribute(module: pl.LightningModule) -> str | None:
-    return next((name for name in LEARNING_RATE_NAMES if lightning_hasattr(module, name)), None)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from as_lightning.benchmark.report.table_cells import short
 from as_lightning.benchmark.report.verdicts import MARGIN_POINTS, check_seeds
 
 FIRST_TUNING_SEED = 1000
@@ -41,12 +42,8 @@ class Run:
         return f"runs/{self.method}/budget={self.budget:g},seed={self.seed}"
 
     def __str__(self) -> str:
-        chosen = ", ".join(f"{name}={_short(value)}" for name, value in self.settings.items())
+        chosen = ", ".join(f"{name}={short(value)}" for name, value in self.settings.items())
         return f"{self.method}, {self.phase}, budget {self.budget:g}, seed {self.seed}" + (f", {chosen}" * bool(chosen))
-
-
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from typing import Any
 
 from as_lightning.benchmark.compare.engine import Comparison, Failure
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
-from as_lightning.benchmark.results import find_results
+from as_lightning.benchmark.results import RESULT_FILE, Result
 
 COMPARISON_FILE = "comparison.json"
-RUNS_FOLDER = "runs"
 FORMAT = 1
 
 
@@ -53,7 +52,7 @@ class StoredComparison:
 
     @classmethod
     def read(cls, directory: str | Path) -> StoredComparison:
-        """Read a comparison's folder: its ``comparison.json`` and the results below ``runs/``.
+        """Read a comparison's folder: its ``comparison.json`` and the results of the final runs of its plan.
 
         Raises:
             FileNotFoundError: if one of them is missing.
@@ -78,9 +77,11 @@ class StoredComparison:
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{path} is not a comparison of as-lightning: {error}") from error
-        order = list(comparison.plan.methods)
-        comparison.results = sorted(
-            find_results([Path(directory) / RUNS_FOLDER]),
-            key=lambda run: (run.seed, -run.config["comparison"]["budget"], order.index(run.method)),
-        )
+        # an earlier comparison in the same folder may have left runs of another plan
+        failed = {failure.run.folder for failure in comparison.failures}
+        planned = [run.folder for run in comparison.plan.final_runs(comparison.settings)]
+        files = [Path(directory) / folder / RESULT_FILE for folder in planned if folder not in failed]
+        comparison.results = [Result.read(file) for file in files if file.exists()]
+        if not comparison.results:
+            raise FileNotFoundError(f"none of the {len(planned)} final runs of {path} has its {RESULT_FILE} beside it")
         return cls(comparison, content["split"], content["mode"], content["commands"])

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from as_lightning.benchmark.report.across_data_sets import MIN_DATA_SETS, AcrossDataSets, across_data_sets
-from as_lightning.benchmark.report.advice import advice
 from as_lightning.benchmark.report.figures import score_name
 from as_lightning.benchmark.report.findings import Arm, Findings, findings
-from as_lightning.benchmark.report.time_to_score import TimeRatio
+from as_lightning.benchmark.report.table_cells import difference, ratio
 from as_lightning.benchmark.report.verdicts import POINT
 from as_lightning.benchmark.results import Result
+from as_lightning.functional.counts import masking_ratio
 
 CONTROL = "random_skip"
 SKIPPING = ("as_skip", "softmax_skip", "infobatch")
-
-
-def advised(found: Findings) -> str:
-    """What to do on a data set, in one sentence."""
-    return f"**{found.name}**: {advice(found)[0]}"
+LEAST_LEFT_OUT = 0.01  # with less, it is the learning rates that are compared
 
 
 def scores(compared: Sequence[Findings]) -> list[str]:
@@ -48,20 +44,34 @@ def against_control(results: Sequence[Result]) -> list[Findings]:
         results: the final runs of one comparison.
 
     Returns:
-        The largest budget first; none where the comparison has no such control.
+        The largest budget first; none where the comparison has no such control. A method that leaves out (next to)
+        nothing at a budget is not among them.
     """
     compared = []
     for budget in sorted({run.config["comparison"]["budget"] for run in results}, reverse=True):
-        group = [run for run in results if run.config["comparison"]["budget"] == budget]
-        if CONTROL in {run.method for run in group}:
-            compared.append(findings([run for run in group if run.method in (*SKIPPING, CONTROL)], baseline=CONTROL))
+        by_method: dict[str, list[Result]] = {}
+        for run in results:
+            if run.config["comparison"]["budget"] == budget:
+                by_method.setdefault(run.method, []).append(run)
+        skipping = [
+            method for method in SKIPPING if method in by_method and left_out(by_method[method]) >= LEAST_LEFT_OUT
+        ]
+        if CONTROL in by_method and skipping:
+            group = [run for method in (*skipping, CONTROL) for run in by_method[method]]
+            compared.append(findings(group, baseline=CONTROL))
     return compared
 
 
-def control_rows(compared: Sequence[Findings]) -> list[str]:
-    """The rows of a table: data set, epochs, method, difference to the control, verdict, ratio of the times."""
+def left_out(runs: Sequence[Result]) -> float:
+    """The share of the passes over samples that runs have left out."""
+    samples = sum(epoch["samples"] for run in runs for epoch in run.skipping)
+    return float(masking_ratio(samples - sum(epoch["awake"] for run in runs for epoch in run.skipping), samples))
+
+
+def arm_rows(compared: Sequence[Findings]) -> list[str]:
+    """The rows of a table: data set, epochs, method, difference to the reference, verdict, ratio of the times."""
     return [
-        f"| {found.name} | {arm.epochs:g} | {arm.method} | {difference(arm)} | "
+        f"| {found.name} | {arm.epochs:g} | {arm.method} | {difference(arm.verdict)} | "
         f"{arm.verdict.in_words.partition(':')[0]} | {ratio(arm.time)} |"
         for found in compared
         for arm in found.arms
@@ -72,11 +82,20 @@ def control_rows(compared: Sequence[Findings]) -> list[str]:
 def control_sentence(compared: Sequence[Findings]) -> str:
     """How often a criterion was better or worse than chance, in one sentence."""
     words = [arm.verdict.word for found in compared for arm in found.arms if arm.verdict is not None]
+    undefined = words.count("no verdict")
     return (
-        "Skipping by a criterion, compared with skipping as many samples at random "
-        f"(`{CONTROL}`), is better in {words.count('better')} of {len(words)} comparisons, worse in "
-        f"{words.count('worse')} and equal in {words.count('equal')}. The others are inconclusive."
+        f"Skipping by a criterion, where that leaves out at least {LEAST_LEFT_OUT:.0%} of the passes, compared with "
+        f"skipping at random (`{CONTROL}`), is better in {words.count('better')} of {len(words)} comparisons, worse in "
+        f"{words.count('worse')}, equal in {words.count('equal')} and inconclusive in {words.count('inconclusive')}."
+        + f" In {undefined} all seeds have the same score, so there is no verdict."
+        * bool(undefined)
     )
+
+
+def reference(compared: Sequence[Findings]) -> str:
+    """What the methods are compared with, in words."""
+    first, *others = dict.fromkeys(found.baseline for found in compared)
+    return f"{first} (with several labels {', '.join(others)})" if others else first
 
 
 def over_all(compared: Sequence[Findings]) -> list[str]:
@@ -92,7 +111,7 @@ def over_all_in_short(compared: Sequence[Findings]) -> list[str]:
         by_count.setdefault(found.data_sets, []).append(f"`{method}` {shares}")
     return [
         f"Over {count} data sets, the probabilities of *better* / *equal within {compared[0].margin / POINT:g} "
-        f"points* / *worse* than {compared[0].baseline}, with all epochs: {', '.join(methods)} (Bayesian signed-rank "
+        f"points* / *worse* than {reference(compared)}, with all epochs: {', '.join(methods)} (Bayesian signed-rank "
         "test)."
         for count, methods in by_count.items()
     ]
@@ -126,25 +145,3 @@ def _score(found: Findings, arm: Arm) -> str:
     spread = "" if arm.std is None else f" ± {arm.std / POINT:.2f}"
     word = "reference" if arm.verdict is None else arm.verdict.in_words.partition(":")[0]
     return f"{arm.mean / POINT:.2f}{spread} ({word})"
-
-
-def difference(arm: Arm) -> str:
-    """The difference to the reference in points, with its 95% interval."""
-    verdict = arm.verdict
-    if verdict is None or verdict.difference is None:
-        return "–"
-    interval = (
-        ""
-        if verdict.low is None or verdict.high is None
-        else (f" [{verdict.low / POINT:+.2f}, {verdict.high / POINT:+.2f}]")
-    )
-    return f"{verdict.difference / POINT:+.2f}{interval}"
-
-
-def ratio(time: TimeRatio | None) -> str:
-    """A ratio of training times, with its 95% interval."""
-    if time is None:
-        return "–"
-    if time.low is None or time.high is None or time.low == time.high:
-        return f"{time.ratio:.2f}"
-    return f"{time.ratio:.2f} [{time.low:.2f}, {time.high:.2f}]"

@@ -10,7 +10,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from as_lightning.benchmark.compare.stored_comparison import StoredComparison
+from as_lightning.benchmark.published.committed_comparisons import CommittedComparison
 from as_lightning.benchmark.report.figures import score_name
 from as_lightning.benchmark.report.findings import Findings
 from as_lightning.benchmark.report.page_figure import INK, method_colors
@@ -24,9 +24,9 @@ PANELS = 3
 LINES = ("-", "--", ":")
 
 
-def draw_first_screen(compared: Sequence[tuple[Findings, StoredComparison]], path: Path = PICTURE) -> None:
+def draw_first_screen(compared: Sequence[CommittedComparison], path: Path = PICTURE) -> None:
     """Draw up to three data sets side by side, and the masked share of AS-Softmax on them; nothing without any."""
-    shown = [pair for pair in compared if MASKED in pair[0].methods][:PANELS]
+    shown = [comparison for comparison in compared if MASKED in comparison.findings.methods][:PANELS]
     if not shown:
         return
     ink = INK["light"]
@@ -34,8 +34,8 @@ def draw_first_screen(compared: Sequence[tuple[Findings, StoredComparison]], pat
     with rc_context({"font.size": 9, **dict.fromkeys(names, ink)}):  # type: ignore[arg-type]
         figure = Figure(figsize=(3.1 * (len(shown) + 1), 3.1), layout="constrained", facecolor="white")
         panels = np.atleast_1d(figure.subplots(1, len(shown) + 1))
-        for panel, (found, _) in zip(panels, shown, strict=False):
-            _scores(panel, found)
+        for panel, comparison in zip(panels, shown, strict=False):
+            _scores(panel, comparison.findings)
         figure.legend(
             *panels[0].get_legend_handles_labels(), loc="outside lower center", ncol=len(METHODS), frameon=False
         )
@@ -66,14 +66,15 @@ def _scores(panel: Axes, found: Findings) -> None:
     panel.set_xlim(left=0)
 
 
-def _masked(panel: Axes, shown: Sequence[tuple[Findings, StoredComparison]]) -> None:
+def _masked(panel: Axes, shown: Sequence[CommittedComparison]) -> None:
     """The masked share of AS-Softmax over the training of all epochs, one line for each data set."""
     color = method_colors(METHODS)[MASKED]
-    for (found, stored), style in zip(shown, LINES, strict=False):
+    for comparison, style in zip(shown, LINES, strict=False):
+        found = comparison.findings
         budget = found.of(MASKED)[0].budget
         runs = [
             [float(masking_ratio(epoch["masked_samples"], epoch["samples"])) for epoch in run.masking]
-            for run in stored.comparison.results
+            for run in comparison.stored.comparison.results
             if run.method == MASKED and run.config["comparison"]["budget"] == budget
         ]
         ratios = np.mean(runs, axis=0)

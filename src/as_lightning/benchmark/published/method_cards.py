@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from as_lightning.benchmark.published.compared_data_sets import difference, ratio
-from as_lightning.benchmark.report.findings import Findings
+from as_lightning.benchmark.published.committed_comparisons import MAIN, CommittedComparison
+from as_lightning.benchmark.published.marked_place import write_between_marks
 from as_lightning.benchmark.report.report import Experiment, percent
+from as_lightning.benchmark.report.table_cells import difference, ratio, settings_cell
 from as_lightning.benchmark.report.verdicts import POINT
 
 CARDS = Path("docs/methods")
@@ -18,27 +18,29 @@ COST = Path("results/performance/variants.json")
 START, END = "<!-- numbers written by as_lightning.benchmark.published.results_readme -->", "<!-- end of numbers -->"
 
 
-def fair_rows(method: str, compared: Sequence[Findings]) -> list[str]:
+def fair_rows(method: str, compared: Sequence[CommittedComparison]) -> list[str]:
     """A table of what the fair comparisons have found of a method, a data set a row; nothing where it is in none."""
-    rows = []
-    for found in compared:
-        if method not in found.methods:
+    rows, baselines = [], set()
+    for comparison in compared:
+        found = comparison.findings
+        if method not in found.methods or (method == found.baseline and comparison.folder.name != MAIN):
             continue
+        baselines.add(found.baseline)
         arm = found.of(method)[0]
         reached = found.time_to_score(method)
         word = "reference" if arm.verdict is None else arm.verdict.in_words.partition(":")[0]
-        settings = ", ".join(f"{name} {_short(value)}" for name, value in arm.settings.items()) or "–"
         rows.append(
-            f"| [{found.name}](../../results/{found.name}/comparison/report/report.md) | {settings} | "
-            f"{arm.mean / POINT:.2f} | {difference(arm)} | {word} | {ratio(arm.time)} | "
+            f"| [{comparison.title}](../../results/{comparison.report}) | {settings_cell(arm.settings)} | "
+            f"{arm.mean / POINT:.2f} | {difference(arm.verdict)} | {word} | {ratio(arm.time)} | "
             f"{'not reached' if reached is None else ratio(reached.time)} |"
         )
     if not rows:
         return []
-    baseline = compared[0].baseline
+    baseline = " and ".join(sorted(baselines))
     return [
         f"Compared fairly with {baseline}: tuned equally, all epochs. The last column is the time of the cheapest",
-        f"share of the epochs that is shown to be not worse than {baseline} at all epochs.",
+        f"share of the epochs that is shown to be not worse than {baseline} at all epochs. Verdicts are corrected for",
+        "the number of comparisons (Holm), intervals are not: one without 0 can be inconclusive.",
         "",
         "| data set | tuned settings | score | difference | verdict | time ratio | time to the score |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -88,7 +90,7 @@ def cost_line(method: str, ratios: Mapping[str, Mapping[str, Mapping[str, float]
     ]
 
 
-def write_cards(compared: Sequence[Findings], experiments: Sequence[Experiment]) -> None:
+def write_cards(compared: Sequence[CommittedComparison], experiments: Sequence[Experiment]) -> None:
     """Write the numbers between the two marks of each card.
 
     Raises:
@@ -98,18 +100,9 @@ def write_cards(compared: Sequence[Findings], experiments: Sequence[Experiment])
     for card in sorted(CARDS.glob("*.md")):
         if card.stem == "README":
             continue
-        text = card.read_text(encoding="utf-8")
-        before, start, rest = text.partition(START)
-        _, end, after = rest.partition(END)
-        if not start or not end:
-            raise ValueError(f"{card} has no place for its numbers: put {START} and {END} below '## Our numbers'")
         lines = [
             *fair_rows(card.stem, compared),
             *single_rate_rows(card.stem, experiments),
             *cost_line(card.stem, ratios),
-        ] or ["Not measured yet.", ""]
-        card.write_text(before + "\n".join([START, "", *lines]) + END + after, encoding="utf-8")
-
-
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) and math.isfinite(value) else str(value)
+        ] or ["In no tuned comparison yet.", ""]
+        write_between_marks(card, ["", *lines[:-1]], START, END)

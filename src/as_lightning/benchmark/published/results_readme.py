@@ -2,9 +2,10 @@
 
     python -m as_lightning.benchmark.published.results_readme
 
-Each data set has a folder. ``comparison`` holds a comparison by ``as-lightning-compare``. The others are sweeps at one
-learning rate: ``main`` (softmax, AS-Softmax and AS-Speed), ``others`` (three more methods) and on some ``delta``
-(AS-Softmax with margins from nearly none to all) and ``label_noise``.
+Each data set has a folder. ``comparison``, ``other_losses`` and ``fresh_seeds`` hold comparisons by
+``as-lightning-compare``. The others are sweeps at one learning rate: ``main`` (softmax, AS-Softmax and AS-Speed),
+``others`` (three more methods) and on some ``delta`` (AS-Softmax with margins from nearly none to all) and
+``label_noise``.
 """
 
 from __future__ import annotations
@@ -15,25 +16,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from as_lightning.benchmark.compare.api import comparison_findings
-from as_lightning.benchmark.compare.comparison_page import write_comparison
-from as_lightning.benchmark.compare.stored_comparison import COMPARISON_FILE, StoredComparison
 from as_lightning.benchmark.published import wide_heads
-from as_lightning.benchmark.published.compared_data_sets import (
-    advised,
-    against_control,
-    control_rows,
-    control_sentence,
-    over_all,
-    over_all_in_short,
-    scores,
-    times_to_score,
-    training_times,
+from as_lightning.benchmark.published.committed_comparisons import (
+    FRESH_SEEDS,
+    MAIN,
+    OTHER_LOSSES,
+    RESULTS,
+    CommittedComparison,
+    committed,
+)
+from as_lightning.benchmark.published.compared_data_sets import against_control
+from as_lightning.benchmark.published.comparison_sections import (
+    advised_in_short,
+    comparison_lines,
+    control_lines,
+    fresh_seed_lines,
+    other_loss_lines,
 )
 from as_lightning.benchmark.published.first_screen import draw_first_screen
+from as_lightning.benchmark.published.marked_place import write_between_marks
 from as_lightning.benchmark.published.method_cards import write_cards
 from as_lightning.benchmark.report.comparison import BASELINES
-from as_lightning.benchmark.report.findings import Findings
 from as_lightning.benchmark.report.report import (
     Experiment,
     commands_of,
@@ -45,13 +48,7 @@ from as_lightning.benchmark.report.report import (
 )
 from as_lightning.benchmark.results import find_results
 
-RESULTS = Path("results")
 START, END = "<!-- written by as_lightning.benchmark.published.results_readme -->", "<!-- end -->"
-CONTROL_HEADING = (
-    "",
-    "| data set | epochs | method | difference to random_skip | verdict | time ratio |",
-    "| --- | --- | --- | --- | --- | --- |",
-)
 AS_METHODS = ("as_softmax", "as_speed", "multilabel_as_softmax", "multilabel_as_speed")
 EXTRA_SWEEPS = {"delta": "margins", "label_noise": "label noise"}
 VERDICTS = {
@@ -59,6 +56,7 @@ VERDICTS = {
     "worse": "is worse than",
     "no evidence": "shows no evidence of a difference to",
     "too few seeds": "has too few seeds to be compared with",
+    "no verdict": "has the same difference for every seed to",
 }
 
 
@@ -104,70 +102,12 @@ def without_paths(text: str) -> str:
     return re.sub(r" (hydra\.sweep\.dir|trainer\.enable_progress_bar)=\S+", "", text)
 
 
-def compared() -> list[StoredComparison]:
-    """The comparisons, in the order of their names."""
-    return [StoredComparison.read(path.parent) for path in sorted(RESULTS.glob(f"*/comparison/{COMPARISON_FILE}"))]
-
-
-def rebuilt_comparisons() -> tuple[list[Findings], list[Findings]]:
-    """Rebuild the reports of the comparisons.
-
-    Returns:
-        What they have found; and what sets skipping beside its control, for each data set and budget.
-    """
-    found: list[Findings] = []
-    control: list[Findings] = []
-    for stored in compared():
-        findings = comparison_findings(stored.comparison, split=stored.split, mode=stored.mode)
-        folder = RESULTS / findings.name / "comparison" / "report"
-        write_comparison(findings, stored.comparison, folder, commands=stored.commands)
-        found.append(findings)
-        control += against_control(stored.comparison.results)
-    return found, control
-
-
-def comparison_lines(found: Sequence[Findings], control: Sequence[Findings]) -> tuple[list[str], list[str]]:
-    """The lines on the comparisons for the results' README, and those for the project's."""
-    if not found:
-        return [], []
-    advice = [
-        f"* {advised(findings)} ([report]({{}}{findings.name}/comparison/report/report.md))" for findings in found
-    ]
-    together = [f"* {line}" for line in over_all(found)]
-    lines = [
-        "## Compared fairly",
-        "",
-        "By [`as-lightning-compare`](../docs/compare.md): every method tuned with the same number of trials, at",
-        "several shares of the epochs, over seeds that tuning did not see. The reference is softmax at all epochs.",
-        "",
-        *(line.format("") for line in advice),
-        "",
-        "Scores at all epochs, in points:",
-        "",
-        *scores(found),
-        "",
-        "Training time at all epochs, relative to softmax at all epochs:",
-        "",
-        *training_times(found),
-        "",
-        "Time to the score of softmax at all epochs: the cheapest share of the epochs that is shown to be not worse:",
-        "",
-        *times_to_score(found),
-        "",
-    ]
-    if control:
-        lines += [
-            control_sentence(control),
-            *CONTROL_HEADING,
-            *control_rows(control),
-            "",
-        ]
-    if together:
-        lines += ["Against softmax, at all epochs:", "", *together, ""]
-    short = [line.format("results/") for line in advice]
-    short += [f"* {control_sentence(control)}"] if control else []
-    short += [f"* {line}" for line in over_all_in_short(found)]
-    return lines, short
+def rebuilt(kind: str) -> list[CommittedComparison]:
+    """The comparisons of that kind, their reports written anew."""
+    comparisons = committed(kind)
+    for comparison in comparisons:
+        comparison.write_report()
+    return comparisons
 
 
 def rebuilt_sweeps() -> tuple[list[Experiment], list[str]]:
@@ -221,11 +161,12 @@ def single_rate_lines(experiments: Sequence[Experiment], sections: Sequence[str]
 
 
 def main() -> None:
-    found, control = rebuilt_comparisons()
-    draw_first_screen(list(zip(found, compared(), strict=True)))
+    compared, other_losses, tried_again = rebuilt(MAIN), rebuilt(OTHER_LOSSES), rebuilt(FRESH_SEEDS)
+    control = [found for comparison in compared for found in against_control(comparison.stored.comparison.results)]
+    draw_first_screen(compared)
     experiments, sections = rebuilt_sweeps()
-    fair, short = comparison_lines(found, control)
-    write_cards(found, experiments)
+    fair, short = comparison_lines(compared, control)
+    write_cards([*compared, *tried_again, *other_losses], experiments)
     wide_heads.write()
     wide = ["Very many classes, dense and fused heads: [python_code](python_code/README.md).", ""]
     lines = [
@@ -236,6 +177,8 @@ def main() -> None:
         "one thread a run; the runs of a comparison take turns, so that drift cancels in the ratios.",
         "",
         *fair,
+        *fresh_seed_lines(tried_again),
+        *other_loss_lines(other_losses),
         *single_rate_lines(experiments, sections),
         *(wide if (RESULTS / "python_code" / "README.md").exists() else []),
         "Speed and memory of the losses: [performance](performance), of the callbacks: [accumulation](accumulation).",
@@ -243,24 +186,15 @@ def main() -> None:
     ]
     (RESULTS / "README.md").write_text("\n".join(lines), encoding="utf-8")
     print("\n".join(lines))
-    write_between_marks(Path("README.md"), short)
+    short += advised_in_short(tried_again, "results/")
+    write_between_marks(Path("README.md"), short, START, END)
     if control:
         write_between_marks(
-            Path("docs/skipping.md"), ["", control_sentence(control), *CONTROL_HEADING, *control_rows(control), ""]
+            Path("docs/skipping.md"),
+            ["", *control_lines(control)],
+            START,
+            END,
         )
-
-
-def write_between_marks(page: Path, lines: Sequence[str]) -> None:
-    """Replace what stands between the two marks of a page.
-
-    Raises:
-        ValueError: if the page has no marks.
-    """
-    before, start, rest = page.read_text(encoding="utf-8").partition(START)
-    _, end, after = rest.partition(END)
-    if not start or not end:
-        raise ValueError(f"{page} has no place for what the script writes: put {START} and {END} there")
-    page.write_text(before + "\n".join([START, *lines, END]) + after, encoding="utf-8")
 
 
 if __name__ == "__main__":

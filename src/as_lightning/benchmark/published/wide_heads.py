@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from as_lightning.benchmark.published.marked_place import write_between_marks
 from as_lightning.benchmark.report.like_with_like import comparable_results
 from as_lightning.benchmark.report.report import commands_of, compared, difference, number, percent
 from as_lightning.benchmark.results import Result, find_results
@@ -125,12 +126,7 @@ def write(folder: Path = RESULTS, document: Path = PAGE) -> None:
         seeds = len({run.seed for run in results})
         link = f"[how they were made](../{folder.as_posix()}/README.md)"
         quoted = [*table, "", f"{len(results)} runs, {seeds} seeds: {link}."]
-    before, start, rest = document.read_text(encoding="utf-8").partition(START)
-    _, end, after = rest.partition(END)
-    if not start or not end:
-        raise ValueError(f"{document} must hold the lines {START} and {END}")
-    text = "\n".join([before + START, "", *quoted, "", END + after])
-    document.write_text(text, encoding="utf-8")
+    write_between_marks(document, ["", *quoted, ""], START, END)
 
 
 if __name__ == "__main__":

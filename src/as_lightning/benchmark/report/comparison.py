@@ -6,14 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import stats
-from statsmodels.stats.multitest import multipletests
 
+from as_lightning.benchmark.report.verdicts import ALPHA, MIN_PAIRS, Verdict, paired_verdicts
 from as_lightning.benchmark.results import Result
 from as_lightning.functional.counts import masking_ratio
 
-CONFIDENCE = 0.95
-MIN_SEEDS = 3
 TARGET_SHARE = 0.98
 BASELINES = ("softmax", "multilabel_softmax")
 
@@ -56,58 +53,56 @@ def compare(frame: pd.DataFrame, metric: str = "score", baseline: str | None = N
     """Per experiment and method: seeds, mean, standard deviation, and the paired difference to the baseline.
 
     The difference is paired by seed; its interval is Student's t at 95%, its p-value the paired t-test's. Holm's
-    method corrects the p-values for all comparisons of the report. A verdict is ``better`` or ``worse`` where the
+    method corrects the p-values for all comparisons of the report
+    (:func:`~as_lightning.benchmark.report.verdicts.paired_verdicts`). A verdict is ``better`` or ``worse`` where the
     corrected p-value is below 5%, ``no evidence`` where it is not, ``too few seeds`` with fewer than 3 pairs,
-    ``baseline`` for the baseline and ``no baseline`` where it is missing.
+    ``no verdict`` where the difference does not vary between the seeds, ``baseline`` for the baseline and
+    ``no baseline`` where it is missing.
 
     Returns:
         A frame with the columns ``name, method, seeds, mean, std, difference, low, high, p, verdict``, experiments
         and methods in the order in which they came, the baseline first.
     """
     rows = []
+    differences: dict[tuple[str, str], np.ndarray] = {}
     for name, runs in frame.groupby("name", sort=False):
         by_seed = {method: group.set_index("seed")[metric] for method, group in runs.groupby("method", sort=False)}
         base = baseline_of(by_seed, baseline)
         for method in sorted(by_seed, key=lambda method: method != base):
             values = by_seed[method]
-            row = {
-                "name": name,
-                "method": method,
-                "seeds": len(values),
-                "mean": values.mean(),
-                "std": values.std(ddof=1) if len(values) > 1 else np.nan,
-                "difference": np.nan,
-                "low": np.nan,
-                "high": np.nan,
-                "p": np.nan,
-                "verdict": "no evidence",
-            }
-            if method == base:
-                row["verdict"] = "baseline"
-            elif base not in by_seed:
-                row["verdict"] = "no baseline"
-            else:
-                row |= _paired(values.sub(by_seed[base]).dropna().to_numpy())
-            rows.append(row)
-    table = pd.DataFrame(rows)
-    tested = table["p"].notna()
-    if tested.any():
-        rejected, corrected, _, _ = multipletests(table.loc[tested, "p"], alpha=1 - CONFIDENCE, method="holm")
-        table.loc[tested, "p"] = corrected
-        direction: list[str] = np.where(table.loc[tested, "difference"] > 0, "better", "worse").tolist()
-        table.loc[tested, "verdict"] = np.where(rejected, direction, "no evidence")
-    return table
+            if method != base and base in by_seed:
+                paired = values.sub(by_seed[base]).to_numpy(dtype=np.float64)
+                differences[name, method] = paired[np.isfinite(paired)]
+            rows.append(
+                {
+                    "name": name,
+                    "method": method,
+                    "seeds": len(values),
+                    "mean": values.mean(),
+                    "std": values.std(ddof=1) if len(values) > 1 else np.nan,
+                    "difference": np.nan,
+                    "low": np.nan,
+                    "high": np.nan,
+                    "p": np.nan,
+                    "verdict": "baseline" if method == base else "no baseline",
+                }
+            )
+    verdicts = paired_verdicts(differences)
+    for row in rows:
+        if (row["name"], row["method"]) in verdicts:
+            row |= _cells(verdicts[row["name"], row["method"]])
+    return pd.DataFrame(rows)
 
 
-def _paired(differences: np.ndarray) -> dict[str, float | str]:
-    if len(differences) < MIN_SEEDS:
-        difference = float(differences.mean()) if len(differences) else np.nan
-        return {"difference": difference, "verdict": "too few seeds"}
-    mean, error = float(differences.mean()), float(stats.sem(differences))
-    if error == 0.0:  # no spread at all: Student's t is not defined, and equal runs are no evidence
-        return {"difference": mean, "low": mean, "high": mean, "p": 1.0 if mean == 0.0 else 0.0}
-    low, high = stats.t.interval(CONFIDENCE, len(differences) - 1, loc=mean, scale=error)
-    return {"difference": mean, "low": low, "high": high, "p": float(stats.ttest_1samp(differences, 0.0).pvalue)}
+def _cells(verdict: Verdict) -> dict[str, float | str]:
+    """What the table shows of a verdict: the paired t-test without a margin of equivalence."""
+    numbers = (verdict.difference, verdict.low, verdict.high, verdict.p_difference)
+    difference, low, high, p = (np.nan if number is None else number for number in numbers)
+    if verdict.p_difference is None:
+        word = "too few seeds" if verdict.pairs < MIN_PAIRS else "no verdict"
+    else:
+        word = "no evidence" if p >= ALPHA else "better" if difference > 0 else "worse"
+    return {"difference": difference, "low": low, "high": high, "p": p, "verdict": word}
 
 
 def seconds_to_score(result: Result, target: float) -> float:

@@ -22,6 +22,7 @@ from as_lightning.benchmark.report.like_with_like import chosen, comparable_resu
 from as_lightning.benchmark.report.page_figure import PageFigure, method_colors
 from as_lightning.benchmark.report.page_templates import page_templates
 from as_lightning.benchmark.report.sweep_advice import sweep_advice
+from as_lightning.benchmark.report.table_cells import with_interval
 from as_lightning.benchmark.results import Result, find_results
 from as_lightning.benchmark.run_summary import lines_of_report
 from as_lightning.benchmark.settings import SettingError, nearest
@@ -143,11 +144,7 @@ def number(value: float, digits: int = 2) -> str:
 
 def difference(row: dict[str, Any]) -> str:
     """A paired difference in percentage points with its interval."""
-    if math.isnan(row["difference"]):
-        return "–"
-    if math.isnan(row["low"]):
-        return f"{100 * row['difference']:+.2f}"
-    return f"{100 * row['difference']:+.2f} [{100 * row['low']:+.2f}, {100 * row['high']:+.2f}]"
+    return with_interval(100 * row["difference"], 100 * row["low"], 100 * row["high"], "+.2f")
 
 
 def described(content: dict[str, Any]) -> str:
@@ -233,7 +230,7 @@ def print_comparison(results: Sequence[Result], baseline: str | None = None, con
                 escape(row["method"]),
                 str(row["seeds"]),
                 f"[bold]{score}[/bold]" if row["best"] else score,
-                difference(row).replace("[", "\\["),
+                escape(difference(row)),
                 row["verdict"],
                 number(row["train"]),
                 percent(row["final_masking_ratio"], 1),

@@ -42,6 +42,12 @@ def sweep_advice(experiments: Sequence[tuple[str, Sequence[Mapping[str, Any]]]])
         few = [row["method"] for row in rows if row["verdict"] == "too few seeds"]
         if few:
             sentences.append(f"{name}: no verdict with fewer than 3 seeds in common with {baseline}: {', '.join(few)}.")
+        constant = [row["method"] for row in rows if row["verdict"] == "no verdict"]
+        if constant:
+            sentences.append(
+                f"{name}: no verdict where the difference to {baseline} is the same for every seed: "
+                f"{', '.join(constant)}."
+            )
     return [*sentences, UNTUNED]
 
 

@@ -1,0 +1,132 @@
+"""What the READMEs say of the committed comparisons: a section for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from as_lightning.benchmark.published.committed_comparisons import CommittedComparison, findings_of
+from as_lightning.benchmark.published.compared_data_sets import (
+    CONTROL,
+    arm_rows,
+    control_sentence,
+    over_all,
+    over_all_in_short,
+    reference,
+    scores,
+    times_to_score,
+    training_times,
+)
+from as_lightning.benchmark.report.advice import advice, recommended
+from as_lightning.benchmark.report.findings import Findings
+
+ARM_HEADING = (
+    "",
+    "| data set | epochs | method | difference to {} | verdict | time ratio |",
+    "| --- | --- | --- | --- | --- | --- |",
+)
+
+
+def advised(comparison: CommittedComparison, root: str = "") -> str:
+    """What to do on a data set, in one sentence, with a link to the report."""
+    return f"* **{comparison.title}**: {advice(comparison.findings)[0]} ([report]({root}{comparison.report}))"
+
+
+def advised_in_short(comparisons: Sequence[CommittedComparison], root: str) -> list[str]:
+    """The same, the data sets where nothing is won in one line."""
+    lines: list[str] = []
+    nothing: dict[str, list[str]] = {}
+    for comparison in comparisons:
+        findings = comparison.findings
+        if recommended(findings) is findings.reference:
+            nothing.setdefault(findings.baseline, []).append(f"[{comparison.title}]({root}{comparison.report})")
+        else:
+            lines.append(advised(comparison, root))
+    return [
+        *lines,
+        *(
+            f"* Stay with {baseline} at all epochs on {', '.join(titles)}: nothing is shown to be better, or as good "
+            "and cheaper."
+            for baseline, titles in nothing.items()
+        ),
+    ]
+
+
+def comparison_lines(
+    comparisons: Sequence[CommittedComparison], control: Sequence[Findings]
+) -> tuple[list[str], list[str]]:
+    """The lines on the main comparisons for the results' README, and those for the project's."""
+    if not comparisons:
+        return [], []
+    found = findings_of(comparisons)
+    together = [f"* {line}" for line in over_all(found)]
+    lines = [
+        "## Compared fairly",
+        "",
+        "By [`as-lightning-compare`](../docs/compare.md): every method tuned with the same number of trials, at",
+        "several shares of the epochs, over seeds that tuning did not see. The reference is softmax at all epochs,",
+        "with several labels (goemotions) multilabel_softmax. Verdicts are corrected for the number of comparisons",
+        "(Holm), intervals are not: one without 0 can be inconclusive.",
+        "",
+        *map(advised, comparisons),
+        "",
+        "Scores at all epochs, in points:",
+        "",
+        *scores(found),
+        "",
+        "Training time at all epochs, relative to the reference:",
+        "",
+        *training_times(found),
+        "",
+        "Time to the score of the reference: the cheapest share of the epochs that is shown to be not worse:",
+        "",
+        *times_to_score(found),
+        "",
+    ]
+    if control:
+        lines += control_lines(control)
+    if together:
+        lines += [f"Against {reference(found)}, at all epochs:", "", *together, ""]
+    short = advised_in_short(comparisons, "results/")
+    short += [f"* {control_sentence(control)}"] if control else []
+    short += [f"* {line}" for line in over_all_in_short(found)]
+    return lines, short
+
+
+def control_lines(control: Sequence[Findings]) -> list[str]:
+    """The lines on skipping beside its control."""
+    return [control_sentence(control), *(line.format(CONTROL) for line in ARM_HEADING), *arm_rows(control), ""]
+
+
+def fresh_seed_lines(comparisons: Sequence[CommittedComparison]) -> list[str]:
+    """The lines on what was tried again."""
+    if not comparisons:
+        return []
+    return [
+        "## Tried again with fresh seeds",
+        "",
+        "A finding above that stood out, among many that were looked at, tried again with seeds that no run had seen.",
+        "",
+        *map(advised, comparisons),
+        *(line.format("softmax") for line in ARM_HEADING),
+        *arm_rows(findings_of(comparisons)),
+        "",
+    ]
+
+
+def other_loss_lines(comparisons: Sequence[CommittedComparison]) -> list[str]:
+    """The lines on the other losses."""
+    if not comparisons:
+        return []
+    found = findings_of(comparisons)
+    return [
+        "## Other losses, at all epochs",
+        "",
+        "Tuned with as many trials as softmax beside them, over the same seeds.",
+        "",
+        *scores(found),
+        "",
+        "Training time, relative to softmax:",
+        "",
+        *training_times(found),
+        "",
+    ]
