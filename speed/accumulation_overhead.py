@@ -32,6 +32,7 @@ from typing import Any
 import lightning
 import lightning.pytorch as pl
 import torch
+from interleaved import command, write_report
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -333,7 +334,7 @@ def main() -> None:
         result = measure_processes(arguments.rounds, *shape)
         table = processes_table
     report = {
-        "command": f"python speed/accumulation_overhead.py {' '.join(sys.argv[1:])}",
+        "command": command(),
         "machine": machine_description()["processor"],
         "cores": os.cpu_count(),
         "threads": 1,
@@ -346,12 +347,7 @@ def main() -> None:
         f"`{report['command']}` on {report['machine']}, {report['cores']} cores, 1 thread a process, "
         f"PyTorch {report['torch']}, Lightning {report['lightning']}, Python {report['python']}."
     )
-    document = "\n".join([*table(report), "", made, ""])
-    print(document)
-    if arguments.output is not None:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.with_suffix(".json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-        arguments.output.with_suffix(".md").write_text(document, encoding="utf-8")
+    write_report(report, "\n".join([*table(report), "", made, ""]), arguments.output)
 
 
 if __name__ == "__main__":

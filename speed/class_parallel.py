@@ -28,7 +28,7 @@ import torch
 import torch.distributed
 import torch.multiprocessing
 from head_sides import batch
-from interleaved import environment, machine_line, megabytes, peak_memory, write_report
+from interleaved import command, environment, machine_line, megabytes, peak_memory, write_report
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Shard, distribute_tensor
@@ -193,7 +193,7 @@ def main() -> None:
     load.append(os.getloadavg()[0])
     cases = [(shape, share) for shape in arguments.shapes for share in arguments.shares]
     report = {
-        "command": "python speed/class_parallel.py --output results/performance/class_parallel",
+        "command": command(),
         "environment": environment(torch.device("cpu")),
         "delta": DELTA,
         "rounds": arguments.rounds,

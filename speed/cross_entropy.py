@@ -10,15 +10,13 @@ the others have logits drawn from a standard normal, so that they are unmasked f
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from interleaved import environment, interleaved_times, machine_line, megabytes, peak_memory, write_report
+from interleaved import command, environment, interleaved_times, machine_line, megabytes, peak_memory, write_report
 from torch import Tensor
 
 from as_lightning.functional import as_cross_entropy
@@ -161,7 +159,7 @@ def main() -> None:
             ratios = ", ".join(f"{name} {found['ratio']:.2f}" for name, found in times.items())
             print(f"{shape} masked {share:.0%}: {ratios}", flush=True)
     report = {
-        "command": shlex.join(["python", *sys.argv]),
+        "command": command(),
         "environment": environment(device),
         "delta": DELTA,
         "rounds": arguments.rounds,

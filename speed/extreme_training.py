@@ -3,9 +3,8 @@
     python speed/extreme_training.py --output results/performance/extreme_training
 
 The data are those of ``as-lightning experiment=extreme``: noisy copies of one random vector a class, synthetic.
-Both
-trainings start from the same weights, see the same batches in the same order and take turns, an epoch each, so that
-both see the same machine. Peak memory is measured on a step of the first epoch and on one of the last.
+Both trainings start from the same weights, see the same batches in the same order and take turns, an epoch each, so
+that both see the same machine. Peak memory is measured on a step of the first epoch and on one of the last.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from interleaved import environment, machine_line, megabytes, peak_memory, write_report
+from interleaved import command, environment, machine_line, megabytes, peak_memory, write_report
 from torch import Tensor, nn
 
 from as_lightning.benchmark.data.extreme import Extreme
@@ -190,7 +189,7 @@ def main() -> None:
         )
     peak_bytes["after the last epoch"] = peaks()
     report = {
-        "command": "python speed/extreme_training.py --output results/performance/extreme_training",
+        "command": command(),
         "environment": environment(device),
         "setting": {
             "classes": arguments.classes,

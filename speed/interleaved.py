@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
+import shlex
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -92,6 +94,11 @@ def environment(device: torch.device) -> dict[str, Any]:
     return {"machine": machine_description(), "versions": package_versions(), "device": device.type}
 
 
+def command() -> str:
+    """The command that runs this script, as others can repeat it."""
+    return shlex.join(["python", *sys.argv])
+
+
 def machine_line(report: Mapping[str, Any]) -> str:
     """The command, the machine and the versions, for the head of a table."""
     machine, versions = report["environment"]["machine"], report["environment"]["versions"]
@@ -108,10 +115,12 @@ def megabytes(size: int | None) -> str:
 
 
 def write_report(report: Mapping[str, Any], text: str, output: Path | None) -> None:
-    """Print the table, and write it beside its JSON as ``<output>.md`` and ``<output>.json``."""
+    """Write the table beside its JSON as ``<output>.md`` and ``<output>.json``, and print it.
+
+    It is written first: what took an hour to measure is not lost where nobody reads the output to its end.
+    """
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.with_suffix(".json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        output.with_suffix(".md").write_text(text, encoding="utf-8")
     print(text)
-    if output is None:
-        return
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.with_suffix(".json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    output.with_suffix(".md").write_text(text, encoding="utf-8")

@@ -10,8 +10,6 @@ unmasked (the target no likelier than any class): the most work that a sample ca
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ from unittest import mock
 
 import torch
 from head_sides import DELTA, DENSE, batch, dense, forward_backward
-from interleaved import environment, interleaved_times, machine_line, megabytes, peak_memory, write_report
+from interleaved import command, environment, interleaved_times, machine_line, megabytes, peak_memory, write_report
 from torch import Tensor
 
 from as_lightning.functional import as_linear_cross_entropy
@@ -218,7 +216,7 @@ def main() -> None:
             memory = ", ".join(f"{name} {megabytes(size)}" for name, size in peaks.items())
             print(f"{shape} masked {rows[-1]['masked_share']:.0%}: {ratios}; {memory}", flush=True)
     report = {
-        "command": shlex.join(["python", *sys.argv]),
+        "command": command(),
         "environment": environment(device),
         "delta": DELTA,
         "rounds": arguments.rounds,

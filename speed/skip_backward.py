@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import logging
 import statistics
-import sys
 import tempfile
 import warnings
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
-from interleaved import environment, machine_line, write_report
+from interleaved import command, environment, machine_line, write_report
 
 from as_lightning.benchmark.config_dir import config_dir
 from as_lightning.benchmark.results import Result
@@ -130,7 +129,7 @@ def main() -> None:
     torch.set_num_threads(1)
     found = {name: measure(name, arguments.rounds, arguments.set) for name in arguments.experiments}
     report = {
-        "command": " ".join(["python", f"speed/{Path(__file__).name}", *sys.argv[1:]]),
+        "command": command(),
         "environment": environment(torch.device("cpu")),
         "rounds": arguments.rounds,
         "experiments": found,

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from accumulation_overhead import CLASSES, Perceptron, trainer_of
-from interleaved import environment, machine_line, megabytes, peak_memory, write_report
+from interleaved import command, environment, machine_line, megabytes, peak_memory, write_report
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from as_lightning import MaskedSampleSkipping, MaskingMonitor
@@ -243,7 +242,7 @@ def main() -> None:
     print(plan, flush=True)
     step = measure_step(arguments.milliseconds, arguments.steps, arguments.rounds)
     report = {
-        "command": " ".join(["python", f"speed/{Path(__file__).name}", *sys.argv[1:]]),
+        "command": command(),
         "environment": environment(CPU),
         "plan": plan,
         "step": step,

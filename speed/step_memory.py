@@ -24,7 +24,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
-from interleaved import environment, machine_line, megabytes, write_report
+from interleaved import command, environment, machine_line, megabytes, write_report
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -185,7 +185,7 @@ def main() -> None:
         cases.append({"classes": classes, "state_bytes": found[DENSE]["state_bytes"], "peak_bytes": peaks})
         print(classes, {side: megabytes(size) for side, size in peaks.items()}, flush=True)
     report = {
-        "command": "python speed/step_memory.py --output results/performance/step_memory",
+        "command": command(),
         "environment": environment(torch.device("cpu")),
         "rows": arguments.rows,
         "features": FEATURES,

@@ -10,10 +10,7 @@ that slows down for a second slows down both sides.
 from __future__ import annotations
 
 import argparse
-import json
-import shlex
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +19,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from interleaved import command, write_report
 from torch import Tensor
 
 from as_lightning import functional
@@ -143,7 +141,7 @@ def main() -> None:
             print(f"{shape:>12}  {name:<36} {cell['ratio']:8.2f}  ({cell['rounds']} rounds)", flush=True)
     on_gpu = torch.device(arguments.device).type == "cuda"
     report = {
-        "command": shlex.join(["python", "speed/variants.py", *sys.argv[1:]]),
+        "command": command(),
         "machine": torch.cuda.get_device_name(arguments.device) if on_gpu else machine_description()["processor"],
         "threads": arguments.threads,
         "torch": torch.__version__,
@@ -151,11 +149,7 @@ def main() -> None:
         "baseline_milliseconds": baselines,
         "ratios": ratios,
     }
-    print(markdown(report))
-    if arguments.output is not None:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.with_suffix(".json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-        arguments.output.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
+    write_report(report, markdown(report), arguments.output)
 
 
 if __name__ == "__main__":

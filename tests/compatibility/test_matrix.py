@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from compatibility import features, matrix, two_ranks, ways_to_differentiate
+from compatibility import features, matrix, runs, two_ranks, ways_to_differentiate
 from harness.rank_processes import Seen, run_two_ranks
 from harness.torch_limits import skipped_by
+
+from as_lightning.callbacks.open_window import COUNTS, GRADIENTS
 
 BOTH = "one and two processes"
 pytestmark = [
@@ -19,7 +21,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    scenarios = ["ddp", "fully_sharded", "tensor_parallel", "temperature"]
+    scenarios = ["ddp", "fully_sharded", "tensor_parallel", "temperature", "exception"]
     folder = tmp_path_factory.mktemp("two-ranks")
     return run_two_ranks(two_ranks.__file__, folder, scenarios, CUDA_VISIBLE_DEVICES="")
 
@@ -57,6 +59,17 @@ def seen_of_all(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 @features_on(BOTH)
 def test_a_feature_on_two_processes_is_that_on_one(feature: matrix.Feature, seen_of_all: Seen) -> None:
     assert [rank["passed"] for rank in seen_of_all(feature.file_name)] == [feature.name] * 2
+
+
+def test_ranks_that_fail_save_nothing_that_takes_all_of_them(seen: Seen) -> None:
+    for rank in seen("exception"):
+        assert rank == {"window is open": True, "accumulate": 1, COUNTS: False, GRADIENTS: False}
+
+
+@pytest.mark.parametrize(("scenario", "shares"), [("ddp", 2), ("tensor_parallel", 1)])
+def test_the_histogram_counts_each_validation_sample_once(scenario: str, shares: int, seen: Seen) -> None:
+    validation = 2 * runs.SIZE
+    assert [rank["validation samples"] for rank in seen(scenario)] == [shares * validation] * 2
 
 
 def test_the_temperature_of_two_processes_is_that_of_the_whole_validation_set(seen: Seen) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -20,23 +21,29 @@ from compatibility.matrix import FEATURES, Feature
 from compatibility.runs import CLASSES, Run, WithAS, batches
 from harness.scripted_masking import loader_of
 from harness.two_ranks import full, main
+from lightning.pytorch.callbacks import OnExceptionCheckpoint
 from lightning.pytorch.strategies import ModelParallelStrategy
 
-from as_lightning import TemperatureScaling
+from as_lightning import MarginHistogram, TemperatureScaling
+from as_lightning.callbacks.open_window import COUNTS, GRADIENTS
 from as_lightning.functional import fit_temperature
 
 RANK = int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def train(folder: Path, module: WithAS, strategy: Any, rank: int) -> dict[str, Any]:
+    """A training and its validations; ``rank`` is that of the batches, which ranks of one model share."""
     data = loader_of(batches()[rank:] + batches()[:rank])  # other batches on each rank, unless they share a rank's
-    run = Run(folder, module=module, data=data, devices=2, strategy=strategy, use_distributed_sampler=False)
+    histogram = MarginHistogram()
+    settings: dict[str, Any] = {"devices": 2, "strategy": strategy, "use_distributed_sampler": False}
+    run = Run(folder, module=module, data=data, validation=True, callbacks=[histogram], **settings)
     weights = {name: full(weight) for name, weight in run.trainer.strategy.lightning_module_state_dict().items()}
     return {
         "weights": weights,
         "windows": [tuple(window) for window in run.speed.history],
         "longest_window": max(window.length for window in run.speed.history),
         "samples": [epoch.samples for epoch in run.monitor.history],
+        "validation samples": int(histogram.counts.sum()),
     }
 
 
@@ -85,6 +92,36 @@ def temperature(folder: Path) -> dict[str, Any]:
         return fit_temperature(module(inputs).detach(), target)
 
     return {"temperature": callback.temperature, "of the whole": fitted(whole), "of its own": fitted(own)}
+
+
+def exception(folder: Path) -> dict[str, Any]:
+    """Both ranks fail in a validation inside a window, and each saves: a rank that fails alone must not wait."""
+
+    class Fails(pl.Callback):
+        def on_validation_batch_end(self, trainer: pl.Trainer, pl_module: Any, *args: Any) -> None:
+            if not trainer.sanity_checking and (trainer.fit_loop.batch_idx + 1) % trainer.accumulate_grad_batches:
+                raise ArithmeticError
+
+    saves = OnExceptionCheckpoint(folder)
+    settings: dict[str, Any] = {"devices": 2, "strategy": "ddp", "use_distributed_sampler": False}
+    run = Run(
+        folder,
+        validation=True,
+        callbacks=[saves, Fails()],
+        fit=False,
+        val_check_interval=1,
+        enable_checkpointing=True,
+        **settings,
+    )
+    try:
+        run.fit()
+    except ArithmeticError:
+        saved = torch.load(saves.ckpt_path, weights_only=True)
+        window = saved["callbacks"]["AdaptiveGradientAccumulation"]["window"]
+        return {"window is open": window["is_open"], "accumulate": run.trainer.accumulate_grad_batches} | {
+            key: key in saved for key in (COUNTS, GRADIENTS)
+        }
+    raise AssertionError("no validation lay inside a window")
 
 
 def both_pass(feature: Feature) -> Callable[[Path], dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from harness.narrowed_modules import OneClass, backward_skipping
 from harness.scripted_masking import quiet_trainer
 from harness.sleeping_samples import NumberedSamples, SleepingClassifier, numbered_loader
 from harness.two_ranks import main
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import RandomSampler, WeightedRandomSampler
 
 from as_lightning.callbacks import MaskedSampleSkipping, MaskingMonitor
@@ -24,18 +26,23 @@ NO_GUARDS: dict[str, Any] = {"min_masked": 0.0, "max_woken": 1.0, "class_floor":
 
 
 class SavesInside(pl.Callback):
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    """Inside epoch 2, and on its last batch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if (trainer.current_epoch, batch_idx) == (2, 0):
-            trainer.save_checkpoint(self.path)
+            trainer.save_checkpoint(self.folder / "inside.ckpt")
+        if trainer.current_epoch == 2 and trainer.is_last_batch:
+            trainer.save_checkpoint(self.folder / "last_batch.ckpt")
 
 
 def train(loader: Any, callbacks: list[pl.Callback] | None = None, **settings: Any) -> dict[str, Any]:
     torch.manual_seed(0)
     ckpt_path = settings.pop("ckpt_path", None)
-    module, skipping = SleepingClassifier(), MaskedSampleSkipping(**(NO_GUARDS | settings.pop("skipping", {})))
+    module = settings.pop("module", None) or SleepingClassifier()
+    skipping = MaskedSampleSkipping(**(NO_GUARDS | settings.pop("skipping", {})))
     trainer = quiet_trainer(
         max_epochs=EPOCHS, devices=2, strategy="ddp", callbacks=[skipping, *(callbacks or [])], **settings
     )
@@ -76,11 +83,38 @@ def without_the_callback(folder: Path) -> dict[str, Any]:
 
 
 def saved_inside(folder: Path) -> dict[str, Any]:
-    return train(numbered_loader(batch_size=4), [SavesInside(folder / "inside.ckpt")])
+    return train(numbered_loader(batch_size=4), [SavesInside(folder)])
 
 
 def resumed_inside(folder: Path) -> dict[str, Any]:
     return train(numbered_loader(batch_size=4), ckpt_path=folder / "inside.ckpt")
+
+
+def resumed_at_the_last_batch(folder: Path) -> dict[str, Any]:
+    return train(numbered_loader(batch_size=4), ckpt_path=folder / "last_batch.ckpt")
+
+
+class Stops(SleepingClassifier):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if (self.trainer.current_epoch, batch_idx) == (2, 1):
+            raise RuntimeError("stopped")
+        return super().training_step(batch, batch_idx)
+
+
+def stopped(folder: Path) -> dict[str, Any]:
+    saves = ModelCheckpoint(folder, filename="stopped", save_on_exception=True, every_n_epochs=100)
+    with contextlib.suppress(RuntimeError):
+        train(numbered_loader(batch_size=4), [saves], module=Stops(), enable_checkpointing=True)
+    (state,) = [
+        state
+        for key, state in torch.load(folder / "stopped.ckpt", weights_only=False)["callbacks"].items()
+        if key.startswith("MaskedSampleSkipping")
+    ]
+    return {"inside_epoch": list(state["inside_epoch"])}
+
+
+def resumed_after_a_stop(folder: Path) -> dict[str, Any]:
+    return train(numbered_loader(batch_size=4), ckpt_path=folder / "stopped.ckpt")
 
 
 def own_order_on_each_rank(folder: Path) -> dict[str, Any]:
