@@ -27,10 +27,11 @@ def below_margin(probability: Tensor, target_probability: Tensor, delta: float, 
         probability: of the competitors, shape ``(..., C)``, float32 or float64.
         target_probability: of the target, shape ``(..., 1)``.
         delta: the margin.
-        in_place: overwrite ``probability``: with 0 and 1, which later arithmetic takes without a conversion.
+        in_place: overwrite both: ``probability`` with 0 and 1, which later arithmetic takes without a conversion.
     """
-    threshold = torch.sub(target_probability, ONE, alpha=delta) if in_place else target_probability - delta
-    return probability.lt_(threshold) if in_place else probability < threshold
+    if in_place:
+        return probability.lt_(target_probability.sub_(ONE, alpha=delta))
+    return probability < target_probability - delta
 
 
 # For few logits a multiple of a tensor costs half of what a number costs, of which torch makes a tensor first. (In a
