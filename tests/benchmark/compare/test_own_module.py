@@ -235,6 +235,9 @@ class LocalLoss(WithCriterion):
         ({"mode": "best"}, ValueError, "mode must be"),
         ({"trainer": {"max_steps": 5}}, ValueError, "must set max_epochs"),
         ({"trainer": {"max_epochs": 2, "max_steps": 5}}, ValueError, "must not set max_steps"),
+        ({"trainer": {"max_epochs": 2, "enable_checkpointing": False}}, ValueError, "set enable_checkpointing=False"),
+        ({"trainer": {"max_epochs": 2, "fast_dev_run": 1}}, ValueError, "must not set fast_dev_run=1"),
+        ({"trainer": {"max_epochs": 2, "barebones": True}}, ValueError, "must not set barebones=True"),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else None,
 )

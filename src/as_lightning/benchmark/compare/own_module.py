@@ -21,6 +21,7 @@ from as_lightning.benchmark.compare.plan import Run
 from as_lightning.benchmark.compare.scored_split import metrics_of_test
 from as_lightning.benchmark.compare.search import Range, Space, learning_rates
 from as_lightning.benchmark.compare.trainer_arguments import (
+    NEEDED,
     ONE_BATCH,
     QUIET,
     BestWeights,
@@ -86,6 +87,12 @@ class OwnModule:
             )
         if self.trainer.get("max_steps", -1) != -1 or self.trainer.get("max_time") is not None:
             raise ValueError("trainer must not set max_steps or max_time: budgets are shares of max_epochs")
+        for name, needed in NEEDED.items():
+            if name in self.trainer and bool(self.trainer[name]) is not needed:
+                raise ValueError(
+                    f"trainer must not set {name}={self.trainer[name]!r}: the weights of the best validation are "
+                    "scored, from a checkpoint in a temporary folder"
+                )
 
     @property
     def split(self) -> str:

@@ -20,6 +20,9 @@ ONE_BATCH = {
     "check_val_every_n_epoch": 1,
 }
 
+# what a run that keeps its best weights needs
+NEEDED = {"enable_checkpointing": True, "fast_dev_run": False, "barebones": False}
+
 
 class BestWeights(ModelCheckpoint):
     """Keeps the weights of the best validation, which are scored.
