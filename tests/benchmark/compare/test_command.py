@@ -98,26 +98,45 @@ def test_data_alone_bring_a_model_that_fits_them(as_lightning_compare, tmp_path:
     assert advice_in(folder)
 
 
+OWN = [
+    "module._target_=harness.own_modules.WithCriterion",
+    "module.replaces=criterion",
+    "data._target_=harness.own_modules.Points",
+    "+data.rows=150",
+    "methods=as_softmax",
+    "trials=2",
+    "tuning_seeds=1",
+    "seeds=3",
+    "budgets=1",
+    "trainer.max_epochs=1",
+    "name=own",
+]
+
+
 def test_a_module_of_ones_own_is_compared_by_its_dotted_path(as_lightning_compare, tmp_path: Path) -> None:
-    done = as_lightning_compare(
-        "module._target_=harness.own_modules.WithCriterion",
-        "module.replaces=criterion",
-        "+module.hidden=8",
-        "data._target_=harness.own_modules.Points",
-        "+data.rows=150",
-        "methods=as_softmax",
-        "trials=2",
-        "tuning_seeds=1",
-        "seeds=3",
-        "budgets=1",
-        "trainer.max_epochs=1",
-        "name=own",
-    )
+    done = as_lightning_compare(*OWN, "+module.hidden=8")
     assert done.error == 0, done
     folder = tmp_path / "comparisons" / "own"
     assert len(list((folder / "tuning").rglob("result.json"))) == 2 * 2
     assert len(list((folder / "runs").rglob("result.json"))) == 2 * 3
     assert advice_in(folder)
+
+
+def test_runs_of_other_arguments_of_ones_own_module_are_made_anew_and_every_command_is_kept(
+    as_lightning_compare, tmp_path: Path
+) -> None:
+    def written() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
+
+    small = [*OWN, "trials=1"]
+    assert as_lightning_compare(*small, "+module.hidden=8").error == 0
+    first = written()
+    assert as_lightning_compare(*small, "+module.hidden=8").error == 0
+    assert written() == first
+    assert as_lightning_compare(*small, "+module.hidden=4").error == 0
+    assert all(time != first[path] for path, time in written().items())
+    commands = StoredComparison.read(tmp_path / "comparisons" / "own").commands
+    assert [command.rpartition("=")[2] for command in commands] == ["8", "4"]
 
 
 def test_random_skip_takes_the_shares_of_the_skipping_run_of_its_budget_and_seed(
@@ -155,6 +174,7 @@ def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_comp
         (["budgets=3"], "in (0, 2], got 3"),
         (["methods=random_skip,softmax_skip", "method.like=softmax_skip"], "before random_skip"),
         (["trainer.max_epochs=1,2"], "cannot be swept in a comparison"),
+        (["method.delta=0.05,0.1,0.2,0.3", "trials=4"], "trials=4 cannot try all 5 values of delta (0.05, 0.1, 0.2, 0"),
         (["methods="], "methods is empty: give methods=NAME,NAME"),
         (["seeds=0"], "seeds must be at least 1, got 0"),
         (["budgets=0.5,l"], "a budget is a share of the training, in (0, 2], got 'l'"),
@@ -171,6 +191,7 @@ def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_comp
         "budget",
         "followed",
         "sweep",
+        "few trials",
         "no method",
         "no seed",
         "no number",

@@ -38,6 +38,13 @@ def test_a_choice_has_no_more_trials_than_values() -> None:
     ]
 
 
+def test_every_value_of_a_choice_is_tried_once_before_one_is_tried_again() -> None:
+    margins = (0.05, 0.1, 0.2, 0.3, 0.4, 1.0)
+    space = {"lr": learning_rates(0.01), "delta": Choice(margins, 0.05)}
+    assert sorted(trial["delta"] for trial in trials(space, 6)) == list(margins)
+    assert all([trial["delta"] for trial in trials(space, 12)].count(margin) == 2 for margin in margins)
+
+
 def test_nothing_to_tune_is_one_trial() -> None:
     assert trials({}, 6) == [{}]
 

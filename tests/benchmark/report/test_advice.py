@@ -152,7 +152,7 @@ def test_an_inconclusive_comparison_says_what_it_could_not_have_seen(found) -> N
     table = {("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(0.0, NOISE), 10.0)}
     said = advice(found(table, test_samples=360))
     assert any(
-        "may be better or worse by up to 2.0 points: this comparison cannot tell" in sentence for sentence in said
+        "may be better or worse by up to 1.6 points: this comparison cannot tell" in sentence for sentence in said
     )
     assert said[-1] == (
         "With 5 seeds and 360 test samples this comparison sees differences of 2.5 points or more, with 80% "

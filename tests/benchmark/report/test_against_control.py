@@ -1,28 +1,89 @@
-"""Skipping by a criterion beside skipping at random."""
+"""Skipping by a criterion beside what saves as many passes: skipping at random, and fewer epochs of softmax."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import pytest
 
 from as_lightning.benchmark.published.compared_data_sets import against_control, control_sentence
+from as_lightning.benchmark.published.equal_time import at_equal_time, equal_time_lines, equal_time_sentence
 from as_lightning.benchmark.results import Result
 
+Runs = Callable[..., list[Result]]
 
-def test_a_method_that_leaves_out_nothing_is_not_compared_with_chance(result: Callable[..., Result]) -> None:
-    def runs(method: str, awake: int, score: float) -> list[Result]:
+
+@pytest.fixture
+def runs(result: Callable[..., Result]) -> Runs:
+    """Runs of an arm, whose scores vary between the seeds."""
+
+    def make(
+        method: str,
+        scores: Sequence[float],
+        *,
+        awake: int = 60,
+        budget: float = 1.0,
+        seconds: float = 1.0,
+        like: str = "",
+    ) -> list[Result]:
         return [
             result(
                 method,
                 seed,
-                score + 0.001 * seed**2 * awake,
+                score,
+                seconds=seconds,
                 skipping=[{"awake": awake, "samples": 100}],
-                config={"comparison": {"budget": 1.0, "epochs": 4, "settings": {}}},
+                config={
+                    "method": {"like": f"folder/runs/{like}/budget={budget},seed={seed}"} if like else {},
+                    "comparison": {"budget": budget, "epochs": 4 * budget, "settings": {}},
+                },
             )
-            for seed in range(3)
+            for seed, score in enumerate(scores)
         ]
 
-    results = [*runs("softmax_skip", 60, 0.9), *runs("as_skip", 100, 0.8), *runs("random_skip", 60, 0.7)]
-    (found,) = against_control(results)
+    return make
+
+
+def test_a_control_is_compared_with_the_method_that_it_follows_alone(runs: Runs) -> None:
+    control = runs("random_skip", [0.70, 0.71, 0.73], like="softmax_skip")
+    others = [*runs("as_skip", [0.8, 0.82, 0.81]), *runs("infobatch", [0.6, 0.62, 0.61])]
+    (found,) = against_control([*runs("softmax_skip", [0.9, 0.91, 0.92]), *others, *control])
     assert set(found.methods) == {"random_skip", "softmax_skip"}
+    assert "`softmax_skip`" in control_sentence([found])
     assert "of 1 comparisons" in control_sentence([found])
-    assert against_control([run for run in results if run.method != "softmax_skip"]) == []
+    assert against_control([*others, *control]) == []
+
+
+def test_a_method_that_leaves_out_nothing_is_not_compared_with_chance(runs: Runs) -> None:
+    control = runs("random_skip", [0.70, 0.71, 0.73], like="softmax_skip")
+    assert against_control([*runs("softmax_skip", [0.9, 0.91, 0.92], awake=100), *control]) == []
+
+
+def test_a_control_that_follows_no_method_is_compared_with_none(runs: Runs) -> None:
+    assert against_control([*runs("softmax_skip", [0.9, 0.91, 0.92]), *runs("random_skip", [0.70, 0.71, 0.73])]) == []
+
+
+def test_skipping_is_compared_with_what_softmax_reaches_in_the_same_time(runs: Runs) -> None:
+    softmax = [
+        *runs("softmax", [0.60, 0.61, 0.62], awake=100, budget=0.5, seconds=5.0),
+        *runs("softmax", [0.80, 0.81, 0.82], awake=100, seconds=10.0),
+    ]
+    skipping = runs("as_skip", [0.720, 0.731, 0.742], seconds=7.5)  # softmax in that time: 0.70, 0.71, 0.72
+    (row,) = at_equal_time([*softmax, *skipping], "softmax", margin=0.005)
+    assert (row.method, row.epochs, row.time) == ("as_skip", 4.0, pytest.approx(0.75))
+    assert row.baseline_score == pytest.approx(0.71)
+    assert row.verdict.word == "better"
+    assert row.verdict.difference == pytest.approx(0.021)
+    assert "better in 1 of 1 comparisons" in equal_time_sentence([row])
+    assert any(line.startswith("| set | 4 | as_skip | 0.75 | 71.00 | +2.10 [") for line in equal_time_lines([row]))
+
+
+def test_no_row_for_what_leaves_out_nothing_or_is_shorter_than_all_of_softmax(runs: Runs) -> None:
+    softmax = [
+        *runs("softmax", [0.60, 0.61, 0.62], awake=100, budget=0.5, seconds=5.0),
+        *runs("softmax", [0.80, 0.81, 0.82], awake=100, seconds=10.0),
+    ]
+    full = runs("as_softmax", [0.72, 0.731, 0.742], awake=100, seconds=7.5)
+    short = runs("as_skip", [0.72, 0.731, 0.742], seconds=4.0)
+    assert at_equal_time([*softmax, *full, *short], "softmax", margin=0.005) == []
+    assert equal_time_lines([]) == []

@@ -79,6 +79,23 @@ def test_equal_needs_both_one_sided_tests() -> None:
     assert verdict.p_not_worse == pytest.approx(lower)
 
 
+def test_the_bound_of_a_verdict_never_contradicts_its_word() -> None:
+    draws = np.random.default_rng(0)
+    for _ in range(50):
+        spread = draws.uniform(0.0005, 0.01)
+        arms = {arm: draws.normal(draws.normal(0, 0.004), spread, 6) for arm in range(8)}
+        for verdict in paired_verdicts(arms, margin=0.005).values():
+            assert verdict.bound is not None
+            assert verdict.word != "inconclusive" or verdict.bound >= 0.005
+            assert verdict.bound >= abs(verdict.difference or 0.0)
+
+
+def test_one_comparisons_bound_is_the_end_of_the_interval_of_the_two_one_sided_tests() -> None:
+    values = np.array([0.02, -0.015, 0.005, 0.01, -0.012])
+    low, high = stats.t.interval(0.90, 4, loc=values.mean(), scale=stats.sem(values))
+    assert paired_verdicts({"a": values})["a"].bound == pytest.approx(max(-low, high))
+
+
 def test_identical_methods_are_rarely_told_apart() -> None:
     """Eight comparisons of methods that do not differ: at most 5% of the reports may say better or worse."""
     rng = np.random.default_rng(1)

@@ -104,7 +104,8 @@ def compare(
 
     Raises:
         ValueError: before the first run, for an unknown method, a budget outside (0, 2], trials or seeds below 1, a
-            factory that returns the same object twice, a monitor that is never logged, or no validation data.
+            factory that returns the same object twice, a monitor that is never logged, no validation data, or arguments
+            of the Trainer with which it trains by steps or keeps no weights.
         TypeError: if ``factory`` does not make a LightningModule.
         AttributeError: if ``replaces`` names nothing.
 
@@ -128,7 +129,7 @@ def compare(
         spaces = own.spaces(tuple(plan.methods))
         runs, budget = cost(plan, spaces)
         console.print(f"{runs} runs, as long as {budget:.1f} full trainings; equal means within {margin:g} points.")
-        with ComparisonProgress(runs, budget, console) as bar:
+        with ComparisonProgress(runs, budget, console, store) as bar:
             execute = bar.watch(one_by_one(lambda run: own.train(run, store / run.folder if store else None)))
             comparison = run_comparison(plan, spaces, execute, higher_is_better=mode == "max")
     comparison.notes[:0] = own.notes

@@ -49,6 +49,10 @@ def configured_module(config: DictConfig) -> OwnModule:
             config.module.mode,
             trainer | ({"callbacks": callbacks} if callbacks else {}),
             name,
+            arguments={
+                "module": {"_target_": config.module._target_, **arguments},
+                "data": {"_target_": config.data._target_, **given},
+            },
         )
     except (TypeError, ValueError) as error:
         raise SettingError(str(error)) from None

@@ -70,6 +70,7 @@ class OwnModule:
     learning_rate: float | None = None
     calibrated: bool = True
     notes: list[str] = field(default_factory=list)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not callable(self.factory) or isinstance(self.factory, nn.Module):
@@ -215,6 +216,7 @@ class OwnModule:
             "method": {"name": run.method},
             "replaces": self.replaces,
             "monitor": self.monitor,
+            "arguments": {name: described(value) for name, value in self.arguments.items()},
             "trainer": {name: described(value) for name, value in self.trainer.items()},
         }
         if directory is not None and (directory / RESULT_FILE).exists():

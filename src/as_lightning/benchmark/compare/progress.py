@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
@@ -10,20 +12,26 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from as_lightning.benchmark.compare.engine import Execute, Failure, Outcome
 from as_lightning.benchmark.compare.plan import Run
+from as_lightning.benchmark.results import RESULT_FILE
 
 
 class ComparisonProgress:
     """Shows how many runs are done, and the minutes left, estimated from the seconds that the budgets so far took.
 
+    Runs that an earlier call has finished take no part in the estimate.
+
     Args:
         runs: how many there are.
         budget: the sum of their budgets.
         console: where to; standard output by default.
+        directory: of the runs' folders; None where none are kept.
     """
 
-    def __init__(self, runs: int, budget: float, console: Console | None = None) -> None:
+    def __init__(self, runs: int, budget: float, console: Console | None = None, directory: Path | None = None) -> None:
         self.console = console or Console()
         self.budget = budget
+        self.directory = directory
+        self.started = time.time()
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -36,6 +44,7 @@ class ComparisonProgress:
         )
         self.task = self.progress.add_task("comparison", total=runs, left="time left: known after the first run")
         self.spent = 0.0  # budgets of the runs that are done
+        self.made = 0.0  # of these, budgets of the runs that this call has made
 
     def __enter__(self) -> ComparisonProgress:
         self.progress.start()
@@ -48,13 +57,24 @@ class ComparisonProgress:
 
     def finished(self, run: Run) -> None:
         """Count a run."""
-        first = self.spent == 0.0
         self.spent += run.budget
+        if self._found_finished(run):
+            self.progress.update(self.task, advance=1, description=str(run))
+            return
+        first = self.made == 0.0
+        self.made += run.budget
         seconds = self.progress.tasks[self.task].elapsed or 0.0
-        left = seconds / self.spent * max(self.budget - self.spent, 0.0)
+        left = seconds / self.made * max(self.budget - self.spent, 0.0)
         self.progress.update(self.task, advance=1, description=str(run), left=f"{_minutes(left)} left")
         if first:
             self.console.print(f"The first run took {_minutes(seconds)}: about {_minutes(left)} for the others.")
+
+    def _found_finished(self, run: Run) -> bool:
+        """Whether the run's result was there before this call."""
+        if self.directory is None:
+            return False
+        path = self.directory / run.folder / RESULT_FILE
+        return path.exists() and path.stat().st_mtime < self.started
 
     def watch(self, execute: Execute) -> Execute:
         """The same executor, which counts its runs here and names failures at once."""

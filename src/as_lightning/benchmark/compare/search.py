@@ -63,9 +63,15 @@ class Choice:
         if not self.values:
             raise ValueError("a choice needs at least one value")
 
-    def at(self, share: float) -> Any:
-        """The value at a share of the list, in [0, 1)."""
-        return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
+    def least_tried(self, share: float, tried: Sequence[Any]) -> Any:
+        """The value at a share, in [0, 1), of the list of those that have been tried least often.
+
+        >>> Choice((1, 2, 3), default=1).least_tried(0.9, tried=[1, 3])
+        2
+        """
+        counts = [tried.count(value) for value in self.values]
+        left = [value for value, count in zip(self.values, counts, strict=True) if count == min(counts)]
+        return left[int(share * len(left))]
 
 
 Space = Mapping[str, Range | Choice]
@@ -102,7 +108,8 @@ def trials(space: Space, count: int) -> list[dict[str, Any]]:
     """The settings to try, in order: the defaults, then points of Halton's sequence.
 
     The first dimension's values do not depend on the others, so methods with a knob of their own are tried at the
-    same learning rates as methods without. Trials that repeat an earlier one are left out.
+    same learning rates as methods without. Of a :class:`Choice` each value is tried once before one is tried again.
+    Trials that repeat an earlier one are left out.
 
     Args:
         space: what is tuned; put what all methods share first.
@@ -110,6 +117,8 @@ def trials(space: Space, count: int) -> list[dict[str, Any]]:
 
     >>> [trial["lr"] for trial in trials({"lr": learning_rates(0.01)}, 4)]
     [0.01, 0.003162, 0.03162, 0.001778]
+    >>> [trial["k"] for trial in trials({"lr": learning_rates(0.01), "k": Choice((1, 2, 3), 1)}, 4)]
+    [1, 3, 2, 2]
     """
     found = [{name: dimension.default for name, dimension in space.items()}]
     if not space or count == 1:
@@ -117,7 +126,10 @@ def trials(space: Space, count: int) -> list[dict[str, Any]]:
     points = qmc.Halton(d=len(space), scramble=False).random(64 * count)
     for point in points[2:]:  # the first two are the corner and the middle, which is the default learning rate
         trial = {
-            name: dimension.at(float(share)) for (name, dimension), share in zip(space.items(), point, strict=True)
+            name: dimension.at(float(share))
+            if isinstance(dimension, Range)
+            else dimension.least_tried(float(share), [earlier[name] for earlier in found])
+            for (name, dimension), share in zip(space.items(), point, strict=True)
         }
         if trial not in found:
             found.append(trial)

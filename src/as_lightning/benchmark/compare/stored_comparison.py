@@ -16,6 +16,15 @@ COMPARISON_FILE = "comparison.json"
 FORMAT = 1
 
 
+def earlier_commands(directory: str | Path) -> list[str]:
+    """The commands that a comparison in this folder has recorded; none where there is no (readable) comparison."""
+    try:
+        content = json.loads((Path(directory) / COMPARISON_FILE).read_text(encoding="utf-8"))
+        return [str(command) for command in content["commands"]]
+    except (OSError, ValueError, TypeError, KeyError):
+        return []
+
+
 @dataclass(frozen=True)
 class StoredComparison:
     """A comparison, and how its report was made.

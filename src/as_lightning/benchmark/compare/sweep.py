@@ -33,7 +33,7 @@ from as_lightning.benchmark.compare.engine import (
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
 from as_lightning.benchmark.compare.progress import ComparisonProgress
 from as_lightning.benchmark.compare.search import Choice, Space, learning_rates, setting_range
-from as_lightning.benchmark.compare.stored_comparison import StoredComparison
+from as_lightning.benchmark.compare.stored_comparison import StoredComparison, earlier_commands
 from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.run_summary import lines_of_report
 from as_lightning.benchmark.settings import SettingError, checked_settings, foreign_settings, nearest
@@ -148,6 +148,13 @@ class ComparisonSweep:
                     if name != "lr" and name in config.method and name not in foreign:
                         whole = [*values, 1.0] if name == "delta" and 1.0 not in values else values
                         space[name] = Choice(tuple(whole), whole[0])
+                for name in self.swept:
+                    if name in space and len(space[name].values) > self.plan.trials:
+                        listed = ", ".join(map(str, space[name].values))
+                        raise ValueError(
+                            f"trials={self.plan.trials} cannot try all {len(space[name].values)} values of {name} "
+                            f"({listed}): ask for trials={len(space[name].values)} or more"
+                        )
             except ValueError as error:
                 raise SettingError(f"{method}: {error}") from None
             spaces[method] = space
@@ -259,7 +266,7 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
         f"{', '.join(job.plan.methods)}: {runs} runs, as long as {budget:.1f} full trainings.", highlight=False
     )
     console.print(f"Equal means within {job.plan.margin:g} points. The runs are in {job.directory}.", highlight=False)
-    with ComparisonProgress(runs, budget, console) as bar:
+    with ComparisonProgress(runs, budget, console, job.directory) as bar:
         mode = "max" if job.own is None else job.own.mode
         comparison = run_comparison(job.plan, spaces, bar.watch(job.execute), higher_is_better=mode == "max")
     split = "test"
@@ -271,8 +278,9 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
     except ValueError as error:
         raise SettingError(str(error)) from None
     command = shlex.join(["as-lightning-compare", *(a for a in arguments if not a.startswith("data_dir="))])
-    StoredComparison(comparison, split, mode, [command]).write(job.directory)
-    page = write_comparison(found, comparison, job.directory / "report", commands=[command])
+    commands = list(dict.fromkeys([*earlier_commands(job.directory), command]))  # each once: they made runs together
+    StoredComparison(comparison, split, mode, commands).write(job.directory)
+    page = write_comparison(found, comparison, job.directory / "report", commands=commands)
     print_findings(found)
     print("\n".join(lines_of_report(page.html, page.markdown, page.csv)))
     if comparison.failures:

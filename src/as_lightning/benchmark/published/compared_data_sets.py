@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import PurePath
 
 from as_lightning.benchmark.report.across_data_sets import MIN_DATA_SETS, AcrossDataSets, across_data_sets
 from as_lightning.benchmark.report.figures import score_name
 from as_lightning.benchmark.report.findings import Arm, Findings, findings
 from as_lightning.benchmark.report.table_cells import difference, ratio
-from as_lightning.benchmark.report.verdicts import POINT
+from as_lightning.benchmark.report.verdicts import POINT, Verdict
 from as_lightning.benchmark.results import Result
 from as_lightning.functional.counts import masking_ratio
 
 CONTROL = "random_skip"
-SKIPPING = ("as_skip", "softmax_skip", "infobatch")
 LEAST_LEFT_OUT = 0.01  # with less, it is the learning rates that are compared
 
 
@@ -38,14 +38,16 @@ def times_to_score(compared: Sequence[Findings]) -> list[str]:
 
 
 def against_control(results: Sequence[Result]) -> list[Findings]:
-    """The methods that skip by a criterion, beside the one that skips as many samples at random, one for each budget.
+    """The method that skips by a criterion, beside the control that skips as many samples at random, for each budget.
+
+    The control is no control of other methods: they leave out more, or fewer.
 
     Args:
         results: the final runs of one comparison.
 
     Returns:
-        The largest budget first; none where the comparison has no such control. A method that leaves out (next to)
-        nothing at a budget is not among them.
+        The largest budget first; none where the comparison has no such control, or where the method leaves out (next
+        to) nothing.
     """
     compared = []
     for budget in sorted({run.config["comparison"]["budget"] for run in results}, reverse=True):
@@ -53,13 +55,22 @@ def against_control(results: Sequence[Result]) -> list[Findings]:
         for run in results:
             if run.config["comparison"]["budget"] == budget:
                 by_method.setdefault(run.method, []).append(run)
-        skipping = [
-            method for method in SKIPPING if method in by_method and left_out(by_method[method]) >= LEAST_LEFT_OUT
+        control = by_method.get(CONTROL, [])
+        followed = [
+            method
+            for method in {followed_method(run) for run in control}
+            if method in by_method and left_out(by_method[method]) >= LEAST_LEFT_OUT
         ]
-        if CONTROL in by_method and skipping:
-            group = [run for method in (*skipping, CONTROL) for run in by_method[method]]
+        if followed:
+            group = [run for method in (*followed, CONTROL) for run in by_method[method]]
             compared.append(findings(group, baseline=CONTROL))
     return compared
+
+
+def followed_method(control: Result) -> str:
+    """The method whose run a run of the control has followed; empty if none."""
+    like = control.config["method"].get("like")  # .../runs/METHOD/budget=1.0,seed=0
+    return PurePath(like).parent.name if like else ""
 
 
 def left_out(runs: Sequence[Result]) -> float:
@@ -80,13 +91,22 @@ def arm_rows(compared: Sequence[Findings]) -> list[str]:
 
 
 def control_sentence(compared: Sequence[Findings]) -> str:
-    """How often a criterion was better or worse than chance, in one sentence."""
-    words = [arm.verdict.word for found in compared for arm in found.arms if arm.verdict is not None]
+    """How often the criterion was better or worse than chance, in one sentence."""
+    arms = [arm for found in compared for arm in found.arms if arm.verdict is not None]
+    methods = " and ".join(f"`{method}`" for method in dict.fromkeys(arm.method for arm in arms))
+    return (
+        f"Compared with leaving out as many samples at random (`{CONTROL}`), {methods}, where it leaves out at least "
+        f"{LEAST_LEFT_OUT:.0%} of the passes, is {counted([arm.verdict for arm in arms])}"
+    )
+
+
+def counted(verdicts: Sequence[Verdict | None]) -> str:
+    """How often each verdict was given, as the end of a sentence."""
+    words = [verdict.word for verdict in verdicts if verdict is not None]
     undefined = words.count("no verdict")
     return (
-        f"Skipping by a criterion, where that leaves out at least {LEAST_LEFT_OUT:.0%} of the passes, compared with "
-        f"skipping at random (`{CONTROL}`), is better in {words.count('better')} of {len(words)} comparisons, worse in "
-        f"{words.count('worse')}, equal in {words.count('equal')} and inconclusive in {words.count('inconclusive')}."
+        f"better in {words.count('better')} of {len(words)} comparisons, worse in {words.count('worse')}, equal in "
+        f"{words.count('equal')} and inconclusive in {words.count('inconclusive')}."
         + f" In {undefined} all seeds have the same score, so there is no verdict."
         * bool(undefined)
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from as_lightning.benchmark.published.committed_comparisons import CommittedComparison, findings_of
 from as_lightning.benchmark.published.compared_data_sets import (
     CONTROL,
+    against_control,
     arm_rows,
     control_sentence,
     over_all,
@@ -15,6 +17,12 @@ from as_lightning.benchmark.published.compared_data_sets import (
     scores,
     times_to_score,
     training_times,
+)
+from as_lightning.benchmark.published.equal_time import (
+    EqualTime,
+    equal_time_lines,
+    equal_time_rows,
+    equal_time_sentence,
 )
 from as_lightning.benchmark.report.advice import advice, recommended
 from as_lightning.benchmark.report.findings import Findings
@@ -51,8 +59,27 @@ def advised_in_short(comparisons: Sequence[CommittedComparison], root: str) -> l
     ]
 
 
+class SkippingCompared(NamedTuple):
+    """What skipping is compared with: its control, and softmax trained for the same time."""
+
+    control: Sequence[Findings]
+    equal_time: Sequence[EqualTime]
+
+    @property
+    def sentences(self) -> list[str]:
+        """A sentence for each of the two that there is."""
+        control = [control_sentence(self.control)] if self.control else []
+        return [*control, *([equal_time_sentence(self.equal_time)] if self.equal_time else [])]
+
+
+def skipping_compared(comparisons: Sequence[CommittedComparison]) -> SkippingCompared:
+    """Skipping in all of these comparisons."""
+    control = [found for comparison in comparisons for found in against_control(comparison.stored.comparison.results)]
+    return SkippingCompared(control, equal_time_rows(comparisons))
+
+
 def comparison_lines(
-    comparisons: Sequence[CommittedComparison], control: Sequence[Findings]
+    comparisons: Sequence[CommittedComparison], skipping: SkippingCompared
 ) -> tuple[list[str], list[str]]:
     """The lines on the main comparisons for the results' README, and those for the project's."""
     if not comparisons:
@@ -82,19 +109,22 @@ def comparison_lines(
         *times_to_score(found),
         "",
     ]
-    if control:
-        lines += control_lines(control)
+    lines += skipping_lines(skipping)
     if together:
         lines += [f"Against {reference(found)}, at all epochs:", "", *together, ""]
     short = advised_in_short(comparisons, "results/")
-    short += [f"* {control_sentence(control)}"] if control else []
+    short += [f"* {sentence}" for sentence in skipping.sentences]
     short += [f"* {line}" for line in over_all_in_short(found)]
     return lines, short
 
 
-def control_lines(control: Sequence[Findings]) -> list[str]:
-    """The lines on skipping beside its control."""
-    return [control_sentence(control), *(line.format(CONTROL) for line in ARM_HEADING), *arm_rows(control), ""]
+def skipping_lines(skipping: SkippingCompared) -> list[str]:
+    """The lines on skipping beside what saves as many passes."""
+    lines: list[str] = []
+    if skipping.control:
+        heading = (line.format(CONTROL) for line in ARM_HEADING)
+        lines += [control_sentence(skipping.control), *heading, *arm_rows(skipping.control), ""]
+    return [*lines, *equal_time_lines(skipping.equal_time)]
 
 
 def fresh_seed_lines(comparisons: Sequence[CommittedComparison]) -> list[str]:

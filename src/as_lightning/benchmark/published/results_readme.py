@@ -25,13 +25,13 @@ from as_lightning.benchmark.published.committed_comparisons import (
     CommittedComparison,
     committed,
 )
-from as_lightning.benchmark.published.compared_data_sets import against_control
 from as_lightning.benchmark.published.comparison_sections import (
     advised_in_short,
     comparison_lines,
-    control_lines,
     fresh_seed_lines,
     other_loss_lines,
+    skipping_compared,
+    skipping_lines,
 )
 from as_lightning.benchmark.published.first_screen import draw_first_screen
 from as_lightning.benchmark.published.marked_place import write_between_marks
@@ -162,10 +162,10 @@ def single_rate_lines(experiments: Sequence[Experiment], sections: Sequence[str]
 
 def main() -> None:
     compared, other_losses, tried_again = rebuilt(MAIN), rebuilt(OTHER_LOSSES), rebuilt(FRESH_SEEDS)
-    control = [found for comparison in compared for found in against_control(comparison.stored.comparison.results)]
+    skipping = skipping_compared(compared)
     draw_first_screen(compared)
     experiments, sections = rebuilt_sweeps()
-    fair, short = comparison_lines(compared, control)
+    fair, short = comparison_lines(compared, skipping)
     write_cards([*compared, *tried_again, *other_losses], experiments)
     wide_heads.write()
     wide = ["Very many classes, dense and fused heads: [python_code](python_code/README.md).", ""]
@@ -188,13 +188,7 @@ def main() -> None:
     print("\n".join(lines))
     short += advised_in_short(tried_again, "results/")
     write_between_marks(Path("README.md"), short, START, END)
-    if control:
-        write_between_marks(
-            Path("docs/skipping.md"),
-            ["", *control_lines(control)],
-            START,
-            END,
-        )
+    write_between_marks(Path("docs/skipping.md"), ["", *skipping_lines(skipping)], START, END)
 
 
 if __name__ == "__main__":

@@ -201,11 +201,11 @@ def _difference(arm: Arm, turned: bool = False) -> str:
 
 
 def _bound(arm: Arm) -> str:
-    """The larger end of the interval, as a size."""
-    assert arm.verdict is not None
-    assert arm.verdict.low is not None
-    assert arm.verdict.high is not None
-    return points(max(abs(arm.verdict.low), abs(arm.verdict.high)))
+    """The size that the difference does not exceed; where it is shown to be equal, at most the margin."""
+    verdict = arm.verdict
+    assert verdict is not None
+    assert verdict.bound is not None
+    return points(min(verdict.bound, verdict.margin) if verdict.word == "equal" else verdict.bound)
 
 
 def _in_time(arm: Arm) -> str:

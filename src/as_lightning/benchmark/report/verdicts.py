@@ -39,6 +39,8 @@ class Verdict:
         p_not_worse: of the one-sided test that the difference lies above ``-margin``, corrected.
         spread: the standard deviation of the differences.
         detectable: the smallest true difference that this comparison, with its correction, shows with 80% power.
+        bound: the size that the difference does not exceed: the far end of its 90% interval, corrected for all
+            comparisons (Bonferroni), which is the interval of the two one-sided tests.
         reason: why there is no verdict; empty where there is one.
     """
 
@@ -53,6 +55,7 @@ class Verdict:
     p_not_worse: float | None = None
     spread: float | None = None
     detectable: float | None = None
+    bound: float | None = None
     reason: str = ""
 
     @property
@@ -208,7 +211,8 @@ def _untested(differences: np.ndarray, margin: float) -> Verdict:
 def _tested(differences: np.ndarray, margin: float, comparisons: int) -> Verdict:
     pairs = len(differences)
     mean, spread = float(differences.mean()), float(differences.std(ddof=1))
-    low, high = stats.t.interval(1 - ALPHA, pairs - 1, loc=mean, scale=spread / np.sqrt(pairs))
+    error = spread / np.sqrt(pairs)
+    low, high = stats.t.interval(1 - ALPHA, pairs - 1, loc=mean, scale=error)
     p_equal, (_, p_not_worse, _), _ = ttost_paired(differences, np.zeros(pairs), -margin, margin)
     return Verdict(
         "inconclusive",
@@ -222,6 +226,7 @@ def _tested(differences: np.ndarray, margin: float, comparisons: int) -> Verdict
         p_not_worse=float(p_not_worse),
         spread=spread,
         detectable=spread * detectable_effect(pairs, ALPHA / comparisons),
+        bound=abs(mean) + float(stats.t.isf(ALPHA / comparisons, pairs - 1)) * float(error),
     )
 
 
