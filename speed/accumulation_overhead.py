@@ -297,7 +297,7 @@ def processes_table(report: dict[str, Any]) -> list[str]:
         f"parameters, batches of {result['batch_size']} a",
         f"process. Time of {result['batches']} batches relative to k = 1: median of {result['rounds']} interleaved "
         "rounds, with the smallest and the largest.",
-        "Gradients are reduced once a window; no sample is skipped, so this is what fewer reductions and optimizer",
+        "Gradients are reduced once per window; no sample is skipped, so this is what fewer reductions and optimizer",
         "steps save.",
         "",
         "| k | optimizer steps | ms per batch | time / k = 1 |",
@@ -344,7 +344,7 @@ def main() -> None:
         "result": result,
     }
     made = (
-        f"`{report['command']}` on {report['machine']}, {report['cores']} cores, 1 thread a process, "
+        f"`{report['command']}` on {report['machine']}, {report['cores']} cores, 1 thread per process, "
         f"PyTorch {report['torch']}, Lightning {report['lightning']}, Python {report['python']}."
     )
     write_report(report, "\n".join([*table(report), "", made, ""]), arguments.output)

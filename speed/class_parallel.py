@@ -1,4 +1,4 @@
-"""A head of a million classes on two processes against one: time and memory a process.
+"""A head of a million classes on two processes against one: time and memory per process.
 
     python speed/class_parallel.py --output results/performance/class_parallel
 
@@ -147,9 +147,9 @@ def markdown(report: dict[str, Any]) -> str:
         "# The class-parallel head",
         "",
         f"`as_linear_cross_entropy`, forward and backward with both gradients, float32, `delta = {DELTA}`: {TWO} that",
-        f"hold half of the classes each (gloo) against {ONE} that holds all, one thread a process, in turns (median of",
-        f"{report['rounds']} rounds; ratios round by round). CPU seconds are those of the busiest process of a side.",
-        "Memory is that of a process at its peak: weight, gradients and workspace.",
+        f"hold half of the classes each (gloo) against {ONE} that holds all, one thread per process, in turns (median",
+        f"of {report['rounds']} rounds; ratios round by round). CPU seconds are those of the busiest process of a",
+        "side. Memory is that of a process at its peak: weight, gradients and workspace.",
         "",
         machine_line(report),
         "",

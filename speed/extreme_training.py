@@ -2,7 +2,7 @@
 
     python speed/extreme_training.py --output results/performance/extreme_training
 
-The data are those of ``as-lightning experiment=extreme``: noisy copies of one random vector a class, synthetic.
+The data are those of ``as-lightning experiment=extreme``: noisy copies of one random vector per class, synthetic.
 Both trainings start from the same weights, see the same batches in the same order and take turns, an epoch each, so
 that both see the same machine. Peak memory is measured on a step of the first epoch and on one of the last.
 """

@@ -32,7 +32,7 @@ def ours(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
 
 
 def chunk_times(shape: str, chunks: list[int], device: torch.device, rounds: int) -> dict[str, dict[str, float]]:
-    """Our time with nothing masked for several numbers of rows a chunk, beside the dense head's."""
+    """Our time with nothing masked for several numbers of rows per chunk, beside the dense head's."""
     count, classes, features = map(int, shape.split("x"))
     hidden, weight, target = batch(count, classes, features, 0.0, device)
 
@@ -107,7 +107,7 @@ def markdown(report: dict[str, Any]) -> str:
     sizes = [size for size in report["chunks"]["times"] if size != DENSE]
     lines += [
         "",
-        f"Rows a chunk, at {report['chunks']['shape']} with nothing masked: {OURS} relative to {DENSE}.",
+        f"Rows per chunk, at {report['chunks']['shape']} with nothing masked: {OURS} relative to {DENSE}.",
         "",
         "| " + " | ".join(sizes) + " |",
         "| --- |" + " --- |" * (len(sizes) - 1),

@@ -42,7 +42,7 @@ GPU_SHAPES = ("8192x32000x4096", "8192x128256x4096", "8192x256000x4096")
 HELD, NEVER_HELD = "ours, logits held", "ours, logits not held"
 MOST_HELD = 1 << 24  # logits: beyond, nobody would hold them for speed
 LOGITS_AT_ONCE = 4  # tensors of the logits' size that the dense head has at its peak, and one to spare
-LONGEST_SIDE, LEAST_ROUNDS, MOST_ROUNDS = 1.0, 3, 30  # seconds of rounds a side, and bounds on their number
+LONGEST_SIDE, LEAST_ROUNDS, MOST_ROUNDS = 1.0, 3, 30  # seconds of rounds per side, and bounds on their number
 
 
 def margin_side(share: float) -> str:
@@ -128,7 +128,7 @@ def cases_of(arguments: argparse.Namespace) -> tuple[list[Case], list[tuple[Case
         if needed > arguments.gigabytes:
             left_out.append((case, f"needs {needed:.0f} GB"))
         elif operations > arguments.operations:
-            left_out.append((case, f"{operations:.0e} operations a step"))
+            left_out.append((case, f"{operations:.0e} operations per step"))
         else:
             cases.append(case)
     cases.sort(key=lambda case: case["rows"] * case["classes"] * case["features"])
@@ -219,9 +219,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--peer-python", help="the interpreter of an environment with PyTorch 2.13 or later")
     parser.add_argument("--gigabytes", type=float, default=12.0, help="cases that need more memory are left out")
-    parser.add_argument("--operations", type=float, default=1e11, help="and those of more operations a step")
+    parser.add_argument("--operations", type=float, default=1e11, help="and those of more operations per step")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--quick", action="store_true", help="one round a side: to see that everything runs")
+    parser.add_argument("--quick", action="store_true", help="one round per side: to see that everything runs")
     parser.add_argument("--list", action="store_true", help="name the cases and measure nothing")
     parser.add_argument("--output", type=Path, help="where to write: <output>.jsonl and <output>.md")
     parser.add_argument("--measure", type=json.loads, help="measure one case in this process: [case, sides, quick]")

@@ -28,6 +28,7 @@ from as_lightning.benchmark.train import train
 
 BASELINE = "as_softmax"
 METHODS = (BASELINE, "as_skip_backward", "as_skip_both")
+AIM = 1.03  # the ratio that no epoch of as_skip_backward exceeds
 
 
 def run(experiment: str, method: str, seed: int, overrides: Sequence[str]) -> Result:
@@ -108,18 +109,23 @@ def table(report: dict[str, Any]) -> str:
         for method, own in found["methods"].items():
             deviation = "" if own["deviation"] is None else f" ± {own['deviation']:.2f}"
             lines.append(f"| {method} | {own['score']:.2f}{deviation} |")
-        highest = max(epoch["time"]["ratio"] for epoch in rivals["as_skip_backward"]["epochs"])
-        lines += [
-            "",
-            f"The slowest epoch of `as_skip_backward` takes {highest:.2f} times the time; the aim is 1.03.",
-            "",
-        ]
+        lines += ["", *aim_lines([epoch["time"]["ratio"] for epoch in rivals["as_skip_backward"]["epochs"]]), ""]
     return "\n".join([*lines, machine_line(report), ""])
+
+
+def aim_lines(ratios: Sequence[float]) -> list[str]:
+    """The aim for an epoch, and the epochs that miss it."""
+    missed = [f"{number} ({ratio:.2f})" for number, ratio in enumerate(ratios, 1) if ratio > AIM]
+    which = f"It is missed in epoch {', '.join(missed)}." if missed else "No epoch misses it."
+    return [
+        f"The slowest epoch of `as_skip_backward` takes {max(ratios):.2f} times the time of `{BASELINE}`.",
+        f"The aim is at most {AIM} in each epoch. {which}",
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
-    parser.add_argument("experiments", nargs="+", help="of conf/experiment, of one class a sample, without BatchNorm")
+    parser.add_argument("experiments", nargs="+", help="of conf/experiment: one class per sample, no BatchNorm")
     parser.add_argument("--rounds", type=int, default=5, help="seeds")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="another setting of all runs")
     parser.add_argument("--output", type=Path, help="where to write: <output>.json and <output>.md")

@@ -15,7 +15,7 @@ import random
 import statistics
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ SIDES: dict[str, dict[str, Any]] = {
     "own_margin": {"delta": 0.5},
     "skip_backward": {"skip_backward": True},  # nothing is masked: all that it does is measure
 }
+NAMES = {"own_mask": "the loss's mask", "own_margin": "a margin of its own", "skip_backward": "`skip_backward`"}
+AIM = 1.01  # the ratio that no side exceeds in a step of 10 ms
 
 
 def measure_plan(samples: int, epochs: int) -> dict[str, Any]:
@@ -205,8 +207,7 @@ def table(report: dict[str, Any]) -> str:
         "order; the difference is the median over a round's pairs, and holds",
         f"{step['loader_us']:.0f} µs of the loader. Processor time of the process.",
         "",
-        "| round | layers | without, ms | the loss's mask, µs | ratio | a margin of its own, µs | ratio "
-        "| skip_backward, µs | ratio |",
+        "| round | layers | without, ms |" + "".join(f" {NAMES[side]}, µs | ratio |" for side in SIDES),
         "| --- | --- | --- |" + " --- | --- |" * len(SIDES),
         *(
             f"| {index} | {row['layers']} | {row['without_ms']:.2f} | "
@@ -218,13 +219,28 @@ def table(report: dict[str, Any]) -> str:
         + " | ".join(f"{median[f'{side}_added_us']:.0f} | **{median[f'{side}_ratio']:.4f}**" for side in SIDES)
         + " |",
         "",
-        "The aim is 1.01 for a step of 10 ms, 100 µs. With `skip_backward` it is 1.03; nothing is masked here, so it",
-        "only measures. A margin of its own takes another softmax of the logits.",
+        *aim_lines(step["rounds"], median),
         "",
         machine_line(report),
         "",
     ]
     return "\n".join(lines)
+
+
+def aim_lines(rounds: Sequence[Mapping[str, float]], median: Mapping[str, float]) -> list[str]:
+    """The aim for each side, and where its numbers miss it."""
+    lines = [f"The aim is a ratio of at most {AIM} in the median, for a step of 10 ms: 100 µs.", ""]
+    for side, name in NAMES.items():
+        key = f"{side}_ratio"
+        word = "misses" if median[key] > AIM else "meets"
+        above = sum(row[key] > AIM for row in rounds)
+        lines.append(f"- {name}: {median[key]:.4f} {word} the aim; above it in {above} of {len(rounds)} rounds.")
+    return [
+        *lines,
+        "",
+        "A margin of its own takes a second softmax of the logits: a dozen small operations on cold caches. With",
+        "`skip_backward` nothing is masked here, so the difference is the cost of its measurements and bookkeeping.",
+    ]
 
 
 def main() -> None:

@@ -149,7 +149,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def figure(report: dict[str, Any], path: Path) -> None:
-    """Peak memory against C, a line a side."""
+    """Peak memory against C, one line per side."""
     import matplotlib
 
     matplotlib.use("Agg")

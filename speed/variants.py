@@ -96,7 +96,7 @@ def markdown(report: dict[str, Any]) -> str:
         "",
         "Time of the loss's forward and backward pass relative to `F.cross_entropy` on the same float32 logits",
         "(standard normal): median of interleaved rounds, with the smallest and the largest ratio, and the number of",
-        "rounds. The multi-label losses get one positive label a sample.",
+        "rounds. The multi-label losses get one positive label per sample.",
         "",
         f"`{report['command']}` on {report['machine']}, {report['threads']} thread(s), PyTorch {report['torch']}.",
         "",

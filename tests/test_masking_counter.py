@@ -83,5 +83,5 @@ def test_a_sample_that_is_live_in_one_of_two_losses_is_live():
 def test_two_losses_of_other_samples_are_refused():
     counter = MaskingCounter()
     counter.record_live(live(True, False, False))
-    with pytest.raises(ValueError, match=r"two losses .* shapes \(3,\) and \(2,\).*one\s+loss a step"):
+    with pytest.raises(ValueError, match=r"two losses .* shapes \(3,\) and \(2,\).*one\s+loss per step"):
         counter.record_live(live(True, False))

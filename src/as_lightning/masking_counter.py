@@ -29,7 +29,7 @@ class MaskingCounter:
             the margin keeps (a sample that is not live has zero loss and zero gradient). Otherwise nothing is recorded.
         live_delta: the margin of that record; None for the margin of the loss.
         live: which samples of the running batch are live, a boolean tensor on the logits' device of the shape of the
-            target (for several labels a sample: ``(N,)``); None if no loss has recorded it. See :meth:`take_live`.
+            target (for several labels per sample: ``(N,)``); None if no loss has recorded it. See :meth:`take_live`.
         narrowed_loss: set by a callback while it narrows batches to their live samples; it then computes the losses.
 
     Example:
@@ -84,7 +84,7 @@ class MaskingCounter:
             raise ValueError(
                 f"two losses in one training step have live samples of shapes {tuple(self.live.shape)} and "
                 f"{tuple(live.shape)}, which cannot be told apart by sample: a callback that skips samples needs one "
-                "loss a step, or losses with targets of one shape"
+                "loss per step, or losses with targets of one shape"
             )
         self.live = live if self.live is None else self.live | live
 

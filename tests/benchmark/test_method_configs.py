@@ -126,9 +126,15 @@ def test_a_method_has_a_card_that_says_what_style_asks_for(method: str) -> None:
     card = (CARDS / f"{method}.md").read_text(encoding="utf-8")
     for heading in ("## Formula", "## Knobs", "## When it helps", "## When it hurts", "## Our numbers"):
         assert heading in card, f"{method}.md has no section {heading!r}"
-    for knob in composed(method).method:
-        if knob not in PARTS:
-            assert f"`method.{knob}`" in card, f"{method}.md does not describe method.{knob}"
+    assert card.startswith(f"# {method}\n\n**In short:** "), f"{method}.md does not begin with what it does in short"
+    knobs = [knob for knob in composed(method).method if knob not in PARTS]
+    for knob in knobs:
+        assert f"`method.{knob}`" in card, f"{method}.md does not describe method.{knob}"
+    if knobs:
+        _, _, suggested = card.partition("## When it helps")[0].partition("\n\n**Suggested values.** ")
+        assert any(f"`{knob}`" in suggested or f"`method.{knob}`" in suggested for knob in knobs), (
+            f"{method}.md suggests no values of {', '.join(knobs)}"
+        )
     for link in card.split("](")[1:]:
         target = link.split(")")[0]
         if not target.startswith(("http", "#")):

@@ -64,7 +64,7 @@ def test_a_margin_schedule_is_followed() -> None:
 @pytest.mark.parametrize("optimizer", ["sgd", "lbfgs"])
 def test_weights_are_those_of_whole_batches_under(optimizer: str) -> None:
     class Lbfgs(OneClass):
-        """Its closure takes several training steps a batch."""
+        """Its closure takes several training steps per batch."""
 
         def configure_optimizers(self) -> Any:
             return torch.optim.LBFGS(self.parameters(), lr=0.05, max_iter=3)

@@ -53,7 +53,7 @@ def same(left: Any, right: Any) -> bool:
         (Record(X, "all"), Record(X[KEPT], "all")),
         ((X, 0.5, "text", None, torch.tensor(3)), (X[KEPT], 0.5, "text", None, torch.tensor(3))),
         ((X, ["a", "b", "c"]), (X[KEPT], ["a", "c"])),
-        ((X, ("a", "b")), (X[KEPT], ("a", "b"))),  # no one value a sample
+        ((X, ("a", "b")), (X[KEPT], ("a", "b"))),  # not one value per sample
         ((X, [X[:1], X[:2], X[:1]]), (X[KEPT], [X[:1], X[:1]])),  # boxes of several sizes
         ([{"boxes": X[:1]}, {"boxes": X[:2]}, {"boxes": X[:1]}], [{"boxes": X[:1]}, {"boxes": X[:1]}]),
         ((X, [X, X, X]), (X[KEPT], [X[KEPT], X[KEPT], X[KEPT]])),  # parts that can be narrowed are parts

@@ -328,7 +328,7 @@ def max_steps(folder: Path) -> None:
 @supported("Length of training", "max_time", "an unfinished window takes no step when the time is up")
 def max_time(folder: Path) -> None:
     class LetsTimePass(Timer):
-        """An hour a batch, without waiting for it."""
+        """An hour per batch, without waiting for it."""
 
         def time_elapsed(self, stage: str = "train") -> float:
             return 3600.0 * (self.batches if stage == "train" else 0)

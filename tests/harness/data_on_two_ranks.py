@@ -26,7 +26,7 @@ from as_lightning.benchmark.data.text.labelled_text import Sentence
 from as_lightning.benchmark.memorisation import memorisation
 
 TRAIN, VALIDATION, BATCH, EPOCHS = 1_000, 101, 8, 2
-RESUMED_FROM = 90  # steps, of 63 an epoch
+RESUMED_FROM = 90  # steps, of 63 per epoch
 
 
 class Numbered(TextDataModule):

@@ -1,4 +1,4 @@
-"""Masked samples sleep: what has neither loss nor gradient is left out of the next epochs."""
+"""Masked samples sleep: samples with zero loss and zero gradient are left out of the next epochs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from as_lightning.narrowed_loss import by_sample
 
 
 class MaskedSampleSkipping(SampleSkipping):
-    r"""Leave masked samples out of the next epochs: 1, then 2, then 4 while they stay masked, awake when found live.
+    r"""Leave masked samples out of the next epochs: a sample that stays masked sleeps for 1, then 2, then 4 epochs.
 
     A sample is masked when the margin keeps none of its competitors, :math:`p_t - \max_{i \ne t} p_i > \delta`. Then
     its loss and its gradient are exactly zero. With tokens, a sample is masked when all its tokens are. Batches stay
-    full, and epochs get shorter. Logged once an epoch:
+    full, and epochs get shorter. Logged once per epoch:
 
     - ``masking/awake_ratio``: the share of the samples that the epoch's plan took;
     - ``masking/woken_ratio``: the share of live ones among the revisited samples: the price of skipping, measured;
@@ -45,7 +45,7 @@ class MaskedSampleSkipping(SampleSkipping):
         max_sleep: the longest sleep in epochs, up to 255; 0 skips nothing.
         delta: a margin of its own for skipping, in [0, 1]; None takes the loss's. With one, the loss may be plain
             cross-entropy, which is AS-Softmax with margin 1.
-        patience: how many visits in a row find a sample masked before its first sleep.
+        patience: how many visits in a row must find a sample masked before its first sleep.
         full_epochs: how many epochs at the start and at the end take all samples: counts (``int``), or shares of
             ``Trainer(max_epochs)`` (``float``). The first epoch takes all in any case.
         min_masked: nothing sleeps unless this share of all samples was masked when last visited; 0 switches this off.

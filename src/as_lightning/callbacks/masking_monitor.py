@@ -46,7 +46,7 @@ class MaskingMonitor(pl.Callback):
     Once per epoch ``masking/sample_ratio_epoch`` and ``masking/class_ratio_epoch``, over all its samples. How often
     the logger writes is ``Trainer(log_every_n_steps=...)``, and the first and the last optimizer step of a training are
     always written. The steps between are only counted, on the device. The host reads the counts of the steps that are
-    written, and once an epoch. An empty window (only ignored rows) has ratio 0.
+    written, and once per epoch. An empty window (only ignored rows) has ratio 0.
 
     A ``TensorBoardLogger`` also gets a layout for the dashboard *Custom Scalars*: masked samples and classes, margin,
     accumulation, share of the data that is awake, loss and score, a chart each.

@@ -14,7 +14,7 @@ def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Te
 
     .. math:: p_t - \max_{i \ne t} p_i, \qquad p = \operatorname{softmax}(o)
 
-    With several labels a sample it is the lead of the weakest positive over the strongest negative,
+    With several labels per sample it is the lead of the weakest positive over the strongest negative,
     :math:`\min_{t \in P} p_t - \max_{i \in N} p_i`, with :math:`p` over the known labels. AS-Softmax masks a sample
     whose lead is above the margin.
 

@@ -326,6 +326,6 @@ def check_label_smoothing(label_smoothing: float) -> None:
     if label_smoothing:
         raise ValueError(
             f"label_smoothing must be 0, got {label_smoothing!r}: a smoothed target has a share in every class, and "
-            "this head keeps one target class a row; use F.cross_entropy(F.linear(input, linear_weight, linear_bias), "
-            "target, label_smoothing=...)"
+            "this head keeps one target class per row; use F.cross_entropy(F.linear(input, linear_weight, "
+            "linear_bias), target, label_smoothing=...)"
         )

@@ -21,8 +21,8 @@ def live_samples(logits: Tensor, target: Tensor, delta: float = 0.1, ignore_inde
 
     .. math:: \text{live} \iff p_t - \max_{i \ne t} p_i \le \delta, \qquad p = \operatorname{softmax}(o)
 
-    With several labels a sample is live iff the margin keeps at least one of its labels. A sample that is not live is a
-    *masked sample*: at this margin its loss and its gradient are exactly zero. A sample with ``ignore_index`` (with
+    With several labels, a sample is live iff the margin keeps at least one of its labels. A sample that is not live is
+    a *masked sample*: at this margin its loss and its gradient are exactly zero. A sample with ``ignore_index`` (with
     several labels: a sample of which no label is known) is not live. No gradient flows, and nothing is read from the
     device.
 

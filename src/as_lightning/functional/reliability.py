@@ -40,7 +40,7 @@ class Reliability(NamedTuple):
 def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bins: int = 15) -> Reliability:
     """Sort predictions by their confidence, and count how many are right.
 
-    One class a row: the confidence is the largest probability of ``softmax(logits)``. Several labels: each label is a
+    One class per row: the confidence is the largest probability of ``softmax(logits)``. Several labels: each label is a
     prediction, with the confidence ``sigmoid(logits)`` of being present, as torchmetrics' ``BinaryCalibrationError``.
 
     Args:

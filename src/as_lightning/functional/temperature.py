@@ -89,7 +89,7 @@ def scaled_probabilities(logits: Tensor, temperature: float, multilabel: bool = 
 
 
 def is_multilabel(logits: Tensor, target: Tensor) -> bool:
-    """Whether the target holds {0, 1} for each class; False where it holds one class index a row.
+    """Whether the target holds {0, 1} for each class; False where it holds one class index per row.
 
     Raises:
         ValueError: if the shapes fit neither.

@@ -158,7 +158,7 @@ def test_data_of_several_labels_refuse_a_loss_of_one_class_and_name_the_methods_
 
 @pytest.mark.parametrize("task", ["token", "next_token"])
 def test_tokens_refuse_a_loss_of_several_labels(task):
-    with pytest.raises(ValueError, match="this method's loss is for several labels a sample; tokens have one class"):
+    with pytest.raises(ValueError, match="this method's loss is for several labels per sample; tokens have one class"):
         task_form(task, NAMES, "multi_hot")
 
 

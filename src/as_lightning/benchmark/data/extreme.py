@@ -12,7 +12,7 @@ from as_lightning.benchmark.data.labelled import LabelledDataset
 
 
 class Extreme(BenchmarkDataModule):
-    r"""Noisy copies of one random vector a class; the classes' frequencies follow Zipf's law. Synthetic.
+    r"""Noisy copies of one random vector per class; the classes' frequencies follow Zipf's law. Synthetic.
 
     .. math:: c \sim P(c) \propto (c + 1)^{-s}, \qquad x = v_c + \sigma \varepsilon, \qquad
               v_c, \varepsilon \sim \mathcal{N}(0, I_d)

@@ -48,7 +48,7 @@ def draw_first_screen(compared: Sequence[CommittedComparison], path: Path = PICT
 
 
 def _scores(panel: Axes, found: Findings) -> None:
-    """The score of each method against its training time, one point a share of the epochs."""
+    """The score of each method against its training time, one point for each share of the epochs."""
     colors = method_colors(METHODS)
     low, high = ((found.reference.mean + sign * found.margin) / POINT for sign in (-1, 1))
     panel.axhspan(low, high, color=colors["softmax"], alpha=0.12)

@@ -19,7 +19,7 @@ START, END = "<!-- numbers written by as_lightning.benchmark.published.results_r
 
 
 def fair_rows(method: str, compared: Sequence[CommittedComparison]) -> list[str]:
-    """A table of what the fair comparisons have found of a method, a data set a row; nothing where it is in none."""
+    """A table of what the fair comparisons have found of a method, one data set per row; empty if it is in none."""
     rows, baselines = [], set()
     for comparison in compared:
         found = comparison.findings
@@ -50,7 +50,7 @@ def fair_rows(method: str, compared: Sequence[CommittedComparison]) -> list[str]
 
 
 def single_rate_rows(method: str, experiments: Sequence[Experiment]) -> list[str]:
-    """A table of the sweeps at one learning rate, a data set a row."""
+    """A table of the sweeps at one learning rate, one data set per row."""
     rows = []
     for experiment in experiments:
         for row in experiment.rows:

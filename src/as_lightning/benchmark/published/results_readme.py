@@ -174,7 +174,7 @@ def main() -> None:
         "",
         "Written by `python -m as_lightning.benchmark.published.results_readme` from the `result.json` files below.",
         "Scores are of the test split, means over the seeds with standard deviations. Times: a busy two-core machine,",
-        "one thread a run; the runs of a comparison take turns, so that drift cancels in the ratios.",
+        "one thread per run; the runs of a comparison take turns, so that drift cancels in the ratios.",
         "",
         *fair,
         *fresh_seed_lines(tried_again),

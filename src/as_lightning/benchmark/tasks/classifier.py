@@ -108,7 +108,7 @@ class FusedSoftmaxClassifier(Classifier):
 
     Raises:
         ValueError: if the head is not ``nn.Linear``, the criterion not ``nn.CrossEntropyLoss``, or the data or the loss
-            have several labels a sample.
+            have several labels per sample.
     """
 
     criterion: nn.CrossEntropyLoss
@@ -145,7 +145,7 @@ class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):
 
     Raises:
         ValueError: if ``fused_head`` is asked for with another head than ``nn.Linear``, or for data or a loss of
-            several labels a sample.
+            several labels per sample.
     """
 
     as_softmax_replaces = "criterion"

@@ -181,6 +181,6 @@ def task_form(task: str, class_names: Sequence[str], targets: str = "class_index
         return Multilabel(class_names)
     if task in ("token", "next_token"):
         if targets != "class_index":
-            raise ValueError("this method's loss is for several labels a sample; tokens have one class each")
+            raise ValueError("this method's loss is for several labels per sample; tokens have one class each")
         return (TokenTags if task == "token" else NextToken)(class_names)
     raise ValueError(f"task must be 'multiclass', 'multilabel', 'token' or 'next_token', got {task!r}")

@@ -1,7 +1,7 @@
 r"""The row pass of logits whose classes are spread over processes.
 
-Each process holds the logits of its own classes for all rows. Three all-reduces of one or two numbers a row join them:
-the largest logit, the sum of the exponentials with the target's own, and what the margin keeps.
+Each process holds the logits of its own classes for all rows. Three all-reduces of one or two numbers per row join
+them: the largest logit, the sum of the exponentials with the target's own, and what the margin keeps.
 
 .. math:: M = \max_r \max_i o_i, \quad e_i = e^{o_i - M}, \quad S = \sum_r \sum_i e_i, \quad p_i = e_i / S
 

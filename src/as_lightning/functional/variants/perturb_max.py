@@ -116,7 +116,7 @@ def _block_shape(rows: Tensor, nodes: Tensor) -> tuple[int, int]:
 
 
 def _recomputed(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """``function(*tensors)``, its intermediate results (nodes x C a row) recomputed in the backward pass."""
+    """``function(*tensors)``, its intermediate results (nodes x C per row) recomputed in the backward pass."""
     return checkpoint(function, *tensors, use_reentrant=False, preserve_rng_state=False)
 
 

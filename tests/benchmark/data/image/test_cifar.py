@@ -37,7 +37,7 @@ def images(data, split: str) -> set[bytes]:
 
 
 def small_cifar(module: type[CIFAR10], server, *, leave_out: str | None = None, below: str = "") -> type[CIFAR10]:
-    """A module of the same layout as ``module``, 2 classes and 20 images a file, whose archive the server has."""
+    """A module of the same layout as ``module``, 2 classes and 20 images per file, whose archive the server has."""
     published = module.published
     label_key, names_key = (
         ("fine_labels", "fine_label_names") if published is datasets.CIFAR100 else ("labels", "label_names")

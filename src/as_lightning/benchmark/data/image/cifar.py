@@ -110,7 +110,7 @@ class CIFAR10(ImageDataModule):
         kept, held_out = train_test_split(
             range(len(targets)), test_size=self.validation_size, stratify=targets, random_state=self.split_seed
         )
-        # in pieces, as the sums take eight bytes a value
+        # in pieces, as the sums take eight bytes per value
         sums = torch.stack([value_sums(piece) for piece in images[kept].split(64)]).sum(0)
         return Images(
             {"train": images[kept], "validation": images[held_out], "test": _channels_first(test.data)},

@@ -76,7 +76,7 @@ class ImageDataModule(BenchmarkDataModule):
             raise ValueError(f"give mean and std, or neither, got {mean=} and {std=}")
         for name, values in (("mean", mean), ("std", std)):
             if values is not None and len(values) != 3:
-                raise ValueError(f"{name} must have 3 numbers, one a channel, got {list(values)}")
+                raise ValueError(f"{name} must have 3 numbers, one per channel, got {list(values)}")
         if std is not None and min(std) <= 0:
             raise ValueError(f"std must be positive, got {list(std)}")
         self.data_dir, self.split_seed = Path(data_dir).expanduser(), split_seed

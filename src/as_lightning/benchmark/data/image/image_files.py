@@ -25,7 +25,7 @@ def decode_image(content: bytes, image_size: int | None = None) -> Tensor:
             None keeps the size.
 
     Raises:
-        ValueError: if that is no image, it is cut short, or its pixels are neither 8 nor 16 bits a channel.
+        ValueError: if that is no image, it is cut short, or its pixels are neither 8 nor 16 bits per channel.
     """
     try:
         with Image.open(io.BytesIO(content)) as opened:

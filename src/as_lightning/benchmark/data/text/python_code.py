@@ -24,7 +24,7 @@ TOKEN = re.compile(r"[^\W\d]\w*|\d\w*(?:\.\d\w*)?|[^\w\s]")  # a word, a number,
 HELD_OUT = 0.05  # share of the files for validation, and for test
 LEAST_FILES = 10
 LEAST_COUNT = 2  # of a token in the training files, to be a class of its own
-EVALUATION_TOKENS = 1024  # a batch, whatever that of training: validation and test hold their logits
+EVALUATION_TOKENS = 1024  # per batch, whatever that of training: validation and test hold their logits
 
 
 def code_tokens(source: str) -> list[str]:
@@ -44,7 +44,7 @@ def token_blocks(tokens: Sequence[int], block_length: int) -> tuple[torch.Tensor
 
     Args:
         tokens: ``T`` token ids.
-        block_length: tokens a block, ``L``.
+        block_length: tokens per block, ``L``.
 
     Returns:
         Inputs and targets, ``int64`` of shape ``((T - 1) // L, L)``.
@@ -72,7 +72,7 @@ class PythonCode(BenchmarkDataModule):
     not see the ones after it.
 
     Args:
-        block_length: tokens a block, ``L``.
+        block_length: tokens per block, ``L``.
         batch_tokens: tokens per training batch, a multiple of ``block_length``. Validation and test take at most 1,024.
         max_tokens: how many tokens to use at most, for quick runs: a number for every split, or one for some, e.g.
             ``{"train": 500_000, "test": 50_000}``. The classes are those of all training files.
