@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,7 @@ from as_lightning import __version__
 from as_lightning.benchmark.config_dir import config_dir
 from as_lightning.benchmark.help import answered, described, first_comment, help_text, names
 
-COMMANDS = ["as-lightning", "as-lightning-compare", "as-lightning-report"]
+COMMANDS = ["as-lightning", "as-lightning-compare", "as-lightning-report", "as-lightning-hard-samples"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -44,6 +46,13 @@ def test_help_of_the_comparison_has_its_settings():
     text = help_text("as-lightning-compare")
     assert "  budgets=0.25,0.5,1 " in text
     assert "  trials=6 " in text
+
+
+def test_every_command_has_a_help_of_its_own_with_all_its_arguments():
+    scripts = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    assert re.findall(r'^(as-lightning\S*) = "', scripts, re.MULTILINE) == COMMANDS
+    text = help_text("as-lightning-hard-samples")
+    assert all(f"\n  {argument} " in text for argument in ("RUN", "--limit COUNT", "--data-dir FOLDER", "--version"))
 
 
 @pytest.mark.parametrize("argument", ["--help", "-h", "--version"])

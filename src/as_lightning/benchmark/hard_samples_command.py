@@ -70,19 +70,11 @@ def listing(hard: HardSamples, data: BenchmarkDataModule, limit: int) -> list[st
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script ``as-lightning-hard-samples``."""
-    parser = argparse.ArgumentParser(
-        prog="as-lightning-hard-samples",
-        description="List the training samples of a finished run that were never masked, hardest first: their number, "
-        "the lead of their label over the strongest other class at the end of training, label, predicted class, and "
-        "text or file name.",
-    )
-    parser.add_argument("run", type=Path, help="the folder of a run of a method that skips by masking, e.g. as_skip")
-    parser.add_argument("--limit", type=int, default=50, help="list so many (default: 50; 0 lists all)")
-    parser.add_argument(
-        "--data-dir",
-        default=os.environ.get("AS_LIGHTNING_DATA", "data"),
-        help="where the data are (default: AS_LIGHTNING_DATA, or data)",
-    )
+    # what each means is in as_lightning.benchmark.help, which answers --help
+    parser = argparse.ArgumentParser(prog="as-lightning-hard-samples", add_help=False)
+    parser.add_argument("run", type=Path, metavar="RUN")
+    parser.add_argument("--limit", type=int, default=50, metavar="COUNT")
+    parser.add_argument("--data-dir", default=os.environ.get("AS_LIGHTNING_DATA", "data"), metavar="FOLDER")
     options = parser.parse_args(arguments)
     try:
         hard = HardSamples.read(options.run)
@@ -94,4 +86,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from as_lightning.benchmark.console import hard_samples as command
+
+    command()

@@ -14,9 +14,12 @@ ROOT = Path(__file__).parents[3]
 CARDS = sorted(
     path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/methods").glob("*.md") if path.stem != "README"
 )
-TABLES = sorted(
-    path.relative_to(ROOT).as_posix() for path in (ROOT / "results").rglob("report.csv") if path.parent.name == "report"
+REPORTS = sorted(
+    path.relative_to(ROOT).as_posix()
+    for name in ("report.csv", "report.md")
+    for path in (ROOT / "results").rglob(f"report/{name}")
 )
+PAGES = ["README.md", "results/README.md", "docs/wide_output_layers.md", "docs/skipping.md"]
 
 
 # one process: the reports are rebuilt once
@@ -38,7 +41,7 @@ def rebuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["README.md", "results/README.md", "docs/wide_output_layers.md", *CARDS, *TABLES])
+@pytest.mark.parametrize("name", [*PAGES, *CARDS, *REPORTS])
 def test_a_table_is_the_one_that_the_results_give(rebuilt: Path, name: str) -> None:
     assert (rebuilt / name).read_text(encoding="utf-8") == (ROOT / name).read_text(encoding="utf-8")
 

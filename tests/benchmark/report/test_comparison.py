@@ -55,9 +55,9 @@ def test_holm_corrects_for_all_comparisons_of_the_report(result):
     rows = table(results)
     for method, p in expected.items():
         assert rows.loc[("set", method), "p"] == pytest.approx(p)
-        assert rows.loc[("set", method), "verdict"] == ("better" if p < 0.05 else "no evidence")
+        assert (rows.loc[("set", method), "verdict"] == "better") == (p < 0.05)
     verdicts = {rows.loc[("set", method), "verdict"] for method in others}
-    assert verdicts == {"better", "no evidence"}
+    assert verdicts == {"better", "equal", "inconclusive"}
 
 
 def test_thirty_comparisons_of_noise_give_no_verdict_though_single_tests_would(result):
@@ -68,7 +68,7 @@ def test_thirty_comparisons_of_noise_give_no_verdict_though_single_tests_would(r
         results += runs(result, "softmax", base, name=f"set{index}") + runs(result, "same", other, name=f"set{index}")
         raw.append(stats.ttest_rel(other, base).pvalue)
     assert min(raw) < 0.05  # without the correction one of them would be called
-    assert set(table(results)["verdict"]) == {"baseline", "no evidence"}
+    assert set(table(results)["verdict"]) == {"baseline", "inconclusive"}
 
 
 def test_a_method_that_loses_is_called_worse(result):
@@ -76,10 +76,33 @@ def test_a_method_that_loses_is_called_worse(result):
     assert rows.loc[("set", "bad"), "verdict"] == "worse"
 
 
+def test_the_words_are_those_of_a_tuned_comparison(result):
+    """All of them: a method of each kind beside the others."""
+    leads = {
+        "better": [0.020, 0.021, 0.019, 0.022, 0.020],
+        "worse": [-0.020, -0.021, -0.019, -0.022, -0.020],
+        "equal": [0.001, 0.0011, 0.0009, 0.001, 0.0012],  # significant, and smaller than what matters
+        "inconclusive": [0.02, -0.015, 0.005, 0.01, -0.01],
+        "no verdict": [0.01] * 5,
+    }
+    results = runs(result, "softmax", BASE)
+    for method, lead in leads.items():
+        results += runs(result, method, [score + more for score, more in zip(BASE, lead, strict=True)])
+    rows = table(results).loc["set"]
+    verdicts = paired_verdicts(leads)
+    for word, verdict in verdicts.items():
+        assert verdict.word == rows.loc[word, "verdict"] == word
+        assert rows.loc[word, "in_words"] == verdict.in_words
+    assert rows.loc["equal", "in_words"] == "equal within 0.5 points"
+    assert rows.loc["inconclusive", "detectable"] == pytest.approx(verdicts["inconclusive"].detectable)
+    assert rows.loc["equal", "p_equal"] == pytest.approx(verdicts["equal"].p_equal)
+
+
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_fewer_than_three_seeds_give_no_verdict(result, seeds):
     rows = table(runs(result, "softmax", BASE[:seeds]) + runs(result, "as_softmax", [0.9] * seeds))
-    assert rows.loc[("set", "as_softmax"), "verdict"] == "too few seeds"
+    assert rows.loc[("set", "as_softmax"), "verdict"] == "no verdict"
+    assert rows.loc[("set", "as_softmax"), "in_words"] == f"no verdict: {seeds} seeds in common, at least 3 are needed"
     assert math.isnan(rows.loc[("set", "as_softmax"), "p"])
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from as_lightning.benchmark.report.report import FailedRun, main, write_report
+from as_lightning.benchmark.report.report import FailedRun, main, print_comparison, write_report
 
 
 class Page(HTMLParser):
@@ -161,6 +161,28 @@ def test_a_file_that_is_no_result_ends_with_its_path_and_no_traceback(tmp_path, 
     assert message in said
 
 
+def test_a_report_says_equal_and_inconclusive_as_a_tuned_comparison_does(result, tmp_path, capsys):
+    leads = {"softmax": (0.0, 0.0, 0.0), "same": (0.001, 0.0011, 0.0009), "unclear": (0.02, -0.015, 0.005)}
+    results = [
+        result(method, seed, 0.8 - 0.01 * seed + lead)
+        for method, differences in leads.items()
+        for seed, lead in enumerate(differences)
+    ]
+    report = write_report(results, tmp_path)
+    markdown, html = report.markdown.read_text(), report.html.read_text()
+    assert "set: equal to softmax within 0.5 points: same." in markdown
+    assert "set: inconclusive against softmax (neither a difference nor equality is shown): unclear." in markdown
+    assert re.search(r"^\| same \| .* \(equal within 0\.5 points\) \|$", markdown, flags=re.MULTILINE)
+    assert re.search(r"\| inconclusive: a difference below \d+\.\d points could not have been seen \|", markdown)
+    assert 'class="equal">equal within 0.5 points<' in html
+    assert 'class="inconclusive">inconclusive<' in html
+    assert pd.read_csv(report.csv)["verdict"].tolist() == ["baseline", "equal", "inconclusive"]
+    print_comparison(results)
+    printed = capsys.readouterr().out
+    assert "equal within 0.5 points" in printed
+    assert "inconclusive" in printed
+
+
 def test_an_experiment_is_reported_by_its_score_and_its_baseline(result, tmp_path):
     labels = {"name": "labels", "score_name": "f1_micro"}
     results = [result("softmax", seed, 0.8) for seed in range(3)]
@@ -217,7 +239,8 @@ def test_names_that_become_the_same_file_name_have_a_figure_each(result, tmp_pat
 def test_runs_without_validation_or_training_time_are_reported(result, tmp_path):
     results = [result(method, seed, 0.8, seconds=0.0, evaluations=[]) for method in ("softmax", "m") for seed in (0, 1)]
     markdown = write_report(results, tmp_path).markdown.read_text()
-    assert "| m | 2 | 80.00 ± 0.00 | +0.00 | – | too few seeds |" in markdown
+    assert "| m | 2 | 80.00 ± 0.00 | +0.00 | – | no verdict: 2 seeds in common, at least 3 are needed |" in markdown
+    assert "(no verdict)" in markdown
 
 
 def test_failed_runs_are_listed_with_their_errors(result, tmp_path):

@@ -8,14 +8,20 @@ import pytest
 
 from as_lightning.benchmark.report.sweep_advice import UNTUNED, sweep_advice
 
-BASE = {"method": "softmax", "verdict": "baseline"}
+BASE = {"method": "softmax", "verdict": "baseline", "in_words": "baseline"}
+EQUAL = "equal within 0.5 points"
+OPEN = "inconclusive: a difference below 0.9 points could not have been seen"
+FEW = "no verdict: 2 seeds in common, at least 3 are needed"
 
 
-def row(method: str, verdict: str, difference: float = math.nan, train: float = math.nan) -> dict[str, object]:
+def row(method: str, in_words: str, difference: float = math.nan, train: float = math.nan) -> dict[str, object]:
     low, high = difference - 0.01, difference + 0.01
     return {
         "method": method,
-        "verdict": verdict,
+        "verdict": next(
+            (word for word in ("equal", "inconclusive", "no verdict") if in_words.startswith(word)), in_words
+        ),
+        "in_words": in_words,
         "difference": difference,
         "low": low,
         "high": high,
@@ -32,15 +38,23 @@ def row(method: str, verdict: str, difference: float = math.nan, train: float = 
         ),
         ([BASE, row("a", "worse", -0.02)], ["d: a is worse than softmax by 2.0 points [1.0, 3.0]."]),
         (
-            [BASE, row("a", "no evidence", 0.0, 1.0), row("b", "too few seeds"), row("c", "no evidence", 0.0, 1.0)],
             [
-                "d: no evidence of a difference to softmax: a, c.",
-                "d: no verdict with fewer than 3 seeds in common with softmax: b.",
+                BASE,
+                row("a", OPEN),
+                row("b", FEW),
+                row("c", OPEN.replace("0.9", "1.2")),
+                row("e", EQUAL),
+                row("f", EQUAL),
+            ],
+            [
+                "d: inconclusive against softmax (neither a difference nor equality is shown): a, c.",
+                "d: no verdict against softmax (2 seeds in common, at least 3 are needed): b.",
+                "d: equal to softmax within 0.5 points: e, f.",
             ],
         ),
         (
-            [BASE, row("a", "no verdict", 0.01)],
-            ["d: no verdict where the difference to softmax is the same for every seed: a."],
+            [BASE, row("a", "no verdict: the difference is the same for every seed", 0.01)],
+            ["d: no verdict against softmax (the difference is the same for every seed): a."],
         ),
         ([row("a", "no baseline")], ["d: there are no runs of a baseline to compare with."]),
         ([BASE], []),

@@ -10,7 +10,7 @@ from typing import Any
 from as_lightning.benchmark.published.committed_comparisons import MAIN, CommittedComparison
 from as_lightning.benchmark.published.marked_place import write_between_marks
 from as_lightning.benchmark.report.report import Experiment, percent
-from as_lightning.benchmark.report.table_cells import difference, ratio, settings_cell
+from as_lightning.benchmark.report.table_cells import difference, ratio, settings_cell, short_verdict
 from as_lightning.benchmark.report.verdicts import POINT
 
 CARDS = Path("docs/methods")
@@ -28,7 +28,7 @@ def fair_rows(method: str, compared: Sequence[CommittedComparison]) -> list[str]
         baselines.add(found.baseline)
         arm = found.of(method)[0]
         reached = found.time_to_score(method)
-        word = "reference" if arm.verdict is None else arm.verdict.in_words.partition(":")[0]
+        word = "reference" if arm.verdict is None else short_verdict(arm.verdict.in_words)
         rows.append(
             f"| [{comparison.title}](../../results/{comparison.report}) | {settings_cell(arm.settings)} | "
             f"{arm.mean / POINT:.2f} | {difference(arm.verdict)} | {word} | {ratio(arm.time)} | "
@@ -59,7 +59,7 @@ def single_rate_rows(method: str, experiments: Sequence[Experiment]) -> list[str
                 own_score, base_score = (f"{percent(r['mean'])} ± {percent(r['std'])}" for r in (row, base))
                 rows.append(
                     f"| [{experiment.name}](../../results/{experiment.name}/report/report.md) | {row['seeds']} | "
-                    f"{own_score} | {base_score} | {row['verdict']} |"
+                    f"{own_score} | {base_score} | {short_verdict(row['in_words'])} |"
                 )
     if not rows:
         return []

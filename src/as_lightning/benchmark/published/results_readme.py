@@ -46,18 +46,12 @@ from as_lightning.benchmark.report.report import (
     summarize,
     write_report,
 )
+from as_lightning.benchmark.report.table_cells import short_verdict
 from as_lightning.benchmark.results import find_results
 
 START, END = "<!-- written by as_lightning.benchmark.published.results_readme -->", "<!-- end -->"
 AS_METHODS = ("as_softmax", "as_speed", "multilabel_as_softmax", "multilabel_as_speed")
 EXTRA_SWEEPS = {"delta": "margins", "label_noise": "label noise"}
-VERDICTS = {
-    "better": "is better than",
-    "worse": "is worse than",
-    "no evidence": "shows no evidence of a difference to",
-    "too few seeds": "has too few seeds to be compared with",
-    "no verdict": "has the same difference for every seed to",
-}
 
 
 def folders() -> list[Path]:
@@ -67,7 +61,7 @@ def folders() -> list[Path]:
 
 def sentence(experiment: Experiment, row: dict[str, Any]) -> str:
     """What was found of one method on one data set."""
-    said = f"`{row['method']}` {VERDICTS[row['verdict']]} `{experiment.baseline}`"
+    said = f"`{row['method']}` against `{experiment.baseline}`: {short_verdict(row['in_words'])}"
     said += f" ({difference(row)} points of {experiment.score}, {row['seeds']} seeds)"
     said += (
         f"; it trains in {number(row['train'])} times the time with {number(row['optimizer_steps'], 0)} optimizer steps"
@@ -92,7 +86,7 @@ def table(experiments: Sequence[Experiment]) -> list[str]:
                 cells.append("–")
                 continue
             score = f"{percent(row['mean'])} ± {percent(row['std'])}"
-            cells.append(f"{f'**{score}**' if row['best'] else score} ({row['verdict']})")
+            cells.append(f"{f'**{score}**' if row['best'] else score} ({short_verdict(row['in_words'])})")
         lines.append(f"| {method} | " + " | ".join(cells) + " |")
     return lines
 
@@ -147,8 +141,8 @@ def single_rate_lines(experiments: Sequence[Experiment], sections: Sequence[str]
         "Older sweeps: nothing in them is tuned, every method has the same number of epochs. Read them as a check that",
         "nothing is won for free, not as a ranking. Softmax, AS-Softmax and AS-Speed have 5 seeds, the others 3",
         "(digits: 5). The runs of these three take turns; the others ran beside other work, and their times say",
-        "little. Verdicts are of paired t-tests by seed, corrected (Holm) for all comparisons of a data set. Bold is",
-        "the highest mean.",
+        "little. Verdicts are paired by seed and corrected (Holm) for all comparisons of a data set",
+        "([how to read them](../docs/compare.md#how-to-read-the-verdicts)). Bold is the highest mean.",
         "",
         *table(experiments),
         "",

@@ -17,6 +17,7 @@ from typing import Any
 from as_lightning.benchmark.published.marked_place import write_between_marks
 from as_lightning.benchmark.report.like_with_like import comparable_results
 from as_lightning.benchmark.report.report import commands_of, compared, difference, number, percent
+from as_lightning.benchmark.report.table_cells import short_verdict
 from as_lightning.benchmark.results import Result, find_results
 
 RESULTS = Path("results/python_code")
@@ -65,7 +66,7 @@ def wide_head_table(results: Sequence[Result]) -> list[str]:
             number(row["peak_memory"] / memory.get(row["name"], math.nan)),
             f"{percent(row['mean'])} ± {percent(row['std'])}",
             difference(row),
-            row["verdict"],
+            short_verdict(row["in_words"]),
             number(row["perplexity"], 1) if row["method"] in FIRST else "–",
             percent(row["final_masking_ratio"], 0),
         ]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-from as_lightning.benchmark.report.verdicts import ALPHA, MIN_PAIRS, Verdict, paired_verdicts
+from as_lightning.benchmark.report.verdicts import Verdict, paired_verdicts
 from as_lightning.benchmark.results import Result
 from as_lightning.functional.counts import masking_ratio
 
@@ -54,14 +54,14 @@ def compare(frame: pd.DataFrame, metric: str = "score", baseline: str | None = N
 
     The difference is paired by seed; its interval is Student's t at 95%, its p-value the paired t-test's. Holm's
     method corrects the p-values for all comparisons of the report
-    (:func:`~as_lightning.benchmark.report.verdicts.paired_verdicts`). A verdict is ``better`` or ``worse`` where the
-    corrected p-value is below 5%, ``no evidence`` where it is not, ``too few seeds`` with fewer than 3 pairs,
-    ``no verdict`` where the difference does not vary between the seeds, ``baseline`` for the baseline and
-    ``no baseline`` where it is missing.
+    (:func:`~as_lightning.benchmark.report.verdicts.paired_verdicts`). A verdict is one of the words of
+    :class:`~as_lightning.benchmark.report.verdicts.Verdict`, with its margin of 0.5 points, ``baseline`` for the
+    baseline and ``no baseline`` where it is missing.
 
     Returns:
-        A frame with the columns ``name, method, seeds, mean, std, difference, low, high, p, verdict``, experiments
-        and methods in the order in which they came, the baseline first.
+        A frame with the columns ``name, method, seeds, mean, std, difference, low, high, p, p_equal, detectable,
+        verdict, in_words``, experiments and methods in the order in which they came, the baseline first; ``in_words``
+        is the verdict with its margin or its reason.
     """
     rows = []
     differences: dict[tuple[str, str], np.ndarray] = {}
@@ -73,6 +73,7 @@ def compare(frame: pd.DataFrame, metric: str = "score", baseline: str | None = N
             if method != base and base in by_seed:
                 paired = values.sub(by_seed[base]).to_numpy(dtype=np.float64)
                 differences[name, method] = paired[np.isfinite(paired)]
+            without = "baseline" if method == base else "no baseline"
             rows.append(
                 {
                     "name": name,
@@ -84,7 +85,10 @@ def compare(frame: pd.DataFrame, metric: str = "score", baseline: str | None = N
                     "low": np.nan,
                     "high": np.nan,
                     "p": np.nan,
-                    "verdict": "baseline" if method == base else "no baseline",
+                    "p_equal": np.nan,
+                    "detectable": np.nan,
+                    "verdict": without,
+                    "in_words": without,
                 }
             )
     verdicts = paired_verdicts(differences)
@@ -95,14 +99,17 @@ def compare(frame: pd.DataFrame, metric: str = "score", baseline: str | None = N
 
 
 def _cells(verdict: Verdict) -> dict[str, float | str]:
-    """What the table shows of a verdict: the paired t-test without a margin of equivalence."""
-    numbers = (verdict.difference, verdict.low, verdict.high, verdict.p_difference)
-    difference, low, high, p = (np.nan if number is None else number for number in numbers)
-    if verdict.p_difference is None:
-        word = "too few seeds" if verdict.pairs < MIN_PAIRS else "no verdict"
-    else:
-        word = "no evidence" if p >= ALPHA else "better" if difference > 0 else "worse"
-    return {"difference": difference, "low": low, "high": high, "p": p, "verdict": word}
+    """What the table shows of a verdict."""
+    numbers = {
+        "difference": verdict.difference,
+        "low": verdict.low,
+        "high": verdict.high,
+        "p": verdict.p_difference,
+        "p_equal": verdict.p_equal,
+        "detectable": verdict.detectable,
+    }
+    words = {"verdict": verdict.word, "in_words": verdict.in_words}
+    return {name: np.nan if number is None else number for name, number in numbers.items()} | words
 
 
 def seconds_to_score(result: Result, target: float) -> float:

@@ -22,7 +22,8 @@ from as_lightning.benchmark.report.like_with_like import chosen, comparable_resu
 from as_lightning.benchmark.report.page_figure import PageFigure, method_colors
 from as_lightning.benchmark.report.page_templates import page_templates
 from as_lightning.benchmark.report.sweep_advice import sweep_advice
-from as_lightning.benchmark.report.table_cells import with_interval
+from as_lightning.benchmark.report.table_cells import short_verdict, with_interval
+from as_lightning.benchmark.report.verdicts import MARGIN_POINTS
 from as_lightning.benchmark.results import Result, find_results
 from as_lightning.benchmark.run_summary import lines_of_report
 from as_lightning.benchmark.settings import SettingError, nearest
@@ -186,7 +187,12 @@ def write_report(
     for figure in (figure for experiment in experiments for figure in experiment.figures):
         (directory / "figures" / f"{figure.name}.png").write_bytes(figure.light)
     environment = page_templates()
-    environment.filters |= {"percent": percent, "number": number, "difference": difference}
+    environment.filters |= {
+        "percent": percent,
+        "number": number,
+        "difference": difference,
+        "short_verdict": short_verdict,
+    }
     methods = list(dict.fromkeys(row["method"] for experiment in experiments for row in experiment.rows))
     content = {
         "experiments": experiments,
@@ -194,6 +200,7 @@ def write_report(
         "colors": method_colors(methods),
         "baselines": " or ".join(dict.fromkeys(experiment.baseline for experiment in experiments)) or BASELINES[0],
         "commands": commands_of(results) if commands is None else list(commands),
+        "margin": f"{MARGIN_POINTS:g}",
         "notes": notes,
         "failed": list(failed),
         "methods": methods,
@@ -231,7 +238,7 @@ def print_comparison(results: Sequence[Result], baseline: str | None = None, con
                 str(row["seeds"]),
                 f"[bold]{score}[/bold]" if row["best"] else score,
                 escape(difference(row)),
-                row["verdict"],
+                short_verdict(row["in_words"]),
                 number(row["train"]),
                 percent(row["final_masking_ratio"], 1),
             )

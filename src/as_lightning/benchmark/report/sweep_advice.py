@@ -13,16 +13,17 @@ UNTUNED = (
 
 
 def sweep_advice(experiments: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> list[str]:
-    """One sentence for each verdict of each experiment, and what a sweep cannot say.
+    """What each verdict of each experiment says, and what a sweep cannot say.
 
     Args:
         experiments: the name of each and its rows, as :func:`~as_lightning.benchmark.report.comparison.compare` makes
             them, with the ratio of training times as ``train``; the baseline first.
 
     Example:
-        >>> softmax = {"method": "softmax", "verdict": "baseline"}
-        >>> speed = {"method": "as_speed", "verdict": "better", "difference": 0.012, "low": 0.004, "high": 0.02}
-        >>> print(sweep_advice([("digits", [softmax, speed | {"train": 0.8}])])[0])
+        >>> softmax = {"method": "softmax", "verdict": "baseline", "in_words": "baseline"}
+        >>> speed = {"method": "as_speed", "verdict": "better", "in_words": "better", "train": 0.8}
+        >>> numbers = {"difference": 0.012, "low": 0.004, "high": 0.02}
+        >>> print(sweep_advice([("digits", [softmax, speed | numbers])])[0])
         digits: as_speed is better than softmax by 1.2 points [0.4, 2.0], in 0.80 of the training time.
     """
     sentences: list[str] = []
@@ -36,19 +37,23 @@ def sweep_advice(experiments: Sequence[tuple[str, Sequence[Mapping[str, Any]]]])
             for row in rows
             if row["verdict"] in ("better", "worse")
         ]
-        alike = [row["method"] for row in rows if row["verdict"] == "no evidence"]
-        if alike:
-            sentences.append(f"{name}: no evidence of a difference to {baseline}: {', '.join(alike)}.")
-        few = [row["method"] for row in rows if row["verdict"] == "too few seeds"]
-        if few:
-            sentences.append(f"{name}: no verdict with fewer than 3 seeds in common with {baseline}: {', '.join(few)}.")
-        constant = [row["method"] for row in rows if row["verdict"] == "no verdict"]
-        if constant:
-            sentences.append(
-                f"{name}: no verdict where the difference to {baseline} is the same for every seed: "
-                f"{', '.join(constant)}."
-            )
+        groups: dict[str, list[str]] = {}
+        for row in rows:
+            opening = _opening(row, baseline)
+            if opening:
+                groups.setdefault(opening, []).append(row["method"])
+        sentences += [f"{name}: {opening}: {', '.join(methods)}." for opening, methods in groups.items()]
     return [*sentences, UNTUNED]
+
+
+def _opening(row: Mapping[str, Any], baseline: str) -> str:
+    """What is said of all methods with the same verdict; empty for the baseline, better and worse."""
+    words, _, reason = row["in_words"].partition(": ")
+    if row["verdict"] == "equal":
+        return f"equal to {baseline} {words.removeprefix('equal ')}"
+    if row["verdict"] == "inconclusive":
+        return f"inconclusive against {baseline} (neither a difference nor equality is shown)"
+    return f"no verdict against {baseline} ({reason})" if row["verdict"] == "no verdict" else ""
 
 
 def _difference(row: Mapping[str, Any]) -> str:

@@ -37,6 +37,15 @@ def difference(verdict: Verdict | None) -> str:
     return with_interval(mean, low, high, "+.2f")
 
 
+def short_verdict(in_words: str) -> str:
+    """A verdict in words, without what follows a colon.
+
+    >>> short_verdict("no verdict: 2 seeds in common, at least 3 are needed"), short_verdict("equal within 0.5 points")
+    ('no verdict', 'equal within 0.5 points')
+    """
+    return in_words.partition(":")[0]
+
+
 def ratio(time: TimeRatio | None) -> str:
     """A ratio of training times, with its 95% interval; that of the reference to itself has none.
 
