@@ -92,11 +92,18 @@ def three_points_on_goemotions() -> bool:
     return [round(-100 * difference) for difference in lost] == [3, 3]
 
 
+def full_budget_margin(place: str) -> float:
+    """The margin that a comparison has chosen for AS-Softmax of several labels."""
+    comparison = json.loads((ROOT / "results" / place / "comparison/comparison.json").read_text(encoding="utf-8"))
+    return comparison["settings"]["multilabel_as_softmax"]["delta"]
+
+
 def loss_on_goemotions_is_shown_by_the_comparison_alone() -> bool:
     compared = tuned("multilabel_as_softmax")
     full_budget = compared[compared["budget"] == 1].set_index("name")["verdict"]
     swept = table("goemotions/delta").loc["multilabel_as_softmax (delta=0.4)", "verdict"]
-    return swept == "inconclusive" and full_budget["goemotions"] == "worse"
+    chosen = full_budget_margin("goemotions")
+    return swept == "inconclusive" and full_budget["goemotions"] == "worse" and 0.1 < chosen < 0.4
 
 
 # card, what it says, and whether the results say so
@@ -113,8 +120,7 @@ CLAIMS: list[tuple[str, str, Callable[[], bool]]] = [
     ),
     (
         "as_softmax",
-        "With 40% wrong labels our runs show slightly more memorised labels and no evidence of a difference in "
-        "accuracy",
+        "With 40% wrong labels our runs show slightly more memorised labels; on the accuracy they are inconclusive",
         as_softmax_with_wrong_labels,
     ),
     (
@@ -129,7 +135,7 @@ CLAIMS: list[tuple[str, str, Callable[[], bool]]] = [
     ),
     (
         "label_smoothing",
-        "In our untuned runs it is better than softmax on CLINC150 and shows no evidence of a difference elsewhere",
+        "In our untuned runs it is better than softmax on CLINC150 and inconclusive elsewhere",
         lambda: (
             places("label_smoothing", "better") == {"clinc150"}
             and set(untuned("label_smoothing").values()) == {"better", "inconclusive"}
@@ -147,8 +153,8 @@ CLAIMS: list[tuple[str, str, Callable[[], bool]]] = [
     ),
     (
         "multilabel_as_softmax",
-        "With 0.4 the untuned sweep shows no evidence of a loss "
-        "([margins](../../results/goemotions/delta/report/report.md)); the tuned comparison does (below).",
+        "With 0.4 the untuned sweep is inconclusive ([margins](../../results/goemotions/delta/report/report.md)). In "
+        "the tuned comparison, which chose a margin between the two, the method is worse (below).",
         loss_on_goemotions_is_shown_by_the_comparison_alone,
     ),
     (

@@ -23,7 +23,7 @@ from as_lightning.benchmark.report.findings import Arm, Findings
 from as_lightning.benchmark.report.page_figure import method_colors
 from as_lightning.benchmark.report.page_templates import page_templates
 from as_lightning.benchmark.report.report import described
-from as_lightning.benchmark.report.table_cells import difference, ratio, settings_cell
+from as_lightning.benchmark.report.table_cells import difference, ratio, settings_cell, short_verdict
 from as_lightning.benchmark.report.verdicts import POINT, points
 
 
@@ -46,7 +46,7 @@ def row(findings: Findings, arm: Arm) -> dict[str, Any]:
         "score": f"{arm.mean / POINT:.2f}{spread}",
         "difference": difference(verdict),
         "verdict": "reference" if reference or verdict is None else verdict.in_words,
-        "short_verdict": "reference" if reference or verdict is None else verdict.in_words.partition(":")[0],
+        "short_verdict": "reference" if reference or verdict is None else short_verdict(verdict.in_words),
         "detectable": "–" if verdict is None or verdict.detectable is None else points(verdict.detectable),
         "time": ratio(arm.time),
         "seeds": arm.seeds,
@@ -61,7 +61,8 @@ def print_findings(findings: Findings, console: Console | None = None) -> None:
     console = console or Console(width=None if sys.stdout.isatty() else 120)
     reference = findings.reference
     title = f"{findings.name}: {findings.split} {score_name(findings.score)}, paired by seed with "
-    table = Table(title=title + f"{reference.method}, {reference.epochs:g} epochs", title_justify="left")
+    title += f"{reference.method}, {reference.epochs:g} epochs"
+    table = Table(title=escape(title), title_justify="left")
     columns = {
         "method": "method",
         "epochs": "epochs",

@@ -36,7 +36,7 @@ def is_huggingface_classifier(part: Any) -> bool:
 def replace_huggingface_loss(owner: ASSoftmaxMixin, model: nn.Module) -> None:
     """Let ``model(**batch).loss`` be the masked loss of the model's logits and ``labels``.
 
-    The model's forward stays unchanged; a hook puts the masked loss into its output. Several labels a sample
+    The model's forward stays unchanged; a hook puts the masked loss into its output. Several labels per sample
     (``problem_type="multi_label_classification"``) take the multi-label loss; labels of -100 are ignored, as in
     ``transformers``.
 

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from as_lightning.benchmark.report.across_data_sets import MIN_DATA_SETS, AcrossDataSets, across_data_sets
 from as_lightning.benchmark.report.figures import score_name
 from as_lightning.benchmark.report.findings import Arm, Findings, findings
-from as_lightning.benchmark.report.table_cells import difference, ratio
+from as_lightning.benchmark.report.table_cells import difference, ratio, short_verdict
 from as_lightning.benchmark.report.verdicts import POINT, Verdict
 from as_lightning.benchmark.results import Result
 from as_lightning.functional.counts import masking_ratio
@@ -83,7 +83,7 @@ def arm_rows(compared: Sequence[Findings]) -> list[str]:
     """The rows of a table: data set, epochs, method, difference to the reference, verdict, ratio of the times."""
     return [
         f"| {found.name} | {arm.epochs:g} | {arm.method} | {difference(arm.verdict)} | "
-        f"{arm.verdict.in_words.partition(':')[0]} | {ratio(arm.time)} |"
+        f"{short_verdict(arm.verdict.in_words)} | {ratio(arm.time)} |"
         for found in compared
         for arm in found.arms
         if arm.verdict is not None
@@ -163,5 +163,5 @@ def _table(compared: Sequence[Findings], headings: Sequence[str], cell: Callable
 
 def _score(found: Findings, arm: Arm) -> str:
     spread = "" if arm.std is None else f" ± {arm.std / POINT:.2f}"
-    word = "reference" if arm.verdict is None else arm.verdict.in_words.partition(":")[0]
+    word = "reference" if arm.verdict is None else short_verdict(arm.verdict.in_words)
     return f"{arm.mean / POINT:.2f}{spread} ({word})"

@@ -9,7 +9,7 @@ import numpy as np
 
 from as_lightning.benchmark.published.committed_comparisons import CommittedComparison
 from as_lightning.benchmark.published.compared_data_sets import LEAST_LEFT_OUT, counted, left_out
-from as_lightning.benchmark.report.table_cells import difference
+from as_lightning.benchmark.report.table_cells import difference, short_verdict
 from as_lightning.benchmark.report.verdicts import POINT, Verdict, paired_verdicts
 from as_lightning.benchmark.results import Result
 
@@ -134,7 +134,7 @@ def equal_time_lines(rows: Sequence[EqualTime]) -> list[str]:
         *HEADING,
         *(
             f"| {row.name} | {row.epochs:g} | {row.method} | {row.time:.2f} | {row.baseline_score / POINT:.2f} | "
-            f"{difference(row.verdict)} | {row.verdict.in_words.partition(':')[0]} |"
+            f"{difference(row.verdict)} | {short_verdict(row.verdict.in_words)} |"
             for row in rows
         ),
         "",
