@@ -33,9 +33,11 @@ class Promise:
 
 PROMISES = (
     Promise(
-        "Every loss agrees with its formula, computed in float64. Tested for up to five dimensions, 1 to 100,000 "
-        "classes, all dtypes and integer targets, ties, logits up to 1e4 and of -inf, and non-contiguous, expanded and "
-        "zero-size tensors.",
+        "Every loss agrees with its formula, computed in float64. Tested for up to five dimensions, all dtypes and "
+        "integer targets, all reductions, class weights, ignored targets and labels, ties, logits up to 1e4 "
+        "(`perturb_max_loss`: up to 30), logits of -inf where the formula has a value, and non-contiguous, expanded "
+        "and zero-size tensors. AS-Softmax and its fused head are tested with up to 100,000 classes, the losses of the "
+        "family with up to 1,000 (`perturb_max_loss`: 8).",
         (
             "functional/test_differential.py::test_every_loss_agrees_with_the_float64_oracle_on_20000_random_calls",
             "functional/test_cross_entropy.py::test_any_shape_dtype_and_margin_follows_the_formula",

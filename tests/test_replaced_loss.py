@@ -83,6 +83,20 @@ def test_a_partial_of_a_partial_keeps_all_its_settings():
     assert module.criterion(LOGITS, TARGET) == as_cross_entropy(LOGITS, TARGET, 0.3, ignore_index=-1, reduction="sum")
 
 
+def test_a_partial_of_a_module_keeps_the_modules_settings():
+    weight = torch.tensor([1.0, 2.0, 0.5])
+    loss = partial(partial(nn.CrossEntropyLoss(weight=weight, ignore_index=-1, reduction="sum")))
+    module = WithAS(loss, delta=0.3)
+    expected = as_cross_entropy(LOGITS, TARGET, 0.3, weight=weight, ignore_index=-1, reduction="sum")
+    assert module.criterion(LOGITS, TARGET) == expected
+    assert module.state_dict() == {}
+
+
+def test_a_partial_of_a_binary_module_becomes_the_multi_label_loss():
+    module = WithAS(partial(nn.BCEWithLogitsLoss(reduction="sum")), delta=0.3)
+    assert module.criterion(LOGITS, LABELS) == multilabel_as_cross_entropy(LOGITS, LABELS, 0.3, reduction="sum")
+
+
 def test_a_partial_of_the_binary_loss_becomes_the_multi_label_loss():
     module = WithAS(partial(F.binary_cross_entropy_with_logits, reduction="sum"), delta=0.3)
     expected = multilabel_as_cross_entropy(LOGITS, LABELS, 0.3, reduction="sum")
@@ -115,6 +129,12 @@ def test_a_setting_of_none_or_zero_changes_nothing():
             partial(F.cross_entropy, reduce=True),
             "given reduce=True, which AS-Softmax cannot carry on: it knows weight",
         ),
+        (partial(F.cross_entropy, size_average=False), "given size_average=False, which AS-Softmax cannot carry on"),
+        (partial(F.cross_entropy, reduce=False), "given reduce=False, which AS-Softmax cannot carry on"),
+        (partial(F.binary_cross_entropy_with_logits, size_average=False), "given size_average=False"),
+        (partial(nn.CrossEntropyLoss(label_smoothing=0.1)), r"label_smoothing=0\.1"),
+        (partial(nn.BCEWithLogitsLoss(pos_weight=torch.ones(3))), "pos_weight"),
+        (partial(WithPosWeight()), r"given pos_weight=tensor.*cannot carry on"),
         (partial(F.multi_margin_loss, margin=2.0), r"given margin=2\.0"),
         (partial(focal, alpha=torch.tensor([1.0, 2.0, 1.0])), r"given alpha=tensor.*cannot carry on: it knows weight"),
         (WithPosWeight(), r"given pos_weight=tensor.*cannot carry on"),

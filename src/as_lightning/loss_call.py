@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import accumulation_dtype, class_dimension
+from as_lightning.functional.calling_convention import accumulation_dtype, class_dimension, equals
 from as_lightning.functional.class_parallel import is_dtensor
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.label_convention import equals
 from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy
 from as_lightning.functional.live_samples import linear_live_samples, live_samples
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy

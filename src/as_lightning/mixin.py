@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from as_lightning.functional.class_parallel import is_dtensor
+from as_lightning.functional.class_parallel import is_dtensor, is_placement_hook
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.temperature import scaled_probabilities
 from as_lightning.loss_call import ClassLoss, HeadLoss, LabelLoss, LossCall
@@ -278,9 +278,7 @@ def check_linear_head(head: nn.Linear) -> None:
     """Raise ``TypeError`` unless the logits of ``head`` are ``hidden @ weight.T + bias`` and nothing else."""
     if type_before_parametrizations(head) is not nn.Linear or "forward" in vars(head):
         problem = f"it is {type(head).__name__}, whose forward may compute something else"
-    elif is_dtensor(head.weight):
-        return  # the hooks of a parallel style place input and output, which the loss does itself
-    elif head._forward_hooks or head._forward_pre_hooks or head._backward_hooks or head._backward_pre_hooks:
+    elif _has_hooks_of_its_own(head):
         problem = "it has hooks, which would not be called"
     else:
         return
@@ -288,3 +286,10 @@ def check_linear_head(head: nn.Linear) -> None:
         f"as_softmax_head_loss reads the weight and bias of an nn.Linear and does not call it, but {problem}: use "
         "self.as_softmax_loss(head(hidden), target)"
     )
+
+
+def _has_hooks_of_its_own(head: nn.Linear) -> bool:
+    """Whether a head has other hooks than those of a parallel style, which place what the loss places itself."""
+    kinds = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
+    hooks = [hook for kind in kinds for hook in kind.values()]
+    return bool(hooks) and not (is_dtensor(head.weight) and all(map(is_placement_hook, hooks)))

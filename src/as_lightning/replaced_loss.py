@@ -122,13 +122,13 @@ def replace_loss(owner: Owner, name: str) -> None:
 
 
 def masked_loss(owner: Owner, replaced: Any) -> CountedLoss:
-    """The masked loss with the settings of ``replaced``: a module, a function, or a ``functools.partial`` of one.
+    """The masked loss with the settings of ``replaced``: a module, a function, or a ``functools.partial`` of either.
 
     Raises:
         ValueError: if a setting has no meaning for the masked loss.
     """
     function = replaced
-    settings: Mapping[str, Any] = {}
+    settings: dict[str, Any] = {}
     if isinstance(replaced, partial):
         if replaced.args:
             raise ValueError(
@@ -136,9 +136,9 @@ def masked_loss(owner: Owner, replaced: Any) -> CountedLoss:
                 "cannot be told: give them by name"
             )
         function, settings = replaced.func, replaced.keywords
-    elif isinstance(replaced, nn.Module):
+    if isinstance(function, nn.Module):
         names = ("weight", "pos_weight", "ignore_index", "reduction", "label_smoothing")
-        settings = {name: getattr(replaced, name) for name in names if hasattr(replaced, name)}
+        settings = {name: getattr(function, name) for name in names if hasattr(function, name)} | settings
     if isinstance(function, nn.BCEWithLogitsLoss) or function is F.binary_cross_entropy_with_logits:
         if settings.get("weight") is not None or settings.get("pos_weight") is not None:
             raise ValueError("the multi-label AS-Softmax loss has no weights: drop weight and pos_weight")
@@ -154,10 +154,10 @@ def masked_loss(owner: Owner, replaced: Any) -> CountedLoss:
 
 
 def _changes_nothing(value: Any) -> bool:
-    """Whether a setting is None or the number 0; a tensor of several numbers is neither."""
+    """Whether a setting is None or the number 0; False and a tensor of several numbers are neither."""
     if isinstance(value, Tensor) and value.dim() == 0:
         value = value.item()
-    return value is None or (isinstance(value, (int, float)) and value == 0)
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and value == 0)
 
 
 def _carried(settings: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class AccumulatesByItself(SingleDeviceStrategy):
 @refused(
     "Devices and strategies",
     "DeepSpeed with adaptive accumulation",
-    "it fixes the accumulation when it starts; the mixin and the monitor work",
+    "it fixes the accumulation when it starts",
     where="one process",
 )
 def deepspeed(folder: Path) -> None:

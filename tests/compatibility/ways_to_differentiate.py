@@ -21,13 +21,13 @@ HIDDEN, WEIGHT = (torch.randn(rows, 5, generator=GENERATOR, dtype=torch.float64)
 GROUP = "Derivatives"
 
 
-def fused(hidden: Tensor, reduction: str = "mean") -> Tensor:
+def fused(hidden: Tensor, reduction: str = "mean", target: Tensor = TARGET) -> Tensor:
     with patch.object(head_loss, "FEW_LOGITS", 0):  # no head is too small for it
-        return as_linear_cross_entropy(hidden, WEIGHT, TARGET, reduction=reduction)
+        return as_linear_cross_entropy(hidden, WEIGHT, target, reduction=reduction)
 
 
-def dense(hidden: Tensor, reduction: str = "mean") -> Tensor:
-    return as_cross_entropy(F.linear(hidden, WEIGHT), TARGET, reduction=reduction)
+def dense(hidden: Tensor, reduction: str = "mean", target: Tensor = TARGET) -> Tensor:
+    return as_cross_entropy(F.linear(hidden, WEIGHT), target, reduction=reduction)
 
 
 def same_for_both(derivative: Callable[[Callable[..., Tensor]], Tensor]) -> None:
@@ -83,3 +83,5 @@ def forward_mode(folder: Path) -> None:
 def functional_transforms(folder: Path) -> None:
     same_for_both(lambda loss: torch.func.grad(loss)(HIDDEN))
     same_for_both(lambda loss: torch.func.jacrev(lambda x: loss(x, "none"))(HIDDEN))
+    same_for_both(lambda loss: torch.func.vmap(lambda x, t: loss(x, target=t))(HIDDEN, TARGET))
+    same_for_both(lambda loss: torch.func.vmap(torch.func.grad(lambda x, t: loss(x, target=t)))(HIDDEN, TARGET))

@@ -245,6 +245,13 @@ def test_every_refusal_is_checked(two: Seen):
     assert set(two("refusals")[0]) == set(REFUSALS)
 
 
+@pytest.mark.parametrize("name", ["none of its own", *program.HOOKS])
+def test_a_head_has_no_hooks_but_those_of_its_parallel_style(two: Seen, name: str):
+    message = r"TypeError: .*it has hooks, which would not be called" if name in program.HOOKS else "no error"
+    for rank in two("hooks"):
+        assert re.match(message, rank[name])
+
+
 @pytest.fixture(scope="module")
 def alone() -> program.WideClassifier:
     module = program.WideClassifier()

@@ -7,13 +7,25 @@ from typing import Any
 
 import pytest
 import torch
+from harness.variant_methods import METHODS, Method
 from oracles.as_softmax import as_cross_entropy_reference
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy, as_softmax_mask
+from as_lightning.functional import (
+    as_cross_entropy,
+    as_linear_cross_entropy,
+    as_softmax_mask,
+    bce_loss,
+    live_samples,
+    multilabel_as_cross_entropy,
+    multilabel_softmax_loss,
+    multilabel_sparse_loss,
+)
 from as_lightning.functional.kernels import head_loss, traceable
+from as_lightning.functional.leads import target_leads
+from as_lightning.functional.temperature import fit_temperature
 
 LOSS_SCALE = 65536.0  # GradScaler's default
 
@@ -114,15 +126,23 @@ def test_small_float16_probabilities_are_kept_for_the_loss_scaler() -> None:
     assert gradient[0, 5].item() == pytest.approx(expected.item(), rel=2e-2)
 
 
-@pytest.mark.usefixtures("both_paths_of_the_cpu", "_no_head_is_too_small")
-@pytest.mark.parametrize(
+NARROW = pytest.mark.parametrize(
     ("dtype", "ignore_index"),
     [(torch.uint8, -100), (torch.uint8, 300), (torch.int8, 300), (torch.int8, -300), (torch.int16, 70000)],
     ids=str,
 )
+
+
+def every_class(dtype: torch.dtype) -> Tensor:
+    """A target of every class that an ignore_index could wrap around to."""
+    return torch.arange(256 if dtype == torch.uint8 else 128).to(dtype)
+
+
+@pytest.mark.usefixtures("both_paths_of_the_cpu", "_no_head_is_too_small")
+@NARROW
 def test_an_ignore_index_beyond_a_narrow_type_ignores_no_class(dtype: torch.dtype, ignore_index: int) -> None:
-    classes = 256 if dtype == torch.uint8 else 128
-    target = torch.arange(classes).to(dtype)  # every class that ignore_index could wrap around to
+    target = every_class(dtype)
+    classes = len(target)
     logits = torch.randn(classes, classes)
     options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": "none"}
     expected = F.cross_entropy(logits, target.long(), **options)
@@ -133,6 +153,43 @@ def test_an_ignore_index_beyond_a_narrow_type_ignores_no_class(dtype: torch.dtyp
     torch.testing.assert_close(head, expected)
     mask = as_softmax_mask(logits, target, 0.1, ignore_index=ignore_index)
     assert torch.equal(mask, as_softmax_mask(logits, target.long(), 0.1, ignore_index=ignore_index))
+    live = live_samples(logits, target, 0.1, ignore_index)
+    assert torch.equal(live, live_samples(logits, target.long(), 0.1, ignore_index))
+    leads = target_leads(logits, target, ignore_index)
+    assert torch.equal(leads, target_leads(logits, target.long(), ignore_index))
+    temperature = fit_temperature(logits, target, ignore_index=ignore_index)
+    assert temperature == fit_temperature(logits, target.long(), ignore_index=ignore_index)
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
+@NARROW
+def test_the_family_ignores_no_class_for_an_ignore_index_beyond_a_narrow_type(
+    method: Method, dtype: torch.dtype, ignore_index: int
+) -> None:
+    target = every_class(dtype)
+    logits = torch.randn(len(target), len(target), dtype=torch.float64)
+    options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": "none", **method.all_loss_arguments}
+    losses = []
+    for classes in (target, target.long()):
+        leaf = logits.clone().requires_grad_()
+        loss = method.loss(leaf, classes, **options)
+        losses.append((loss, *torch.autograd.grad(loss.sum(), leaf)))
+    torch.testing.assert_close(*losses, rtol=0, atol=0)
+    assert bool((losses[0][0] > 0).all())
+
+
+@pytest.mark.parametrize(
+    "loss", [bce_loss, multilabel_as_cross_entropy, multilabel_softmax_loss, multilabel_sparse_loss]
+)
+@pytest.mark.parametrize(("dtype", "ignore_index"), [(torch.uint8, -255), (torch.int8, 257), (torch.int16, 65537)])
+def test_an_ignore_index_beyond_a_narrow_type_ignores_no_label(
+    loss: Callable[..., Tensor], dtype: torch.dtype, ignore_index: int
+) -> None:
+    logits, target = torch.randn(6, 7), torch.tensor([[1, 0, 0, 1, 0, 1, 0]] * 6)  # ignore_index wraps around to 1
+    found, expected = (
+        loss(logits, labels, ignore_index=ignore_index, reduction="none") for labels in (target.to(dtype), target)
+    )
+    assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "none"])

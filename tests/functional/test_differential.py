@@ -1,4 +1,4 @@
-"""The public losses against the float64 oracle on tens of thousands of random calls; ``make test-slow`` runs it."""
+"""The public losses against their float64 oracles on tens of thousands of random calls; ``make test-slow`` runs it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from harness.variant_methods import METHODS, Method
+from oracles import variants
 from oracles.as_softmax import as_rows, multilabel_reference
+from oracles.variants import by_rows
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -17,9 +20,12 @@ from as_lightning.functional import (
     as_cross_entropy,
     as_linear_cross_entropy,
     as_softmax_mask,
+    bce_loss,
     linear_cross_entropy,
     live_samples,
     multilabel_as_cross_entropy,
+    multilabel_softmax_loss,
+    multilabel_sparse_loss,
 )
 from as_lightning.functional.kernels import head_loss, traceable
 
@@ -30,7 +36,15 @@ DELTAS = (0.0, 0.05, 0.1, 0.3, 0.5, 0.9, 1.0)
 REDUCTIONS = ("none", "mean", "sum")
 KINDS = ("spread", "ties", "up to 1e4", "-inf", "expanded")
 LAYOUTS = ("contiguous", "transposed", "every second element", "stacked")
+HEAD_KINDS = ("ties", "up to 1e4", "-inf")
 LARGEST = 100_000  # classes
+BY_INTEGRAL = tuple(name for name in METHODS if name.startswith("perturb_max"))  # their oracle integrates: it is slow
+NOT_FORBIDDEN = ("taylor_softmax", "label_smoothing", *BY_INTEGRAL)
+LABEL_LOSSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Any], dict[str, int]]] = {
+    "multilabel_softmax": (multilabel_softmax_loss, variants.multilabel_softmax_loss, {}),
+    "multilabel_sparse": (multilabel_sparse_loss, variants.multilabel_sparse_loss, {"k": 2}),
+    "bce": (bce_loss, variants.bce, {}),
+}
 
 
 def random_shape(generator: random.Random, classes: int) -> tuple[int, ...]:
@@ -178,37 +192,63 @@ def one_case_of_a_wide_row(generator: random.Random, seen: Counter[str]) -> bool
     return one_case_of_class_rows(generator, seen, classes)
 
 
-def one_case_of_the_fused_head(generator: random.Random, seen: Counter[str]) -> bool:
-    """The fused head against the loss of its logits, which the other cases compare with the oracle."""
-    classes, features = generator.choice((1, 2, 5, 40, 90)), generator.choice((1, 3, 8))
-    delta, reduction = generator.choice(DELTAS), generator.choice(REDUCTIONS)
-    # logits of half types are rounded before the margin is measured: only without one is there something to compare
-    dtype = generator.choice(FLOATS if delta == 1.0 else FLOATS[:4])
-    shape = tuple(generator.choice((1, 2, 3, 0)) for _ in range(generator.choice((0, 1, 1, 2, 3))))
-    weight = random_layout(generator, torch.randn(classes, features, dtype=torch.float64).to(dtype), seen)
-    target = torch.randint(classes, shape)
+def head_operands(
+    generator: random.Random, seen: Counter[str], dtype: torch.dtype, classes: int, kind: str, shape: tuple[int, ...]
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Hidden states, weight and bias. Of ties and large logits every logit is an integer, exact in all dtypes."""
+    features = generator.choice((1, 3, 8))
     hidden = torch.randn(*shape, features, dtype=torch.float64) * generator.choice((0.3, 1.0, 4.0))
-    hidden = random_layout(generator, hidden.to(dtype), seen)
-    bias = torch.randn(classes, dtype=torch.float64).to(dtype) if generator.random() < 0.5 else None
-    integer = generator.choice(INTEGERS)
-    ignore_index = 255 if integer == torch.uint8 else -100
-    target = target.masked_fill(torch.rand(shape) < 0.2, ignore_index).to(integer)
-    seen.update((f"targets {integer}", str(dtype), *(("zero-size",) if 0 in shape else ())))
+    weight, bias = torch.randn(classes, features, dtype=torch.float64), torch.randn(classes, dtype=torch.float64)
+    if kind == "ties":
+        hidden, weight, bias = hidden.round().clamp(-3, 3), weight.round().clamp(-3, 3), bias.round()
+    elif kind == "up to 1e4":
+        hidden, weight, bias = 1024 * hidden.round().clamp(-1, 1), weight.round().clamp(-1, 1), bias * 0
+    elif kind == "-inf":
+        bias = bias.masked_fill(torch.rand(classes) < 0.3, -torch.inf)
+    hidden, weight = (random_layout(generator, tensor.to(dtype), seen) for tensor in (hidden, weight))
+    return hidden, weight, bias.to(dtype) if kind == "-inf" or generator.random() < 0.5 else None
+
+
+def one_case_of_the_fused_head(generator: random.Random, seen: Counter[str], classes: int | None = None) -> bool:
+    """The fused head against the oracle of its logits, which are computed in float64."""
+    wide = classes is not None
+    classes = classes or generator.choice((1, 2, 5, 40, 90))
+    delta, reduction = generator.choice(DELTAS), generator.choice(REDUCTIONS)
+    kind, dtype = generator.choice(("spread", "spread", "spread", *HEAD_KINDS)), generator.choice(FLOATS)
+    half = dtype in (torch.bfloat16, torch.float16)
+    if half and delta < 1.0 and kind not in ("ties", "up to 1e4"):
+        return False  # logits of half types are rounded before the margin is measured, unless they are exact
+    shape = tuple(generator.choice((1, 2, 3, 0)) for _ in range(generator.choice((0, 1, 1, 2, 3))))
+    shape = (generator.choice((1, 3)),) if wide else shape
+    hidden, weight, bias = head_operands(generator, seen, dtype, classes, kind, shape)
+    target = torch.randint(classes, shape)
+    integer = torch.int64 if wide else generator.choice(INTEGERS)
+    ignore_index = generator.choice((255, 255, 300, -100) if integer == torch.uint8 else (-100, -100, 300))
+    limits = torch.iinfo(integer)
+    if limits.min <= ignore_index <= limits.max:
+        target = target.masked_fill(torch.rand(shape) < 0.2, ignore_index)
+    target = target.to(integer)
+    class_weight = torch.rand(classes) + 0.1 if generator.random() < 0.3 else None
+    seen.update((f"targets {integer}", str(dtype), f"{classes} classes", *(("zero-size",) if 0 in shape else ())))
+    seen.update((kind, *(("a half type at a margin",) if half and delta < 1.0 else ())))
+    seen.update(("class weights",) if class_weight is not None else ())
     leaves = [x.detach().clone().requires_grad_() for x in (hidden, weight, bias) if x is not None]
     exact = [x.detach().double().requires_grad_() for x in leaves]
     logits = F.linear(*exact).reshape(-1, classes)
-    safe = target.long().masked_fill(target == ignore_index, 0).reshape(-1)
+    safe = target.long().masked_fill(target.long() == ignore_index, 0).reshape(-1)
+    if not logits.gather(-1, safe.unsqueeze(-1)).isfinite().all():
+        return False  # a forbidden target
     if near_the_margin(logits.detach(), safe, delta, 1e-12 if dtype == torch.float64 else 1e-5):
         return False
-    expected, live, counts = reference(logits, target.long().reshape(-1), delta, None, ignore_index, reduction)
+    expected, live, counts = reference(logits, target.long().reshape(-1), delta, class_weight, ignore_index, reduction)
     options: dict[str, Any] = {"bias": leaves[2] if bias is not None else None, "reduction": reduction}
     options["ignore_index"] = ignore_index
     loss, found, found_live = as_linear_cross_entropy(
-        *leaves[:2], target, delta, return_counts=True, return_live=True, **options
+        *leaves[:2], target, delta, class_weight=class_weight, return_counts=True, return_live=True, **options
     )
     assert tuple(map(int, found)) == counts
     assert found_live.reshape(-1).tolist() == live
-    if delta == 1.0:
+    if delta == 1.0 and class_weight is None:
         plain = linear_cross_entropy(
             *leaves[:2], target, **{"linear_bias" if k == "bias" else k: v for k, v in options.items()}
         )
@@ -219,41 +259,157 @@ def one_case_of_the_fused_head(generator: random.Random, seen: Counter[str]) -> 
         upstream = torch.randn(expected.shape, dtype=torch.float64).to(dtype).double()
         ours = gradient_of(loss.reshape(expected.shape), leaves, upstream)
         # an upstream gradient times a probability times a hidden state or a weight
-        largest = max(1.0, *(float(x.detach().abs().max()) for x in exact if x.numel()))
+        largest = max(1.0, *(float(x.detach().abs().max()) for x in exact[:2] if x.numel()))
         largest *= max(1.0, float(upstream.abs().max()))
         for mine, theirs in zip(ours, gradient_of(expected, exact, upstream), strict=True):
             assert_near(mine, theirs, dtype, largest)
     return True
 
 
+def one_case_of_a_wide_head(generator: random.Random, seen: Counter[str]) -> bool:
+    classes = generator.choice((LARGEST, round(10 ** generator.uniform(3, 5))))
+    return one_case_of_the_fused_head(generator, seen, classes)
+
+
+def random_labels(
+    generator: random.Random, logits: Tensor, ignore_index: int, seen: Counter[str], positives: tuple[float, ...]
+) -> Tensor:
+    """0 and 1 in any dtype, and labels that are not known where the dtype can hold ``ignore_index``."""
+    dtype = generator.choice((torch.bool, *INTEGERS, torch.float32))
+    # a positive label that is forbidden has an infinite loss
+    target = ((torch.rand(logits.shape) < generator.choice(positives)) & logits.isfinite()).to(dtype)
+    limits = None if dtype in (torch.bool, torch.float32) else torch.iinfo(dtype)
+    holds = dtype == torch.float32 if limits is None else limits.min <= ignore_index <= limits.max
+    if holds and generator.random() < 0.5:
+        unknown = torch.rand(logits.shape) < generator.choice((0.2, 0.7))
+        target = target.masked_fill(unknown, ignore_index)
+        seen["unknown labels"] += 1
+    seen[f"targets {dtype}"] += 1
+    return target
+
+
 def one_case_of_several_labels(generator: random.Random, seen: Counter[str]) -> bool:
     classes = generator.choice((1, 2, 3, 8, 20))
-    dtype = generator.choice(FLOATS)
-    shape = random_shape(generator, classes)
-    logits = random_logits(generator, shape, dtype, seen)
-    integer = generator.choice((torch.bool, *INTEGERS, torch.float32))
-    # a positive label that is forbidden has an infinite loss
-    target = ((torch.rand(shape) < generator.choice((0.0, 0.3, 0.6, 1.0))) & logits.isfinite()).to(integer)
-    if not logits.isfinite().any(1 if logits.dim() > 1 else 0).all():
+    dtype, reduction = generator.choice(FLOATS), generator.choice(REDUCTIONS)
+    logits = random_logits(generator, random_shape(generator, classes), dtype, seen)
+    class_dim = 1 if logits.dim() > 1 else 0
+    ignore_index = generator.choice((-100, -100, -1, 2, 300))
+    target = random_labels(generator, logits, ignore_index, seen, (0.0, 0.3, 0.6, 1.0))
+    known = target.double() != ignore_index
+    if not ((logits.isfinite() & known).any(class_dim) | ~known.any(class_dim)).all():
         return False  # a sample of which every label is forbidden
-    seen[f"targets {integer}"] += 1
     delta = generator.choice(DELTAS)
     exact = logits.detach().double().requires_grad_()
-    expected, counts = multilabel_reference(exact, target, delta)
-    nearby = [multilabel_reference(exact, target, min(max(delta + d, 0.0), 1.0))[1] for d in (-1e-6, 1e-6)]
-    if nearby != [counts] * 2:
+    expected, counts = multilabel_reference(exact, target, delta, ignore_index, reduction)
+    nearby = [multilabel_reference(exact, target, min(max(delta + d, 0.0), 1.0), ignore_index) for d in (-1e-6, 1e-6)]
+    if [found for _, found in nearby] != [counts] * 2:
         return False
     leaf = logits.detach().requires_grad_()
     loss, found, live = multilabel_as_cross_entropy(
-        leaf, target, delta, reduction="none", return_counts=True, return_live=True
+        leaf, target, delta, ignore_index=ignore_index, reduction=reduction, return_counts=True, return_live=True
     )
     assert tuple(map(int, found)) == counts
     assert int(live.sum()) == counts[1] - counts[0]
-    upstream = torch.randn(expected.shape, dtype=torch.float64).to(dtype).double()
-    assert_near(loss.detach(), expected.detach(), dtype)
-    if logits.numel():
+    seen[reduction] += 1
+    size = max(1.0, float(expected.detach().abs().nan_to_num().max())) if expected.numel() else 1.0
+    assert_near(loss.detach(), expected.detach(), dtype, size)
+    if logits.numel() and not expected.isnan().any():
+        upstream = torch.randn(expected.shape, dtype=torch.float64).to(dtype).double()
         gradients = gradient_of(loss, [leaf], upstream)[0], gradient_of(expected, [exact], upstream)[0]
         assert_near(*gradients, dtype, max(1.0, float(upstream.abs().max())))
+    return True
+
+
+def either_class_is_kept(method: Method, rows: Tensor, targets: Tensor) -> bool:
+    """Whether the target is one of several classes that tie for the last place among the ``k`` largest."""
+    k = method.arguments.get("k")
+    if k is None or rows.numel() == 0:
+        return False
+    own, last = rows.gather(-1, targets.unsqueeze(-1)).squeeze(-1), rows.topk(k, -1).values[:, -1]
+    return bool(((own == last) & ((rows >= last.unsqueeze(-1)).sum(-1) > k)).any())
+
+
+def one_case_of_the_family(generator: random.Random, seen: Counter[str]) -> bool:
+    """A loss with one class for each sample, of NumPy's and SciPy's formula, which has no gradient."""
+    name = generator.choice(tuple(METHODS))
+    method = METHODS[name]
+    by_integral = name in BY_INTEGRAL
+    classes = generator.choice((3, 5, 8) if by_integral else (3, 4, 8, 17, 17, 40, 1000))
+    dtype, reduction = generator.choice(FLOATS), generator.choice(REDUCTIONS)
+    shape = (generator.choice((1, 2)), classes) if by_integral or classes == 1000 else random_shape(generator, classes)
+    logits = random_logits(generator, shape, dtype, seen)
+    # outside its range: a density has no mass so far out, a polynomial no value at -inf, and a smoothed label no loss
+    if (by_integral and float(logits.abs().max()) > 30) or (name.startswith(NOT_FORBIDDEN) and logits.isinf().any()):
+        return False
+    class_dim = 0 if len(shape) == 1 else 1
+    target_shape = shape[:class_dim] + shape[class_dim + 1 :]
+    integer = generator.choice(INTEGERS)
+    limits = torch.iinfo(integer)
+    target = torch.randint(min(classes, limits.max + 1), target_shape)
+    ignore_index = generator.choice((-100, -100, 0, -1, 300, classes - 1))
+    if limits.min <= ignore_index <= limits.max and generator.random() < 0.5:
+        target = target.masked_fill(torch.rand(target_shape) < 0.3, ignore_index)
+    counted = (target != ignore_index).reshape(-1)
+    safe = target.masked_fill(target == ignore_index, 0).reshape(-1)
+    rows = logits.double().movedim(class_dim, -1).reshape(-1, classes)
+    own = rows.gather(-1, safe.unsqueeze(-1)).squeeze(-1)
+    if not own[counted].isfinite().all() or either_class_is_kept(method, rows[counted], safe[counted]):
+        return False
+    weight = torch.rand(classes) + 0.1 if generator.random() < 0.3 and name != "label_smoothing" else None
+    finite = rows[counted].clamp(min=-1e30).numpy()
+    losses = torch.zeros(len(rows), dtype=torch.float64)
+    arguments = method.all_loss_arguments
+    losses[counted] = torch.from_numpy(by_rows(method.reference_loss, finite, safe[counted].numpy(), **arguments))
+    weights = torch.ones(len(rows), dtype=torch.float64) if weight is None else weight.double()[safe]
+    weights = weights.where(counted, 0.0)
+    losses = losses * weights
+    total = losses.sum() / (weights.sum() if reduction == "mean" else 1)
+    expected = losses.reshape(target_shape) if reduction == "none" else total
+    found = method.loss(
+        logits, target.to(integer), weight=weight, ignore_index=ignore_index, reduction=reduction, **arguments
+    )
+    assert found.dtype == dtype
+    size = max(1.0, float(expected.abs().nan_to_num().max())) if expected.numel() else 1.0
+    exactness = {**TOLERANCE, torch.float64: 1e-6, torch.float32: 1e-4}[dtype]
+    torch.testing.assert_close(
+        found.double(), expected.to(dtype).double(), rtol=exactness, atol=exactness * size, equal_nan=True
+    )
+    seen.update((name, f"targets {integer}", f"{classes} classes"))
+    return True
+
+
+def one_case_of_labels_of_the_family(generator: random.Random, seen: Counter[str]) -> bool:
+    """A loss with several labels for each sample."""
+    name = generator.choice(tuple(LABEL_LOSSES))
+    loss, oracle, arguments = LABEL_LOSSES[name]
+    classes = generator.choice((2, 3, 8, 20, 1000))
+    dtype, reduction = generator.choice(FLOATS), generator.choice(REDUCTIONS)
+    shape = (2, classes) if classes == 1000 else random_shape(generator, classes)
+    logits = random_logits(generator, shape, dtype, seen)
+    if name == "bce" and logits.isinf().any():
+        return False  # PyTorch's binary cross-entropy is NaN there
+    ignore_index = generator.choice((-100, -100, -1, 2, 300))
+    target = random_labels(generator, logits, ignore_index, seen, (0.0, 0.3, 0.6, 1.0))
+    class_dim = 0 if len(shape) == 1 else 1
+    rows = logits.double().movedim(class_dim, -1).reshape(-1, classes)
+    labels = target.double().movedim(class_dim, -1).reshape(-1, classes)
+    known = labels != ignore_index
+    samples = [(row[k].numpy(), label[k].numpy()) for row, label, k in zip(rows, labels, known, strict=True)]
+    if name == "bce":
+        losses, counted = torch.zeros_like(rows), known
+        losses[known] = torch.from_numpy(oracle(rows[known].numpy(), labels[known].numpy()))
+        of_shape = losses.reshape(*shape[:class_dim], *shape[class_dim + 1 :], classes).movedim(-1, class_dim)
+    else:
+        losses = torch.tensor([oracle(x, y, **arguments) for x, y in samples], dtype=torch.float64)
+        counted = known.any(-1)
+        of_shape = losses.reshape(shape[:class_dim] + shape[class_dim + 1 :])
+    total = losses.sum() / (counted.sum() if reduction == "mean" else 1)
+    expected = of_shape if reduction == "none" else total
+    found = loss(logits, target, ignore_index=ignore_index, reduction=reduction, **arguments)
+    assert found.dtype == dtype
+    size = max(1.0, float(expected.abs().nan_to_num().max())) if expected.numel() else 1.0
+    assert_near(found, expected, dtype, size)
+    seen.update((name, f"{classes} classes"))
     return True
 
 
@@ -262,14 +418,20 @@ CASES: dict[str, tuple[int, Callable[[random.Random, Counter[str]], bool]]] = {
     "fused head": (5_000, one_case_of_the_fused_head),
     "several labels": (2_500, one_case_of_several_labels),
     "up to 100,000 classes": (60, one_case_of_a_wide_row),
+    "fused head of up to 100,000 classes": (60, one_case_of_a_wide_head),
+    "the family": (4_000, one_case_of_the_family),
+    "several labels of the family": (2_000, one_case_of_labels_of_the_family),
 }
 OF_ALL_TENSORS = {*map(str, FLOATS), "zero-size", *LAYOUTS, *(f"targets {integer}" for integer in INTEGERS)}
 OF_LOGITS = {f"{dimensions} dimensions" for dimensions in range(1, 6)} | {*KINDS}
 COVERED = {
     "class rows": OF_ALL_TENSORS | OF_LOGITS | {"1 class"},
-    "fused head": OF_ALL_TENSORS,
-    "several labels": OF_ALL_TENSORS | OF_LOGITS,
+    "fused head": OF_ALL_TENSORS | {*HEAD_KINDS, "a half type at a margin", "class weights"},
+    "several labels": OF_ALL_TENSORS | OF_LOGITS | {*REDUCTIONS, "unknown labels"},
     "up to 100,000 classes": {f"{LARGEST} classes", *KINDS, *map(str, FLOATS)},
+    "fused head of up to 100,000 classes": {f"{LARGEST} classes", *HEAD_KINDS, *map(str, FLOATS), "class weights"},
+    "the family": OF_ALL_TENSORS | OF_LOGITS | {*METHODS, "1000 classes"},
+    "several labels of the family": OF_ALL_TENSORS | OF_LOGITS | {*LABEL_LOSSES, "unknown labels", "1000 classes"},
 }
 
 
@@ -285,7 +447,7 @@ def test_every_loss_agrees_with_the_float64_oracle_on_20000_random_calls(
     while compared < wanted:
         torch.manual_seed(generator.randrange(1 << 30))
         rows = generator.choice((2, 16))
-        monkeypatch.setattr(head_loss, "workspace_rows", lambda count, weight, rows=rows: rows)
+        monkeypatch.setattr(head_loss, "workspace_rows", lambda *_, rows=rows: rows)
         monkeypatch.setattr(traceable, "FEW_LOGITS", generator.choice((0, 1 << 16)))
         of_this_case = Counter[str]()
         if one_case(generator, of_this_case):

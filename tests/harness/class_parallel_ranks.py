@@ -36,7 +36,7 @@ from as_lightning.functional.kernels import head_loss
 
 SHARED = ("linear_heads", "sharded_logits", "refusals", "lightning_training")
 PLAN = {
-    2: (*SHARED, "group_of_one", "lightning_training_by_rows", "half_of_a_training"),
+    2: (*SHARED, "group_of_one", "hooks", "lightning_training_by_rows", "half_of_a_training"),
     3: (*SHARED, "other_half_of_a_training"),
     4: ("lightning_training_on_a_grid",),
 }
@@ -291,6 +291,28 @@ def refusals(folder: Path) -> dict[str, str]:
         "a second derivative of a head": error_of(twice_differentiated, loss, hidden, weight, target),
         "few logits": error_of(as_cross_entropy, place(given.logits[:, : count - 1], Shard(1)), target * 0),
     }
+
+
+HOOKS = {
+    "forward": "register_forward_hook",
+    "forward pre": "register_forward_pre_hook",
+    "backward": "register_full_backward_hook",
+    "backward pre": "register_full_backward_pre_hook",
+}
+
+
+def hooks(folder: Path) -> dict[str, str]:
+    """What the loss of the mixin says of a head with the hooks of a parallel style alone, and with one of its own."""
+    hidden, target = torch.randn(4, 8, dtype=torch.float64), torch.arange(4)
+    hidden, target = (distribute_tensor(x, class_mesh(), [Replicate()]) for x in (hidden, target))
+    seen = {}
+    for name in ("none of its own", *HOOKS):
+        module = WideClassifier()
+        parallelize_module(module.head, class_mesh(), ColwiseParallel())
+        if name in HOOKS:
+            getattr(module.head, HOOKS[name])(lambda *args: None)
+        seen[name] = error_of(module.as_softmax_head_loss, hidden, module.head, target)
+    return seen
 
 
 FEATURES, CLASSES, BATCHES, BATCH, EPOCHS = 5, 13, 3, 12, 2

@@ -86,16 +86,19 @@ def multilabel_keep_of_row(logits: Tensor, positive: list[bool], delta: float) -
     ]
 
 
-def multilabel_reference(logits: Tensor, target: Tensor, delta: float) -> tuple[Tensor, tuple[int, ...]]:
-    """The loss of each sample in float64, class dimension 1 (or 0), and the counts."""
+def multilabel_reference(
+    logits: Tensor, target: Tensor, delta: float, ignore_index: int | None = None, reduction: str = "none"
+) -> tuple[Tensor, tuple[int, ...]]:
+    """The loss in float64, class dimension 1 (or 0), and the counts; unknown labels are left out of their row."""
     class_dim = 0 if logits.dim() == 1 else 1
     rows = logits.movedim(class_dim, -1).reshape(-1, logits.size(class_dim))
-    labels = (target != 0).movedim(class_dim, -1).reshape(rows.shape).tolist()
-    losses, dropped = [], []
-    for row, positive in zip(rows, labels, strict=True):
-        keep = multilabel_keep_of_row(row, positive, delta)
+    labels = target.movedim(class_dim, -1).reshape(rows.shape).tolist()
+    losses, dropped, known = [], [], []
+    for row, values in zip(rows, labels, strict=True):
+        places = [i for i, value in enumerate(values) if ignore_index is None or value != ignore_index]
+        positive, scores = [values[i] != 0 for i in places], row[places].double()
+        keep = multilabel_keep_of_row(scores, positive, delta)
         one = torch.zeros(1, dtype=torch.float64)
-        scores = row.double()
         negatives = [i for i, is_positive in enumerate(positive) if keep[i] and not is_positive]
         positives = [i for i, is_positive in enumerate(positive) if keep[i] and is_positive]
         losses.append(
@@ -103,11 +106,14 @@ def multilabel_reference(logits: Tensor, target: Tensor, delta: float) -> tuple[
             + torch.logsumexp(torch.cat([one, -scores[positives]]), 0)
         )
         dropped.append(keep.count(False))
-    classes = rows.size(1)
-    shape = logits.movedim(class_dim, -1).shape[:-1]
-    counts = (dropped.count(classes), len(dropped), sum(dropped), len(dropped) * classes)
+        known.append(len(places))
+    samples = sum(count > 0 for count in known)
+    masked = sum(lost == count > 0 for lost, count in zip(dropped, known, strict=True))
+    counts = (masked, samples, sum(dropped), sum(known))
     of_rows = torch.stack(losses) if losses else rows.double().sum(-1)
-    return of_rows.reshape(shape), counts
+    if reduction == "none":
+        return of_rows.reshape(logits.movedim(class_dim, -1).shape[:-1]), counts
+    return of_rows.sum() / (samples if reduction == "mean" else 1), counts
 
 
 def live_reference(logits: Tensor, target: Tensor, delta: float, ignore_index: int = -100) -> list[bool]:

@@ -139,18 +139,21 @@ def perturb_max_loss(x: Row, t: int, noise: str) -> float:
     return -perturb_max_log_probability(x, t, noise)
 
 
+def log_one_plus_sum_exp(x: Row) -> float:
+    return float(np.logaddexp.reduce(np.append(x, 0.0)))
+
+
 def multilabel_softmax_loss(x: Row, y: Row) -> float:
-    return float(np.log1p(np.exp(x[y == 0]).sum()) + np.log1p(np.exp(-x[y == 1]).sum()))
+    return log_one_plus_sum_exp(x[y == 0]) + log_one_plus_sum_exp(-x[y == 1])
 
 
 def multilabel_sparse_loss(x: Row, y: Row, k: int) -> float:
     strongest = np.sort(x[y == 0])[::-1][:k]
-    return float(np.log1p(np.exp(strongest).sum()) + np.log1p(np.exp(-x[y == 1]).sum()))
+    return log_one_plus_sum_exp(strongest) + log_one_plus_sum_exp(-x[y == 1])
 
 
 def bce(x: Row, y: Row) -> Row:
-    p = 1 / (1 + np.exp(-x))
-    return -(y * np.log(p) + (1 - y) * np.log(1 - p))
+    return np.logaddexp(0.0, np.where(y == 1, -x, x))
 
 
 def by_rows(row_loss: Callable[..., float], x: Row, targets: NDArray[np.int64], **arguments: Any) -> Row:

@@ -82,6 +82,17 @@ def check_class_indices(logits: Tensor, target: Tensor) -> None:
         )
 
 
+def equals(target: Tensor, ignore_index: int | None) -> Tensor | None:
+    """Where ``target`` is ``ignore_index``; None where its dtype cannot hold that number (``uint8`` has no -100)."""
+    if ignore_index is None or target.dtype == torch.bool:
+        return None
+    if not target.is_floating_point():
+        limits = torch.iinfo(target.dtype)
+        if not limits.min <= ignore_index <= limits.max:
+            return None
+    return target == ignore_index
+
+
 def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
     """Class indices as ``int64`` that are in range everywhere, and where the target is ``ignore_index``.
 
@@ -97,17 +108,16 @@ def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tenso
         IndexError: if an index is out of range. Checked on the CPU only: elsewhere the host would have to wait for the
             device (whose own gather asserts).
     """
-    if target.dtype != torch.int64:  # in a narrow type ignore_index would wrap around to a class
-        target = target.long()
-    ignored: Tensor | None = None
     if not looks(target):
-        ignored = target == ignore_index
-        return target.masked_fill(ignored, 0), ignored
+        ignored = equals(target, ignore_index)
+        indices = target.long()
+        return indices if ignored is None else indices.masked_fill(ignored, 0), ignored
+    target = target.long()
     if target.numel() == 0:
         return target, None
     lowest, highest = map(Tensor.item, target.aminmax())
-    if lowest <= ignore_index <= highest:
-        ignored = target == ignore_index
+    ignored = equals(target, ignore_index) if lowest <= ignore_index <= highest else None
+    if ignored is not None:
         target = target.masked_fill(ignored, 0)
         lowest, highest = map(Tensor.item, target.aminmax())
     if lowest < 0 or highest >= classes:

@@ -7,6 +7,7 @@ in the range of the classes it lies.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -29,6 +30,11 @@ else:
 def is_dtensor(x: Tensor | None) -> bool:
     """Whether a tensor is spread over processes."""
     return isinstance(x, DTensor)
+
+
+def is_placement_hook(hook: Callable[..., Any]) -> bool:
+    """Whether a module's hook is one that PyTorch's ``parallelize_module`` registers, to place input or output."""
+    return getattr(hook, "__module__", "").startswith("torch.distributed.tensor.")
 
 
 class LocalHead(NamedTuple):

@@ -8,19 +8,8 @@ import torch
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_logits
-from as_lightning.functional.calling_convention import class_dimension, widened
+from as_lightning.functional.calling_convention import class_dimension, equals, widened
 from as_lightning.functional.tracing import looks
-
-
-def equals(target: Tensor, ignore_index: int | None) -> Tensor | None:
-    """Where ``target`` is ``ignore_index``; None where its dtype cannot hold that number (``uint8`` has no -100)."""
-    if ignore_index is None or target.dtype == torch.bool:
-        return None
-    if not target.is_floating_point():
-        limits = torch.iinfo(target.dtype)
-        if not limits.min <= ignore_index <= limits.max:
-            return None
-    return target == ignore_index
 
 
 class LabelRows(NamedTuple):

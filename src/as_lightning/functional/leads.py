@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from as_lightning.functional.label_convention import equals
+from as_lightning.functional.calling_convention import equals
 from as_lightning.functional.temperature import is_multilabel, known_entries
 
 

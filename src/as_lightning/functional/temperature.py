@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from as_lightning.functional.calling_convention import equals
 from as_lightning.functional.float64 import in_float64
-from as_lightning.functional.label_convention import equals
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3
 
@@ -108,6 +108,8 @@ def known_entries(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Te
     """What takes part: rows ``(R, C)`` and class indices ``(R,)``, or with several labels the labels, both ``(K,)``."""
     ignored = equals(target, ignore_index)
     known = torch.ones_like(target, dtype=torch.bool) if ignored is None else ~ignored
+    if not (is_multilabel(logits, target) or target.is_floating_point()):
+        target = target.long()  # gather and nll_loss take no narrow type
     return logits[known], target[known]
 
 

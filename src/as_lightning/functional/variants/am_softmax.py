@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_number, check_temperature
-from as_lightning.functional.calling_convention import class_dimension, cross_entropy_of
+from as_lightning.functional.calling_convention import class_dimension, cross_entropy_of, safe_targets
 from as_lightning.functional.variants.t_softmax import t_softmax
 
 DEFAULT_TAU = 1 / 30  # the paper's scale s = 30
@@ -90,7 +90,7 @@ def am_softmax_loss(
 
     def scores(values: Tensor) -> Tensor:
         dim = class_dimension(logits)
-        own = target.masked_fill(target == ignore_index, 0).long().unsqueeze(dim)
+        own = safe_targets(target, values.size(dim), ignore_index)[0].unsqueeze(dim)
         lowered = values / tau
         return lowered.scatter_add_(dim, own, lowered.new_full(own.shape, -margin / tau))
 
