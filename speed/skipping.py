@@ -44,7 +44,7 @@ def measure_plan(samples: int, epochs: int) -> dict[str, Any]:
     """Seconds of each part, the median over epochs, and the memory of the costliest epoch."""
     generator = torch.Generator().manual_seed(0)
     classes = torch.randint(1000, (samples,), dtype=torch.int32, generator=generator)
-    plan = SleepPlan(samples, max_sleep=4, classes=classes)
+    plan = SleepPlan(samples, max_sleep=4, patience=1, min_masked=0.3, max_woken=0.3, class_floor=0.05, classes=classes)
     awake = plan.awake()
     order: Sampler[int] = DrawnOrder(torch.randperm(samples, generator=generator))  # type: ignore[assignment]
     loader = DataLoader(range(samples), batch_size=256, sampler=order)  # type: ignore[arg-type,var-annotated]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import accumulation_dtype, class_dimension, equals
+from as_lightning.functional.calling_convention import accumulation_dtype, class_dimension, equals, row_weights
 from as_lightning.functional.class_parallel import is_dtensor
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy
@@ -152,7 +152,8 @@ def _rows_of_classes(
     ignored = equals(target, ignore_index)
     counted = torch.ones_like(target, dtype=torch.bool) if ignored is None else ~ignored
     share = counted.to(accumulation_dtype(dtype))
-    if weight is not None:
-        in_range = target.long().masked_fill(~counted, 0)
-        share = share * weight.to(share.dtype)[in_range]
+    in_range = target.long().masked_fill(~counted, 0)
+    weights = row_weights(weight, in_range.reshape(-1), share.dtype)
+    if weights is not None:
+        share = share * weights.reshape(share.shape)
     return LossRows(counted, share, counted.long() * (classes - 1))

@@ -30,21 +30,32 @@ SETTINGS = [
     "trainer.enable_progress_bar=false",
     "logger=none",
 ]
+INSIDE_EPOCHS = [*SETTINGS, "trainer.val_check_interval=5"]  # checkpoints after batches 5 and 10 of 12
+
+
+def found_undisturbed(settings: list[str], folder: Path) -> tuple[dict[str, Any], int]:
+    """What the run finds when nothing happens to it, and the number of its Python calls."""
+    assert run_in_process(settings, folder) == 0
+    return found(folder), int((folder / CALLS_FILE).read_text())
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> tuple[dict[str, Any], int]:
-    """What the run finds when nothing happens to it, and the number of its Python calls."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    assert run_in_process(SETTINGS, folder) == 0
-    return found(folder), int((folder / CALLS_FILE).read_text())
+    return found_undisturbed(SETTINGS, tmp_path_factory.mktemp("undisturbed"))
 
 
-def kill_and_resume(folder: Path, undisturbed: tuple[dict[str, Any], int], share: float) -> Result:
+@pytest.fixture(scope="module")
+def undisturbed_inside_epochs(tmp_path_factory) -> tuple[dict[str, Any], int]:
+    return found_undisturbed(INSIDE_EPOCHS, tmp_path_factory.mktemp("undisturbed_inside_epochs"))
+
+
+def kill_and_resume(
+    folder: Path, undisturbed: tuple[dict[str, Any], int], share: float, settings: list[str] = SETTINGS
+) -> Result:
     expected, calls = undisturbed
-    assert run_in_process(SETTINGS, folder, kill_after=int(share * calls)) == -signal.SIGKILL
+    assert run_in_process(settings, folder, kill_after=int(share * calls)) == -signal.SIGKILL
     assert not (folder / "result.json").exists()
-    assert run_in_process(SETTINGS, folder) == 0
+    assert run_in_process(settings, folder) == 0
     assert found(folder) == expected
     return Result.read(folder / "result.json")
 
@@ -55,10 +66,22 @@ def test_a_killed_run_ends_with_the_results_of_an_undisturbed_one(tmp_path, undi
     assert result.resumed == (share > 0.5)
 
 
+def test_a_run_that_is_killed_inside_an_epoch_goes_on_with_the_batches_that_are_left(
+    tmp_path, undisturbed_inside_epochs
+):
+    assert kill_and_resume(tmp_path, undisturbed_inside_epochs, 0.62, INSIDE_EPOCHS).resumed
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(20))
-def test_twenty_kills_at_random_moments_change_nothing(tmp_path, undisturbed, number, record_property):
-    kill_and_resume(tmp_path, undisturbed, random.Random(number).uniform(0.02, 0.99))
+def test_twenty_kills_at_random_moments_change_nothing(
+    tmp_path, undisturbed, undisturbed_inside_epochs, number, record_property
+):
+    share = random.Random(number).uniform(0.02, 0.99)
+    if number % 2:
+        kill_and_resume(tmp_path, undisturbed_inside_epochs, share, INSIDE_EPOCHS)
+    else:
+        kill_and_resume(tmp_path, undisturbed, share)
     record_property("runs killed at a random moment end as the undisturbed one", 1)
 
 

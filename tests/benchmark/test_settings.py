@@ -11,6 +11,8 @@ import pytest
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
+import as_lightning
+from as_lightning import functional
 from as_lightning.benchmark.command import in_words, open_method_settings
 from as_lightning.benchmark.config_dir import config_dir
 from as_lightning.benchmark.run_folder import run_folder
@@ -138,11 +140,13 @@ def parts_with_target(content: Any) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize(
     "path", sorted(config_dir().rglob("*.yaml")), ids=lambda path: f"{path.parent.name}-{path.stem}"
 )
-def test_a_default_has_one_place(path):
+def test_a_default_has_one_place(path, composed):
     # a setting of a file has no default in the benchmark's own Python; the public functions, which are called without
     # configurations too, have the same one
     content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-    knobs = content if path.parent.name == "method" else {}
+    knobs = {}
+    if path.parent.name == "method":
+        knobs = OmegaConf.to_container(composed(f"method={path.stem}").method, resolve=False)
     for part in parts_with_target(content):
         if not part["_target_"].startswith("as_lightning.") or part["_target_"].startswith(
             "as_lightning.benchmark.data"
@@ -154,10 +158,20 @@ def test_a_default_has_one_place(path):
             if name.startswith("_") or default is inspect.Parameter.empty:
                 continue
             if isinstance(value, str) and value.startswith("${method."):
-                value = knobs.get(name, default)
+                value = knobs[value.removeprefix("${method.").removesuffix("}")]
             elif isinstance(value, str) and value.startswith("${"):
                 continue  # another setting's value
             elif path.parent.name == "method":
                 continue  # no knob, but what makes the method
             default = list(default) if isinstance(default, tuple) else default
             assert value == default, f"{part['_target_']}: {name} is {default} in Python and {value} in {path.name}"
+
+
+def test_the_margin_has_the_default_of_the_configuration_wherever_a_public_name_has_one(composed):
+    names = {name: getattr(package, name) for package in (as_lightning, functional) for name in package.__all__}
+    parameters = {name: inspect.signature(value).parameters for name, value in names.items() if callable(value)}
+    margins = {name: of_name["delta"].default for name, of_name in parameters.items() if "delta" in of_name}
+    defaults = {name: margin for name, margin in margins.items() if isinstance(margin, float)}
+    assert {"ASSoftmaxLoss", "ASSoftmaxMixin", "as_cross_entropy", "as_linear_cross_entropy"} <= defaults.keys()
+    for method in ("as_softmax", "multilabel_as_softmax"):
+        assert set(defaults.values()) == {composed(f"method={method}").method.delta}

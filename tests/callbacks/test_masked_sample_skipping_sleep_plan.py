@@ -15,8 +15,14 @@ from as_lightning.callbacks.sleep_plan import Outcome, SleepPlan
 shares = st.sampled_from([0.0, 0.1, 0.3, 0.5, 1.0])
 
 
+def plan_of(samples: int, max_sleep: int = 4, **settings: Any) -> SleepPlan:
+    """A plan with one visit before the first sleep, and bounds that a test sets where it means them."""
+    others: dict[str, Any] = {"patience": 1, "min_masked": 0.3, "max_woken": 0.3, "class_floor": 0.05}
+    return SleepPlan(samples, max_sleep, **(others | settings))
+
+
 def plan_after(epochs: list[list[int]], max_sleep: int, *, full: list[int] | None = None, **settings: Any) -> SleepPlan:
-    plan = SleepPlan(len(epochs[0]), max_sleep, **settings)
+    plan = plan_of(len(epochs[0]), max_sleep, **settings)
     for epoch, outcomes in enumerate(epochs, start=1):
         plan.end_epoch(torch.tensor(outcomes), may_sleep=epoch not in (full or ()))
     return plan
@@ -66,7 +72,7 @@ def test_a_plan_goes_on_from_its_saved_state_as_if_it_had_not_been_saved(case: d
     settings = case | {"classes": torch.tensor(case["classes"])}
     whole = plan_after(epochs, full=full, **settings)
     saved = plan_after(epochs[:after], full=full, **settings).state_dict()
-    resumed = SleepPlan(len(epochs[0]), **settings)
+    resumed = plan_of(len(epochs[0]), **settings)
     resumed.load_state_dict(saved)
     for epoch, outcomes in enumerate(epochs[after:], start=after + 1):
         resumed.end_epoch(torch.tensor(outcomes), may_sleep=epoch not in full)
@@ -75,7 +81,7 @@ def test_a_plan_goes_on_from_its_saved_state_as_if_it_had_not_been_saved(case: d
 
 def epochs_left_out(max_sleep: int, epochs: int, **settings: Any) -> str:
     """``.`` for an epoch that leaves out a sample that is always masked, ``#`` for one that takes it."""
-    plan, seen = SleepPlan(1, max_sleep, **settings), ""
+    plan, seen = plan_of(1, max_sleep, **settings), ""
     for _ in range(epochs):
         awake = bool(plan.awake())
         seen += "#" if awake else "."
@@ -116,7 +122,7 @@ def test_counts_say_which_revisited_samples_were_live() -> None:
 
 
 def test_an_epoch_that_visits_nothing_counts_nothing() -> None:
-    assert tuple(SleepPlan(3).end_epoch(-torch.ones(3))) == (0, 0, 0, 0)
+    assert tuple(plan_of(3).end_epoch(-torch.ones(3))) == (0, 0, 0, 0)
 
 
 def test_below_the_least_masked_share_nothing_sleeps() -> None:
@@ -125,7 +131,7 @@ def test_below_the_least_masked_share_nothing_sleeps() -> None:
 
 
 def test_many_woken_samples_halve_the_longest_sleep() -> None:
-    plan = SleepPlan(10, 4, min_masked=0.0, max_woken=0.3)
+    plan = plan_of(10, 4, min_masked=0.0, max_woken=0.3)
     plan.end_epoch(torch.zeros(10))
     plan.end_epoch(-torch.ones(10))
     plan.end_epoch(torch.tensor([1] * 3 + [0] * 7))
@@ -136,7 +142,7 @@ def test_many_woken_samples_halve_the_longest_sleep() -> None:
 
 
 def test_the_halved_longest_sleep_never_falls_below_one_epoch() -> None:
-    plan = SleepPlan(1, 1, min_masked=0.0, max_woken=0.0)
+    plan = plan_of(1, 1, min_masked=0.0, max_woken=0.0)
     for outcome in [0, -1, 1] * 3:
         plan.end_epoch(torch.tensor([outcome]))
     assert plan.longest_sleep == 1
@@ -145,7 +151,7 @@ def test_the_halved_longest_sleep_never_falls_below_one_epoch() -> None:
 def test_each_class_keeps_its_floor_of_awake_samples() -> None:
     classes = torch.tensor([0] * 10 + [1] * 5)
     outcomes = torch.tensor([Outcome.MASKED] * 15)
-    plan = SleepPlan(15, 4, min_masked=0.0, classes=classes, class_floor=0.2)
+    plan = plan_of(15, 4, min_masked=0.0, classes=classes, class_floor=0.2)
     plan.end_epoch(outcomes)
     assert plan.awake().nonzero().squeeze(-1).tolist() == [0, 1, 10]
 
@@ -166,9 +172,9 @@ def test_each_class_keeps_its_floor_of_awake_samples() -> None:
 )
 def test_settings_out_of_range_are_refused_by_name(settings: dict[str, Any], error: type, named: str) -> None:
     with pytest.raises(error, match=named):
-        SleepPlan(3, **settings)
+        plan_of(3, **settings)
 
 
 def test_the_state_of_another_data_set_is_refused() -> None:
     with pytest.raises(ValueError, match="3 samples, but the data set has 4"):
-        SleepPlan(4).load_state_dict(SleepPlan(3).state_dict())
+        plan_of(4).load_state_dict(plan_of(3).state_dict())

@@ -13,4 +13,6 @@ AUDIO: dict[str, Any] = {
     "n_mels": 24,
     "n_fft": 256,
     "hop_length": 100,
+    "freq_mask": 0,
+    "time_mask": 0,
 }

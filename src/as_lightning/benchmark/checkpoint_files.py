@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
+from as_lightning.benchmark.whole_file import whole_file
+
 log = logging.getLogger(__name__)
 
 
@@ -23,12 +25,8 @@ class WholeFileCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
         place = Path(path)
         place.parent.mkdir(parents=True, exist_ok=True)
-        partial = place.with_name(f"{place.name}.partial")
-        try:
+        with whole_file(place) as partial:
             torch.save(checkpoint, partial)
-            os.replace(partial, place)
-        finally:
-            partial.unlink(missing_ok=True)
 
 
 def set_aside(path: Path, reason: object) -> None:

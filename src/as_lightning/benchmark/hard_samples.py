@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,8 @@ from torch.utils.data import Subset
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.data.labelled import LabelledDataset
+from as_lightning.benchmark.whole_file import whole_file
+from as_lightning.functional.leads import target_leads
 
 HARD_SAMPLES_FILE = "hard_samples.npz"
 
@@ -37,11 +38,10 @@ class HardSamples(NamedTuple):
     def write(self, directory: str | Path) -> Path:
         """Write ``hard_samples.npz`` into ``directory``, twelve bytes for each hard sample, in one move."""
         path = Path(directory) / HARD_SAMPLES_FILE
-        partial = path.with_name(f"partial_{HARD_SAMPLES_FILE}")
         arrays = {"numbers": self.numbers.int(), "lead": self.lead.float(), "predicted": self.predicted.int()}
         content: dict[str, Any] = {name: array.numpy() for name, array in arrays.items()}
-        np.savez(partial, samples=self.samples, **content)
-        os.replace(partial, path)
+        with whole_file(path) as partial, partial.open("wb") as file:  # to a path savez would add its suffix
+            np.savez(file, samples=self.samples, **content)
         return path
 
     @classmethod
@@ -89,10 +89,8 @@ def hard_samples(
             inputs, target = trainer.strategy.batch_to_device(precision.convert_input(batch))
             with precision.forward_context():
                 logits = module(inputs)
-            probability, column = logits.float().softmax(-1), target.unsqueeze(-1)
-            strongest = probability.scatter(-1, column, -1.0).amax(-1)
-            lead.append((probability.gather(-1, column).squeeze(-1) - strongest).cpu())
-            predicted.append(probability.argmax(-1).cpu())
+            lead.append(target_leads(logits, target).float().cpu())
+            predicted.append(logits.argmax(-1).cpu())
     module.train(training).to(device)
     leads = torch.cat(lead)
     hardest = leads.argsort(stable=True)

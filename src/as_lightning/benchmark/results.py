@@ -11,6 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from as_lightning.benchmark.whole_file import whole_file
+
 RESULT_FILE = "result.json"
 FORMAT = 2
 KINDS: dict[type, str] = {str: "text", int: "an integer", dict: "a mapping"}
@@ -74,9 +76,8 @@ class Result:
     def write(self, directory: str | Path) -> Path:
         """Write ``result.json`` into ``directory``, in one move, so that no reader ever meets half a file."""
         path = Path(directory) / RESULT_FILE
-        partial = path.with_suffix(".json.partial")
-        partial.write_text(json.dumps(asdict(self), indent=None, separators=(",", ":")) + "\n", encoding="utf-8")
-        os.replace(partial, path)
+        with whole_file(path) as partial:
+            partial.write_text(json.dumps(asdict(self), indent=None, separators=(",", ":")) + "\n", encoding="utf-8")
         return path
 
     @classmethod

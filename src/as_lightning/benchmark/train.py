@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from as_lightning.benchmark.checkpoint_files import WholeFileCheckpointIO, checkpoint_to_resume, set_aside
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.hard_samples import hard_samples
+from as_lightning.benchmark.loader_place import LoaderPlace
 from as_lightning.benchmark.logged_settings import log_settings, run_settings
 from as_lightning.benchmark.memorisation import memorisation
 from as_lightning.benchmark.peak_memory import PeakMemory
@@ -108,7 +109,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any]) -> Resul
     if config.trainer.get("enable_progress_bar") and not any(isinstance(c, ProgressBar) for c in app_callbacks):
         app_callbacks.append(RunProgressBar(f"val/{score}"))
     # the app's callbacks come last: they see what the method's have logged and decided
-    callbacks = [*method_callbacks, recorder, memory, RandomState(), *app_callbacks]
+    callbacks = [*method_callbacks, recorder, memory, RandomState(), LoaderPlace(), *app_callbacks]
     trainer = _trainer(config, directory, callbacks, loggers)
     checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.settings)
     trainer.fit(module, datamodule=datamodule, ckpt_path=checkpoint)

@@ -9,7 +9,7 @@ from typing import Any
 from as_lightning.functional.accumulation import accumulation_steps
 
 
-@dataclass
+@dataclass(kw_only=True)
 class AccumulationPolicy:
     """The settings of :func:`~as_lightning.functional.accumulation_steps`, and the counts since the last decision.
 
@@ -27,17 +27,17 @@ class AccumulationPolicy:
         ValueError: if an argument lies outside its range.
 
     Example:
-        >>> policy = AccumulationPolicy(max_steps=4)
+        >>> policy = AccumulationPolicy(max_steps=4, scale=1.0, monotone=True, warmup_windows=0, update_every=1)
         >>> policy.see(samples=32, masked_samples=24)
         >>> policy.steps
         2
     """
 
     max_steps: int
-    scale: float = 1.0
-    monotone: bool = True
-    warmup_windows: int = 0
-    update_every: int = 1
+    scale: float
+    monotone: bool
+    warmup_windows: int
+    update_every: int
     steps: int = field(default=1, init=False)
     _windows_seen: int = field(default=0, init=False)
     _undecided: tuple[int, int, int] = field(default=(0, 0, 0), init=False)  # windows, samples, masked samples

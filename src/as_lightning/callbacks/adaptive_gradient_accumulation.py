@@ -89,7 +89,13 @@ class AdaptiveGradientAccumulation(pl.Callback):
     ) -> None:
         if lr_pace not in ("data", "steps"):
             raise ValueError(f"lr_pace must be 'data' or 'steps', got {lr_pace!r}")
-        self.policy = AccumulationPolicy(max_steps, scale, monotone, warmup_windows, update_every)
+        self.policy = AccumulationPolicy(
+            max_steps=max_steps,
+            scale=scale,
+            monotone=monotone,
+            warmup_windows=warmup_windows,
+            update_every=update_every,
+        )
         self.lr_pace = lr_pace
         self._fitting = True
         self._forget()

@@ -49,9 +49,9 @@ class SleepPlan:
             switches this off.
         max_woken: when more than this share of an epoch's revisited samples were live, the longest sleep is halved (not
             below 1); 1 switches this off.
-        classes: the class of each sample, integers from 0 of shape ``(N,)``; None where there is no floor.
         class_floor: the share of each class that stays awake; 0 switches this off. The samples of a class that have the
             fewest epochs left to sleep stay awake first, of these the ones with the lowest numbers.
+        classes: the class of each sample, integers from 0 of shape ``(N,)``; None where there is no floor.
 
     Attributes:
         longest_sleep: the longest sleep at present.
@@ -61,7 +61,7 @@ class SleepPlan:
         TypeError: if a number of epochs or visits is no integer, or ``classes`` holds no integers.
 
     Example:
-        >>> plan = SleepPlan(4, max_sleep=4, min_masked=0.0)
+        >>> plan = SleepPlan(4, max_sleep=4, patience=1, min_masked=0.0, max_woken=1.0, class_floor=0.0)
         >>> plan.end_epoch(torch.tensor([Outcome.MASKED, Outcome.MASKED, Outcome.LIVE, Outcome.LIVE]))
         VisitCounts(visited=4, masked=2, revisited=0, woken=0)
         >>> plan.awake()
@@ -71,13 +71,13 @@ class SleepPlan:
     def __init__(
         self,
         samples: int,
-        max_sleep: int = 4,
+        max_sleep: int,
         *,
-        patience: int = 1,
-        min_masked: float = 0.3,
-        max_woken: float = 0.3,
+        patience: int,
+        min_masked: float,
+        max_woken: float,
+        class_floor: float,
         classes: Tensor | None = None,
-        class_floor: float = 0.05,
     ) -> None:
         self.samples = samples
         self.max_sleep = check_epochs("max_sleep", max_sleep, lowest=0)

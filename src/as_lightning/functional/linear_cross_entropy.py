@@ -9,7 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_class_weight, check_one_device, check_reduction
-from as_lightning.functional.calling_convention import accumulation_dtype, check_index_dtype, loss_dtype, safe_targets
+from as_lightning.functional.calling_convention import (
+    accumulation_dtype,
+    check_index_dtype,
+    loss_dtype,
+    row_weights,
+    safe_targets,
+)
 from as_lightning.functional.class_parallel import local_head
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
 from as_lightning.functional.cross_entropy import as_cross_entropy, has_tangent
@@ -206,9 +212,8 @@ def _row_weights(
     active = None if ignored is None else (~ignored).nonzero().squeeze(-1)
     if active is not None:
         target = target.index_select(0, active)
-    if class_weight is None:
-        return torch.ones(target.numel(), dtype=dtype, device=target.device), active
-    return class_weight.to(dtype).index_select(0, target), active
+    weights = row_weights(class_weight, target, dtype)
+    return torch.ones(target.numel(), dtype=dtype, device=target.device) if weights is None else weights, active
 
 
 def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> None:

@@ -10,6 +10,7 @@ from as_lightning.functional.calling_convention import ClassRows, class_rows, wi
 from as_lightning.functional.kernels.head_loss import workspace_rows
 from as_lightning.functional.kernels.row_loss import block_size, blocks
 from as_lightning.functional.label_convention import label_rows
+from as_lightning.functional.leads import target_and_strongest
 from as_lightning.functional.linear_cross_entropy import check_head
 from as_lightning.functional.masking import below_margin, check_delta
 from as_lightning.functional.multilabel import live_labels, multilabel_keep
@@ -116,7 +117,5 @@ def _live_rows(batch: ClassRows, delta: float) -> Tensor:
 
 
 def _live_block(logits: Tensor, target: Tensor, delta: float) -> Tensor:
-    probability, column = widened(logits).softmax(-1), target.unsqueeze(-1)
-    target_probability = probability.gather(-1, column)
-    strongest = probability.scatter_(-1, column, -1.0).amax(-1, keepdim=True)
+    target_probability, strongest = target_and_strongest(widened(logits).softmax(-1), target)
     return ~below_margin(strongest, target_probability, delta).squeeze(-1)

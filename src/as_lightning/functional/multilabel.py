@@ -11,6 +11,7 @@ from as_lightning.functional.argument_checks import check_reduction
 from as_lightning.functional.calling_convention import loss_dtype, reduce_rows
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.label_convention import LabelRows, counted_samples, label_rows
+from as_lightning.functional.leads import label_sides
 from as_lightning.functional.masking import below_margin, check_delta
 
 
@@ -29,17 +30,10 @@ def multilabel_keep(labels: LabelRows, delta: float) -> tuple[Tensor, Tensor]:
         labels: scores in float32 or float64, and which labels are positive and negative.
         delta: the margin.
     """
-    positive, negative = labels.positive, labels.negative
-    scores = labels.scores.detach()
-    if labels.ignored is not None:
-        scores = scores.masked_fill(labels.ignored, -torch.inf)
-    probability = scores.softmax(-1)
-    lowest_positive = probability.masked_fill(~positive, torch.inf).amin(-1, keepdim=True)
-    highest_negative = probability.masked_fill(~negative, -torch.inf).amax(-1, keepdim=True)
-    two_sided = positive.any(-1, keepdim=True) & negative.any(-1, keepdim=True)
-    negative_masked = below_margin(probability, lowest_positive, delta)
-    positive_masked = below_margin(highest_negative, probability, delta)
-    return ~(negative_masked & two_sided), ~(positive_masked & two_sided)
+    sides = label_sides(labels)
+    negative_masked = below_margin(sides.probability, sides.weakest_positive, delta)
+    positive_masked = below_margin(sides.strongest_negative, sides.probability, delta)
+    return ~(negative_masked & sides.two_sided), ~(positive_masked & sides.two_sided)
 
 
 def live_labels(labels: LabelRows, keep_as_negative: Tensor, keep_as_positive: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ def module_settings(node: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_a_default_in_python_is_that_of_the_configuration_or_none(composed, name):
+def test_a_default_in_python_is_that_of_the_configuration(composed, name):
     data = OmegaConf.to_container(composed(f"data={name}").data, resolve=False)
     settings = module_settings(data)
     defaults = python_defaults(get_class(settings["_target_"]))
@@ -41,8 +41,6 @@ def test_a_default_in_python_is_that_of_the_configuration_or_none(composed, name
         key: (default, settings[key])
         for key, default in defaults.items()
         if key in settings and not str(settings[key]).startswith("${") and _plain(settings[key]) != _plain(default)
-        # an argument that is off (None, 0, False) unless a data set sets it has no default to speak of
-        if default
     }
     assert differing == {}
 

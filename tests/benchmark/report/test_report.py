@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import errno
+import os
 import re
 from html.parser import HTMLParser
 from io import BytesIO
@@ -286,4 +288,28 @@ def test_an_output_that_cannot_be_written_ends_with_a_message(result, tmp_path, 
     said = capsys.readouterr().err
     assert said.startswith("as-lightning-report: ")
     assert REASONS[kind] in said
+    assert said.endswith(": give another folder with --output\n")
     assert "Traceback" not in said
+
+
+def test_a_report_that_has_become_read_only_is_named_with_the_true_error(result, tmp_path, capsys, monkeypatch):
+    result("softmax", 0, 0.8).write(tmp_path)
+    main([str(tmp_path)])
+
+    def refuse(path, *_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(SystemExit):
+        main([str(tmp_path)])
+    said = capsys.readouterr().err
+    assert said.startswith(f"as-lightning-report: cannot write to {tmp_path / 'report'} (")
+    assert "Permission denied" in said
+
+
+def test_results_that_cannot_be_read_are_no_matter_of_the_output(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main([str(tmp_path / "missing")])
+    said = capsys.readouterr().err
+    assert said.startswith(f"as-lightning-report: {tmp_path / 'missing'} does not exist")
+    assert "--output" not in said

@@ -182,7 +182,8 @@ def write_report(
     experiments = summarize(results, baseline)
     _, notes = comparable_results(results)
     directory = Path(directory)
-    shutil.rmtree(directory / "figures", ignore_errors=True)  # those of methods that are gone would stay
+    if (directory / "figures").exists():
+        shutil.rmtree(directory / "figures")  # those of methods that are gone would stay
     (directory / "figures").mkdir(parents=True)
     for figure in (figure for experiment in experiments for figure in experiment.figures):
         (directory / "figures" / f"{figure.name}.png").write_bytes(figure.light)
@@ -245,6 +246,13 @@ def print_comparison(results: Sequence[Result], baseline: str | None = None, con
         console.print(table)
 
 
+def _described_error(error: ValueError | OSError) -> str:
+    """The error in words; of an error of the operating system its path and reason."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script ``as-lightning-report``."""
     # what each means is in as_lightning.benchmark.help, which answers --help
@@ -256,14 +264,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         results = chosen(find_results(options.paths), options.where)
-        first = Path(options.paths[0])
-        output = Path(options.output) if options.output else (first if first.is_dir() else first.parent) / "report"
+    except (ValueError, OSError) as error:
+        parser.exit(1, f"as-lightning-report: {_described_error(error)}\n")
+    first = Path(options.paths[0])
+    output = Path(options.output) if options.output else (first if first.is_dir() else first.parent) / "report"
+    try:
         report = write_report(results, output, baseline=options.baseline)
     except ValueError as error:
         parser.exit(1, f"as-lightning-report: {error}\n")
     except OSError as error:
-        where = f"{error.filename}: " if error.filename and error.strerror else ""
-        parser.exit(1, f"as-lightning-report: {where}{error.strerror or error}\n")
+        reason = _described_error(error)
+        parser.exit(1, f"as-lightning-report: cannot write to {output} ({reason}): give another folder with --output\n")
     for note in comparable_results(results)[1]:
         print(note)
     print_comparison(results, options.baseline)

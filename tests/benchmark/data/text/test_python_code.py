@@ -23,9 +23,8 @@ LENGTH = 32
 
 def code_of(**arguments) -> PythonCode:
     """The code of one package of the standard library, 33 files on Python 3.11."""
-    data = PythonCode(
-        **({"root": library_folder() / "asyncio", "block_length": LENGTH, "batch_tokens": 4 * LENGTH} | arguments)
-    )
+    settings = {"root": library_folder() / "asyncio", "block_length": LENGTH, "batch_tokens": 4 * LENGTH}
+    data = PythonCode(**(settings | {"max_tokens": None} | arguments))
     data.setup()
     return data
 
@@ -162,4 +161,4 @@ def test_max_tokens_limits_the_splits_and_leaves_the_classes(code):
 )
 def test_bad_arguments_are_refused_by_name(arguments, message):
     with pytest.raises(ValueError, match=message):
-        PythonCode(**({"block_length": 8, "batch_tokens": 16} | arguments))
+        PythonCode(**({"block_length": 8, "batch_tokens": 16, "max_tokens": None} | arguments))

@@ -57,10 +57,10 @@ class AudioDataModule(BenchmarkDataModule):
         n_mels: int,
         n_fft: int,
         hop_length: int,
+        freq_mask: int,
+        time_mask: int,
         data_dir: str | Path = "data",
         features: Features = "log_mel",
-        freq_mask: int = 0,
-        time_mask: int = 0,
         cache: Cache = "auto",
         **loader: Any,
     ) -> None:

@@ -92,7 +92,7 @@ class PythonCode(BenchmarkDataModule):
         *,
         block_length: int,
         batch_tokens: int,
-        max_tokens: Limit = None,
+        max_tokens: Limit,
         root: str | Path | None = None,
         split_seed: int = 0,
         **loader: Any,
