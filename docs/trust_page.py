@@ -64,7 +64,11 @@ PROMISES = (
     ),
     Promise(
         "With narrow integer targets, exactly the targets equal to `ignore_index` are ignored.",
-        ("functional/test_derivatives.py::test_an_ignore_index_beyond_a_narrow_type_ignores_no_class",),
+        (
+            "functional/test_derivatives.py::test_an_ignore_index_beyond_a_narrow_type_ignores_no_class",
+            "functional/test_derivatives.py::test_the_family_ignores_no_class_for_an_ignore_index_beyond_a_narrow_type",
+            "functional/test_derivatives.py::test_an_ignore_index_beyond_a_narrow_type_ignores_no_label",
+        ),
     ),
     Promise(
         "Second derivatives, batched gradients, forward mode and `torch.func` give the right derivative, or an error "
