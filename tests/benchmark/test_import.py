@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from harness.loaded_packages import loaded_beside_lightning
 
 
+@pytest.mark.slow
 def test_digits_and_their_network_need_no_package_of_another_modality():
     found = loaded_beside_lightning(
         "from as_lightning.benchmark.data.digits import Digits\n"

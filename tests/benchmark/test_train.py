@@ -152,6 +152,7 @@ def test_clinc150_trains_on_the_real_file(composed, real_data):
 SCALED = ("nll_unscaled", "nll_scaled", "calibration_error_unscaled", "calibration_error_scaled")
 
 
+@pytest.mark.slow
 def test_goemotions_trains_on_the_real_files(composed, real_data):
     settings = ("method=multilabel_as_speed", f"data_dir={real_data}")
     result = train(composed("experiment=goemotions", *settings, *FEW_BATCHES))

@@ -122,6 +122,7 @@ def test_a_module_of_ones_own_is_compared_by_its_dotted_path(as_lightning_compar
     assert advice_in(folder)
 
 
+@pytest.mark.slow
 def test_runs_of_other_arguments_of_ones_own_module_are_made_anew_and_every_command_is_kept(
     as_lightning_compare, tmp_path: Path
 ) -> None:
@@ -139,6 +140,7 @@ def test_runs_of_other_arguments_of_ones_own_module_are_made_anew_and_every_comm
     assert [command.rpartition("=")[2] for command in commands] == ["8", "4"]
 
 
+@pytest.mark.slow
 def test_random_skip_takes_the_shares_of_the_skipping_run_of_its_budget_and_seed(
     as_lightning_compare, tmp_path: Path
 ) -> None:

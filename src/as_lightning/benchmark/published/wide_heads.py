@@ -126,7 +126,7 @@ def write(folder: Path = RESULTS, document: Path = PAGE) -> None:
         (folder / "README.md").write_text(page(results, table), encoding="utf-8")
         seeds = len({run.seed for run in results})
         link = f"[how they were made](../{folder.as_posix()}/README.md)"
-        quoted = [*table, "", f"{len(results)} runs, {seeds} seeds: {link}."]
+        quoted = [*table, "", f"{len(results)} runs, {seeds} {'seed' if seeds == 1 else 'seeds'}: {link}."]
     write_between_marks(document, ["", *quoted, ""], START, END)
 
 
