@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 pytest_collect_file = Sybil(
-    parsers=[PythonCodeBlockParser()], patterns=["README.md", "docs/*.md", "docs/methods/*.md"]
+    parsers=[PythonCodeBlockParser()],
+    patterns=["README.md", "docs/*.md", "docs/methods/*.md"],
+    fixtures=["a_folder_of_its_own"],
 ).pytest()
+
+
+@pytest.fixture
+def a_folder_of_its_own(tmp_path, monkeypatch):
+    """Where an example may leave logs and checkpoints."""
+    monkeypatch.chdir(tmp_path)

@@ -310,6 +310,16 @@ def processes_table(report: dict[str, Any]) -> list[str]:
     ]
 
 
+def table(report: dict[str, Any]) -> str:
+    """The page of either measurement."""
+    made = (
+        f"`{report['command']}` on {report['machine']}, {report['cores']} cores, 1 thread per process, "
+        f"PyTorch {report['torch']}, Lightning {report['lightning']}, Python {report['python']}."
+    )
+    lines = processes_table if "parameters" in report["result"] else overhead_table
+    return "\n".join([*lines(report), "", made, ""])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("what", choices=["overhead", "processes", "one-process"])
@@ -329,10 +339,8 @@ def main() -> None:
         return
     if arguments.what == "overhead":
         result = measure_overhead(arguments.milliseconds, arguments.steps, arguments.rounds)
-        table = overhead_table
     else:
         result = measure_processes(arguments.rounds, *shape)
-        table = processes_table
     report = {
         "command": command(),
         "machine": machine_description()["processor"],
@@ -343,11 +351,7 @@ def main() -> None:
         "python": platform.python_version(),
         "result": result,
     }
-    made = (
-        f"`{report['command']}` on {report['machine']}, {report['cores']} cores, 1 thread per process, "
-        f"PyTorch {report['torch']}, Lightning {report['lightning']}, Python {report['python']}."
-    )
-    write_report(report, "\n".join([*table(report), "", made, ""]), arguments.output)
+    write_report(report, table(report), arguments.output)
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ def summary(shape: str, ranks: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def markdown(report: dict[str, Any]) -> str:
+def table(report: dict[str, Any]) -> str:
     lines = [
         "# The class-parallel head",
         "",
@@ -200,7 +200,7 @@ def main() -> None:
         "load": load,
         "cases": [summary(shape, [rank[i] for rank in ranks]) for i, (shape, _) in enumerate(cases)],
     }
-    write_report(report, markdown(report), arguments.output)
+    write_report(report, table(report), arguments.output)
 
 
 if __name__ == "__main__":

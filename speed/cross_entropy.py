@@ -87,7 +87,7 @@ def many_logits_note(rows: list[dict[str, Any]]) -> str:
     return f'The bars of "with counts" are {bars}. ' + (f"Above them: {named}." if above else "No row is above them.")
 
 
-def markdown(report: dict[str, Any]) -> str:
+def table(report: dict[str, Any]) -> str:
     lines = [
         "# Cost of `as_cross_entropy`",
         "",
@@ -181,7 +181,7 @@ def main() -> None:
         "sides": list(losses),
         "rows": rows,
     }
-    write_report(report, markdown(report), arguments.output)
+    write_report(report, table(report), arguments.output)
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def tensors_of(split: LabelledDataset, device: torch.device) -> tuple[Tensor, Te
     return split.inputs.to(device), split.targets.to(device)
 
 
-def markdown(report: dict[str, Any]) -> str:
+def table(report: dict[str, Any]) -> str:
     setting = report["setting"]
     lines = [
         f"# Training with {setting['classes']:,} classes",
@@ -204,7 +204,7 @@ def main() -> None:
         "head_bytes": arguments.classes * FEATURES * 4,
         "test_accuracy": {name: training.accuracy(test_x, test_target) for name, training in trainings.items()},
     }
-    write_report(report, markdown(report), arguments.output)
+    write_report(report, table(report), arguments.output)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def held_times(shapes: list[str], device: torch.device, rounds: int) -> list[dic
     return found
 
 
-def markdown(report: dict[str, Any]) -> str:
+def table(report: dict[str, Any]) -> str:
     sides = [DENSE, OURS]
     lines = [
         "# Cost of `as_linear_cross_entropy`",
@@ -229,7 +229,7 @@ def main() -> None:
             "times": chunk_times(arguments.chunk_shape, arguments.chunks, device, arguments.rounds),
         },
     }
-    write_report(report, markdown(report), arguments.output)
+    write_report(report, table(report), arguments.output)
     if arguments.output is not None:
         figure(report, arguments.output.with_suffix(".svg"))
 

@@ -123,7 +123,7 @@ def in_a_process_of_its_own(classes: int, rows: int, side: str) -> dict[str, Any
     return found
 
 
-def markdown(report: dict[str, Any]) -> str:
+def table(report: dict[str, Any]) -> str:
     lines = [
         "# Peak memory of a training step",
         "",
@@ -192,7 +192,7 @@ def main() -> None:
         "delta": DELTA,
         "cases": cases,
     }
-    write_report(report, markdown(report), arguments.output)
+    write_report(report, table(report), arguments.output)
     if arguments.output is not None:
         figure(report, arguments.output.with_suffix(".svg"))
 

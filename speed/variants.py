@@ -88,7 +88,7 @@ def measure(
     }
 
 
-def markdown(report: dict[str, Any]) -> str:
+def table(report: dict[str, Any]) -> str:
     """The report as a Markdown document."""
     shapes = report["shapes"]
     lines = [
@@ -149,7 +149,7 @@ def main() -> None:
         "baseline_milliseconds": baselines,
         "ratios": ratios,
     }
-    write_report(report, markdown(report), arguments.output)
+    write_report(report, table(report), arguments.output)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Every script of ``speed/`` still runs, at sizes that take seconds, and writes its table."""
+"""Every script of ``speed/`` still runs, and the committed tables are what the scripts write of their numbers."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +14,9 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parents[1]
-# each starts an interpreter
-pytestmark = pytest.mark.slow
+COMMITTED = [
+    path for folder in ("performance", "accumulation") for path in sorted(ROOT.glob(f"results/{folder}/*.json"))
+]
 
 SMALL = {
     "accumulation_overhead": "overhead --rounds 1 --steps 20 --milliseconds 1",
@@ -45,6 +48,17 @@ def test_each_script_is_listed() -> None:
     assert {path.stem for path in (ROOT / "speed").glob("*.py")} - shared == {*SMALL, PEERS}
 
 
+@pytest.mark.parametrize("numbers", COMMITTED, ids=lambda path: path.stem)
+def test_a_committed_table_is_what_its_script_writes_of_its_numbers(
+    numbers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "speed"))
+    report = json.loads(numbers.read_text(encoding="utf-8"))
+    script = importlib.import_module(Path(shlex.split(report["command"])[1]).stem)
+    assert numbers.with_suffix(".md").read_text(encoding="utf-8") == script.table(report)
+
+
+@pytest.mark.slow  # it starts an interpreter
 @pytest.mark.parametrize("name", sorted(SMALL))
 def test_a_script_writes_a_table_with_its_command_and_its_machine(name: str, tmp_path: Path) -> None:
     run(name, SMALL[name], tmp_path / "table")
@@ -55,6 +69,7 @@ def test_a_script_writes_a_table_with_its_command_and_its_machine(name: str, tmp
     assert [line for line in table.splitlines() if line.startswith("| ---")]
 
 
+@pytest.mark.slow
 def test_the_peers_script_goes_on_where_it_stopped_and_says_which_side_it_lacks(tmp_path: Path) -> None:
     shapes = "--dtypes float32 --threads 1 --quick --shapes"
     run(PEERS, f"{shapes} 8x64x4", tmp_path / "table")
@@ -68,6 +83,7 @@ def test_the_peers_script_goes_on_where_it_stopped_and_says_which_side_it_lacks(
     assert "On a GPU, and against Liger-Kernel and cut-cross-entropy, which need one: not measured." in table
 
 
+@pytest.mark.slow
 def test_the_peers_script_measures_in_the_interpreter_that_it_is_given(tmp_path: Path) -> None:
     arguments = f"--dtypes float32 --threads 1 --quick --shapes 8x64x4 --peer-python {sys.executable}"
     run(PEERS, arguments, tmp_path / "table")

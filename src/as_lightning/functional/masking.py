@@ -39,6 +39,14 @@ def below_margin(probability: Tensor, target_probability: Tensor, delta: float, 
 ONE = torch.ones((), device="cpu")
 
 
+def all_masked_above(delta: float) -> float:
+    r"""The target's probability above which every competitor is masked, whatever the others are.
+
+    .. math:: p_t > \frac{1 + \delta}{2} \;\Rightarrow\; p_i \le 1 - p_t < p_t - \delta
+    """
+    return (1.0 + delta) / 2.0
+
+
 def as_softmax_mask(logits: Tensor, target: Tensor, delta: float, ignore_index: int = -100) -> Tensor:
     r"""The classes that AS-Softmax keeps: the target, and every class it does not beat by more than ``delta``.
 

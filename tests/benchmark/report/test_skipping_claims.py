@@ -46,16 +46,6 @@ def test_the_pages_on_skipping_name_the_epoch_of_skip_backward_that_misses_the_a
         ) in words(page)
 
 
-@pytest.mark.parametrize("name", ["skipping", "skip_backward"])
-def test_a_table_on_skipping_is_what_its_script_writes_of_the_numbers(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "speed"))
-    report = json.loads((PERFORMANCE / f"{name}.json").read_text(encoding="utf-8"))
-    written = importlib.import_module(name).table(report)
-    assert (PERFORMANCE / f"{name}.md").read_text(encoding="utf-8") == written
-
-
 def test_the_note_on_the_cost_of_skipping_says_which_side_misses_the_aim(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "speed"))
     rounds = [

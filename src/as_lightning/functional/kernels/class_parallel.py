@@ -23,7 +23,7 @@ from torch import Tensor
 from as_lightning.functional.calling_convention import accumulation_dtype
 from as_lightning.functional.counts import live_rows
 from as_lightning.functional.kernels.row_loss import block_size, blocks, gradient_unit, graph_is_kept
-from as_lightning.functional.masking import below_margin
+from as_lightning.functional.masking import all_masked_above, below_margin
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def shard_unit_gradient(logits: Tensor, target: Tensor, delta: float, shard: Cla
     shard.all_reduce_sum(sums)
 
     e_target = target_score.exp()
-    fully_masked = (e_target > total * ((1.0 + delta) / 2.0)) & (delta < 1.0)
+    fully_masked = (e_target > total * all_masked_above(delta)) & (delta < 1.0)
     mixed = (e_target > total * delta) & ~fully_masked & (delta < 1.0)
     # equal logits can have exponentials that differ in the last digits, on another process or in another place
     bound = (e_target * (1.0 - 4 * eps) - delta * total).where(mixed, 0.0)

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from as_lightning.functional.calling_convention import accumulation_dtype
 from as_lightning.functional.counts import live_rows
-from as_lightning.functional.masking import below_margin
+from as_lightning.functional.masking import all_masked_above, below_margin
 from as_lightning.functional.tracing import batched
 
 # Elements of a block of rows for each CPU thread: 2 MiB of float32, so that what is written stays in the cache until it
@@ -77,7 +77,7 @@ def pick_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tupl
     masked = torch.zeros_like(target)
     if delta < 1.0:
         p_target = p_target.squeeze(-1)
-        fully_masked = p_target > (1.0 + delta) / 2.0
+        fully_masked = p_target > all_masked_above(delta)
         mixed = ((p_target > delta) & ~fully_masked).nonzero().squeeze(-1)
         masked.masked_fill_(fully_masked, classes - 1)
         for start, stop in blocks(mixed.numel(), block_size(mixed.numel(), classes, p.device)):
