@@ -21,30 +21,35 @@ PICTURE = Path("docs/images/first_screen.png")
 METHODS = ("softmax", "as_softmax", "as_speed", "as_skip", "softmax_skip")
 MASKED = "as_softmax"
 PANELS = 3
+COLUMNS = 2
 LINES = ("-", "--", ":")
 
 
 def draw_first_screen(compared: Sequence[CommittedComparison], path: Path = PICTURE) -> None:
-    """Draw up to three data sets side by side, and the masked share of AS-Softmax on them; nothing without any."""
+    """Draw up to three data sets, and the masked share of AS-Softmax on them; nothing without any."""
     shown = [comparison for comparison in compared if MASKED in comparison.findings.methods][:PANELS]
     if not shown:
         return
     ink = INK["light"]
     names = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    with rc_context({"font.size": 9, **dict.fromkeys(names, ink)}):  # type: ignore[arg-type]
-        figure = Figure(figsize=(3.1 * (len(shown) + 1), 3.1), layout="constrained", facecolor="white")
-        panels = np.atleast_1d(figure.subplots(1, len(shown) + 1))
+    with rc_context({"font.size": 10, **dict.fromkeys(names, ink)}):  # type: ignore[arg-type]
+        rows = -(-(len(shown) + 1) // COLUMNS)
+        # so wide that a page shows the letters in about their own size
+        figure = Figure(figsize=(7.6, 2.5 * rows + 0.4), layout="constrained", facecolor="white")
+        panels = figure.subplots(rows, COLUMNS).ravel()
         for panel, comparison in zip(panels, shown, strict=False):
             _scores(panel, comparison.findings)
         figure.legend(
             *panels[0].get_legend_handles_labels(), loc="outside lower center", ncol=len(METHODS), frameon=False
         )
-        _masked(panels[-1], shown)
-        for panel in panels:
+        _masked(panels[len(shown)], shown)
+        for panel in panels[len(shown) + 1 :]:
+            panel.remove()
+        for panel in panels[: len(shown) + 1]:
             panel.spines[["top", "right"]].set_visible(False)
             panel.grid(alpha=0.25, color=ink)
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=130, metadata={"Software": None})
+        figure.savefig(path, dpi=160, metadata={"Software": None})
 
 
 def _scores(panel: Axes, found: Findings) -> None:
@@ -80,4 +85,4 @@ def _masked(panel: Axes, shown: Sequence[CommittedComparison]) -> None:
         ratios = np.mean(runs, axis=0)
         panel.plot(np.arange(1, len(ratios) + 1) / len(ratios), ratios * 100, style, color=color, label=found.name)
     panel.set(title=f"{MASKED}: masked samples", xlabel="share of the epochs", ylabel="%", ylim=(0, 100))
-    panel.legend(frameon=False, fontsize=8)
+    panel.legend(frameon=False, fontsize=9)

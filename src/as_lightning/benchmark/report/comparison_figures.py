@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from as_lightning.benchmark.report.figures import accumulation, masked_share, score_name
 from as_lightning.benchmark.report.findings import Findings
 from as_lightning.benchmark.report.page_figure import PageFigure, file_name, method_colors, page_figure
+from as_lightning.benchmark.report.verdicts import POINT
 from as_lightning.benchmark.results import Result
 
 MIN_SHARE = 0.005  # of the predictions, for a bin to be drawn
@@ -21,16 +22,14 @@ def score_against_budget_time(findings: Findings) -> PageFigure:
     metric = score_name(findings.score)
 
     def draw(axes: Axes) -> None:
-        reference = findings.reference.mean
-        axes.axhspan(
-            reference - findings.margin, reference + findings.margin, color=colors[findings.baseline], alpha=0.12
-        )
+        low, high = ((findings.reference.mean + sign * findings.margin) / POINT for sign in (-1, 1))
+        axes.axhspan(low, high, color=colors[findings.baseline], alpha=0.12)
         for method in findings.methods:
             arms = sorted(findings.of(method), key=lambda arm: arm.seconds)
             axes.errorbar(
                 [arm.seconds for arm in arms],
-                [arm.mean for arm in arms],
-                [arm.std or 0.0 for arm in arms],
+                [arm.mean / POINT for arm in arms],
+                [(arm.std or 0.0) / POINT for arm in arms],
                 marker="o",
                 markersize=6,
                 linewidth=1.5,
@@ -38,13 +37,14 @@ def score_against_budget_time(findings: Findings) -> PageFigure:
                 color=colors[method],
                 label=method,
             )
-        axes.set(xlabel="training time (s)", ylabel=f"{findings.split} {metric}")
-        axes.set_xlim(left=0)
+        axes.set(xlabel="training time (s)", ylabel=f"{findings.split} {metric} (points)")
+        axes.set_xlim(0, 1.05 * max(arm.seconds for arm in findings.arms) or 1.0)
 
     points = "; ".join(
-        f"{arm.method}, {arm.epochs:g} epochs: {arm.mean:.4f} after {arm.seconds:.1f} s" for arm in findings.arms
+        f"{arm.method}, {arm.epochs:g} epochs: {arm.mean / POINT:.2f} after {arm.seconds:.1f} s"
+        for arm in findings.arms
     )
-    alt = f"{findings.split.capitalize()} {metric} against training time. {points}."
+    alt = f"{findings.split.capitalize()} {metric} in points against training time. {points}."
     return page_figure(f"{file_name(findings.name)}-time", f"{metric} against training time", alt, draw)
 
 
