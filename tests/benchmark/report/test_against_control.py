@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from as_lightning.benchmark.published.compared_data_sets import against_control, control_sentence
+from as_lightning.benchmark.published.compared_data_sets import against_control, control_sentence, left_out
 from as_lightning.benchmark.published.equal_time import at_equal_time, equal_time_lines, equal_time_sentence
 from as_lightning.benchmark.results import Result
 
@@ -22,6 +22,7 @@ def runs(result: Callable[..., Result]) -> Runs:
         scores: Sequence[float],
         *,
         awake: int = 60,
+        backward: int | None = None,
         budget: float = 1.0,
         seconds: float = 1.0,
         like: str = "",
@@ -32,7 +33,10 @@ def runs(result: Callable[..., Result]) -> Runs:
                 seed,
                 score,
                 seconds=seconds,
-                skipping=[{"awake": awake, "samples": 100}],
+                skipping=[
+                    {"samples": 100, "awake": awake, "visits": awake}
+                    | ({} if backward is None else {"backward": backward})
+                ],
                 config={
                     "method": {"like": f"folder/runs/{like}/budget={budget},seed={seed}"} if like else {},
                     "comparison": {"budget": budget, "epochs": 4 * budget, "settings": {}},
@@ -87,3 +91,11 @@ def test_no_row_for_what_leaves_out_nothing_or_is_shorter_than_all_of_softmax(ru
     short = runs("as_skip", [0.72, 0.731, 0.742], seconds=4.0)
     assert at_equal_time([*softmax, *full, *short], "softmax", margin=0.005) == []
     assert equal_time_lines([]) == []
+
+
+@pytest.mark.parametrize(("backward", "share"), [(None, 0.0), (100, 0.0), (45, 0.55)])
+def test_a_backward_pass_that_is_not_taken_is_left_out_also_where_no_sample_sleeps(
+    runs: Runs, backward: int | None, share: float
+) -> None:
+    assert left_out(runs("as_skip_backward", [0.7, 0.8], awake=100, backward=backward)) == pytest.approx(share)
+    assert left_out(runs("as_skip_both", [0.7], awake=60, backward=50)) == pytest.approx(0.5)

@@ -12,9 +12,9 @@ from as_lightning.benchmark.compare.stored_comparison import COMPARISON_FILE, St
 from as_lightning.benchmark.report.findings import Findings
 
 RESULTS = Path("results")
-# The folders of a data set: the comparison that all tables show; the other losses, at all epochs alone; a finding of
-# the first that was tried again, with seeds that no run had seen.
-MAIN, OTHER_LOSSES, FRESH_SEEDS = "comparison", "other_losses", "fresh_seeds"
+# The folders of a data set: the comparison that all tables show; the other losses, at all epochs alone; skipping of
+# backward passes; a finding of the first that was tried again, with seeds that no run had seen.
+MAIN, OTHER_LOSSES, SKIP_BACKWARD, FRESH_SEEDS = "comparison", "other_losses", "skip_backward", "fresh_seeds"
 
 
 @dataclass(frozen=True)

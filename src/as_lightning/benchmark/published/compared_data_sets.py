@@ -74,9 +74,12 @@ def followed_method(control: Result) -> str:
 
 
 def left_out(runs: Sequence[Result]) -> float:
-    """The share of the passes over samples that runs have left out."""
-    samples = sum(epoch["samples"] for run in runs for epoch in run.skipping)
-    return float(masking_ratio(samples - sum(epoch["awake"] for run in runs for epoch in run.skipping), samples))
+    """The share of the samples, over all epochs, that slept or took no backward pass."""
+    epochs = [epoch for run in runs for epoch in run.skipping]
+    samples = sum(epoch["samples"] for epoch in epochs)
+    slept = samples - sum(epoch["awake"] for epoch in epochs)
+    without_backward = sum(epoch["visits"] - epoch.get("backward", epoch["visits"]) for epoch in epochs)
+    return float(masking_ratio(slept + without_backward, samples))
 
 
 def arm_rows(compared: Sequence[Findings]) -> list[str]:

@@ -143,6 +143,22 @@ def fresh_seed_lines(comparisons: Sequence[CommittedComparison]) -> list[str]:
     ]
 
 
+def skip_backward_lines(comparisons: Sequence[CommittedComparison]) -> list[str]:
+    """The lines on skipping the backward pass."""
+    if not comparisons:
+        return []
+    return [
+        "## Skipping the backward pass",
+        "",
+        "Tuned with as many trials as softmax beside them, over the same seeds.",
+        "",
+        *map(advised, comparisons),
+        *(line.format("softmax at all epochs") for line in ARM_HEADING),
+        *arm_rows(findings_of(comparisons)),
+        "",
+    ]
+
+
 def other_loss_lines(comparisons: Sequence[CommittedComparison]) -> list[str]:
     """The lines on the other losses."""
     if not comparisons:

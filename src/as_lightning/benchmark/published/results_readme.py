@@ -2,7 +2,7 @@
 
     python -m as_lightning.benchmark.published.results_readme
 
-Each data set has a folder. ``comparison``, ``other_losses`` and ``fresh_seeds`` hold comparisons by
+Each data set has a folder. ``comparison``, ``other_losses``, ``skip_backward`` and ``fresh_seeds`` hold comparisons by
 ``as-lightning-compare``. The others are sweeps at one learning rate: ``main`` (softmax, AS-Softmax and AS-Speed),
 ``others`` (three more methods) and on some ``delta`` (AS-Softmax with margins from nearly none to all) and
 ``label_noise``.
@@ -22,6 +22,7 @@ from as_lightning.benchmark.published.committed_comparisons import (
     MAIN,
     OTHER_LOSSES,
     RESULTS,
+    SKIP_BACKWARD,
     CommittedComparison,
     committed,
 )
@@ -30,6 +31,7 @@ from as_lightning.benchmark.published.comparison_sections import (
     comparison_lines,
     fresh_seed_lines,
     other_loss_lines,
+    skip_backward_lines,
     skipping_compared,
     skipping_lines,
 )
@@ -155,12 +157,13 @@ def single_rate_lines(experiments: Sequence[Experiment], sections: Sequence[str]
 
 
 def main() -> None:
-    compared, other_losses, tried_again = rebuilt(MAIN), rebuilt(OTHER_LOSSES), rebuilt(FRESH_SEEDS)
-    skipping = skipping_compared(compared)
+    compared, backward, tried_again = rebuilt(MAIN), rebuilt(SKIP_BACKWARD), rebuilt(FRESH_SEEDS)
+    other_losses = rebuilt(OTHER_LOSSES)
+    skipping = skipping_compared([*compared, *backward])
     draw_first_screen(compared)
     experiments, sections = rebuilt_sweeps()
     fair, short = comparison_lines(compared, skipping)
-    write_cards([*compared, *tried_again, *other_losses], experiments)
+    write_cards([*compared, *backward, *tried_again, *other_losses], experiments)
     wide_heads.write()
     wide = ["Very many classes, dense and fused heads: [python_code](python_code/README.md).", ""]
     lines = [
@@ -171,6 +174,7 @@ def main() -> None:
         "one thread per run; the runs of a comparison take turns, so that drift cancels in the ratios.",
         "",
         *fair,
+        *skip_backward_lines(backward),
         *fresh_seed_lines(tried_again),
         *other_loss_lines(other_losses),
         *single_rate_lines(experiments, sections),
