@@ -155,6 +155,19 @@ def test_a_method_that_never_trains_is_left_out_and_named(scored) -> None:
     assert {run.method for run in comparison.results} == {"softmax"}
 
 
+def test_without_a_trial_of_the_baseline_no_final_run_is_made(scored) -> None:
+    def score(run: Run) -> float:
+        assert run.phase == "tuning"
+        if run.method == "softmax":
+            raise RuntimeError("no")
+        return 0.5
+
+    comparison = run_comparison(PLAN, SPACES, one_by_one(scored(score)))
+    assert comparison.results == []
+    assert "softmax is left out: no trial of it has finished." in comparison.notes
+    assert {failure.run.method for failure in comparison.failures} == {"softmax"}
+
+
 def test_a_best_learning_rate_at_the_edge_is_said(scored) -> None:
     plan = ComparisonPlan(["as_softmax"], trials=6)
     comparison = run_comparison(plan, SPACES, one_by_one(scored(lambda run: run.settings["lr"])))

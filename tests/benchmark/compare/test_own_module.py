@@ -98,11 +98,42 @@ def test_softmax_of_a_module_with_the_mixin_is_the_margin_one() -> None:
     assert with_method(WithMixin(), "as_softmax", None, 0.3).as_softmax_delta == 0.3
 
 
-def test_a_huggingface_model_has_the_masked_loss_of_its_logits() -> None:
-    module = with_method(HuggingFace(), "as_softmax", "model", delta=0.2).eval()
+class ScoresItsLoss(WithCriterion):
+    gaps: ClassVar[list[float]] = []
+
+    def validation_step(self, batch, batch_idx):
+        logits = self(batch[0])
+        loss = self.criterion(logits, batch[1])
+        self.gaps.append(float(loss - F.cross_entropy(logits, batch[1])))
+        self.log("val/loss", loss)
+
+
+class MixinScoresItsLoss(WithMixin):
+    def validation_step(self, batch, batch_idx):
+        logits = self(batch[0])
+        loss = self.as_softmax_loss(logits, batch[1])
+        ScoresItsLoss.gaps.append(float(loss - F.cross_entropy(logits, batch[1])))
+        self.log("val/loss", loss)
+
+
+@pytest.mark.parametrize(("factory", "replaces"), [(ScoresItsLoss, "criterion"), (MixinScoresItsLoss, None)])
+def test_a_comparison_by_the_loss_compares_softmax_cross_entropy_with_every_method(factory, replaces) -> None:
+    ScoresItsLoss.gaps.clear()
+    settings = QUICK | {"monitor": "val/loss", "mode": "min", "methods": ["as_softmax"]}
+    report = compare(lambda: factory(lr=0.01), Points(), replaces=replaces, **settings)
+    assert [arm.method for arm in report.findings.arms] == ["softmax", "as_softmax"]
+    assert sum(run.masking[-1]["masked_samples"] for run in report.comparison.results if run.masking) > 0
+    assert max(map(abs, ScoresItsLoss.gaps)) < 1e-6
+
+
+def test_a_huggingface_model_has_the_masked_loss_of_its_logits_in_training_alone() -> None:
+    module = with_method(HuggingFace(), "as_softmax", "model", delta=0.2)
+    module.model.eval()  # no dropout: the loss is that of the logits that come with it
     batch = next(iter(Sentences().train_dataloader()))
     output = module.model(**batch)
     torch.testing.assert_close(output.loss, as_cross_entropy(output.logits, batch["labels"], 0.2))
+    output = module.eval().model(**batch)
+    torch.testing.assert_close(output.loss, F.cross_entropy(output.logits, batch["labels"]))
     assert isinstance(module, ASSoftmaxMixin)
     del batch["labels"]
     assert module.model(**batch).loss is None

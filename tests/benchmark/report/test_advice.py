@@ -118,6 +118,7 @@ def test_a_spread_that_is_small_by_luck_is_no_reason_to_switch(found, arm, sente
     what = found({("softmax", 1.0): (BASE, 10.0)} | VARYING | arm)
     assert advice(what)[0] == sentence
     assert (recommended(what) is what.reference) == sentence.startswith("Stay")
+    assert not any("as_softmax, 6 epochs, is better" in said for said in advice(what)[1:])
 
 
 @pytest.mark.parametrize(
@@ -180,6 +181,8 @@ def test_worse_calibration_is_named_with_its_repair(found) -> None:
 def test_calibration_that_is_no_worse_is_not_mentioned(found) -> None:
     calibration = {"softmax": {"calibration_error": 0.08}, "as_softmax": {"calibration_error": 0.09}}
     table = {("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(0.0), 10.0)}
+    assert not any("calibrated" in said for said in advice(found(table, calibration=calibration)))
+    calibration["as_softmax"]["calibration_error"] = float("nan")
     assert not any("calibrated" in said for said in advice(found(table, calibration=calibration)))
 
 

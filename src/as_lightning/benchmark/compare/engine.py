@@ -104,7 +104,9 @@ def run_comparison(
                 f"The best {name} of {method}, {value:.3g}, is the {_end(tried[method], name, value)} that was tried: "
                 "a wider search may find a better one."
             )
-    for run, outcome in execute(plan.final_runs(comparison.settings)):
+    # without the baseline there is nothing to compare with
+    final = plan.final_runs(comparison.settings) if plan.baseline in comparison.settings else []
+    for run, outcome in execute(final):
         total += 1
         if isinstance(outcome, Failure):
             comparison.failures.append(outcome)

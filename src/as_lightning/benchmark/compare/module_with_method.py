@@ -14,7 +14,8 @@ def with_method(module: pl.LightningModule, method: str, replaces: str | None, d
     """Let a module that has been made train by a method.
 
     ``softmax`` leaves a module with its own loss unchanged, and sets the margin of one that calls
-    ``self.as_softmax_loss`` to 1, which is softmax cross-entropy.
+    ``self.as_softmax_loss`` to 1, which is softmax cross-entropy. Losses outside training are that with every method: a
+    masked loss would be less by what it masks, and a comparison by the loss would be won by it.
 
     Raises:
         ValueError: if ``replaces`` is None and the module has no ``as_softmax_loss``, or ``replaces`` names a Hugging
@@ -28,6 +29,7 @@ def with_method(module: pl.LightningModule, method: str, replaces: str | None, d
                 'loss(logits, target), as in replaces="criterion"'
             )
         module.as_softmax_delta = 1.0 if method == "softmax" else delta
+        module.as_softmax_validation = "softmax"
         return module
     if method == "softmax":
         return module
@@ -41,6 +43,7 @@ def with_method(module: pl.LightningModule, method: str, replaces: str | None, d
     own = type(module)
     attributes = {
         "as_softmax_replaces": None if huggingface else replaces,
+        "as_softmax_validation": "softmax",
         "__module__": own.__module__,
         "__doc__": own.__doc__,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from as_lightning.benchmark.compare.api import comparison_findings
 from as_lightning.benchmark.compare.comparison_page import print_findings, write_comparison
 from as_lightning.benchmark.compare.configured_module import configured_module, found_by_inspection
+from as_lightning.benchmark.compare.configured_space import configured_space, plain
 from as_lightning.benchmark.compare.data_check import summary_of_data
 from as_lightning.benchmark.compare.engine import (
     Comparison,
@@ -32,7 +33,7 @@ from as_lightning.benchmark.compare.engine import (
 )
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
 from as_lightning.benchmark.compare.progress import ComparisonProgress
-from as_lightning.benchmark.compare.search import Choice, Space, learning_rates, setting_range
+from as_lightning.benchmark.compare.search import Space
 from as_lightning.benchmark.compare.stored_comparison import StoredComparison, earlier_commands
 from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.run_summary import lines_of_report
@@ -57,7 +58,7 @@ class ComparisonSweep:
     def __init__(self, config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> None:
         self.config, self.launcher, self.loader = config, launcher, loader
         self.swept: dict[str, list[Any]] = {}  # knobs of methods, given as a sweep
-        self.settings: dict[str, Any] = {name: _plain(config.get(name)) for name in PLAN_SETTINGS}
+        self.settings: dict[str, Any] = {name: plain(config.get(name)) for name in PLAN_SETTINGS}
         self.overrides: list[str] = []  # of every run
         for override in OverridesParser.create().parse_overrides(list(arguments)):
             self._sort(override)
@@ -88,13 +89,13 @@ class ComparisonSweep:
         key = override.get_key_element().lstrip("+~")
         values = _swept_values(override) if override.is_sweep_override() else None
         if key in self.settings:
-            self.settings[key] = values if values is not None else _plain(override.value())
+            self.settings[key] = values if values is not None else plain(override.value())
         elif key in ("method", "seed"):
-            self.settings[f"{key}s"] = values if values is not None else [_plain(override.value())]
+            self.settings[f"{key}s"] = values if values is not None else [plain(override.value())]
         elif values is None:
             line = str(override.input_line)
             self.overrides.append(f"++{line.lstrip('+')}" if key.startswith("method.") else line)
-        elif key.startswith("method.") or key == "optimizer.lr":
+        elif (key.startswith("method.") and key.count(".") == 1) or key == "optimizer.lr":
             self.swept[key.rpartition(".")[2]] = values
         else:
             raise SettingError(
@@ -130,34 +131,15 @@ class ComparisonSweep:
         """What is tuned of each method: the learning rate, and the ``search`` node of its configuration."""
         if self.own is not None:
             return self.own.spaces(tuple(self.plan.methods))
-        spaces: dict[str, Space] = {}
         fixed = {override.lstrip("+").partition("=")[0] for override in self.overrides}
-        for method, config in self.configured.items():
-            default = float(config.optimizer.lr)
-            space: dict[str, Any] = {}
-            try:
-                if "lr" in self.swept:
-                    space["lr"] = Choice(tuple(self.swept["lr"]), self.swept["lr"][0])
-                elif "optimizer.lr" not in fixed:
-                    space["lr"] = learning_rates(default, float(config.search.lr_factor))
-                foreign = set(foreign_settings(config.method))
-                for name, description in (_plain(config.method.get("search")) or {}).items():
-                    if description is not None and f"method.{name}" not in fixed and name not in self.swept:
-                        space[name] = setting_range(description, _plain(config.method[name]))
-                for name, values in self.swept.items():
-                    if name != "lr" and name in config.method and name not in foreign:
-                        whole = [*values, 1.0] if name == "delta" and 1.0 not in values else values
-                        space[name] = Choice(tuple(whole), whole[0])
-                for name in self.swept:
-                    if name in space and len(space[name].values) > self.plan.trials:
-                        listed = ", ".join(map(str, space[name].values))
-                        raise ValueError(
-                            f"trials={self.plan.trials} cannot try all {len(space[name].values)} values of {name} "
-                            f"({listed}): ask for trials={len(space[name].values)} or more"
-                        )
-            except ValueError as error:
-                raise SettingError(f"{method}: {error}") from None
-            spaces[method] = space
+        spaces = {
+            method: configured_space(config, self.swept, fixed, self.plan.trials)
+            for method, config in self.configured.items()
+        }
+        known = {str(name) for config in self.configured.values() for name in config.method}
+        for name in self.swept:
+            if not any(name in space for space in spaces.values()):
+                raise SettingError(f"no method of the comparison has method.{name}: {nearest(name, known)}")
         return spaces
 
     def overrides_of(self, run: Run) -> list[str]:
@@ -297,9 +279,3 @@ def _swept_values(override: Override) -> list[Any]:
 
 def _number(text: str) -> Any:
     return OmegaConf.create(f"value: {text}").value
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, (DictConfig, ListConfig)):
-        return OmegaConf.to_container(value, resolve=True)
-    return dict(value) if isinstance(value, Mapping) else value

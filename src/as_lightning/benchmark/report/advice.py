@@ -117,7 +117,7 @@ def _about(findings: Findings, arm: Arm) -> list[str]:
     assert verdict is not None
     at = f"{arm.method}, {_epochs(arm.epochs)},"
     said = []
-    if verdict.word == "better" and arm is not recommended(findings):
+    if verdict.word == "better" and arm not in (recommended(findings), _candidate(findings)):
         said.append(f"{at} is better than {reference.method} by {_difference(arm)}{_in_time(arm)}.")
     elif verdict.word == "worse":
         said.append(f"{at} is worse than {reference.method} by {_difference(arm, turned=True)}{_in_time(arm)}.")
@@ -137,7 +137,7 @@ def _about(findings: Findings, arm: Arm) -> list[str]:
 
 def _calibration(findings: Findings, arm: Arm) -> list[str]:
     own, base = arm.metrics.get("calibration_error"), findings.reference.metrics.get("calibration_error")
-    if own is None or base is None or own - base <= WORSE_CALIBRATED:
+    if own is None or base is None or not own - base > WORSE_CALIBRATED:  # NaN: not known
         return []
     said = f"The probabilities of {arm.method} are worse calibrated ({own:.2f} against {base:.2f})"
     scaled = arm.metrics.get("calibration_error_scaled")
