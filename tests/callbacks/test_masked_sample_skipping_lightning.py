@@ -309,6 +309,23 @@ def test_refreshing_batch_norm_takes_inputs_in_the_trainers_precision(precision:
     )
 
 
+def test_a_validation_after_a_training_that_has_failed_leaves_batch_norm_alone() -> None:
+    class Fails(SleepingClassifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            if self.current_epoch == 2 and batch_idx == 1:
+                raise RuntimeError("in a shortened epoch")
+            return super().training_step(batch, batch_idx)
+
+    module = Fails(batch_norm=True)
+    trainer = quiet_trainer(max_epochs=4, callbacks=[MaskedSampleSkipping(refresh_batch_norm=True, **NO_GUARDS)])
+    with pytest.raises(RuntimeError, match="in a shortened epoch"):
+        trainer.fit(module, numbered_loader(), numbered_loader())
+    assert module.lengths[-1] < FULL
+    before = module.net[1].running_mean.clone()
+    trainer.validate(module, numbered_loader(), verbose=False)
+    assert torch.equal(module.net[1].running_mean, before)
+
+
 def test_refreshing_batch_norm_draws_no_random_numbers_of_the_training() -> None:
     epochs = []
     for refresh in (False, True):

@@ -248,6 +248,29 @@ def test_a_test_takes_the_temperature_of_its_checkpoint_and_logs_before_and_afte
     assert float(callback.diagrams["scaled"].predictions.sum()) == len(target)
 
 
+def test_a_module_that_is_loaded_from_a_checkpoint_is_tested_at_its_own_temperature_by_a_new_trainer(
+    tmp_path: Path,
+) -> None:
+    callback, module = TemperatureScaling(), Masked()
+    (expected,) = fitted(module, callback, tmp_path).test(module, loader(), verbose=False)
+    again = TemperatureScaling()
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        logger=False,
+        callbacks=[again],
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    for loaded in (Masked.load_from_checkpoint(tmp_path / "last.ckpt"), Masked()):  # the second has fitted none
+        (found,) = trainer.test(loaded, loader(), verbose=False)
+        assert again.temperature == loaded.as_softmax_temperature
+        if loaded.as_softmax_temperature != 1.0:
+            assert found == pytest.approx(expected)
+            assert found["test/nll_scaled"] != pytest.approx(found["test/nll_unscaled"])
+    assert callback.temperature != 1.0
+
+
 class WithoutForward(Plain):
     """Its steps call a part, not the module."""
 

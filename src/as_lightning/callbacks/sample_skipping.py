@@ -15,6 +15,7 @@ from as_lightning.callbacks.batch_norm_refresh import BatchNormRefresh
 from as_lightning.callbacks.batches_of_ranks import batches_of_all_ranks, batches_of_this_rank, least_over_ranks
 from as_lightning.callbacks.epoch_batches import batches_of_awake, replicas_of
 from as_lightning.callbacks.epoch_record import EpochRecord
+from as_lightning.callbacks.evaluation_logits import fitting
 from as_lightning.callbacks.full_epochs import FullEpochs
 from as_lightning.callbacks.loader_intercept import LoaderIntercept
 from as_lightning.callbacks.numbered_loader import NumberedLoader
@@ -223,7 +224,7 @@ class SampleSkipping(pl.Callback):
             self._pace.follow(trainer, pl_module, batch_idx)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._running and self._loader is not None and not self._plan.all():
+        if fitting(trainer) and self._running and self._loader is not None and not self._plan.all():
             self._batch_norm.refresh(trainer, pl_module, self._loader, seed=trainer.current_epoch)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

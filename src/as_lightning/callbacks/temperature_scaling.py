@@ -85,6 +85,7 @@ class TemperatureScaling(pl.Callback):
     def _forget(self) -> None:
         """The state before training."""
         self.temperature = 1.0
+        self._own = False  # whether the temperature was fitted here or comes from a checkpoint
         self.multilabel: bool | None = None
         self.diagrams: dict[str, Reliability] = {}
         self._gathered: list[LogitsAndTarget] = []
@@ -148,6 +149,7 @@ class TemperatureScaling(pl.Callback):
         self.temperature = fit_temperature(
             logits, target, prior_samples=self.prior_samples, reduce=lambda sums: sum_over_ranks(trainer, sums)
         )
+        self._own = True
         self._hand_over(pl_module)
 
     def _hand_over(self, pl_module: pl.LightningModule) -> None:
@@ -160,6 +162,8 @@ class TemperatureScaling(pl.Callback):
 
     def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._start(pl_module, len(trainer.num_test_batches))
+        if not self._own and isinstance(pl_module, ASSoftmaxMixin):  # it may come from load_from_checkpoint
+            self.temperature = pl_module.as_softmax_temperature
 
     def on_test_batch_end(
         self,
@@ -214,6 +218,7 @@ class TemperatureScaling(pl.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.temperature, self.multilabel = state_dict["temperature"], state_dict["multilabel"]
+        self._own = True
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
