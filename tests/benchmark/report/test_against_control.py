@@ -58,6 +58,25 @@ def test_a_control_is_compared_with_the_method_that_it_follows_alone(runs: Runs)
     assert against_control([*others, *control]) == []
 
 
+def test_verdicts_against_chance_are_corrected_for_all_budgets(runs: Runs) -> None:
+    level = [0.80, 0.82, 0.81, 0.84, 0.83]
+    close = [score + more for score, more in zip(level, [-0.006, -0.003, 0.0, 0.003, 0.006], strict=True)]
+
+    def words(budgets: Sequence[float]) -> list[str]:
+        made = [
+            run
+            for budget in budgets
+            for run in (
+                *runs("softmax_skip", close, budget=budget),
+                *runs("random_skip", level, like="softmax_skip", budget=budget),
+            )
+        ]
+        return [arm.verdict.word for found in against_control(made) for arm in found.arms if arm.verdict]
+
+    assert words([1.0]) == ["equal"]
+    assert words([1.0, 0.5]) == ["inconclusive", "inconclusive"]
+
+
 def test_a_method_that_leaves_out_nothing_is_not_compared_with_chance(runs: Runs) -> None:
     control = runs("random_skip", [0.70, 0.71, 0.73], like="softmax_skip")
     assert against_control([*runs("softmax_skip", [0.9, 0.91, 0.92], awake=100), *control]) == []

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import PurePath
+
+import numpy as np
 
 from as_lightning.benchmark.report.across_data_sets import MIN_DATA_SETS, AcrossDataSets, across_data_sets
 from as_lightning.benchmark.report.figures import score_name
 from as_lightning.benchmark.report.findings import Arm, Findings, findings
 from as_lightning.benchmark.report.table_cells import difference, ratio, short_verdict
-from as_lightning.benchmark.report.verdicts import POINT, Verdict
+from as_lightning.benchmark.report.verdicts import (
+    MARGIN_POINTS,
+    POINT,
+    Verdict,
+    paired_differences,
+    paired_verdicts,
+)
 from as_lightning.benchmark.results import Result
 from as_lightning.functional.counts import masking_ratio
 
@@ -37,19 +46,21 @@ def times_to_score(compared: Sequence[Findings]) -> list[str]:
     return _table(compared, [found.name for found in compared], cell)
 
 
-def against_control(results: Sequence[Result]) -> list[Findings]:
+def against_control(results: Sequence[Result], margin: float = MARGIN_POINTS * POINT) -> list[Findings]:
     """The method that skips by a criterion, beside the control that skips as many samples at random, for each budget.
 
     The control is no control of other methods: they leave out more, or fewer.
 
     Args:
-        results: the final runs of one comparison.
+        results: the final runs of one comparison, of which more of the score is better.
+        margin: what counts as equal, in the unit of the score.
 
     Returns:
         The largest budget first; none where the comparison has no such control, or where the method leaves out (next
-        to) nothing.
+        to) nothing. Verdicts are corrected for all budgets together.
     """
-    compared = []
+    compared: list[Findings] = []
+    differences: dict[tuple[str, float], np.ndarray] = {}
     for budget in sorted({run.config["comparison"]["budget"] for run in results}, reverse=True):
         by_method: dict[str, list[Result]] = {}
         for run in results:
@@ -63,8 +74,19 @@ def against_control(results: Sequence[Result]) -> list[Findings]:
         ]
         if followed:
             group = [run for method in (*followed, CONTROL) for run in by_method[method]]
-            compared.append(findings(group, baseline=CONTROL))
-    return compared
+            compared.append(findings(group, baseline=CONTROL, margin=margin))
+            control_scores = _by_seed(control)
+            for method in followed:
+                differences[method, budget] = paired_differences(_by_seed(by_method[method]), control_scores)
+    verdicts = paired_verdicts(differences, margin)
+    return [
+        replace(found, arms=tuple(replace(arm, verdict=verdicts.get((arm.method, arm.budget))) for arm in found.arms))
+        for found in compared
+    ]
+
+
+def _by_seed(runs: Sequence[Result]) -> dict[int, float]:
+    return {run.seed: run.metrics[run.score] for run in runs}
 
 
 def followed_method(control: Result) -> str:

@@ -74,7 +74,11 @@ class SkippingCompared(NamedTuple):
 
 def skipping_compared(comparisons: Sequence[CommittedComparison]) -> SkippingCompared:
     """Skipping in all of these comparisons."""
-    control = [found for comparison in comparisons for found in against_control(comparison.stored.comparison.results)]
+    control = [
+        found
+        for comparison in comparisons
+        for found in against_control(comparison.stored.comparison.results, comparison.findings.margin)
+    ]
     return SkippingCompared(control, equal_time_rows(comparisons))
 
 
@@ -121,6 +125,8 @@ def comparison_lines(
 def skipping_lines(skipping: SkippingCompared) -> list[str]:
     """The lines on skipping beside what saves as many passes."""
     lines: list[str] = []
+    if skipping.control or skipping.equal_time:
+        lines += ["Verdicts below are corrected (Holm) for the comparisons of one table on one data set.", ""]
     if skipping.control:
         heading = (line.format(CONTROL) for line in ARM_HEADING)
         lines += [control_sentence(skipping.control), *heading, *arm_rows(skipping.control), ""]
