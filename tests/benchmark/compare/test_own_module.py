@@ -78,6 +78,38 @@ def test_an_interrupted_comparison_goes_on_from_its_finished_runs(tmp_path: Path
     assert (tmp_path / "report" / "report.html").exists()
 
 
+def test_runs_of_another_mode_or_other_data_are_made_anew_and_take_the_name_of_the_call(tmp_path: Path) -> None:
+    class OtherPoints(Points):
+        def __init__(self, shift: float = 0.0) -> None:
+            super().__init__()
+            self.save_hyperparameters()
+
+        def setup(self, stage: str | None = None) -> None:
+            super().setup(stage)
+            self.anything = torch.randn(3)
+
+    made = []
+
+    def factory() -> WithCriterion:
+        made.append(1)
+        return WithCriterion(lr=0.01)
+
+    settings = QUICK | {"folder": tmp_path, "methods": ["as_softmax"]}
+
+    def modules_made(data: pl.LightningDataModule, **changed) -> int:
+        made.clear()
+        report = compare(factory, data, replaces="criterion", **settings | changed)
+        assert report.findings.name == changed.get("name", "comparison")
+        return len(made)
+
+    all_runs = modules_made(Points())
+    assert modules_made(Points(), name="again") == all_runs - 6
+    assert modules_made(Points(), mode="min") == all_runs
+    assert modules_made(OtherPoints(), mode="min") == all_runs
+    assert modules_made(OtherPoints(), mode="min") == all_runs - 6
+    assert modules_made(OtherPoints(shift=0.1), mode="min") == all_runs
+
+
 def test_delta_one_of_the_replaced_loss_is_the_modules_own() -> None:
     torch.manual_seed(0)
     module = WithCriterion()

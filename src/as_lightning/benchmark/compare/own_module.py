@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -202,6 +202,13 @@ class OwnModule:
             raise TypeError(f"expected a LightningDataModule, or a function that makes one, got {type(data).__name__}")
         return data
 
+    def _data_in_words(self) -> str:
+        """What tells data from other data: the class and its hyperparameters (other attributes come with its setup)."""
+        data, kind = self.datamodule, type(self.datamodule)
+        if not isinstance(data, pl.LightningDataModule):
+            return described(data)
+        return f"{kind.__module__}.{kind.__qualname__}({described(dict(data.hparams))})"
+
     def train(self, run: Run, directory: Path | None = None) -> Result:
         """Make one run; one that has finished in ``directory`` with the same settings is read instead."""
         epochs = epochs_of(run.budget, self.full_epochs)
@@ -216,13 +223,15 @@ class OwnModule:
             "method": {"name": run.method},
             "replaces": self.replaces,
             "monitor": self.monitor,
+            "mode": self.mode,
+            "data": self._data_in_words(),
             "arguments": {name: described(value) for name, value in self.arguments.items()},
             "trainer": {name: described(value) for name, value in self.trainer.items()},
         }
         if directory is not None and (directory / RESULT_FILE).exists():
             finished = Result.read(directory / RESULT_FILE)
             if finished.config == config:
-                return finished
+                return replace(finished, name=self.name)
         with TemporaryDirectory() as folder:
             trainer, module, recorder = self._fit(run, folder, shortened(self.trainer, epochs))
             result = Result(
