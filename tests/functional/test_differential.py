@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -127,10 +127,11 @@ def gradient_of(loss: Tensor, leaves: list[Tensor], upstream: Tensor) -> tuple[T
     return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True))
 
 
-def assert_near(ours: Tensor, exact: Tensor, dtype: torch.dtype, size: float = 1.0) -> None:
+def assert_near(ours: Tensor, exact: Tensor, dtype: torch.dtype, size: float = 1.0, error: float = 0.0) -> None:
+    """Within the tolerance of the dtype for numbers up to ``size``, and twice an error that others make."""
     exact = exact.to(dtype).double()
     torch.testing.assert_close(
-        ours.double(), exact, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * size, equal_nan=True
+        ours.double(), exact, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * size + 2 * error, equal_nan=True
     )
 
 
@@ -209,6 +210,23 @@ def head_operands(
     return hidden, weight, bias.to(dtype) if kind == "-inf" or generator.random() < 0.5 else None
 
 
+def dense_errors(
+    leaves: list[Tensor], exact: Sequence[Tensor], upstream: Tensor, keep: Tensor, **loss: Any
+) -> list[float]:
+    """The largest error in each gradient of ``F.linear`` and ``F.cross_entropy``, in the dtype of the leaves.
+
+    Over 100,000 classes it may be larger than the tolerance: on some processors each sum of 100,000 equal exponentials
+    is off by 1e-4.
+    """
+    logits = F.linear(*leaves).reshape(keep.shape).masked_fill(~keep, -torch.inf)
+    found = F.cross_entropy(logits, **loss)
+    gradients = gradient_of(found.reshape(upstream.shape), leaves, upstream)
+    return [
+        float((gradient.double() - true).abs().nan_to_num(0.0, 0.0, 0.0).max()) if true.numel() else 0.0
+        for gradient, true in zip(gradients, exact, strict=True)
+    ]
+
+
 def one_case_of_the_fused_head(generator: random.Random, seen: Counter[str], classes: int | None = None) -> bool:
     """The fused head against the oracle of its logits, which are computed in float64."""
     wide = classes is not None
@@ -261,8 +279,22 @@ def one_case_of_the_fused_head(generator: random.Random, seen: Counter[str], cla
         # an upstream gradient times a probability times a hidden state or a weight
         largest = max(1.0, *(float(x.detach().abs().max()) for x in exact[:2] if x.numel()))
         largest *= max(1.0, float(upstream.abs().max()))
-        for mine, theirs in zip(ours, gradient_of(expected, exact, upstream), strict=True):
-            assert_near(mine, theirs, dtype, largest)
+        true = gradient_of(expected, exact, upstream)
+        errors = [0.0] * len(true)
+        if wide and dtype == torch.float32:
+            p, column = logits.detach().softmax(-1), safe.unsqueeze(-1)
+            errors = dense_errors(
+                leaves,
+                true,
+                upstream,
+                (p.gather(-1, column) - p <= delta).scatter(-1, column, True),
+                target=target.long().reshape(-1),
+                weight=class_weight,
+                ignore_index=ignore_index,
+                reduction=reduction,
+            )
+        for mine, theirs, error in zip(ours, true, errors, strict=True):
+            assert_near(mine, theirs, dtype, largest, error)
     return True
 
 
