@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from as_lightning.benchmark.report.figures import accumulation, masked_share, score_name
 from as_lightning.benchmark.report.findings import Findings
-from as_lightning.benchmark.report.page_figure import PageFigure, file_name, method_colors, page_figure
+from as_lightning.benchmark.report.page_figure import PageFigure, file_name, method_colors
 from as_lightning.benchmark.report.verdicts import POINT
 from as_lightning.benchmark.results import Result
 
@@ -45,7 +45,7 @@ def score_against_budget_time(findings: Findings) -> PageFigure:
         for arm in findings.arms
     )
     alt = f"{findings.split.capitalize()} {metric} in points against training time. {points}."
-    return page_figure(f"{file_name(findings.name)}-time", f"{metric} against training time", alt, draw)
+    return PageFigure(f"{file_name(findings.name)}-time", f"{metric} against training time", alt, draw)
 
 
 def _full_budget(findings: Findings, results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -81,7 +81,7 @@ def reliability_diagram(findings: Findings, results: Sequence[Result]) -> PageFi
         if "calibration_error_scaled" in metrics:
             before, after = metrics["calibration_error_unscaled"], metrics["calibration_error_scaled"]
             errors.append(f"{method}: calibration error {before:.3f} as it is, {after:.3f} with a temperature")
-    return page_figure(
+    return PageFigure(
         f"{file_name(findings.name)}-reliability",
         "reliability without (dotted) and with a temperature (solid)",
         "; ".join(errors) + ".",

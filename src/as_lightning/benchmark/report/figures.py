@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from as_lightning.benchmark.report.page_figure import PageFigure, file_name, method_colors, page_figure
+from as_lightning.benchmark.report.page_figure import PageFigure, file_name, method_colors
 from as_lightning.benchmark.results import Result
 from as_lightning.functional.counts import masking_ratio
 
@@ -51,7 +51,7 @@ def score_against_training_time(name: str, results: Sequence[Result]) -> PageFig
     said = "; ".join(f"{method}: {mean:.4f} after {seconds:.1f} s" for method, (seconds, mean, _) in points.items())
     alt = f"Test {score} against training time on {name}. {said}."
     title = f"{name}: test {score} against training time, one point for each method"
-    return page_figure(f"{file_name(name)}-time", title, alt, draw)
+    return PageFigure(f"{file_name(name)}-time", title, alt, draw)
 
 
 def score_while_training(name: str, results: Sequence[Result]) -> PageFigure | None:
@@ -82,7 +82,7 @@ def score_while_training(name: str, results: Sequence[Result]) -> PageFigure | N
         for method, (seconds, scores) in lines.items()
     )
     alt = f"Validation {score} against training time on {name}: {endings}."
-    return page_figure(f"{file_name(name)}-score", f"{name}: validation {score} while training", alt, draw)
+    return PageFigure(f"{file_name(name)}-score", f"{name}: validation {score} while training", alt, draw)
 
 
 def masked_share(name: str, methods: ByMethod, colors: Mapping[str, str]) -> PageFigure | None:
@@ -108,7 +108,7 @@ def masked_share(name: str, methods: ByMethod, colors: Mapping[str, str]) -> Pag
 
     ends = "; ".join(f"{method} from {r.mean(0)[0]:.2f} to {r.mean(0)[-1]:.2f}" for method, r in series.items())
     alt = f"Share of training samples with zero loss, by epoch, on {name}: {ends}."
-    return page_figure(f"{file_name(name)}-masking", f"{name}: masked samples, by epoch", alt, draw)
+    return PageFigure(f"{file_name(name)}-masking", f"{name}: masked samples, by epoch", alt, draw)
 
 
 def accumulation(name: str, methods: ByMethod, colors: Mapping[str, str]) -> PageFigure | None:
@@ -133,7 +133,7 @@ def accumulation(name: str, methods: ByMethod, colors: Mapping[str, str]) -> Pag
 
     means = "; ".join(f"{method}: {lengths.mean():.2f} on average" for method, lengths in series.items())
     alt = f"Batches per optimizer step on {name}. {means}."
-    return page_figure(f"{file_name(name)}-accumulation", f"{name}: batches per optimizer step", alt, draw)
+    return PageFigure(f"{file_name(name)}-accumulation", f"{name}: batches per optimizer step", alt, draw)
 
 
 def score_against_delta(name: str, results: Sequence[Result]) -> PageFigure | None:
@@ -173,7 +173,7 @@ def score_against_delta(name: str, results: Sequence[Result]) -> PageFigure | No
     ]
     said += [f"{method}: {np.mean(values):.3f}" for method, values in level.items()]
     alt = f"Test {metric} against the margin delta on {name}: " + "; ".join(said) + "."
-    return page_figure(f"{file_name(name)}-delta", f"{name}: test {metric} by margin", alt, draw)
+    return PageFigure(f"{file_name(name)}-delta", f"{name}: test {metric} by margin", alt, draw)
 
 
 def report_figures(name: str, results: Sequence[Result]) -> list[PageFigure]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -20,14 +22,28 @@ INK = {"light": "#1d2430", "dark": "#e7eaf0"}
 LEGEND_COLUMNS = 3
 
 
-class PageFigure(NamedTuple):
-    """A figure: a name for its files, a title, a text for those who do not see it, and a PNG per colour scheme."""
+@dataclass(frozen=True)
+class PageFigure:
+    """A figure: a name for its files, a title, a text for those who do not see it, and a PNG per colour scheme.
+
+    A picture is drawn when it is first asked for: a report that is only printed draws none. ``draw`` labels what the
+    legend shall name.
+    """
 
     name: str
     title: str
     alt: str
-    light: bytes
-    dark: bytes
+    draw: Callable[[Axes], None]
+
+    @cached_property
+    def light(self) -> bytes:
+        """The picture for light pages."""
+        return _drawn(self.draw, "light")
+
+    @cached_property
+    def dark(self) -> bytes:
+        """The picture for dark pages."""
+        return _drawn(self.draw, "dark")
 
     @property
     def light_uri(self) -> str:
@@ -60,11 +76,6 @@ def method_colors(methods: Iterable[str]) -> dict[str, str]:
 
 def _plain(method: str) -> str:
     return method.removeprefix("multilabel_")
-
-
-def page_figure(name: str, title: str, alt: str, draw: Callable[[Axes], None]) -> PageFigure:
-    """Draw a figure in both colour schemes; ``draw`` labels what the legend shall name."""
-    return PageFigure(name, title, alt, _drawn(draw, "light"), _drawn(draw, "dark"))
 
 
 def _drawn(draw: Callable[[Axes], None], scheme: str) -> bytes:

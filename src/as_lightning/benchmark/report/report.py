@@ -7,7 +7,7 @@ import math
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,7 @@ def _named_apart(figures: Sequence[PageFigure], before: Sequence[Experiment]) ->
     """The figures, with a number where an experiment before has one of that name (``a/b`` and ``a?b`` are ``a_b``)."""
     taken = {figure.name for experiment in before for figure in experiment.figures}
     return [
-        figure._replace(name=f"{figure.name}-{len(before) + 1}") if figure.name in taken else figure
+        replace(figure, name=f"{figure.name}-{len(before) + 1}") if figure.name in taken else figure
         for figure in figures
     ]
 
