@@ -12,7 +12,7 @@ from as_lightning.functional.class_parallel import is_dtensor, is_placement_hook
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.temperature import scaled_probabilities
 from as_lightning.loss_call import ClassLoss, HeadLoss, LabelLoss, LossCall
-from as_lightning.margin_argument import DEFAULT_MARGIN, read_margin
+from as_lightning.margin_argument import read_margin
 from as_lightning.masking_counter import MaskingCounter
 from as_lightning.replaced_loss import replace_loss
 from as_lightning.schedules import DeltaWarmup
@@ -70,8 +70,8 @@ class ASSoftmaxMixin(_Base):
 
     Args:
         *args: positional arguments of the next class in line.
-        delta: the margin, in [0, 1]; 0.1 by default. If the next class has its own argument ``delta``, the next class
-            gets the value.
+        delta: the margin, in [0, 1]; 0.1 if it is None. If the next class has its own argument ``delta``, the next
+            class gets the value.
         as_softmax_delta: the margin, by a name that no other class uses. Needed only if the next class has its own
             ``delta``.
         delta_warmup: a margin schedule for the start of training.
@@ -108,17 +108,24 @@ class ASSoftmaxMixin(_Base):
     _as_softmax_training_batches: float | None = None  # the length of training, once a warm-up has asked for it
 
     def __init__(
-        self, *args: Any, delta: float = DEFAULT_MARGIN, delta_warmup: DeltaWarmup | None = None, **kwargs: Any
+        self, *args: Any, delta: float | None = None, delta_warmup: DeltaWarmup | None = None, **kwargs: Any
     ) -> None:
-        argument = read_margin(self, ASSoftmaxMixin, args, delta, kwargs)
+        # LightningCLI reads in this source that there is such an argument. (In the signature, it would be a
+        # hyperparameter of all modules.)
+        as_softmax_delta = kwargs.pop("as_softmax_delta", None)
+        argument = read_margin(self, ASSoftmaxMixin, args, kwargs, delta=delta, as_softmax_delta=as_softmax_delta)
         # Lightning's save_hyperparameters, called by the next class, reads these two names from this frame
         delta, kwargs = argument.delta, argument.hyperparameters
         if self.as_softmax_validation not in ("as_softmax", "softmax"):
             raise ValueError(
                 f"as_softmax_validation must be 'as_softmax' or 'softmax', got {self.as_softmax_validation!r}"
             )
-        super().__init__(*args, **argument.passed_on)
+        if argument.name == "delta":
+            super().__init__(*args, **kwargs)  # LightningCLI reads here that the next class's arguments are taken
+        else:
+            super().__init__(*args, **argument.passed_on)
         self._set_up_as_softmax(argument.margin, argument.name, delta_warmup)
+        self.as_softmax_delta = argument.margin  # LightningCLI saves the arguments as given: None for the default
 
     def _set_up_as_softmax(self, margin: float, name: str = "delta", warmup: DeltaWarmup | None = None) -> None:
         """What ``__init__`` does after the module's own; for a module that has been made already."""
