@@ -14,6 +14,7 @@ from harness.scripted_masking import quiet_trainer
 from harness.sleeping_samples import SAMPLES, NumberedSamples, SleepingClassifier, numbered_loader
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
+from torch.utils.data import default_collate
 
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
 from as_lightning.callbacks.masked_sample_skipping import MaskedSampleSkipping
@@ -509,3 +510,34 @@ def test_the_state_is_a_few_bytes_a_sample() -> None:
     fit(SleepingClassifier(), [skipping], max_epochs=2)
     tensors = [value for value in skipping.state_dict()["plan"].values() if isinstance(value, torch.Tensor)]
     assert sum(tensor.numel() * tensor.element_size() for tensor in tensors) == 4 * SAMPLES
+
+
+@pytest.mark.filterwarnings("ignore:train_dataloader yielded None")
+def test_a_batch_of_none_visits_no_sample_and_is_not_repeated_after_a_resume(tmp_path: Path) -> None:
+    class NoneForTheThird:
+        """A ``collate_fn`` that finds nothing usable in the batch with sample 20."""
+
+        def __call__(self, samples: list[Any]) -> Any:
+            return None if any(number == 20 for *_, number in samples) else default_collate(samples)
+
+    class SavesAfter(pl.Callback):
+        def on_train_batch_end(
+            self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
+        ) -> None:
+            if batch is None:
+                trainer.save_checkpoint(tmp_path / "after_none.ckpt")
+
+    path, loader = tmp_path / "after_none.ckpt", numbered_loader(shuffle=False, collate_fn=NoneForTheThird())
+    whole, skipping = SleepingClassifier(), MaskedSampleSkipping(**NO_GUARDS)
+    fit(whole, [skipping, SavesAfter()], loader=loader, max_epochs=1)
+    assert 16 not in whole.visited(0)
+    assert (skipping.history[0].visits, skipping.history[0].awake) == (SAMPLES - 8, SAMPLES)
+    resumed = SleepingClassifier()
+    fit(
+        resumed,
+        [MaskedSampleSkipping(**NO_GUARDS)],
+        loader=loader,
+        max_epochs=1,
+        ckpt_path=tmp_path / "after_none.ckpt",
+    )
+    assert resumed.epochs[-1] == whole.epochs[0][2:]

@@ -185,8 +185,13 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._refuse_other_assignments(trainer)
+        ends = window_ends(trainer, batch_idx)
+        if not self._window.is_open:  # a batch of None, for which Lightning calls no on_train_batch_start
+            if self.lr_pace == "data":
+                follow_batches(trainer, pl_module, last_batch=batch_idx, batches=1, stepped=ends)
+            return
         self._window.accumulated += 1
-        if not window_ends(trainer, batch_idx):
+        if not ends:
             return
         counts = close_window(trainer, pl_module, self, outputs, batch_idx)
         masked_samples, samples, *_ = counts.tolist()  # the window's one host read

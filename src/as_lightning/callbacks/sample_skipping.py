@@ -214,12 +214,14 @@ class SampleSkipping(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        numbers, self._numbers, self._ended = self._numbers, None, self._numbers
-        assert numbers is not None
-        self._batch_norm.see_batch(pl_module, batch_idx, self)
-        found = self.found_in_batch(pl_module, len(numbers), outputs)
-        if found is not None:
-            self._record.add(numbers, found, self.backward_samples)
+        assert self._loader is not None
+        numbers, self._numbers = self._numbers, None
+        self._ended = self._loader.numbers if numbers is None else numbers
+        if numbers is not None:  # else a batch of None, for which Lightning calls no on_train_batch_start
+            self._batch_norm.see_batch(pl_module, batch_idx, self)
+            found = self.found_in_batch(pl_module, len(numbers), outputs)
+            if found is not None:
+                self._record.add(numbers, found, self.backward_samples)
         if window_ends(trainer, batch_idx):
             self._pace.follow(trainer, pl_module, batch_idx)
 
