@@ -525,7 +525,7 @@ def test_a_batch_of_none_visits_no_sample_and_is_not_repeated_after_a_resume(tmp
             self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
         ) -> None:
             if batch is None:
-                trainer.save_checkpoint(tmp_path / "after_none.ckpt")
+                trainer.save_checkpoint(path)
 
     path, loader = tmp_path / "after_none.ckpt", numbered_loader(shuffle=False, collate_fn=NoneForTheThird())
     whole, skipping = SleepingClassifier(), MaskedSampleSkipping(**NO_GUARDS)
@@ -538,6 +538,6 @@ def test_a_batch_of_none_visits_no_sample_and_is_not_repeated_after_a_resume(tmp
         [MaskedSampleSkipping(**NO_GUARDS)],
         loader=loader,
         max_epochs=1,
-        ckpt_path=tmp_path / "after_none.ckpt",
+        ckpt_path=path,
     )
     assert resumed.epochs[-1] == whole.epochs[0][2:]
