@@ -67,7 +67,7 @@ def test_without_arguments_the_module_has_the_default_margin():
 def test_the_command_line_sets_the_margin_its_warmup_and_the_modules_own_arguments():
     module = command_line(WithAS, "--model.delta=0.2", "--model.lr=0.25", "--model.delta_warmup.batches=3")
     assert (module.as_softmax_delta, module.hparams.delta, module.hparams.lr) == (0.2, 0.2, 0.25)
-    assert module._as_softmax_warmup.batches == 3
+    assert module.hparams.delta_warmup["batches"] == 3
 
 
 def test_a_module_with_a_delta_of_its_own_keeps_it_beside_the_margin():

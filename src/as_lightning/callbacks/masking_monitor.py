@@ -30,6 +30,7 @@ class _Step(NamedTuple):
     step: int
     window: Tensor
     accumulated: int
+    delta: float | None
 
 
 class MaskingMonitor(pl.Callback):
@@ -121,10 +122,11 @@ class MaskingMonitor(pl.Callback):
         self._windows.append(close_window(trainer, pl_module, self, outputs, batch_idx))
         # Not pl_module.log: it costs more than a millisecond for five names, on every step, written or not.
         step = logged_step(trainer, pl_module)
-        self._unwritten = _Step(step, self._windows[-1], trainer.accumulate_grad_batches)
+        delta = getattr(pl_module, "as_softmax_delta", None)
+        self._unwritten = _Step(step, self._windows[-1], trainer.accumulate_grad_batches, delta)
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
         if every and (step == 0 or (step + 1) % every == 0 or trainer.should_stop):
-            self._write(trainer, pl_module)
+            self._write(trainer)
         elif len(self._windows) == 256:
             self._sum_of_epoch()
 
@@ -135,11 +137,11 @@ class MaskingMonitor(pl.Callback):
             self._windows.clear()
         return self._epoch
 
-    def _write(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def _write(self, trainer: pl.Trainer) -> None:
         """Write the latest step, if it is not written yet."""
         if self._unwritten is None:
             return
-        step, window, accumulated = self._unwritten
+        step, window, accumulated, delta = self._unwritten
         self._unwritten = None
         *counts, samples_of_epoch = torch.cat([window, self._sum_of_epoch()[1:2].to(window.device)]).tolist()
         masked_samples, samples, masked_classes, classes = counts
@@ -150,14 +152,13 @@ class MaskingMonitor(pl.Callback):
             "masking/accumulate_grad_batches": float(accumulated),
             "masking/samples_seen": float(samples_seen),
         }
-        delta = getattr(pl_module, "as_softmax_delta", None)
         if delta is not None:
             metrics["masking/delta"] = float(delta)
         _publish(trainer, metrics, step=samples_seen if self.step == "samples" else step)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.log_every_n_steps:  # type: ignore[attr-defined]
-            self._write(trainer, pl_module)
+            self._write(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._open_epoch is None:  # no window has ended in it
