@@ -237,6 +237,18 @@ def test_an_epoch_has_at_least_one_batch(kind: str) -> None:
     assert len(batches[0]) in (2, 4)
 
 
+@every_kind
+@pytest.mark.parametrize("least", [2, 5, 100])
+def test_sleeping_samples_join_until_an_epoch_has_the_batches_that_are_asked_for(kind: str, least: int) -> None:
+    torch.manual_seed(0)
+    awake = torch.arange(SAMPLES) < 6
+    of_all = len(list(batches_of_awake(loader_of(kind), torch.ones(SAMPLES, dtype=torch.bool), 0)))
+    batches = list(batches_of_awake(loader_of(kind), awake, 0, least=least))
+    assert len(batches) in (range(least, least + 2) if least < of_all else [of_all])
+    if kind not in ("weighted", "subset"):  # their samplers draw not all samples
+        assert set(range(6)) <= {number for batch in batches for number in batch}
+
+
 @pytest.mark.parametrize("sampler", [None, "by length"])
 @given(st.lists(st.booleans(), min_size=SAMPLES, max_size=SAMPLES))
 def test_ranks_share_the_plan_in_equal_parts_and_none_takes_a_sample_twice(

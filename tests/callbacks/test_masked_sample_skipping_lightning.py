@@ -17,7 +17,9 @@ from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 from torch.utils.data import default_collate
 
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
+from as_lightning.callbacks.epoch_plan import least_batches
 from as_lightning.callbacks.masked_sample_skipping import MaskedSampleSkipping
+from as_lightning.callbacks.random_skipping import RandomSkipping
 
 NO_GUARDS: dict[str, Any] = {"min_masked": 0.0, "max_woken": 1.0, "class_floor": 0.0}
 EPOCHS, FULL = 8, 8  # batches of a full epoch
@@ -61,6 +63,30 @@ def test_val_check_interval_as_a_share_is_of_each_epochs_own_length() -> None:
         expected += [(epoch, before + batch) for batch in range(interval, length + 1, interval)]
         before += length
     assert module.validated == expected
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"val_check_interval": 7},
+        {"limit_train_batches": 0.2},
+        {"limit_train_batches": 0.5, "val_check_interval": 4},
+        {"limit_train_batches": 7, "val_check_interval": 5},
+    ],
+)
+def test_an_epoch_is_no_shorter_than_the_trainers_limits_allow(settings: dict[str, Any]) -> None:
+    module = SleepingClassifier()
+    fit(module, [RandomSkipping([1.0, 0.2])], num_sanity_val_steps=0, max_epochs=4, **settings)
+    assert len(module.epochs) == 4
+    assert len({epoch for epoch, _ in module.validated}) == 4
+
+
+@pytest.mark.parametrize("limit", [share / 100 for share in range(1, 101)])
+def test_the_fewest_batches_of_an_epoch_are_those_that_lightning_asks_for(limit: float) -> None:
+    for least in (1, 3):
+        trainer = quiet_trainer(limit_train_batches=limit, val_check_interval=1.0 if least == 1 else least)
+        batches = least_batches(trainer)
+        assert int(batches * limit) >= least > int((batches - 1) * limit)
 
 
 def test_progress_bars_see_the_length_of_every_epoch(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from as_lightning.callbacks.batch_norm_refresh import BatchNormRefresh
-from as_lightning.callbacks.batches_of_ranks import batches_of_all_ranks, batches_of_this_rank, least_over_ranks
-from as_lightning.callbacks.epoch_batches import batches_of_awake, replicas_of
+from as_lightning.callbacks.batches_of_ranks import batches_of_all_ranks, batches_of_this_rank
+from as_lightning.callbacks.epoch_plan import plan_epoch
 from as_lightning.callbacks.epoch_record import EpochRecord
 from as_lightning.callbacks.evaluation_logits import fitting
 from as_lightning.callbacks.full_epochs import FullEpochs
@@ -181,18 +181,7 @@ class SampleSkipping(pl.Callback):
         if current and self._rest is not None:
             loader.plan(self._rest["batches"], self._rest["length"])
             return loader
-        batch_sampler: Any = loader.loader.batch_sampler
-        if plan.all() and replicas_of(loader.loader) == (1, 0) and hasattr(batch_sampler, "__len__"):
-            loader.plan(batch_sampler, len(batch_sampler))  # the very batches of a training without the callback
-            return loader
-        batches = batches_of_awake(
-            loader.loader,
-            plan,
-            trainer.current_epoch,
-            broadcast=trainer.strategy.broadcast,
-            least_over_ranks=lambda count: least_over_ranks(trainer, count),
-        )
-        loader.plan(batches, len(batches))
+        plan_epoch(trainer, loader, plan)
         return loader
 
     def _begin_epoch(self) -> None:
