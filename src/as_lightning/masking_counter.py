@@ -53,6 +53,10 @@ class MaskingCounter:
         self._closed_key: Hashable = None
         self._steps_before: int | None = None  # optimizer steps when training began
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, also a pickled one, has the counts, and nothing of what a callback wants of the running training."""
+        return vars(self) | {"wants_live": False, "live_delta": None, "live": None, "narrowed_loss": None}
+
     def loss(self, call: LossCall, delta: float) -> Tensor:
         """The loss of ``call`` at the margin ``delta``, counted, and recorded where a callback asks for it."""
         live_delta = delta if self.live_delta is None else self.live_delta

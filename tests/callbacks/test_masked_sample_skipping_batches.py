@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -321,3 +323,14 @@ def test_what_is_left_of_a_pass_is_what_was_not_handed_over() -> None:
     rest = loader.rest_of_pass()
     assert rest == [batch.tolist() for batch in batches]
     assert sorted(number for batch in given_over + list(rest) for number in batch) == list(range(SAMPLES))
+
+
+def test_an_attribute_that_neither_loader_has_is_missing_also_in_a_copy_that_is_being_made() -> None:
+    loader = NumberedLoader(DataLoader(Numbers(), batch_size=4))
+    assert loader.batch_size == 4
+    assert not hasattr(loader, "no_such_attribute")
+    assert not hasattr(object.__new__(NumberedLoader), "batch_size")
+    for copied in (copy.copy(loader), copy.deepcopy(loader), pickle.loads(pickle.dumps(loader))):
+        copied.plan([[3, 1]], 1)
+        assert [batch.tolist() for batch in copied] == [[3, 1]]
+        assert copied.numbers.tolist() == [3, 1]

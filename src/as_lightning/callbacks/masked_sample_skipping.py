@@ -163,7 +163,7 @@ class MaskedSampleSkipping(SampleSkipping):
         if isinstance(counter, MaskingCounter):
             counter.wants_live, counter.live_delta = False, None
         if self.backward_skipping is not None:
-            self.backward_skipping.remove(pl_module)
+            self.backward_skipping.remove()
 
     def begin(self, loader: NumberedLoader) -> None:
         dataset: Any = loader.loader.dataset

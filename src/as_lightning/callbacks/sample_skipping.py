@@ -71,6 +71,10 @@ class SampleSkipping(pl.Callback):
         self._fitting = False
         self._forget()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, also a pickled one, has no loader, whose open pass cannot be copied: it takes up the next one."""
+        return vars(self) | {"_loader": None, "_numbers": None, "_ended": None}
+
     def _forget(self) -> None:
         """The state before training."""
         self.history: list[SkippingEpoch] = []
