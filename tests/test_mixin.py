@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 import torch.nn.functional as F
+from harness.searches import FindsInTheSecondEpoch
 from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder, OnExceptionCheckpoint
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
@@ -286,22 +287,15 @@ def test_a_warmup_ratio_beside_max_steps_is_refused_and_names_batches(max_epochs
     assert module.margins == []
 
 
-class FindsInTheSecondEpoch(LearningRateFinder):
-    def on_fit_start(self, *args):
-        pass
-
-    def on_train_epoch_start(self, trainer, pl_module):
-        if trainer.current_epoch == 1:
-            self.lr_find(trainer, pl_module)
-
-
-@pytest.mark.parametrize("kind", [LearningRateFinder, FindsInTheSecondEpoch])
-def test_a_search_of_the_learning_rate_leaves_a_warmup_ratio_as_it_is(kind, batches, tmp_path):
-    finder = kind(num_training_steps=4, early_stop_threshold=None, update_attr=False)
+@pytest.mark.parametrize(
+    "finder",
+    [LearningRateFinder(num_training_steps=4, early_stop_threshold=None, update_attr=False), FindsInTheSecondEpoch()],
+)
+def test_a_search_of_the_learning_rate_leaves_a_warmup_ratio_as_it_is(finder, batches, tmp_path):
     plain, searched = (New(delta=0.2, delta_warmup=DeltaWarmup(ratio=0.5, shape="linear")) for _ in range(2))
     fit(plain, batches, tmp_path, max_epochs=4)
     fit(searched, batches, tmp_path, max_epochs=4, callbacks=[finder])
-    search = slice(0, 4) if kind is LearningRateFinder else slice(6, 10)
+    search = slice(6, 10) if isinstance(finder, FindsInTheSecondEpoch) else slice(0, 4)
     assert searched.margins[search] == plain.margins[search]  # those of the batches that come next
     del searched.margins[search]
     assert searched.margins == plain.margins

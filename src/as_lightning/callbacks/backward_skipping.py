@@ -51,7 +51,7 @@ class BackwardSkipping:
         self._batch_norms: list[_BatchNorm] = []
 
     def install(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch_samples: Callable[[], int]) -> None:
-        """Begin; ``batch_samples`` gives the number of samples of the running batch.
+        """Begin; ``batch_samples`` gives the number of samples of the running batch, 0 if it is not to be searched.
 
         Raises:
             MisconfigurationException: if the training is not one that this works with.
@@ -85,6 +85,8 @@ class BackwardSkipping:
 
     def _training_step(self, module: ASSoftmaxMixin, step: Any, samples: int, batch: Any, *rest: Any) -> Any:
         assert self.pace is not None
+        if samples == 0:
+            return step(batch, *rest)
         if any(layer.training for layer in self._batch_norms):
             raise MisconfigurationException(
                 "skip_backward=True does not work with BatchNorm in training mode, whose statistics would be those of "

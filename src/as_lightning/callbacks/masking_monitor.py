@@ -113,6 +113,12 @@ class MaskingMonitor(pl.Callback):
             self._samples_before += int(self._sum_of_epoch()[1])
             self._start_epoch()
 
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if batch_idx == 0:  # no window lies over the start of an epoch, where a search of the learning rate may lie
+            masking_counter(pl_module, self).drop_window()
+
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
