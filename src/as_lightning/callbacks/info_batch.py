@@ -23,7 +23,8 @@ class InfoBatch(SampleSkipping):
     With the last loss :math:`\ell_i` of each sample, and :math:`\bar\ell` the mean over the samples, each epoch leaves
     out a share :math:`r` of the samples with :math:`\ell_i < \bar\ell`, drawn at random. The losses of the rest of
     them count :math:`1 / (1 - r)`, so that the expected gradient is that of all data. The last epochs take all data,
-    each with weight 1. The batch's loss is the mean of the weighted losses.
+    each with weight 1. The batch's loss is the mean of the weighted losses; samples whose target is the criterion's
+    ``ignore_index`` take no part in any mean.
 
     Args:
         prune_ratio: the share :math:`r` of the samples below the mean that is left out, in [0, 1).
@@ -111,21 +112,24 @@ class InfoBatch(SampleSkipping):
         self._installed = StandIn(criterion, "forward", functools.partial(self._weighted_mean, criterion))
 
     def _weighted_mean(self, criterion: Any, forward: Any, *args: Any, **kwargs: Any) -> Tensor:
+        numbers = self._numbers
+        if numbers is None:  # validation
+            return forward(*args, **kwargs)
         criterion.reduction = "none"
         try:
             losses = forward(*args, **kwargs)
         finally:
             criterion.reduction = "mean"
-        numbers = self._numbers
-        if numbers is None:  # validation
-            return losses.mean()
         if losses.shape != (len(numbers),):
             raise MisconfigurationException(
                 f"InfoBatch needs one loss for each sample, of shape ({len(numbers)},), got {tuple(losses.shape)}: it "
                 "is for data with one class for each sample."
             )
-        self._losses_of_batch = losses.detach()
-        return (losses * self._weights[torch.tensor(numbers)].to(losses)).mean()
+        target = kwargs["target"] if "target" in kwargs else args[1]
+        ignored = target == getattr(criterion, "ignore_index", None)
+        known = ~ignored if isinstance(ignored, Tensor) and ignored.shape == losses.shape else torch.ones_like(losses)
+        self._losses_of_batch = losses.detach().where(known.bool(), self.not_visited)
+        return (losses * self._weights[torch.tensor(numbers)].to(losses)).sum() / known.sum()
 
     def found_in_batch(self, pl_module: pl.LightningModule, samples: int, outputs: Any) -> Tensor | None:
         losses, self._losses_of_batch = self._losses_of_batch, None
