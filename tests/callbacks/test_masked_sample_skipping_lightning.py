@@ -538,6 +538,29 @@ def test_the_state_is_a_few_bytes_a_sample() -> None:
     assert sum(tensor.numel() * tensor.element_size() for tensor in tensors) == 4 * SAMPLES
 
 
+class SavesAtBatch(pl.Callback):
+    def __init__(self, path: Path, batch: int) -> None:
+        self.path, self.batch = path, batch
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.fit_loop.total_batch_idx == self.batch:
+            trainer.save_checkpoint(self.path)
+
+
+@pytest.mark.parametrize("batch", [2, FULL - 1, FULL + 1])
+def test_a_callback_named_before_the_projects_own_saves_the_batch_that_ends(batch: int, tmp_path: Path) -> None:
+    def train(*before: pl.Callback, **settings: Any) -> tuple[Any, Any]:
+        skipping, monitor = MaskedSampleSkipping(**NO_GUARDS), MaskingMonitor()
+        fit(SleepingClassifier(), [*before, skipping, monitor], max_epochs=4, **settings)
+        return skipping.history, [epoch.samples for epoch in monitor.history]
+
+    path = tmp_path / "inside.ckpt"
+    whole = train(SavesAtBatch(path, batch))
+    resumed = train(ckpt_path=path)
+    assert [epoch.visits for epoch in resumed[0]][: 1 + batch // FULL] == resumed[1][: 1 + batch // FULL]
+    assert (resumed[0][0].visits, resumed[1][0]) == (whole[0][0].visits, whole[1][0]) == (SAMPLES, SAMPLES)
+
+
 @pytest.mark.filterwarnings("ignore:train_dataloader yielded None")
 def test_a_batch_of_none_visits_no_sample_and_is_not_repeated_after_a_resume(tmp_path: Path) -> None:
     class NoneForTheThird:

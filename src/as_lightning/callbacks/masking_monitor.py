@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
+from as_lightning.callbacks.hook_order import move_to_front
 from as_lightning.callbacks.open_window import COUNTS, save_open_counts, start_counting
 from as_lightning.callbacks.tensorboard_layout import write_layout
 from as_lightning.callbacks.window import close_window, masking_counter, window_ends
@@ -94,8 +95,11 @@ class MaskingMonitor(pl.Callback):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         self._fitting = stage == "fit"
-        if self._fitting and trainer.global_step == 0:  # not the continuation of an earlier fit
+        if not self._fitting:
+            return
+        if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._forget()
+        move_to_front(trainer, self)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         masking_counter(pl_module, self)  # not in setup: the module's own setup comes after it

@@ -17,6 +17,7 @@ from as_lightning.callbacks.epoch_plan import plan_epoch
 from as_lightning.callbacks.epoch_record import EpochRecord
 from as_lightning.callbacks.evaluation_logits import fitting
 from as_lightning.callbacks.full_epochs import FullEpochs
+from as_lightning.callbacks.hook_order import move_to_front
 from as_lightning.callbacks.loader_intercept import LoaderIntercept
 from as_lightning.callbacks.numbered_loader import NumberedLoader
 from as_lightning.callbacks.open_window import can_reduce_while_saving
@@ -137,6 +138,7 @@ class SampleSkipping(pl.Callback):
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._forget()
         self._intercept.install(trainer)
+        move_to_front(trainer, self)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         refuse_module(pl_module, self)  # not in setup: the module's own setup comes after it
