@@ -56,6 +56,9 @@ class MaskingMonitor(pl.Callback):
     It counts training alone: what was counted before ``fit`` began (a learning-rate search, an earlier fit, a call by
     hand) is forgotten, and a resumed run goes on where its checkpoint was saved, also inside a window.
 
+    The callback moves itself to the front of ``trainer.callbacks``, so that checkpoints that other callbacks save hold
+    the batch that ends.
+
     Args:
         step: what the loggers get as the step of these curves: ``"optimizer"``, the optimizer step as for the module's
             own metrics, or ``"samples"``, the samples seen since training began. With adaptive accumulation runs of the
