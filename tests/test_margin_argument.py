@@ -72,6 +72,12 @@ def test_a_delta_that_is_not_given_keeps_the_modules_own_default(cls):
     assert (module.huber, module.hparams.delta) == (5.0, 5.0)
 
 
+def test_none_stands_for_an_argument_that_is_not_given():
+    assert PlainAS(delta=None, as_softmax_delta=None).hparams.delta == 0.1
+    module = HuberAS(delta=None, as_softmax_delta=None)
+    assert (module.huber, module.hparams.delta, module.as_softmax_delta) == (5.0, 5.0, 0.1)
+
+
 def test_a_delta_given_by_position_goes_to_the_module():
     module = HuberAS(4, 7.0)
     assert (module.huber, module.hparams.delta, module.as_softmax_delta) == (7.0, 7.0, 0.1)

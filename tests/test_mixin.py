@@ -8,6 +8,8 @@ import lightning.pytorch as pl
 import pytest
 import torch
 import torch.nn.functional as F
+from harness.searches import FindsInTheSecondEpoch
+from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder, OnExceptionCheckpoint
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -277,9 +279,71 @@ def test_a_warmup_takes_its_length_from_the_running_epoch_if_the_checkpoint_hold
     assert resumed.margins == [1.0] * 3 + [0.2] * 3  # 13 of 18 batches, 10 of which have been
 
 
-def test_a_warmup_ratio_beside_max_steps_is_refused_and_names_batches(batches, tmp_path):
+@pytest.mark.parametrize("max_epochs", [-1, 2])
+def test_a_warmup_ratio_beside_max_steps_is_refused_and_names_batches(max_epochs, batches, tmp_path):
+    module = New(delta_warmup=DeltaWarmup(ratio=0.1))
     with pytest.raises(ValueError, match=r"DeltaWarmup\(ratio=\.\.\.\) needs .* give batches"):
-        fit(New(delta_warmup=DeltaWarmup(ratio=0.1)), batches, tmp_path, max_steps=5, max_epochs=-1)
+        fit(module, batches, tmp_path, max_steps=5, max_epochs=max_epochs)
+    assert module.margins == []
+
+
+@pytest.mark.parametrize(
+    "finder",
+    [LearningRateFinder(num_training_steps=4, early_stop_threshold=None, update_attr=False), FindsInTheSecondEpoch()],
+)
+def test_a_search_of_the_learning_rate_leaves_a_warmup_ratio_as_it_is(finder, batches, tmp_path):
+    plain, searched = (New(delta=0.2, delta_warmup=DeltaWarmup(ratio=0.5, shape="linear")) for _ in range(2))
+    fit(plain, batches, tmp_path, max_epochs=4)
+    fit(searched, batches, tmp_path, max_epochs=4, callbacks=[finder])
+    search = slice(6, 10) if isinstance(finder, FindsInTheSecondEpoch) else slice(0, 4)
+    assert searched.margins[search] == plain.margins[search]  # those of the batches that come next
+    del searched.margins[search]
+    assert searched.margins == plain.margins
+
+
+def test_a_search_of_the_batch_size_leaves_a_warmup_ratio_as_it_is(batches, tmp_path):
+    class Sized(pl.LightningDataModule):
+        batch_size = 2
+
+        def train_dataloader(self):
+            return DataLoader(batches.dataset, batch_size=self.batch_size)
+
+        val_dataloader = train_dataloader
+
+    module = New(delta=0.2, delta_warmup=DeltaWarmup(ratio=0.5))
+    finder = BatchSizeFinder(max_trials=2, steps_per_trial=2)
+    fit(module, Sized(), tmp_path, callbacks=[finder])
+    training = [1.0] * 6 + [0.2] * 6  # of 4 samples each
+    assert module.margins[-12:] == training
+
+
+def test_a_warmup_ratio_passes_a_fast_dev_run(batches, tmp_path):
+    module = New(delta_warmup=DeltaWarmup(ratio=0.5))
+    fit(module, batches, tmp_path, fast_dev_run=4)
+    assert module.margins == [1.0, 1.0, 0.1, 0.1]
+
+
+class FailsAt(New):
+    """Fails inside the training step of one batch."""
+
+    fails_at: int | None = None
+
+    def training_step(self, batch, batch_idx):
+        loss = super().training_step(batch, batch_idx)
+        if len(self.margins) - 1 == self.fails_at:
+            raise RuntimeError("out of memory")
+        return loss
+
+
+def test_a_warmup_repeats_the_margin_of_a_batch_that_an_exception_has_ended(batches, tmp_path):
+    whole, failing, resumed = (FailsAt(delta_warmup=DeltaWarmup(batches=10, shape="linear")) for _ in range(3))
+    fit(whole, batches, tmp_path)
+    failing.fails_at = 4
+    with pytest.raises(RuntimeError, match="out of memory"):
+        fit(failing, batches, tmp_path, callbacks=[OnExceptionCheckpoint(tmp_path)], enable_checkpointing=True)
+    fit(resumed, batches, tmp_path, ckpt_path=tmp_path / "on_exception.ckpt")
+    assert failing.margins == whole.margins[:5]
+    assert resumed.margins[:6] == whole.margins[4:10]
 
 
 def test_a_compiled_module_trains_and_counts(batches, tmp_path):

@@ -11,12 +11,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from as_lightning.functional.masking import check_delta
 
-
-class _DefaultMargin(float):
-    """A 0.1 that differs, as an object, from a 0.1 that the caller passes."""
-
-
-DEFAULT_MARGIN = _DefaultMargin(0.1)
+DEFAULT_MARGIN = 0.1
 
 
 @dataclass(frozen=True)
@@ -42,38 +37,56 @@ class MarginArgument:
 
 
 def read_margin(
-    module: object, mixin: type, args: Sequence[Any], delta: float, kwargs: Mapping[str, Any]
+    module: object,
+    mixin: type,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    delta: float | None,
+    as_softmax_delta: float | None,
 ) -> MarginArgument:
-    """Find the margin among the arguments of ``mixin.__init__(module, *args, delta=delta, **kwargs)``.
+    """Find the margin among the arguments of ``mixin.__init__``; None stands for one that is not given.
+
+    Args:
+        module: the module that is made.
+        mixin: the class whose ``__init__`` has got the arguments.
+        args: the positional arguments of the next class.
+        kwargs: its keyword arguments, without the two below.
+        delta: the margin, or the next class's own ``delta``.
+        as_softmax_delta: the margin.
 
     Raises:
         ValueError: if the margin lies outside [0, 1].
         TypeError: if it is given twice.
     """
     passed_on = dict(kwargs)
-    margin = passed_on.pop("as_softmax_delta", DEFAULT_MARGIN)
-    given = delta is not DEFAULT_MARGIN
     following = list(_classes_after(mixin, type(module)))
     owner = next((cls for cls in following if "delta" in _parameters(cls)), None)
     if owner is None:
-        if given and margin is not DEFAULT_MARGIN:
-            raise TypeError(f"delta={delta} and as_softmax_delta={margin} are the same margin: give one of them")
-        margin = check_delta(delta if given else margin)
+        if delta is not None and as_softmax_delta is not None:
+            raise TypeError(
+                f"delta={delta} and as_softmax_delta={as_softmax_delta} are the same margin: give one of them"
+            )
+        margin = _margin(as_softmax_delta if delta is None else delta)
         return MarginArgument(margin, "delta", margin, passed_on)
-    if given:
+    if delta is not None:
         passed_on["delta"] = delta
-        if margin is DEFAULT_MARGIN:
+        if as_softmax_delta is None:
             rank_zero_warn(
                 f"{owner.__name__}.__init__ has an argument delta of its own, which delta={delta!r} goes to. The "
-                f"margin of AS-Softmax is the default, {float(margin)}: give it as as_softmax_delta=..."
+                f"margin of AS-Softmax is the default, {DEFAULT_MARGIN}: give it as as_softmax_delta=..."
             )
     elif owner is following[0]:
         bound = inspect.signature(owner.__init__).bind_partial(module, *args, **passed_on)  # type: ignore[misc]
         bound.apply_defaults()
-        delta = bound.arguments.get("delta")  # type: ignore[assignment]
+        delta = bound.arguments.get("delta")
     else:
         delta = _parameters(owner)["delta"].default
-    return MarginArgument(check_delta(margin), "as_softmax_delta", delta, passed_on)
+    return MarginArgument(_margin(as_softmax_delta), "as_softmax_delta", delta, passed_on)
+
+
+def _margin(given: float | None) -> float:
+    return check_delta(DEFAULT_MARGIN if given is None else given)
 
 
 def _classes_after(mixin: type, cls: type) -> list[type]:

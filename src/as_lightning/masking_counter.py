@@ -25,8 +25,9 @@ class MaskingCounter:
     Attributes:
         counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would
             compile ``training_step`` anew for every value.)
-        wants_live: set by a callback that needs to know which samples are *live*, that is, have a competitor which
-            the margin keeps (a sample that is not live has zero loss and zero gradient). Otherwise nothing is recorded.
+        wants_live: set by a callback, while a batch runs, that needs to know which samples are *live*, that is, have a
+            competitor which the margin keeps (a sample that is not live has zero loss and zero gradient). Otherwise
+            nothing is recorded.
         live_delta: the margin of that record; None for the margin of the loss.
         live: which samples of the running batch are live, a boolean tensor on the logits' device of the shape of the
             target (for several labels per sample: ``(N,)``); None if no loss has recorded it. See :meth:`take_live`.
@@ -52,6 +53,10 @@ class MaskingCounter:
         self._closed = torch.zeros(4, dtype=torch.int64)
         self._closed_key: Hashable = None
         self._steps_before: int | None = None  # optimizer steps when training began
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, also a pickled one, has the counts, and nothing of what a callback wants of the running training."""
+        return vars(self) | {"wants_live": False, "live_delta": None, "live": None, "narrowed_loss": None}
 
     def loss(self, call: LossCall, delta: float) -> Tensor:
         """The loss of ``call`` at the margin ``delta``, counted, and recorded where a callback asks for it."""

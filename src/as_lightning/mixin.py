@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor, nn
@@ -12,10 +11,10 @@ from as_lightning.functional.class_parallel import is_dtensor, is_placement_hook
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.temperature import scaled_probabilities
 from as_lightning.loss_call import ClassLoss, HeadLoss, LabelLoss, LossCall
-from as_lightning.margin_argument import DEFAULT_MARGIN, read_margin
+from as_lightning.margin_argument import read_margin
 from as_lightning.masking_counter import MaskingCounter
 from as_lightning.replaced_loss import replace_loss
-from as_lightning.schedules import DeltaWarmup
+from as_lightning.schedules import DeltaWarmup, WarmupOfTraining
 
 TEMPERATURE_KEY, LENGTH_KEY = "as_softmax_temperature", "as_softmax_training_batches"  # in checkpoints
 
@@ -70,8 +69,8 @@ class ASSoftmaxMixin(_Base):
 
     Args:
         *args: positional arguments of the next class in line.
-        delta: the margin, in [0, 1]; 0.1 by default. If the next class has its own argument ``delta``, the next class
-            gets the value.
+        delta: the margin, in [0, 1]; 0.1 if it is None. If the next class has its own argument ``delta``, the next
+            class gets the value.
         as_softmax_delta: the margin, by a name that no other class uses. Needed only if the next class has its own
             ``delta``.
         delta_warmup: a margin schedule for the start of training.
@@ -105,27 +104,33 @@ class ASSoftmaxMixin(_Base):
     as_softmax_temperature: float = 1.0
     as_softmax_multilabel: bool = False
     masking_counter: MaskingCounter
-    _as_softmax_training_batches: float | None = None  # the length of training, once a warm-up has asked for it
 
     def __init__(
-        self, *args: Any, delta: float = DEFAULT_MARGIN, delta_warmup: DeltaWarmup | None = None, **kwargs: Any
+        self, *args: Any, delta: float | None = None, delta_warmup: DeltaWarmup | None = None, **kwargs: Any
     ) -> None:
-        argument = read_margin(self, ASSoftmaxMixin, args, delta, kwargs)
+        # LightningCLI reads in this source that there is such an argument. (In the signature, it would be a
+        # hyperparameter of all modules.)
+        as_softmax_delta = kwargs.pop("as_softmax_delta", None)
+        argument = read_margin(self, ASSoftmaxMixin, args, kwargs, delta=delta, as_softmax_delta=as_softmax_delta)
         # Lightning's save_hyperparameters, called by the next class, reads these two names from this frame
         delta, kwargs = argument.delta, argument.hyperparameters
         if self.as_softmax_validation not in ("as_softmax", "softmax"):
             raise ValueError(
                 f"as_softmax_validation must be 'as_softmax' or 'softmax', got {self.as_softmax_validation!r}"
             )
-        super().__init__(*args, **argument.passed_on)
+        if argument.name == "delta":
+            super().__init__(*args, **kwargs)  # LightningCLI reads here that the next class's arguments are taken
+        else:
+            super().__init__(*args, **argument.passed_on)
         self._set_up_as_softmax(argument.margin, argument.name, delta_warmup)
+        self.as_softmax_delta = argument.margin  # LightningCLI saves the arguments as given: None for the default
 
     def _set_up_as_softmax(self, margin: float, name: str = "delta", warmup: DeltaWarmup | None = None) -> None:
         """What ``__init__`` does after the module's own; for a module that has been made already."""
         self.masking_counter = MaskingCounter()
         self._as_softmax_delta = margin
         self._as_softmax_delta_name = name
-        self._as_softmax_warmup = warmup
+        self._as_softmax_warmup = None if warmup is None else WarmupOfTraining(warmup)
         if self.as_softmax_replaces is not None:
             replace_loss(self, self.as_softmax_replaces)
 
@@ -151,10 +156,7 @@ class ASSoftmaxMixin(_Base):
         warmup = self._as_softmax_warmup
         if warmup is None or self._trainer is None:
             return self._as_softmax_delta
-        batch = self._trainer.fit_loop.total_batch_idx
-        if batch <= 0 or self._as_softmax_training_batches is None:  # epochs may change their length, a warm-up may not
-            self._as_softmax_training_batches = self._training_batches()
-        return warmup.delta_at(batch, self._as_softmax_training_batches, self._as_softmax_delta)
+        return warmup.delta(self._trainer, self._as_softmax_delta)
 
     @as_softmax_delta.setter
     def as_softmax_delta(self, value: float) -> None:
@@ -183,6 +185,8 @@ class ASSoftmaxMixin(_Base):
         """Forget what was counted before this training. (Callbacks go on inside a window in ``on_train_start``.)"""
         super().on_fit_start()
         self.masking_counter.start(self.trainer)
+        if self._as_softmax_warmup is not None:
+            self._as_softmax_warmup.start(self.trainer)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Refuse a module whose loss is not the masked one: it would train on without a word."""
@@ -247,13 +251,15 @@ class ASSoftmaxMixin(_Base):
         super().on_save_checkpoint(checkpoint)
         temperature, multilabel = self.as_softmax_temperature, self.as_softmax_multilabel
         checkpoint[TEMPERATURE_KEY] = {"temperature": temperature, "multilabel": multilabel}
-        if self._as_softmax_training_batches is not None:
-            checkpoint[LENGTH_KEY] = self._as_softmax_training_batches
+        warmup = self._as_softmax_warmup
+        if warmup is not None and warmup.training_batches is not None:
+            checkpoint[LENGTH_KEY] = warmup.training_batches
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take over the length of a warm-up, and the temperature that was fitted for the checkpoint's weights."""
         super().on_load_checkpoint(checkpoint)
-        self._as_softmax_training_batches = checkpoint.get(LENGTH_KEY)
+        if self._as_softmax_warmup is not None:
+            self._as_softmax_warmup.training_batches = checkpoint.get(LENGTH_KEY)
         fitted = checkpoint.get(TEMPERATURE_KEY)
         if fitted is not None:
             self.as_softmax_temperature = fitted["temperature"]
@@ -262,16 +268,6 @@ class ASSoftmaxMixin(_Base):
     def _counted(self, call: LossCall) -> Tensor:
         delta = self.as_softmax_delta
         return self.masking_counter.loss(call, delta) if self._in_training else call(delta)
-
-    def _training_batches(self) -> float:
-        """The length of training in batches, if all epochs are like this one; infinite where Lightning cannot know it.
-
-        ``max_steps`` counts optimizer steps, whose number of batches adaptive accumulation decides as it goes.
-        """
-        trainer = self.trainer
-        if trainer.max_steps != -1 or trainer.max_epochs in (None, -1):
-            return math.inf
-        return trainer.num_training_batches * trainer.max_epochs
 
 
 def check_linear_head(head: nn.Linear) -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import lightning.pytorch as pl
 import torch
 
 from as_lightning.functional.masking import check_delta
+
+UNKNOWN_LENGTH = (
+    "DeltaWarmup(ratio=...) needs a training of known length, Trainer(max_epochs=...) without max_steps and a loader "
+    "with a length: give batches=... instead"
+)
 
 
 @dataclass(frozen=True)
@@ -24,7 +30,8 @@ class DeltaWarmup:
 
     Args:
         ratio: the share of training's batches that the warm-up lasts, in [0, 1]. It needs a training of known length:
-            the batches of the first epoch, times ``Trainer(max_epochs)``. A checkpoint keeps it.
+            the batches of the first epoch, times ``Trainer(max_epochs)``. A checkpoint keeps it. It is refused beside
+            ``Trainer(max_steps)``, which counts optimizer steps.
         initial: the margin at the start, in [0, 1]; 1 is plain softmax.
         shape: ``"hold"`` stays at ``initial``, then drops; ``"linear"`` goes in a straight line.
         batches: the warm-up's length in batches, in place of ``ratio``.
@@ -70,12 +77,49 @@ class DeltaWarmup:
         elif math.isfinite(total_batches):
             length = int((self.ratio or 0.0) * total_batches)
         else:
-            raise ValueError("DeltaWarmup(ratio=...) needs a training of known length: give batches=... instead")
+            raise ValueError(UNKNOWN_LENGTH)
         if batch >= length:
             return delta
         if self.shape == "hold":
             return self.initial
         return self.initial + (delta - self.initial) * batch / length
+
+
+class WarmupOfTraining:
+    """A :class:`DeltaWarmup` in a training, whose length it fixes at the first batch: epochs may change theirs.
+
+    Args:
+        warmup: the schedule.
+
+    Attributes:
+        training_batches: the length of training in batches, infinite where Lightning cannot know it; None before the
+            first batch.
+    """
+
+    def __init__(self, warmup: DeltaWarmup) -> None:
+        self.warmup = warmup
+        self.training_batches: float | None = None
+
+    def start(self, trainer: pl.Trainer) -> None:
+        """Raise ``ValueError`` if the length of a training that begins cannot be known; not if a checkpoint holds it.
+
+        Call it in ``on_fit_start``. Before and after, the limits of the trainer may be those of a search
+        (``LearningRateFinder``, ``BatchSizeFinder``), which tries some steps of the training.
+        """
+        resumed = trainer.ckpt_path is not None and self.training_batches is not None
+        ends_with_steps = trainer.max_steps != -1 and not trainer.fast_dev_run  # type: ignore[attr-defined]
+        if self.warmup.ratio is not None and not resumed and (ends_with_steps or trainer.max_epochs in (None, -1)):
+            raise ValueError(UNKNOWN_LENGTH)
+
+    def delta(self, trainer: pl.Trainer, delta: float) -> float:
+        """The margin of the batch that is trained on."""
+        # not `ready`, which counts a batch twice after a checkpoint that an exception inside the batch has saved
+        progress: Any = trainer.fit_loop.epoch_loop.batch_progress
+        batch = progress.total.completed
+        if batch == 0 or self.training_batches is None:
+            epochs = math.inf if trainer.max_epochs in (None, -1) else trainer.max_epochs
+            self.training_batches = trainer.num_training_batches * epochs
+        return self.warmup.delta_at(batch, self.training_batches, delta)
 
 
 torch.serialization.add_safe_globals([DeltaWarmup])  # it may lie in a checkpoint's hyperparameters

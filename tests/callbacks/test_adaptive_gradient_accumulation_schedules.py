@@ -9,7 +9,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from harness.scripted_masking import ScriptedMasking, batches_of, loader_of, quiet_trainer
+from harness.scripted_masking import Batches, ScriptedMasking, batches_of, loader_of, quiet_trainer
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers.logger import DummyLogger
 from torch.optim import Optimizer
@@ -21,8 +21,10 @@ from torch.optim.lr_scheduler import (
     ReduceLROnPlateau,
     StepLR,
 )
+from torch.utils.data import DataLoader
 
 from as_lightning.callbacks import AdaptiveGradientAccumulation
+from as_lightning.callbacks.accumulation_window import AccumulationWindow
 
 RESTLESS = (1, 3, 2, 8, 5, 2, 1, 4, 4, 4, 3)
 
@@ -38,6 +40,10 @@ def cosine(optimizer: Optimizer, steps: int) -> LRScheduler:
 def warmup_and_decay(optimizer: Optimizer, steps: int) -> LRScheduler:
     warmup = max(1, steps // 10)
     return LambdaLR(optimizer, lambda step: min((step + 1) / warmup, max(0.0, (steps - step) / (steps - warmup))))
+
+
+def by_step(optimizer: Optimizer, steps: int) -> dict[str, Any]:
+    return {"interval": "step", "scheduler": LambdaLR(optimizer, lambda step: 1.0 / (1 + step))}
 
 
 SCHEDULES = [one_cycle, cosine, warmup_and_decay]
@@ -110,6 +116,27 @@ def test_at_the_pace_of_the_steps_the_schedule_counts_optimizer_steps(
     speed = AdaptiveGradientAccumulation(5, monotone=False, lr_pace="steps")
     records = fit(build, callbacks=[speed])
     assert records.last_step == len(speed.history) < 3 * 23
+
+
+@pytest.mark.filterwarnings("ignore:train_dataloader yielded None")
+@pytest.mark.parametrize("max_steps", [1, 3])
+def test_a_batch_of_none_advances_the_schedule_by_one_batch_wherever_it_lies(max_steps: int) -> None:
+    for none_at in range(12):
+        data = [None if index == none_at else batch for index, batch in enumerate(batches_of(12))]
+        ends: list[int] = []
+        windows: list[AccumulationWindow] = []
+        for speed in ([], [AdaptiveGradientAccumulation(max_steps)]):
+            records, module = RecordsRates(), ScriptedMasking((max_steps,), scheduler=by_step)
+            trainer = quiet_trainer(max_epochs=2, callbacks=[records, *speed])
+            trainer.fit(module, DataLoader(Batches(data), batch_size=None))
+            ends.append(records.last_step)
+            windows += [
+                (window.epoch, window.batch, window.length) for callback in speed for window in callback.history
+            ]
+        assert ends == [24, 24]
+        ends_of_windows = [epoch * 12 + batch + length for epoch, batch, length in windows]
+        starts = [epoch * 12 + batch for epoch, batch, _ in windows]
+        assert all(end <= start for end, start in zip(ends_of_windows, starts[1:], strict=False)), "windows overlap"
 
 
 @pytest.mark.parametrize("pace", ["data", "steps"])

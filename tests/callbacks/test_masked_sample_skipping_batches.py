@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -237,6 +239,18 @@ def test_an_epoch_has_at_least_one_batch(kind: str) -> None:
     assert len(batches[0]) in (2, 4)
 
 
+@every_kind
+@pytest.mark.parametrize("least", [2, 5, 100])
+def test_sleeping_samples_join_until_an_epoch_has_the_batches_that_are_asked_for(kind: str, least: int) -> None:
+    torch.manual_seed(0)
+    awake = torch.arange(SAMPLES) < 6
+    of_all = len(list(batches_of_awake(loader_of(kind), torch.ones(SAMPLES, dtype=torch.bool), 0)))
+    batches = list(batches_of_awake(loader_of(kind), awake, 0, least=least))
+    assert len(batches) in (range(least, least + 2) if least < of_all else [of_all])
+    if kind not in ("weighted", "subset"):  # their samplers draw not all samples
+        assert set(range(6)) <= {number for batch in batches for number in batch}
+
+
 @pytest.mark.parametrize("sampler", [None, "by length"])
 @given(st.lists(st.booleans(), min_size=SAMPLES, max_size=SAMPLES))
 def test_ranks_share_the_plan_in_equal_parts_and_none_takes_a_sample_twice(
@@ -309,3 +323,14 @@ def test_what_is_left_of_a_pass_is_what_was_not_handed_over() -> None:
     rest = loader.rest_of_pass()
     assert rest == [batch.tolist() for batch in batches]
     assert sorted(number for batch in given_over + list(rest) for number in batch) == list(range(SAMPLES))
+
+
+def test_an_attribute_that_neither_loader_has_is_missing_also_in_a_copy_that_is_being_made() -> None:
+    loader = NumberedLoader(DataLoader(Numbers(), batch_size=4))
+    assert loader.batch_size == 4
+    assert not hasattr(loader, "no_such_attribute")
+    assert not hasattr(object.__new__(NumberedLoader), "batch_size")
+    for copied in (copy.copy(loader), copy.deepcopy(loader), pickle.loads(pickle.dumps(loader))):
+        copied.plan([[3, 1]], 1)
+        assert [batch.tolist() for batch in copied] == [[3, 1]]
+        assert copied.numbers.tolist() == [3, 1]

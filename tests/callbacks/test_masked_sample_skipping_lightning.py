@@ -14,9 +14,12 @@ from harness.scripted_masking import quiet_trainer
 from harness.sleeping_samples import SAMPLES, NumberedSamples, SleepingClassifier, numbered_loader
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
+from torch.utils.data import default_collate
 
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
+from as_lightning.callbacks.epoch_plan import least_batches
 from as_lightning.callbacks.masked_sample_skipping import MaskedSampleSkipping
+from as_lightning.callbacks.random_skipping import RandomSkipping
 
 NO_GUARDS: dict[str, Any] = {"min_masked": 0.0, "max_woken": 1.0, "class_floor": 0.0}
 EPOCHS, FULL = 8, 8  # batches of a full epoch
@@ -60,6 +63,30 @@ def test_val_check_interval_as_a_share_is_of_each_epochs_own_length() -> None:
         expected += [(epoch, before + batch) for batch in range(interval, length + 1, interval)]
         before += length
     assert module.validated == expected
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"val_check_interval": 7},
+        {"limit_train_batches": 0.2},
+        {"limit_train_batches": 0.5, "val_check_interval": 4},
+        {"limit_train_batches": 7, "val_check_interval": 5},
+    ],
+)
+def test_an_epoch_is_no_shorter_than_the_trainers_limits_allow(settings: dict[str, Any]) -> None:
+    module = SleepingClassifier()
+    fit(module, [RandomSkipping([1.0, 0.2])], num_sanity_val_steps=0, max_epochs=4, **settings)
+    assert len(module.epochs) == 4
+    assert len({epoch for epoch, _ in module.validated}) == 4
+
+
+@pytest.mark.parametrize("limit", [share / 100 for share in range(1, 101)])
+def test_the_fewest_batches_of_an_epoch_are_those_that_lightning_asks_for(limit: float) -> None:
+    for least in (1, 3):
+        trainer = quiet_trainer(limit_train_batches=limit, val_check_interval=1.0 if least == 1 else least)
+        batches = least_batches(trainer)
+        assert int(batches * limit) >= least > int((batches - 1) * limit)
 
 
 def test_progress_bars_see_the_length_of_every_epoch(capsys: pytest.CaptureFixture[str]) -> None:
@@ -509,3 +536,57 @@ def test_the_state_is_a_few_bytes_a_sample() -> None:
     fit(SleepingClassifier(), [skipping], max_epochs=2)
     tensors = [value for value in skipping.state_dict()["plan"].values() if isinstance(value, torch.Tensor)]
     assert sum(tensor.numel() * tensor.element_size() for tensor in tensors) == 4 * SAMPLES
+
+
+class SavesAtBatch(pl.Callback):
+    def __init__(self, path: Path, batch: int) -> None:
+        self.path, self.batch = path, batch
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.fit_loop.total_batch_idx == self.batch:
+            trainer.save_checkpoint(self.path)
+
+
+@pytest.mark.parametrize("batch", [2, FULL - 1, FULL + 1])
+def test_a_callback_named_before_the_projects_own_saves_the_batch_that_ends(batch: int, tmp_path: Path) -> None:
+    def train(*before: pl.Callback, **settings: Any) -> tuple[Any, Any]:
+        skipping, monitor = MaskedSampleSkipping(**NO_GUARDS), MaskingMonitor()
+        fit(SleepingClassifier(), [*before, skipping, monitor], max_epochs=4, **settings)
+        return skipping.history, [epoch.samples for epoch in monitor.history]
+
+    path = tmp_path / "inside.ckpt"
+    whole = train(SavesAtBatch(path, batch))
+    resumed = train(ckpt_path=path)
+    assert [epoch.visits for epoch in resumed[0]][: 1 + batch // FULL] == resumed[1][: 1 + batch // FULL]
+    assert (resumed[0][0].visits, resumed[1][0]) == (whole[0][0].visits, whole[1][0]) == (SAMPLES, SAMPLES)
+
+
+@pytest.mark.filterwarnings("ignore:train_dataloader yielded None")
+def test_a_batch_of_none_visits_no_sample_and_is_not_repeated_after_a_resume(tmp_path: Path) -> None:
+    class NoneForTheThird:
+        """A ``collate_fn`` that finds nothing usable in the batch with sample 20."""
+
+        def __call__(self, samples: list[Any]) -> Any:
+            return None if any(number == 20 for *_, number in samples) else default_collate(samples)
+
+    class SavesAfter(pl.Callback):
+        def on_train_batch_end(
+            self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
+        ) -> None:
+            if batch is None:
+                trainer.save_checkpoint(path)
+
+    path, loader = tmp_path / "after_none.ckpt", numbered_loader(shuffle=False, collate_fn=NoneForTheThird())
+    whole, skipping = SleepingClassifier(), MaskedSampleSkipping(**NO_GUARDS)
+    fit(whole, [skipping, SavesAfter()], loader=loader, max_epochs=1)
+    assert 16 not in whole.visited(0)
+    assert (skipping.history[0].visits, skipping.history[0].awake) == (SAMPLES - 8, SAMPLES)
+    resumed = SleepingClassifier()
+    fit(
+        resumed,
+        [MaskedSampleSkipping(**NO_GUARDS)],
+        loader=loader,
+        max_epochs=1,
+        ckpt_path=path,
+    )
+    assert resumed.epochs[-1] == whole.epochs[0][2:]

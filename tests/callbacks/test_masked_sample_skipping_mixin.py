@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import pytest
 import torch
 from harness.scripted_masking import quiet_trainer
+from harness.searches import FindsInTheSecondEpoch
 from harness.sleeping_samples import CLASSES, FEATURES, SAMPLES, NumberedSamples
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -87,6 +89,26 @@ class SeveralLabels(OneClass):
         lowest = probabilities.masked_fill(~positive, 2.0).amin(1)
         highest = probabilities.masked_fill(positive, -1.0).amax(1)
         return lowest - highest <= 0.3
+
+
+@pytest.mark.parametrize("skipping_first", [True, False])
+@pytest.mark.parametrize("settings", [{}, {"max_sleep": 0, "skip_backward": True}], ids=["sleeping", "skip_backward"])
+def test_a_learning_rate_search_in_the_midst_of_training_visits_no_sample(
+    settings: dict[str, Any], skipping_first: bool, tmp_path: Path
+) -> None:
+    def train(*finders: pl.Callback) -> MaskedSampleSkipping:
+        skipping = MaskedSampleSkipping(**NO_GUARDS, **settings)
+        callbacks = [skipping, *finders] if skipping_first else [*finders, skipping]
+        loader = DataLoader(NumberedSamples(), batch_size=16)  # the last batch has another size
+        trainer = quiet_trainer(max_epochs=5, callbacks=callbacks, default_root_dir=tmp_path)
+        trainer.fit(OneClass(delta=0.3), loader)
+        return skipping
+
+    searched = train(FindsInTheSecondEpoch())
+    if "skip_backward" in settings:  # how many take the backward pass is for the clock to say
+        assert [epoch.visits for epoch in searched.history] == [SAMPLES] * 5
+    else:
+        assert searched.history == train().history
 
 
 @pytest.mark.parametrize(

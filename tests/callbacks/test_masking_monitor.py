@@ -7,6 +7,7 @@ from pathlib import Path
 import lightning.pytorch as pl
 import pytest
 import torch
+from harness.searches import FindsInTheSecondEpoch
 from lightning.pytorch.callbacks import LearningRateFinder, ModelCheckpoint
 from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -267,6 +268,14 @@ def test_a_learning_rate_search_is_not_counted(monitor_first, tmp_path):
     callbacks = [monitor, finder] if monitor_first else [finder, monitor]
     fit(Classifier(), callbacks, tmp_path, batches=6, enable_checkpointing=True)
     assert samples(monitor) == [6]
+
+
+@pytest.mark.parametrize("monitor_first", [True, False])
+def test_a_learning_rate_search_in_the_midst_of_training_is_not_counted(monitor_first, tmp_path):
+    callbacks = [monitor := MaskingMonitor(), FindsInTheSecondEpoch()]
+    callbacks = callbacks if monitor_first else callbacks[::-1]
+    fit(Classifier(), callbacks, tmp_path, batches=6, epochs=4, enable_checkpointing=True)
+    assert samples(monitor) == [6, 6, 6, 6]
 
 
 @pytest.mark.parametrize("same_trainer", [True, False])

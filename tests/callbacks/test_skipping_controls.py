@@ -100,6 +100,21 @@ def test_infobatch_weighs_what_is_left_below_the_mean_so_that_the_expected_loss_
             assert float(next(returned)) == pytest.approx(sum(weighted) / len(batch), rel=1e-6)
 
 
+def test_infobatch_takes_ignored_samples_for_samples_without_a_loss() -> None:
+    class Ignores(OnCrossEntropy):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            inputs, target, numbers = batch
+            return super().training_step((inputs, target.where(numbers % 4 > 0, -100), numbers), batch_idx)
+
+    module, pruning = Ignores(), InfoBatch(prune_ratio=0.0)  # which weighs no sample
+    fit(module, [pruning], max_epochs=3)
+    plain = Ignores()
+    fit(plain, [], max_epochs=3, reload_dataloaders_every_n_epochs=1)  # which draws as often
+    torch.testing.assert_close(module.returned, plain.returned)
+    known = torch.arange(SAMPLES) % 4 > 0
+    assert torch.equal(pruning.plan_state()["losses"].isnan(), ~known)
+
+
 def test_infobatch_leaves_validation_and_the_criterion_as_they_are() -> None:
     module = OnCrossEntropy()
     fit(module, [InfoBatch()])

@@ -127,13 +127,14 @@ def test_each_checkpoint_holds_the_temperature_of_its_own_weights(tmp_path: Path
     assert temperatures[0] != temperatures[1]
 
 
-def test_a_second_training_starts_without_the_temperature_of_the_first(tmp_path: Path) -> None:
-    callback = TemperatureScaling()
-    first = fitted(Masked(), callback, tmp_path / "first")
+@pytest.mark.parametrize("same_module", [False, True])
+def test_a_second_training_starts_without_the_temperature_of_the_first(same_module: bool, tmp_path: Path) -> None:
+    callback, module = TemperatureScaling(), Masked()
+    first = fitted(module, callback, tmp_path / "first")
     temperature = callback.temperature
     first.test(first.lightning_module, loader(), verbose=False)
     assert callback.temperature == temperature != 1.0  # a test changes nothing
-    fitted(Masked(), callback, tmp_path / "second", val_dataloaders=None)
+    fitted(module if same_module else Masked(), callback, tmp_path / "second", val_dataloaders=None)
     saved = torch.load(tmp_path / "second" / "last.ckpt", weights_only=True)
     assert saved["as_softmax_temperature"] == {"temperature": 1.0, "multilabel": False}
     assert callback.temperature == 1.0

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from as_lightning.callbacks.accumulation_policy import AccumulationPolicy
 from as_lightning.callbacks.accumulation_requirements import refuse_module, refuse_trainer
 from as_lightning.callbacks.accumulation_window import AccumulationWindow
+from as_lightning.callbacks.hook_order import move_to_front
 from as_lightning.callbacks.lr_pace import follow_batches
 from as_lightning.callbacks.open_window import (
     COUNTS,
@@ -118,9 +119,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
         refuse_trainer(trainer, pl_module, self, kind=AdaptiveGradientAccumulation)
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._forget()
-        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        callbacks.remove(self)
-        callbacks.insert(0, self)
+        move_to_front(trainer, self)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         refuse_module(pl_module, self)  # not in setup: the module's own setup comes after it
@@ -185,8 +184,13 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._refuse_other_assignments(trainer)
+        ends = window_ends(trainer, batch_idx)
+        if not self._window.is_open:  # a batch of None, for which Lightning calls no on_train_batch_start
+            if self.lr_pace == "data":
+                follow_batches(trainer, pl_module, last_batch=batch_idx, batches=1, stepped=ends)
+            return
         self._window.accumulated += 1
-        if not window_ends(trainer, batch_idx):
+        if not ends:
             return
         counts = close_window(trainer, pl_module, self, outputs, batch_idx)
         masked_samples, samples, *_ = counts.tolist()  # the window's one host read

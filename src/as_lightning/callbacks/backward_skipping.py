@@ -18,6 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from as_lightning.callbacks.backward_pace import BackwardPace
 from as_lightning.callbacks.narrowed_batch import narrow_batch
+from as_lightning.callbacks.stand_in import StandIn
 from as_lightning.mixin import ASSoftmaxMixin
 from as_lightning.narrowed_loss import LossReached, NarrowedLoss, Search
 
@@ -46,11 +47,11 @@ class BackwardSkipping:
         self.samples = 0
         self.pace = pace
         self._given_pace = pace
-        self._installed: Callable[..., Any] | None = None  # the training_step that stands before the module's
+        self._installed: StandIn | None = None  # in the place of the module's training_step
         self._batch_norms: list[_BatchNorm] = []
 
     def install(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch_samples: Callable[[], int]) -> None:
-        """Begin; ``batch_samples`` gives the number of samples of the running batch.
+        """Begin; ``batch_samples`` gives the number of samples of the running batch, 0 if it is not to be searched.
 
         Raises:
             MisconfigurationException: if the training is not one that this works with.
@@ -61,19 +62,21 @@ class BackwardSkipping:
         self.pace = self._given_pace or BackwardPace(
             functools.partial(_device_clock, module), functools.partial(_mean_over_ranks, trainer)
         )
-        step = module.training_step
+        self._installed = StandIn(
+            module,
+            "training_step",
+            lambda step, batch, *rest: self._training_step(module, step, batch_samples(), batch, *rest),
+        )
 
-        @functools.wraps(step)
-        def training_step(batch: Any, *rest: Any) -> Any:
-            return self._training_step(module, step, batch_samples(), batch, *rest)
-
-        vars(module)["training_step"] = self._installed = training_step
-
-    def remove(self, pl_module: pl.LightningModule) -> None:
+    def remove(self) -> None:
         """Leave the module as it was."""
-        if self._installed is not None and vars(pl_module).get("training_step") is self._installed:
-            del vars(pl_module)["training_step"]
+        if self._installed is not None:
+            self._installed.remove()
         self._installed = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, also a pickled one, has the settings alone: the rest belongs to the training that runs."""
+        return vars(self) | {"pace": self._given_pace, "_installed": None, "_batch_norms": []}
 
     def after_backward(self) -> None:
         """The backward pass of a batch is done."""
@@ -82,6 +85,8 @@ class BackwardSkipping:
 
     def _training_step(self, module: ASSoftmaxMixin, step: Any, samples: int, batch: Any, *rest: Any) -> Any:
         assert self.pace is not None
+        if samples == 0:
+            return step(batch, *rest)
         if any(layer.training for layer in self._batch_norms):
             raise MisconfigurationException(
                 "skip_backward=True does not work with BatchNorm in training mode, whose statistics would be those of "

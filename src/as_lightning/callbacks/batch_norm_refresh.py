@@ -31,6 +31,9 @@ class BatchNormRefresh:
         self._warned = self._seen = False
         self._training: list[nn.Module] = []  # the layers that are in training mode in training batches
 
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_training": []}  # a copy does not copy the module's layers
+
     def start(self) -> None:
         """A training begins."""
         self._seen, self._training = False, []

@@ -69,6 +69,7 @@ def batches_of_awake(
     awake: Tensor,
     epoch: int,
     *,
+    least: int = 1,
     broadcast: Callable[[Any], Any] = lambda order: order,
     least_over_ranks: Callable[[int], int] = int,
 ) -> Batches:
@@ -78,8 +79,9 @@ def batches_of_awake(
     ``sampler``, then makes batches of what is awake in it. Of another batch sampler the batches are drawn, and refilled
     from one another (:func:`refilled`).
 
-    An epoch has at least one batch for each process, and no last batch of a single sample, which BatchNorm refuses:
-    sleeping samples join in, as few as it takes, in the order drawn.
+    An epoch has at least ``least`` batches for each process, if all samples make as many, and no last batch of a single
+    sample, which BatchNorm refuses: sleeping samples join in, no more batches of them than it takes, in the order
+    drawn.
 
     Under a ``DistributedSampler`` the order is that of process 0. Each process takes the same number of its awake
     samples, so that up to ``processes - 1`` of them are left out.
@@ -88,6 +90,7 @@ def batches_of_awake(
         loader: the user's loader.
         awake: boolean, shape ``(N,)``, true for the samples that take part.
         epoch: for samplers that have ``set_epoch``.
+        least: the fewest batches of a process.
         broadcast: gives every process the argument of process 0.
         least_over_ranks: gives every process the least of the processes' arguments.
 
@@ -100,23 +103,26 @@ def batches_of_awake(
     if sampler is None or not (plain or _takes_its_samples_from_its_sampler(batch_sampler)):
         assert batch_sampler is not None
         drawn = [sample_numbers(batch, len(awake)).tolist() for batch in batch_sampler]
-        batches = refilled(drawn, awake) or drawn[:1]
-        if len(batches[-1:]) == 1 < max(map(len, drawn), default=1) and len(batches[-1]) == 1:
-            batches[-1] += [number for batch in drawn for number in batch if not awake[number]][:1]
-        return batches
+        return _refilled_to(least, drawn, awake)
     replicas, rank = replicas_of(loader)
     if isinstance(sampler, DistributedSampler):
         sampler = _unsharded(sampler)
     if hasattr(sampler, "set_epoch"):
         sampler.set_epoch(epoch)
     order = broadcast(_order_of(sampler, len(awake)))
-    order = order[_taken(order, awake, getattr(batch_sampler, "batch_size", None) or 1, replicas)]
-    order = order[: len(order) // replicas * replicas][rank::replicas]
-    if plain:
-        assert isinstance(batch_sampler, BatchSampler)
-        return SlicedBatches(order, batch_sampler.batch_size, batch_sampler.drop_last)
-    batches = list(_with_order(batch_sampler, order))
-    return batches[: least_over_ranks(len(batches))] if replicas > 1 else batches
+    size = getattr(batch_sampler, "batch_size", None) or 1
+    of_each = least * size
+    while True:
+        taken = order[_taken(order, awake, of_each, size, replicas)]
+        taken_here = taken[: len(taken) // replicas * replicas][rank::replicas]
+        if plain:
+            assert isinstance(batch_sampler, BatchSampler)
+            return SlicedBatches(taken_here, batch_sampler.batch_size, batch_sampler.drop_last)
+        batches = list(_with_order(batch_sampler, taken_here))
+        batches = batches[: least_over_ranks(len(batches))] if replicas > 1 else batches
+        if len(batches) >= least or len(taken) == len(order):
+            return batches
+        of_each = len(taken_here) + (least - len(batches)) * size
 
 
 def refilled(batches: Sequence[list[int]], awake: Tensor) -> list[list[int]]:
@@ -143,6 +149,19 @@ def refilled(batches: Sequence[list[int]], awake: Tensor) -> list[list[int]]:
             full.append(rest[:size])
             del rest[:size]
     return [*full, rest] if rest else full
+
+
+def _refilled_to(least: int, drawn: list[list[int]], awake: Tensor) -> list[list[int]]:
+    """Drawn batches, refilled, with the sleeping samples that join in."""
+    awake, batches, start = awake.clone(), refilled(drawn, awake), 0
+    while len(batches) < least and start < len(drawn):
+        joining = drawn[start : start + least - len(batches)]
+        start += len(joining)
+        awake[[number for batch in joining for number in batch]] = True
+        batches = refilled(drawn, awake)
+    if batches and len(batches[-1]) == 1 < max(map(len, drawn)):
+        batches[-1] += [number for batch in drawn for number in batch if not awake[number]][:1]
+    return batches
 
 
 def sizes_meant(batches: Sequence[list[int]]) -> list[int]:
@@ -199,11 +218,11 @@ def _order_of(sampler: Iterable[Any], samples: int) -> Tensor:
     return numbers
 
 
-def _taken(order: Tensor, awake: Tensor, batch_size: int, replicas: int) -> Tensor:
-    """Which entries of ``order`` take part: what is awake, and the sleeping samples that join in."""
+def _taken(order: Tensor, awake: Tensor, least: int, batch_size: int, replicas: int) -> Tensor:
+    """Which entries of ``order`` take part: what is awake, and the sleeping samples that join in, to ``least`` each."""
     taken = awake[order]
     count = int(torch.count_nonzero(taken))
-    of_each = max(count // replicas, batch_size)
+    of_each = max(count // replicas, least)
     if batch_size > 1 and of_each % batch_size == 1:
         of_each += 1
     joining = max(of_each * replicas - count, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -9,11 +10,11 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from as_lightning.callbacks.numbered_loader import NumberedLoader
 from as_lightning.callbacks.sample_skipping import SampleSkipping
 from as_lightning.callbacks.sleep_plan import check_share
+from as_lightning.callbacks.stand_in import StandIn
 
 
 class InfoBatch(SampleSkipping):
@@ -22,15 +23,16 @@ class InfoBatch(SampleSkipping):
     With the last loss :math:`\ell_i` of each sample, and :math:`\bar\ell` the mean over the samples, each epoch leaves
     out a share :math:`r` of the samples with :math:`\ell_i < \bar\ell`, drawn at random. The losses of the rest of
     them count :math:`1 / (1 - r)`, so that the expected gradient is that of all data. The last epochs take all data,
-    each with weight 1. The batch's loss is the mean of the weighted losses.
+    each with weight 1. The batch's loss is the mean of the weighted losses; samples whose target is the criterion's
+    ``ignore_index`` take no part in any mean.
 
     Args:
         prune_ratio: the share :math:`r` of the samples below the mean that is left out, in [0, 1).
         full_epochs: how many epochs at the start and at the end take all samples: counts (``int``), or shares of
             ``Trainer(max_epochs)`` (``float``).
         criterion: the module's attribute that ``training_step`` calls as the loss (dots reach into submodules): an
-            ``nn.Module`` with ``reduction="mean"`` of one loss per sample. While ``fit`` runs its reduction is
-            ``"none"``, and the callback takes the mean.
+            ``nn.Module`` with ``reduction="mean"`` of one loss per sample. While ``fit`` runs it computes the losses
+            with reduction ``"none"``, and the callback takes the mean.
         seed: of the random choice.
         lr_pace: see :class:`~as_lightning.callbacks.sample_skipping.SampleSkipping`.
         refresh_batch_norm: see there.
@@ -67,8 +69,7 @@ class InfoBatch(SampleSkipping):
         if check_share("prune_ratio", prune_ratio) == 1:
             raise ValueError("prune_ratio must be below 1: of the samples below the mean loss some must be left")
         self.prune_ratio, self.criterion, self.seed = prune_ratio, criterion, seed
-        self._hook: RemovableHandle | None = None
-        self._criterion: Any = None
+        self._installed: StandIn | None = None  # in the place of the criterion's forward
         self._losses_of_batch: Tensor | None = None
 
     def begin(self, loader: NumberedLoader) -> None:
@@ -108,30 +109,39 @@ class InfoBatch(SampleSkipping):
                 "InfoBatch weighs samples itself, and the mean of a criterion with class weights is another: drop the "
                 "criterion's weight, or remove the callback."
             )
-        self._criterion = criterion
-        self._criterion.reduction = "none"
-        self._hook = criterion.register_forward_hook(self._weighted_mean)
+        self._installed = StandIn(criterion, "forward", functools.partial(self._weighted_mean, criterion))
 
-    def _weighted_mean(self, module: nn.Module, arguments: Any, losses: Tensor) -> Tensor:
+    def _weighted_mean(self, criterion: Any, forward: Any, *args: Any, **kwargs: Any) -> Tensor:
         numbers = self._numbers
         if numbers is None:  # validation
-            return losses.mean()
+            return forward(*args, **kwargs)
+        criterion.reduction = "none"
+        try:
+            losses = forward(*args, **kwargs)
+        finally:
+            criterion.reduction = "mean"
         if losses.shape != (len(numbers),):
             raise MisconfigurationException(
                 f"InfoBatch needs one loss for each sample, of shape ({len(numbers)},), got {tuple(losses.shape)}: it "
                 "is for data with one class for each sample."
             )
-        self._losses_of_batch = losses.detach()
-        return (losses * self._weights[torch.tensor(numbers)].to(losses)).mean()
+        target = kwargs["target"] if "target" in kwargs else args[1]
+        ignored = target == getattr(criterion, "ignore_index", None)
+        known = ~ignored if isinstance(ignored, Tensor) and ignored.shape == losses.shape else torch.ones_like(losses)
+        self._losses_of_batch = losses.detach().where(known.bool(), self.not_visited)
+        return (losses * self._weights[torch.tensor(numbers)].to(losses)).sum() / known.sum()
 
     def found_in_batch(self, pl_module: pl.LightningModule, samples: int, outputs: Any) -> Tensor | None:
         losses, self._losses_of_batch = self._losses_of_batch, None
         return losses
 
     def _release_criterion(self) -> None:
-        if self._hook is not None:
-            self._hook.remove()
-            self._criterion.reduction, self._hook = "mean", None
+        if self._installed is not None:
+            self._installed.remove()
+        self._installed = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_installed": None}
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         super().teardown(trainer, pl_module, stage)

@@ -24,12 +24,14 @@ class LoaderIntercept:
 
     def __init__(self, replace: Callable[[pl.Trainer, object], object]) -> None:
         self._replace = replace
-        self._reload_every: int | None = None  # the trainer's own, while installed
+        self._installed: tuple[pl.Trainer, int] | None = None  # where, and the trainer's own setting
 
     def install(self, trainer: pl.Trainer) -> None:
-        """Begin to replace; installing twice is installing once."""
-        if self._reload_every is not None:
-            return
+        """Begin to replace the loaders of ``trainer``, and of no other; installing twice is installing once."""
+        if self._installed is not None:
+            if self._installed[0] is trainer:
+                return
+            self.remove(self._installed[0])
         process = trainer.strategy.process_dataloader
 
         def process_dataloader(dataloader: object) -> object:
@@ -40,12 +42,18 @@ class LoaderIntercept:
         strategy: Any = trainer.strategy
         strategy.process_dataloader = process_dataloader
         settings: Any = trainer
-        self._reload_every, settings.reload_dataloaders_every_n_epochs = settings.reload_dataloaders_every_n_epochs, 1
+        self._installed = trainer, settings.reload_dataloaders_every_n_epochs
+        settings.reload_dataloaders_every_n_epochs = 1
 
     def remove(self, trainer: pl.Trainer) -> None:
         """Leave the trainer as it was."""
-        if self._reload_every is None:
+        if self._installed is None or self._installed[0] is not trainer:
             return
         del trainer.strategy.process_dataloader
         settings: Any = trainer
-        settings.reload_dataloaders_every_n_epochs, self._reload_every = self._reload_every, None
+        settings.reload_dataloaders_every_n_epochs = self._installed[1]
+        self._installed = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, also a pickled one, is not installed."""
+        return vars(self) | {"_installed": None}

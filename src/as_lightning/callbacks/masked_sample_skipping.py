@@ -136,10 +136,16 @@ class MaskedSampleSkipping(SampleSkipping):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_fit_start(trainer, pl_module)
-        counter = masking_counter(pl_module, self)
-        counter.wants_live, counter.live_delta = True, self.delta
+        masking_counter(pl_module, self)
         if self.backward_skipping is not None:
             self.backward_skipping.install(trainer, pl_module, lambda: len(self._numbers or ()))
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
+        counter = masking_counter(pl_module, self)
+        counter.wants_live, counter.live_delta = True, self.delta  # not in batches of a search of the learning rate
 
     def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.backward_skipping is not None:
@@ -163,7 +169,7 @@ class MaskedSampleSkipping(SampleSkipping):
         if isinstance(counter, MaskingCounter):
             counter.wants_live, counter.live_delta = False, None
         if self.backward_skipping is not None:
-            self.backward_skipping.remove(pl_module)
+            self.backward_skipping.remove()
 
     def begin(self, loader: NumberedLoader) -> None:
         dataset: Any = loader.loader.dataset
@@ -181,7 +187,8 @@ class MaskedSampleSkipping(SampleSkipping):
         return self._sleep.awake()
 
     def found_in_batch(self, pl_module: pl.LightningModule, samples: int, outputs: Any) -> Tensor | None:
-        live = masking_counter(pl_module, self).take_live()
+        counter = masking_counter(pl_module, self)
+        live, counter.wants_live = counter.take_live(), False
         if live is None and not outputs:  # training_step has skipped the batch
             return None
         if live is None:

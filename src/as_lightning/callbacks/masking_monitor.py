@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
+from as_lightning.callbacks.hook_order import move_to_front
 from as_lightning.callbacks.open_window import COUNTS, save_open_counts, start_counting
 from as_lightning.callbacks.tensorboard_layout import write_layout
 from as_lightning.callbacks.window import close_window, masking_counter, window_ends
@@ -30,6 +31,7 @@ class _Step(NamedTuple):
     step: int
     window: Tensor
     accumulated: int
+    delta: float | None
 
 
 class MaskingMonitor(pl.Callback):
@@ -53,6 +55,9 @@ class MaskingMonitor(pl.Callback):
 
     It counts training alone: what was counted before ``fit`` began (a learning-rate search, an earlier fit, a call by
     hand) is forgotten, and a resumed run goes on where its checkpoint was saved, also inside a window.
+
+    The callback moves itself to the front of ``trainer.callbacks``, so that checkpoints that other callbacks save hold
+    the batch that ends.
 
     Args:
         step: what the loggers get as the step of these curves: ``"optimizer"``, the optimizer step as for the module's
@@ -93,8 +98,11 @@ class MaskingMonitor(pl.Callback):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         self._fitting = stage == "fit"
-        if self._fitting and trainer.global_step == 0:  # not the continuation of an earlier fit
+        if not self._fitting:
+            return
+        if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._forget()
+        move_to_front(trainer, self)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         masking_counter(pl_module, self)  # not in setup: the module's own setup comes after it
@@ -112,6 +120,12 @@ class MaskingMonitor(pl.Callback):
             self._samples_before += int(self._sum_of_epoch()[1])
             self._start_epoch()
 
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if batch_idx == 0:  # no window lies over the start of an epoch, where a search of the learning rate may lie
+            masking_counter(pl_module, self).drop_window()
+
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
@@ -121,10 +135,11 @@ class MaskingMonitor(pl.Callback):
         self._windows.append(close_window(trainer, pl_module, self, outputs, batch_idx))
         # Not pl_module.log: it costs more than a millisecond for five names, on every step, written or not.
         step = logged_step(trainer, pl_module)
-        self._unwritten = _Step(step, self._windows[-1], trainer.accumulate_grad_batches)
+        delta = getattr(pl_module, "as_softmax_delta", None)
+        self._unwritten = _Step(step, self._windows[-1], trainer.accumulate_grad_batches, delta)
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
         if every and (step == 0 or (step + 1) % every == 0 or trainer.should_stop):
-            self._write(trainer, pl_module)
+            self._write(trainer)
         elif len(self._windows) == 256:
             self._sum_of_epoch()
 
@@ -135,11 +150,11 @@ class MaskingMonitor(pl.Callback):
             self._windows.clear()
         return self._epoch
 
-    def _write(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def _write(self, trainer: pl.Trainer) -> None:
         """Write the latest step, if it is not written yet."""
         if self._unwritten is None:
             return
-        step, window, accumulated = self._unwritten
+        step, window, accumulated, delta = self._unwritten
         self._unwritten = None
         *counts, samples_of_epoch = torch.cat([window, self._sum_of_epoch()[1:2].to(window.device)]).tolist()
         masked_samples, samples, masked_classes, classes = counts
@@ -150,14 +165,13 @@ class MaskingMonitor(pl.Callback):
             "masking/accumulate_grad_batches": float(accumulated),
             "masking/samples_seen": float(samples_seen),
         }
-        delta = getattr(pl_module, "as_softmax_delta", None)
         if delta is not None:
             metrics["masking/delta"] = float(delta)
         _publish(trainer, metrics, step=samples_seen if self.step == "samples" else step)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.log_every_n_steps:  # type: ignore[attr-defined]
-            self._write(trainer, pl_module)
+            self._write(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._open_epoch is None:  # no window has ended in it

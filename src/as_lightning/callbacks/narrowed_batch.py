@@ -18,7 +18,8 @@ Hook = Callable[[Any, Tensor], Any]
 def narrow_batch(batch: Any, kept: Tensor, samples: int, hook: Hook | None = None) -> Any:
     """The samples ``kept`` of a batch of ``samples``, in the same structure; the batch itself stays as it is.
 
-    - A tensor or an array whose first dimension is ``samples`` is narrowed. A tensor without dimensions stays.
+    - A tensor or an array whose first dimension is ``samples`` is narrowed: it counts as one row for each sample. A
+      tensor without dimensions stays.
     - A list or a tuple of parts that can be narrowed, a named tuple, a mapping or a dataclass is narrowed part by part.
     - Another list or tuple of ``samples`` elements has one per sample (names, boxes of several sizes).
     - Numbers, strings and None stay.

@@ -74,7 +74,10 @@ class NumberedLoader:
         self.largest_batch = max(self.largest_batch, len(numbers))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["loader"], name)
+        if "loader" not in vars(self) or (name.startswith("__") and name.endswith("__")):
+            # a copy that is being made, or a protocol of Python's, of which this class has those that it needs
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.loader, name)
 
     # What Lightning sets on a loader: the seeding of workers, and None for the iterator when it shuts these down.
 

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from as_lightning.callbacks.batch_norm_refresh import BatchNormRefresh
-from as_lightning.callbacks.batches_of_ranks import batches_of_all_ranks, batches_of_this_rank, least_over_ranks
-from as_lightning.callbacks.epoch_batches import batches_of_awake, replicas_of
+from as_lightning.callbacks.batches_of_ranks import batches_of_all_ranks, batches_of_this_rank
+from as_lightning.callbacks.epoch_plan import plan_epoch
 from as_lightning.callbacks.epoch_record import EpochRecord
 from as_lightning.callbacks.evaluation_logits import fitting
 from as_lightning.callbacks.full_epochs import FullEpochs
+from as_lightning.callbacks.hook_order import move_to_front
 from as_lightning.callbacks.loader_intercept import LoaderIntercept
 from as_lightning.callbacks.numbered_loader import NumberedLoader
 from as_lightning.callbacks.open_window import can_reduce_while_saving
@@ -70,6 +71,10 @@ class SampleSkipping(pl.Callback):
         self._intercept = LoaderIntercept(self._number)
         self._fitting = False
         self._forget()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, also a pickled one, has no loader, whose open pass cannot be copied: it takes up the next one."""
+        return vars(self) | {"_loader": None, "_numbers": None, "_ended": None}
 
     def _forget(self) -> None:
         """The state before training."""
@@ -133,6 +138,7 @@ class SampleSkipping(pl.Callback):
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._forget()
         self._intercept.install(trainer)
+        move_to_front(trainer, self)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         refuse_module(pl_module, self)  # not in setup: the module's own setup comes after it
@@ -181,18 +187,7 @@ class SampleSkipping(pl.Callback):
         if current and self._rest is not None:
             loader.plan(self._rest["batches"], self._rest["length"])
             return loader
-        batch_sampler: Any = loader.loader.batch_sampler
-        if plan.all() and replicas_of(loader.loader) == (1, 0) and hasattr(batch_sampler, "__len__"):
-            loader.plan(batch_sampler, len(batch_sampler))  # the very batches of a training without the callback
-            return loader
-        batches = batches_of_awake(
-            loader.loader,
-            plan,
-            trainer.current_epoch,
-            broadcast=trainer.strategy.broadcast,
-            least_over_ranks=lambda count: least_over_ranks(trainer, count),
-        )
-        loader.plan(batches, len(batches))
+        plan_epoch(trainer, loader, plan)
         return loader
 
     def _begin_epoch(self) -> None:
@@ -214,12 +209,14 @@ class SampleSkipping(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        numbers, self._numbers, self._ended = self._numbers, None, self._numbers
-        assert numbers is not None
-        self._batch_norm.see_batch(pl_module, batch_idx, self)
-        found = self.found_in_batch(pl_module, len(numbers), outputs)
-        if found is not None:
-            self._record.add(numbers, found, self.backward_samples)
+        assert self._loader is not None
+        numbers, self._numbers = self._numbers, None
+        self._ended = self._loader.numbers if numbers is None else numbers
+        if numbers is not None:  # else a batch of None, for which Lightning calls no on_train_batch_start
+            self._batch_norm.see_batch(pl_module, batch_idx, self)
+            found = self.found_in_batch(pl_module, len(numbers), outputs)
+            if found is not None:
+                self._record.add(numbers, found, self.backward_samples)
         if window_ends(trainer, batch_idx):
             self._pace.follow(trainer, pl_module, batch_idx)
 

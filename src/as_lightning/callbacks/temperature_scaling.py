@@ -104,6 +104,7 @@ class TemperatureScaling(pl.Callback):
             raise ImportError("TemperatureScaling needs SciPy to fit the temperature: pip install scipy") from None
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._forget()
+            self._hand_over(pl_module)  # checkpoints take the module's
 
     # --- gathering
 

@@ -1,0 +1,145 @@
+"""Modules and callbacks that something copies or pickles while ``fit`` runs, as weight averaging and loggers do."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from harness.scripted_masking import quiet_trainer
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from as_lightning import ASSoftmaxMixin, MarginHistogram, TemperatureScaling
+from as_lightning.callbacks import AdaptiveGradientAccumulation, InfoBatch, MaskingMonitor, RandomSkipping
+from as_lightning.callbacks.masked_sample_skipping import MaskedSampleSkipping
+
+NO_GUARDS: dict[str, Any] = {"min_masked": 0.0, "max_woken": 1.0, "class_floor": 0.0}
+
+
+class Plain(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(4, 3)
+        self.criterion = nn.CrossEntropyLoss()
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.net(inputs)
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        return self.criterion(self(batch[0]), batch[1])
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self(batch[0])
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.5)
+
+
+class Masked(ASSoftmaxMixin, Plain):
+    as_softmax_replaces = "criterion"
+
+
+def loader() -> DataLoader[Any]:
+    inputs = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    return DataLoader(TensorDataset(inputs, inputs[:, :3].argmax(1)), batch_size=8, shuffle=True)
+
+
+def pickled(thing: Any) -> Any:
+    return pickle.loads(pickle.dumps(thing))
+
+
+def saved(module: pl.LightningModule) -> Any:
+    buffer = io.BytesIO()
+    trainer, module._trainer = module._trainer, None  # a trainer is not for pickling, and no part of a module
+    try:
+        torch.save(module, buffer)
+    finally:
+        module._trainer = trainer
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=False)
+
+
+class Copies(pl.Callback):
+    """Copies the module, and the callbacks before it, inside an epoch and at its end."""
+
+    def __init__(self, copy_module: Callable[[Any], Any] = copy.deepcopy, *, of_callbacks: bool = False) -> None:
+        self.copy_module, self.of_callbacks = copy_module, of_callbacks
+        self.modules: list[pl.LightningModule] = []
+        self.callbacks: list[pl.Callback] = []
+
+    def _copy(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.of_callbacks:
+            first = trainer.callbacks[0]  # type: ignore[attr-defined]
+            self.callbacks += [copy.deepcopy(first), pickled(first)]
+        else:
+            self.modules.append(self.copy_module(pl_module))
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.current_epoch == 1 and batch_idx == 0:
+            self._copy(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._copy(trainer, pl_module)
+
+
+def fit(module: pl.LightningModule, callbacks: list[pl.Callback], epochs: int = 2) -> None:
+    torch.manual_seed(0)
+    quiet_trainer(max_epochs=epochs, callbacks=callbacks, num_sanity_val_steps=0).fit(module, loader(), loader())
+
+
+@pytest.mark.parametrize("copy_module", [copy.deepcopy, saved])
+@pytest.mark.parametrize(
+    ("build", "callback"),
+    [
+        (Masked, lambda: MaskedSampleSkipping(**NO_GUARDS)),
+        (Masked, lambda: MaskedSampleSkipping(0, skip_backward=True, **NO_GUARDS)),
+        (Plain, lambda: InfoBatch(full_epochs=(1, 0))),
+    ],
+    ids=["sleeping", "skip_backward", "info_batch"],
+)
+def test_a_copied_module_trains_as_one_that_was_never_trained_with_the_callback(
+    build: Callable[[], Any], callback: Callable[[], pl.Callback], copy_module: Callable[[Any], Any]
+) -> None:
+    copies = Copies(copy_module)
+    module = build()
+    fit(module, [callback(), copies])
+    after = {name: weight.clone() for name, weight in module.state_dict().items()}
+    for copied in copies.modules:
+        twin = build()
+        twin.load_state_dict(copied.state_dict())
+        fit(twin, [])
+        fit(copied, [])
+        assert all(torch.equal(weight, copied.state_dict()[name]) for name, weight in twin.state_dict().items())
+        fit(copied, [callback()])  # and with a callback of its own
+    assert all(torch.equal(weight, module.state_dict()[name]) for name, weight in after.items())
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: MaskedSampleSkipping(**NO_GUARDS, refresh_batch_norm=True),
+        lambda: MaskedSampleSkipping(0, skip_backward=True, **NO_GUARDS),
+        lambda: InfoBatch(full_epochs=(1, 0)),
+        lambda: RandomSkipping([1.0, 0.5]),
+        MaskingMonitor,
+        AdaptiveGradientAccumulation,
+        TemperatureScaling,
+        MarginHistogram,
+    ],
+    ids=lambda build: getattr(build, "__name__", "skipping"),
+)
+def test_callbacks_can_be_copied_and_pickled_inside_and_after_fit(build: Callable[[], pl.Callback]) -> None:
+    callback, copies = build(), Copies(of_callbacks=True)
+    module: pl.LightningModule = Plain() if isinstance(callback, InfoBatch) else Masked()
+    fit(module, [callback, copies])
+    for copied in (copy.deepcopy(callback), pickled(callback)):
+        assert getattr(copied, "history", None) == getattr(callback, "history", None)
+    for copied in copies.callbacks:
+        fit(type(module)(), [copied])
+        assert {epoch for epoch, *_ in getattr(copied, "history", [])} in ({0, 1}, set())
