@@ -176,7 +176,10 @@ def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_comp
         (["budgets=3"], "in (0, 2], got 3"),
         (["methods=random_skip,softmax_skip", "method.like=softmax_skip"], "before random_skip"),
         (["trainer.max_epochs=1,2"], "cannot be swept in a comparison"),
-        (["method.dleta=0.05,0.2"], "no method of the comparison has method.dleta: did you mean delta?"),
+        (
+            ["method.dleta=0.05,0.2"],
+            "no method of the comparison has method.dleta: did you mean delta? There are: crit",
+        ),
         (["method.delta_warmup.ratio=0.1,0.2"], "method.delta_warmup.ratio cannot be swept in a comparison"),
         (["method.delta=0.05,0.1,0.2,0.3", "trials=4"], "trials=4 cannot try all 5 values of delta (0.05, 0.1, 0.2, 0"),
         (["methods="], "methods is empty: give methods=NAME,NAME"),

@@ -6,8 +6,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from as_lightning.benchmark.published.compared_data_sets import against_control, control_sentence, left_out
+from as_lightning.benchmark.published.compared_data_sets import (
+    against_control,
+    control_sentence,
+    counted,
+    left_out,
+)
 from as_lightning.benchmark.published.equal_time import at_equal_time, equal_time_lines, equal_time_sentence
+from as_lightning.benchmark.report.verdicts import Verdict
 from as_lightning.benchmark.results import Result
 
 Runs = Callable[..., list[Result]]
@@ -75,6 +81,16 @@ def test_verdicts_against_chance_are_corrected_for_all_budgets(runs: Runs) -> No
 
     assert words([1.0]) == ["equal"]
     assert words([1.0, 0.5]) == ["inconclusive", "inconclusive"]
+
+
+def test_comparisons_without_a_verdict_are_counted_by_their_reasons() -> None:
+    same = Verdict("no verdict", 5, 0.005, reason="the scores of every seed are the same")
+    few = Verdict("no verdict", 2, 0.005, reason="2 seeds in common, at least 3 are needed")
+    assert counted([same]).endswith(" No verdict in 1: the scores of every seed are the same.")
+    assert counted([same, few, same]).endswith(
+        " No verdict in 3: 2 seeds in common, at least 3 are needed (1); the scores of every seed are the same (2)."
+    )
+    assert "erdict" not in counted([Verdict("better", 5, 0.005)])
 
 
 def test_a_method_that_leaves_out_nothing_is_not_compared_with_chance(runs: Runs) -> None:

@@ -37,7 +37,14 @@ from as_lightning.benchmark.compare.search import Space
 from as_lightning.benchmark.compare.stored_comparison import StoredComparison, earlier_commands
 from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.run_summary import lines_of_report
-from as_lightning.benchmark.settings import SettingError, checked_settings, foreign_settings, nearest
+from as_lightning.benchmark.settings import (
+    APP_SETTINGS,
+    SettingError,
+    checked_settings,
+    foreign_settings,
+    known_settings,
+    nearest,
+)
 
 PLAN_SETTINGS = ("methods", "baseline", "budgets", "trials", "seeds", "tuning_seeds", "margin")
 COMPARISON_SETTINGS = (*PLAN_SETTINGS, "search", "module")
@@ -136,7 +143,8 @@ class ComparisonSweep:
             method: configured_space(config, self.swept, fixed, self.plan.trials)
             for method, config in self.configured.items()
         }
-        known = {str(name) for config in self.configured.values() for name in config.method}
+        known = {name for config in self.configured.values() for name in known_settings(config.method, "method")}
+        known -= APP_SETTINGS["method"]  # which no method reads
         for name in self.swept:
             if not any(name in space for space in spaces.values()):
                 raise SettingError(f"no method of the comparison has method.{name}: {nearest(name, known)}")

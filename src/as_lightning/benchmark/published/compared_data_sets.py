@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import PurePath
 
 import numpy as np
 
 from as_lightning.benchmark.report.across_data_sets import MIN_DATA_SETS, AcrossDataSets, across_data_sets
 from as_lightning.benchmark.report.figures import score_name
-from as_lightning.benchmark.report.findings import Arm, Findings, findings
+from as_lightning.benchmark.report.findings import Arm, ArmKey, Findings, findings
 from as_lightning.benchmark.report.table_cells import difference, ratio, short_verdict
 from as_lightning.benchmark.report.verdicts import (
     MARGIN_POINTS,
@@ -59,8 +59,8 @@ def against_control(results: Sequence[Result], margin: float = MARGIN_POINTS * P
         The largest budget first; none where the comparison has no such control, or where the method leaves out (next
         to) nothing. Verdicts are corrected for all budgets together.
     """
-    compared: list[Findings] = []
-    differences: dict[tuple[str, float], np.ndarray] = {}
+    groups: list[list[Result]] = []
+    differences: dict[ArmKey, np.ndarray] = {}
     for budget in sorted({run.config["comparison"]["budget"] for run in results}, reverse=True):
         by_method: dict[str, list[Result]] = {}
         for run in results:
@@ -73,16 +73,13 @@ def against_control(results: Sequence[Result], margin: float = MARGIN_POINTS * P
             if method in by_method and left_out(by_method[method]) >= LEAST_LEFT_OUT
         ]
         if followed:
-            group = [run for method in (*followed, CONTROL) for run in by_method[method]]
-            compared.append(findings(group, baseline=CONTROL, margin=margin))
+            groups.append([run for method in (*followed, CONTROL) for run in by_method[method]])
             control_scores = _by_seed(control)
             for method in followed:
-                differences[method, budget] = paired_differences(_by_seed(by_method[method]), control_scores)
+                key = ArmKey(method, float(budget))
+                differences[key] = paired_differences(_by_seed(by_method[method]), control_scores)
     verdicts = paired_verdicts(differences, margin)
-    return [
-        replace(found, arms=tuple(replace(arm, verdict=verdicts.get((arm.method, arm.budget))) for arm in found.arms))
-        for found in compared
-    ]
+    return [findings(group, baseline=CONTROL, margin=margin, verdicts=verdicts) for group in groups]
 
 
 def _by_seed(runs: Sequence[Result]) -> dict[int, float]:
@@ -128,13 +125,15 @@ def control_sentence(compared: Sequence[Findings]) -> str:
 def counted(verdicts: Sequence[Verdict | None]) -> str:
     """How often each verdict was given, as the end of a sentence."""
     words = [verdict.word for verdict in verdicts if verdict is not None]
-    undefined = words.count("no verdict")
-    return (
+    sentence = (
         f"better in {words.count('better')} of {len(words)} comparisons, worse in {words.count('worse')}, equal in "
         f"{words.count('equal')} and inconclusive in {words.count('inconclusive')}."
-        + f" In {undefined} all seeds have the same score, so there is no verdict."
-        * bool(undefined)
     )
+    reasons = Counter(verdict.reason for verdict in verdicts if verdict is not None and verdict.word == "no verdict")
+    if not reasons:
+        return sentence
+    named = [f"{reason} ({count})" if len(reasons) > 1 else reason for reason, count in sorted(reasons.items())]
+    return f"{sentence} No verdict in {reasons.total()}: {'; '.join(named)}."
 
 
 def reference(compared: Sequence[Findings]) -> str:

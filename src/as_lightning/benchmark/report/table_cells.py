@@ -58,6 +58,15 @@ def ratio(time: TimeRatio | None) -> str:
     return with_interval(time.ratio, low, high)
 
 
+def epochs_in_words(epochs: float) -> str:
+    """A number of epochs.
+
+    >>> epochs_in_words(1), epochs_in_words(6.0)
+    ('1 epoch', '6 epochs')
+    """
+    return "1 epoch" if epochs == 1 else f"{epochs:g} epochs"
+
+
 def short(value: Any) -> str:
     """A setting's value, numbers with three digits.
 
