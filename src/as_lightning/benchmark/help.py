@@ -47,7 +47,6 @@ Options
 REPORT = """\
 Write the report of a sweep or of a comparison anew, or one report of several sweeps.
 
-  as-lightning-report multirun/digits
   as-lightning-report comparisons/digits
   as-lightning-report multirun/digits multirun/chords --output both
   as-lightning-report multirun/digits --where trainer.max_epochs=6 --baseline softmax

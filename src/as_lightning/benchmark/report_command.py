@@ -23,7 +23,7 @@ def report_of_sweep(results: Sequence[Result], output: Path, baseline: str | Non
         OSError: if the files cannot be written.
     """
     if not any(result.metrics for result in results):
-        raise SettingError(f"none of the {len(results)} runs has test metrics: make the runs with test=true")
+        raise SettingError("no run has test metrics: make the runs with test=true")
     report = write_report(results, output, baseline=baseline)
     for note in comparable_results(results)[1]:
         print(note)

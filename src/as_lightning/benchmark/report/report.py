@@ -75,9 +75,9 @@ def summarize(results: Sequence[Result], baseline: str | None = None) -> list[Ex
     Raises:
         SettingError: if no run is of the method ``baseline``.
     """
+    results, _ = comparable_results(results)
     if not results:
         return []
-    results, _ = comparable_results(results)
     methods = {result.method for result in results}
     if baseline is not None and baseline not in methods:
         raise SettingError(f"no run is of the method {baseline}: {nearest(baseline, methods)}")
