@@ -17,7 +17,7 @@ from hydra.utils import instantiate
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from as_lightning.benchmark.checkpoint_files import WholeFileCheckpointIO, checkpoint_to_resume, set_aside
+from as_lightning.benchmark.checkpoint_files import WholeFileCheckpointIO, checkpoint_to_resume, readable_result
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.hard_samples import hard_samples
 from as_lightning.benchmark.loader_place import LoaderPlace
@@ -81,13 +81,8 @@ def train(config: DictConfig) -> Result:
 
 
 def _finished(directory: Path, settings: dict[str, Any], inputs: dict[str, str]) -> Result | None:
-    path = directory / RESULT_FILE
-    if not path.exists():
-        return None
-    try:
-        result = Result.read(path)
-    except ValueError as error:
-        set_aside(path, error)
+    result = readable_result(directory)
+    if result is None:
         return None
     changed = changed_inputs(result.inputs, inputs)
     if result.config == settings and not changed:
@@ -98,7 +93,7 @@ def _finished(directory: Path, settings: dict[str, Any], inputs: dict[str, str])
         log.warning("%s: finished with %s as it was before it changed, running again", directory, read)
     else:
         log.warning("%s: was made with another configuration, running again", directory)
-    path.unlink()
+    (directory / RESULT_FILE).unlink()
     return None
 
 
