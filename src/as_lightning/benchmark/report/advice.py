@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from as_lightning.benchmark.report.evidence import MOST_SEEDS, SURE_MARGINS, detectable, is_sure, seeds_to_see
 from as_lightning.benchmark.report.findings import Arm, Findings
-from as_lightning.benchmark.report.table_cells import epochs_in_words
+from as_lightning.benchmark.report.table_cells import epochs_in_words, short
 from as_lightning.benchmark.report.verdicts import POINT, points
 
 UNFOLDED = 6  # sentences that a page shows without folding
@@ -190,7 +190,7 @@ def _limits(findings: Findings) -> list[str]:
 def _settings(arm: Arm) -> str:
     """The tuned settings of a method, the learning rate left out."""
     own = [
-        f"{name} {value:.2g}" if isinstance(value, float) else f"{name} {value}" for name, value in arm.settings.items()
+        f"{name} {f'{value:.2g}' if isinstance(value, float) else short(value)}" for name, value in arm.settings.items()
     ]
     own = [text for text in own if not text.startswith("lr ")]
     return f" ({', '.join(own)})" if own else ""

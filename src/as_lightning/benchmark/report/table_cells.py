@@ -70,10 +70,10 @@ def epochs_in_words(epochs: float) -> str:
 def short(value: Any) -> str:
     """A setting's value, numbers with three digits.
 
-    >>> short(0.0031622), short("cosine")
-    ('0.00316', 'cosine')
+    >>> short(0.0031622), short("cosine"), short(None)
+    ('0.00316', 'cosine', 'null')
     """
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return "null" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def settings_cell(settings: Mapping[str, Any]) -> str:
