@@ -10,9 +10,11 @@ from as_lightning.benchmark.published.compared_data_sets import (
     against_control,
     control_sentence,
     counted,
-    left_out,
+    over_all,
+    over_all_in_short,
 )
 from as_lightning.benchmark.published.equal_time import at_equal_time, equal_time_lines, equal_time_sentence
+from as_lightning.benchmark.report.findings import Findings, findings, left_out
 from as_lightning.benchmark.report.verdicts import Verdict
 from as_lightning.benchmark.results import Result
 
@@ -134,3 +136,17 @@ def test_a_backward_pass_that_is_not_taken_is_left_out_also_where_no_sample_slee
 ) -> None:
     assert left_out(runs("as_skip_backward", [0.7, 0.8], awake=100, backward=backward)) == pytest.approx(share)
     assert left_out(runs("as_skip_both", [0.7], awake=60, backward=50)) == pytest.approx(0.5)
+
+
+def test_a_data_set_where_a_method_skips_nothing_is_no_evidence_on_skipping(runs: Runs) -> None:
+    def found(awake: int) -> Findings:
+        made = [*runs("softmax", [0.8, 0.81, 0.82], awake=100), *runs("as_skip", [0.7, 0.71, 0.72], awake=awake)]
+        for run in made:
+            run.skipping = run.skipping if run.method == "as_skip" else []
+        return findings(made, baseline="softmax")
+
+    (line,) = over_all([found(60), found(70), found(80), found(100)])
+    assert line.startswith("`as_skip` over 3 data sets: ")
+    (line,) = over_all_in_short([found(60), found(70), found(80), found(100)])
+    assert line.startswith("Over 3 data sets where they leave out at least 1% of the passes, the probabilities of")
+    assert over_all([found(60), found(70), found(100)]) == []

@@ -10,7 +10,7 @@ import numpy as np
 
 from as_lightning.benchmark.report.across_data_sets import MIN_DATA_SETS, AcrossDataSets, across_data_sets
 from as_lightning.benchmark.report.figures import score_name
-from as_lightning.benchmark.report.findings import Arm, ArmKey, Findings, findings
+from as_lightning.benchmark.report.findings import Arm, ArmKey, Findings, findings, left_out
 from as_lightning.benchmark.report.table_cells import difference, ratio, short_verdict
 from as_lightning.benchmark.report.verdicts import (
     MARGIN_POINTS,
@@ -20,10 +20,10 @@ from as_lightning.benchmark.report.verdicts import (
     paired_verdicts,
 )
 from as_lightning.benchmark.results import Result
-from as_lightning.functional.counts import masking_ratio
 
 CONTROL = "random_skip"
 LEAST_LEFT_OUT = 0.01  # with less, it is the learning rates that are compared
+WHERE_SKIPPED = f" where they leave out at least {LEAST_LEFT_OUT:.0%} of the passes"
 
 
 def scores(compared: Sequence[Findings]) -> list[str]:
@@ -92,15 +92,6 @@ def followed_method(control: Result) -> str:
     return PurePath(like).parent.name if like else ""
 
 
-def left_out(runs: Sequence[Result]) -> float:
-    """The share of the samples, over all epochs, that slept or took no backward pass."""
-    epochs = [epoch for run in runs for epoch in run.skipping]
-    samples = sum(epoch["samples"] for epoch in epochs)
-    slept = samples - sum(epoch["awake"] for epoch in epochs)
-    without_backward = sum(epoch["visits"] - epoch.get("backward", epoch["visits"]) for epoch in epochs)
-    return float(masking_ratio(slept + without_backward, samples))
-
-
 def arm_rows(compared: Sequence[Findings]) -> list[str]:
     """The rows of a table: data set, epochs, method, difference to the reference, verdict, ratio of the times."""
     return [
@@ -143,21 +134,25 @@ def reference(compared: Sequence[Findings]) -> str:
 
 
 def over_all(compared: Sequence[Findings]) -> list[str]:
-    """One line for each method that enough data sets have: the Bayesian signed-rank test against the baseline."""
+    """One line for each method that enough data sets have: the Bayesian signed-rank test against the baseline.
+
+    A data set where a method that skips leaves out (next to) nothing is none of its data sets.
+    """
     return [f"`{method}` {found.in_words}." for method, found in _across(compared).items()]
 
 
 def over_all_in_short(compared: Sequence[Findings]) -> list[str]:
     """The same in one line for each number of data sets."""
-    by_count: dict[int, list[str]] = {}
+    skipping = {arm.method for found in compared for arm in found.arms if arm.left_out is not None}
+    by_count: dict[tuple[int, bool], list[str]] = {}
     for method, found in _across(compared).items():
         shares = f"{found.better:.0%} / {found.equal:.0%} / {found.worse:.0%}"
-        by_count.setdefault(found.data_sets, []).append(f"`{method}` {shares}")
+        by_count.setdefault((found.data_sets, method in skipping), []).append(f"`{method}` {shares}")
     return [
-        f"Over {count} data sets, the probabilities of *better* / *equal within {compared[0].margin / POINT:g} "
-        f"points* / *worse* than {reference(compared)}, with all epochs: {', '.join(methods)} (Bayesian signed-rank "
-        "test)."
-        for count, methods in by_count.items()
+        f"Over {count} data sets{WHERE_SKIPPED * skips}, the probabilities of *better* / *equal within "
+        f"{compared[0].margin / POINT:g} points* / *worse* than {reference(compared)}, with all epochs: "
+        f"{', '.join(methods)} (Bayesian signed-rank test)."
+        for (count, skips), methods in by_count.items()
     ]
 
 
@@ -165,8 +160,9 @@ def _across(compared: Sequence[Findings]) -> dict[str, AcrossDataSets]:
     pairs: dict[str, list[tuple[float, float]]] = {}
     for found in compared:
         for method in found.methods:
-            if method != found.baseline:
-                pair = (found.of(method)[0].mean, found.reference.mean)
+            arm = found.of(method)[0]
+            if method != found.baseline and (arm.left_out is None or arm.left_out >= LEAST_LEFT_OUT):
+                pair = (arm.mean, found.reference.mean)
                 pairs.setdefault(method.removeprefix("multilabel_"), []).append(pair)
     found_of = {}
     for method, found_pairs in pairs.items():

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from as_lightning.benchmark.published.committed_comparisons import CommittedComparison, findings_of
 from as_lightning.benchmark.published.compared_data_sets import (
     CONTROL,
+    WHERE_SKIPPED,
     against_control,
     arm_rows,
     control_sentence,
@@ -116,7 +117,12 @@ def comparison_lines(
     ]
     lines += skipping_lines(skipping)
     if together:
-        lines += [f"Against {reference(found)}, at all epochs:", "", *together, ""]
+        lines += [
+            f"Against {reference(found)}, at all epochs (of methods that skip, on the data sets{WHERE_SKIPPED}):",
+            "",
+            *together,
+            "",
+        ]
     short = advised_in_short(comparisons, "results/")
     short += [f"* {sentence}" for sentence in skipping.sentences]
     short += [f"* {line}" for line in over_all_in_short(found)]
