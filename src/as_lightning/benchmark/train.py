@@ -125,7 +125,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     skippers = [callback for callback in callbacks if isinstance(callback, SampleSkipping)]
     # all that the callbacks hold is taken before the test: it puts them back to where the best checkpoint was written
     result = Result(
-        name=config.name,
+        name=str(config.name),  # YAML reads a name like 2024 as a number
         method=config.method.name,
         score=score,
         seed=config.seed,

@@ -36,7 +36,7 @@ def configured_space(
         if "lr" in swept:
             space["lr"] = Choice(tuple(swept["lr"]), swept["lr"][0])
         elif "optimizer.lr" not in fixed:
-            space["lr"] = learning_rates(float(config.optimizer.lr), float(config.search.lr_factor))
+            space["lr"] = learning_rates(float(config.optimizer.lr), _factor(config.search.lr_factor))
         for name, description in (plain(config.method.get("search")) or {}).items():
             if description is not None and f"method.{name}" not in fixed and name not in swept:
                 space[name] = setting_range(description, plain(config.method[name]))
@@ -54,6 +54,12 @@ def configured_space(
     except ValueError as error:
         raise SettingError(f"{config.method.name}: {error}") from None
     return space
+
+
+def _factor(factor: Any) -> float:
+    if not isinstance(factor, (int, float)) or isinstance(factor, bool) or not factor > 1:
+        raise ValueError(f"search.lr_factor must be a number above 1, got {factor!r}")
+    return float(factor)
 
 
 def plain(value: Any) -> Any:

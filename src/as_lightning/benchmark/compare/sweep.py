@@ -75,7 +75,7 @@ class ComparisonSweep:
         self.sample = sample
         self._complete(sample)
         try:
-            self.full_epochs = int(sample.trainer.max_epochs)
+            self.full_epochs = _whole_epochs(sample.trainer.max_epochs)
             plan = ComparisonPlan(**self.settings)
             self.settings["budgets"] = distinct_budgets(list(plan.budgets), self.full_epochs)
             self.settings["methods"] = plan.methods
@@ -111,7 +111,8 @@ class ComparisonSweep:
         else:
             raise SettingError(
                 f"{key} cannot be swept in a comparison: runs that differ in anything but method, seed, tuned settings "
-                "and budget are not compared. Make one comparison for each value"
+                "and budget are not compared. Make one comparison for each value (a value that holds a comma needs "
+                "quotes inside the shell's)"
             )
 
     def _complete(self, sample: DictConfig) -> None:
@@ -280,6 +281,12 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
             "is of the others"
         )
     return comparison
+
+
+def _whole_epochs(epochs: Any) -> int:
+    if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
+        raise ValueError(f"trainer.max_epochs must be a whole number of at least 1, got {epochs!r}")
+    return epochs
 
 
 def _swept_values(override: Override) -> list[Any]:
