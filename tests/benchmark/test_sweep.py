@@ -65,6 +65,7 @@ def test_a_second_call_skips_what_is_finished_runs_what_is_new_and_reports_its_o
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
     finished = run_app(folder, *SWEEP, "method=softmax,as_softmax")
     assert finished.stdout.count("already finished, skipped") == 2
+    assert "2 runs taken from an earlier call" in finished.stdout
     after = {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
     assert len(after) == 6
     assert before.items() <= after.items()

@@ -221,3 +221,8 @@ def test_a_damaged_result_is_refused_by_its_path(tmp_path):
     (tmp_path / "result.json").write_text('{"format": 1, "name": "x"')
     with pytest.raises(ValueError, match=r"result.json is not a result of as-lightning"):
         Result.read(tmp_path / "result.json")
+
+
+def test_a_name_that_is_a_number_is_a_name(composed, tmp_path):
+    assert train(composed(*BRIEF, "name=2024")).name == "2024"
+    assert Result.read(tmp_path / "run" / "result.json").name == "2024"

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: never half a file in place of a whole one, and what cannot be read is set aside."""
+"""Checkpoints and results on disk: never half a file in place of a whole one, and what cannot be read is set aside."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
+from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.whole_file import whole_file
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,18 @@ def set_aside(path: Path, reason: object) -> None:
     aside = path.with_name(f"{path.name}.unreadable")
     os.replace(path, aside)
     log.warning("%s cannot be read (%s): set aside as %s", path, reason, aside.name)
+
+
+def readable_result(directory: Path) -> Result | None:
+    """The result in a run's folder; None if there is none. One that cannot be read is set aside."""
+    path = directory / RESULT_FILE
+    if not path.exists():
+        return None
+    try:
+        return Result.read(path)
+    except ValueError as error:
+        set_aside(path, error)
+        return None
 
 
 def checkpoint_to_resume(folder: Path, settings: str) -> Path | None:

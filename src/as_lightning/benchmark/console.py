@@ -36,7 +36,7 @@ def compare() -> None:
 
 def report() -> None:
     """``as-lightning-report``."""
-    _call("as-lightning-report", "as_lightning.benchmark.report.report")
+    _call("as-lightning-report", "as_lightning.benchmark.report_command")
 
 
 def hard_samples() -> None:

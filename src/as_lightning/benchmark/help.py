@@ -45,13 +45,13 @@ Options
   --version              the version of as-lightning
 """
 REPORT = """\
-Write the report of a sweep anew, or one report of several.
+Write the report of a sweep or of a comparison anew, or one report of several sweeps.
 
-  as-lightning-report multirun/digits
+  as-lightning-report comparisons/digits
   as-lightning-report multirun/digits multirun/chords --output both
   as-lightning-report multirun/digits --where trainer.max_epochs=6 --baseline softmax
 
-  PATH ...               folders with result.json files below them
+  PATH ...               folders with result.json files below them, or the folder of one comparison
   --output FOLDER        where the report goes; by default 'report' in the first path
   --baseline METHOD      what is compared with; by default softmax, or multilabel_softmax with several labels
   --where SETTING=VALUE  take only the runs with this value of the setting

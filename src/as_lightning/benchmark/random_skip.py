@@ -20,12 +20,22 @@ def random_skipping(awake_ratios: Sequence[float], like: str | None = None, seed
     Raises:
         ValueError: if the run ``like`` has skipped nothing, or is not finished.
     """
-    if like is not None:
-        file = Path(like) / RESULT_FILE
-        if not file.exists():
-            raise ValueError(f"method.like={like} holds no {RESULT_FILE}: give the folder of a finished run")
-        epochs = Result.read(file).skipping
-        if not epochs:
-            raise ValueError(f"method.like={like} is a run that skips no samples: give one of as_skip or softmax_skip")
-        awake_ratios = [epoch["awake"] / epoch["samples"] for epoch in epochs]
-    return RandomSkipping(awake_ratios, seed=seed)
+    return RandomSkipping(awake_ratios if like is None else awake_ratios_of(like), seed=seed)
+
+
+def awake_ratios_of(like: str) -> list[float]:
+    """The share of the samples that each epoch of a run has taken.
+
+    Args:
+        like: the folder of the run.
+
+    Raises:
+        ValueError: if the run has skipped nothing, or is not finished.
+    """
+    file = Path(like) / RESULT_FILE
+    if not file.exists():
+        raise ValueError(f"method.like={like} holds no {RESULT_FILE}: give the folder of a finished run")
+    epochs = Result.read(file).skipping
+    if not epochs:
+        raise ValueError(f"method.like={like} is a run that skips no samples: give one of as_skip or softmax_skip")
+    return [epoch["awake"] / epoch["samples"] for epoch in epochs]

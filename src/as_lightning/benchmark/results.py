@@ -47,6 +47,8 @@ class Result:
             :meth:`as_lightning.functional.Reliability.points`; empty where it was not measured.
         test_samples: how many samples the test metrics are of; None where unknown.
         peak_memory: bytes, see :class:`~as_lightning.benchmark.peak_memory.PeakMemory`; None where unknown.
+        inputs: checksums of what the run has read beside its configuration, see
+            :func:`~as_lightning.benchmark.run_inputs.run_inputs`; empty where it has read nothing, or where unknown.
         format: version of this file's format.
     """
 
@@ -71,6 +73,7 @@ class Result:
     reliability: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     test_samples: int | None = None
     peak_memory: int | None = None
+    inputs: dict[str, str] = field(default_factory=dict)
     format: int = FORMAT
 
     def write(self, directory: str | Path) -> Path:

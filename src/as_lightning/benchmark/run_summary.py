@@ -29,6 +29,15 @@ def lines_of_report(html: Path, markdown: Path, csv: Path) -> list[str]:
     ]
 
 
+def counted_runs(count: int) -> str:
+    """A number of runs in words.
+
+    >>> counted_runs(1), counted_runs(2)
+    ('1 run', '2 runs')
+    """
+    return f"{count} run" if count == 1 else f"{count} runs"
+
+
 def has_events(directory: Path) -> bool:
     """Whether TensorBoard has something to show below a folder."""
     return any(directory.rglob("events.out.tfevents.*"))

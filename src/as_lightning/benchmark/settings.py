@@ -101,9 +101,13 @@ def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
     (``${method.tau}``), or if the app reads it. The same holds in each part of it that has a ``_target_``.
 
     Raises:
-        SettingError: for a setting that has no reader and that no method of the package has.
+        SettingError: for a setting that has no reader and that no method of the package has, and for a learning rate
+            that is no number.
     """
     config = config.copy()
+    rate = OmegaConf.select(config, "optimizer.lr")
+    if rate is not None and (not isinstance(rate, (int, float)) or isinstance(rate, bool)):
+        raise SettingError(f"optimizer.lr must be a number, got {rate!r}")
     foreign = foreign_settings(config.method)
     with open_dict(config.method):
         for key in foreign:

@@ -17,7 +17,7 @@ from hydra.utils import instantiate
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from as_lightning.benchmark.checkpoint_files import WholeFileCheckpointIO, checkpoint_to_resume, set_aside
+from as_lightning.benchmark.checkpoint_files import WholeFileCheckpointIO, checkpoint_to_resume, readable_result
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.hard_samples import hard_samples
 from as_lightning.benchmark.loader_place import LoaderPlace
@@ -27,6 +27,7 @@ from as_lightning.benchmark.peak_memory import PeakMemory
 from as_lightning.benchmark.progress_bar import RunProgressBar
 from as_lightning.benchmark.random_state import RandomState
 from as_lightning.benchmark.results import RESULT_FILE, Result
+from as_lightning.benchmark.run_inputs import changed_inputs, run_inputs
 from as_lightning.benchmark.run_lock import run_lock
 from as_lightning.benchmark.run_recorder import RunRecorder
 from as_lightning.benchmark.settings import SettingError, checked_settings, class_arguments, nearest
@@ -35,6 +36,7 @@ from as_lightning.callbacks.sample_skipping import SampleSkipping
 from as_lightning.metrics import LossAccuracyCorrelation
 
 log = logging.getLogger(__name__)
+INPUTS = {"data": "the data", "like": "the run of method.like"}
 
 
 def comparable_config(config: DictConfig) -> dict[str, Any]:
@@ -53,9 +55,9 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
 def train(config: DictConfig) -> Result:
     """Train, test, and write ``result.json`` into ``config.output_dir``.
 
-    A run that has finished there with the same configuration is not run again; one that was interrupted goes on from
-    its last checkpoint. What lies there of another configuration is replaced. While another process runs in that
-    folder, this one waits for it.
+    A run that has finished there with the same configuration and the same inputs (the user's data, the run that it
+    follows) is not run again; one that was interrupted goes on from its last checkpoint. What lies there of another
+    configuration, or of other inputs, is replaced. While another process runs in that folder, this one waits for it.
 
     Raises:
         SettingError: if a setting is misspelt, or the seed is no integer.
@@ -74,34 +76,36 @@ def train(config: DictConfig) -> Result:
     directory.mkdir(parents=True, exist_ok=True)
     settings = comparable_config(config)
     with run_lock(directory):
-        return _finished(directory, settings) or _run(config, directory, settings)
+        inputs = run_inputs(config)
+        return _finished(directory, settings, inputs) or _run(config, directory, settings, inputs)
 
 
-def _finished(directory: Path, settings: dict[str, Any]) -> Result | None:
-    path = directory / RESULT_FILE
-    if not path.exists():
+def _finished(directory: Path, settings: dict[str, Any], inputs: dict[str, str]) -> Result | None:
+    result = readable_result(directory)
+    if result is None:
         return None
-    try:
-        result = Result.read(path)
-    except ValueError as error:
-        set_aside(path, error)
-        return None
-    if result.config == settings:
+    changed = changed_inputs(result.inputs, inputs)
+    if result.config == settings and not changed:
         log.info("%s: already finished, skipped (delete it to run again)", directory)
         return result
-    log.warning("%s: was made with another configuration, running again", directory)
-    path.unlink()
+    if result.config == settings:
+        read = " and ".join(INPUTS[name] for name in changed)
+        log.warning("%s: finished with %s as it was before it changed, running again", directory, read)
+    else:
+        log.warning("%s: was made with another configuration, running again", directory)
+    (directory / RESULT_FILE).unlink()
     return None
 
 
-def _run(config: DictConfig, directory: Path, settings: dict[str, Any]) -> Result:
+def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: dict[str, str]) -> Result:
     loggers = [_logger(name, logger) for name, logger in config.logger.items()]
     pl.seed_everything(config.seed, workers=True, verbose=False)
     memory = PeakMemory()
     datamodule = read_data(config)
     module = _module(config, datamodule)
     score = config.data.score
-    recorder = RunRecorder(score, settings=json.dumps(settings, sort_keys=True))
+    identity = settings | {"inputs": inputs} if inputs else settings  # what a checkpoint has to be of
+    recorder = RunRecorder(score, settings=json.dumps(identity, sort_keys=True))
     method_callbacks = [instantiate(callback) for callback in config.method.callbacks.values()]
     app_callbacks = [instantiate(callback) for callback in config.callbacks.values()]
     if not loggers:  # a LearningRateMonitor refuses a trainer that could not log its rates
@@ -121,7 +125,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any]) -> Resul
     skippers = [callback for callback in callbacks if isinstance(callback, SampleSkipping)]
     # all that the callbacks hold is taken before the test: it puts them back to where the best checkpoint was written
     result = Result(
-        name=config.name,
+        name=str(config.name),  # YAML reads a name like 2024 as a number
         method=config.method.name,
         score=score,
         seed=config.seed,
@@ -137,6 +141,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any]) -> Resul
         resumed=checkpoint is not None,
         skipping=[epoch._asdict() for skipper in skippers for epoch in skipper.history],
         peak_memory=memory.bytes,
+        inputs=inputs,
     )
     for skipper in skippers:
         if isinstance(skipper, MaskedSampleSkipping) and datamodule.task == "multiclass" and trainer.is_global_zero:

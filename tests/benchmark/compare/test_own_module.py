@@ -314,3 +314,13 @@ def test_compare_is_loaded_when_it_is_asked_for() -> None:
     assert as_lightning.compare is compare
     with pytest.raises(AttributeError, match="no attribute 'comparee'"):
         as_lightning.comparee  # noqa: B018
+
+
+def test_a_stored_result_that_cannot_be_read_is_set_aside(tmp_path: Path) -> None:
+    settings = QUICK | {"methods": ["as_softmax"], "folder": tmp_path}
+    compare(lambda: WithCriterion(lr=0.01), Points, replaces="criterion", **settings)
+    damaged = next(tmp_path.rglob("result.json"))
+    damaged.write_text("{")
+    report = compare(lambda: WithCriterion(lr=0.01), Points, replaces="criterion", **settings)
+    assert report.comparison.failures == []
+    assert damaged.with_name("result.json.unreadable").exists()

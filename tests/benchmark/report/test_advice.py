@@ -40,7 +40,9 @@ def found(result: Callable[..., Result]) -> Callable[..., Findings]:
 
 def test_fewer_epochs_of_the_baseline_that_are_as_good_are_the_advice(found) -> None:
     said = advice(found({("softmax", 1.0): (BASE, 10.0), ("softmax", 0.5): (shifted(0.0), 5.2)}))
-    assert said[0] == "Stay with softmax, 3 epochs: as good as 6 (equal within 0.5 points), in 0.52 of the time."
+    assert said[0] == (
+        "Train softmax for 3 epochs in place of 6: as good (equal within 0.5 points), in 0.52 of the time."
+    )
 
 
 def test_a_method_that_is_better_is_the_advice(found) -> None:
@@ -153,7 +155,8 @@ def test_an_inconclusive_comparison_says_what_it_could_not_have_seen(found) -> N
     table = {("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(0.0, NOISE), 10.0)}
     said = advice(found(table, test_samples=360))
     assert any(
-        "may be better or worse by up to 1.6 points: this comparison cannot tell" in sentence for sentence in said
+        "may be better or worse by up to 1.6 points, in 1.00 of the time: this comparison cannot tell." in sentence
+        for sentence in said
     )
     assert said[-1] == (
         "With 5 seeds and 360 test samples this comparison sees differences of 2.5 points or more, with 80% "
@@ -248,3 +251,13 @@ def test_time_to_score_is_found_for_each_method(found) -> None:
     assert what.time_to_score("softmax").time.ratio == 1.0
     assert what.time_to_score("as_speed").budget == 0.5
     assert what.time_to_score("as_speed").time.ratio == pytest.approx(0.45)
+
+
+def test_without_a_run_of_the_baseline_at_its_full_budget_nothing_is_judged(found) -> None:
+    what = found({("softmax", 0.5): (BASE, 5.0), ("as_softmax", 1.0): (shifted(0.02), 10.0)}, full_budget=1.0)
+    assert (what.reference.budget, what.reference.epochs, what.reference.seeds) == (1.0, 6.0, 0)
+    assert {arm.verdict.word for arm in what.arms if arm.verdict is not None} == {"no verdict"}
+    said = advice(what)
+    assert said[0] == "No advice: softmax, 6 epochs, which all are compared with, has no finished run."
+    assert all("Stay with" not in sentence for sentence in said)
+    assert what.time_to_score("softmax") is None

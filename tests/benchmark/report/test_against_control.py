@@ -6,8 +6,16 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from as_lightning.benchmark.published.compared_data_sets import against_control, control_sentence, left_out
+from as_lightning.benchmark.published.compared_data_sets import (
+    against_control,
+    control_sentence,
+    counted,
+    over_all,
+    over_all_in_short,
+)
 from as_lightning.benchmark.published.equal_time import at_equal_time, equal_time_lines, equal_time_sentence
+from as_lightning.benchmark.report.findings import Findings, findings, left_out
+from as_lightning.benchmark.report.verdicts import Verdict
 from as_lightning.benchmark.results import Result
 
 Runs = Callable[..., list[Result]]
@@ -77,6 +85,16 @@ def test_verdicts_against_chance_are_corrected_for_all_budgets(runs: Runs) -> No
     assert words([1.0, 0.5]) == ["inconclusive", "inconclusive"]
 
 
+def test_comparisons_without_a_verdict_are_counted_by_their_reasons() -> None:
+    same = Verdict("no verdict", 5, 0.005, reason="the scores of every seed are the same")
+    few = Verdict("no verdict", 2, 0.005, reason="2 seeds in common, at least 3 are needed")
+    assert counted([same]).endswith(" No verdict in 1: the scores of every seed are the same.")
+    assert counted([same, few, same]).endswith(
+        " No verdict in 3: 2 seeds in common, at least 3 are needed (1); the scores of every seed are the same (2)."
+    )
+    assert "erdict" not in counted([Verdict("better", 5, 0.005)])
+
+
 def test_a_method_that_leaves_out_nothing_is_not_compared_with_chance(runs: Runs) -> None:
     control = runs("random_skip", [0.70, 0.71, 0.73], like="softmax_skip")
     assert against_control([*runs("softmax_skip", [0.9, 0.91, 0.92], awake=100), *control]) == []
@@ -118,3 +136,17 @@ def test_a_backward_pass_that_is_not_taken_is_left_out_also_where_no_sample_slee
 ) -> None:
     assert left_out(runs("as_skip_backward", [0.7, 0.8], awake=100, backward=backward)) == pytest.approx(share)
     assert left_out(runs("as_skip_both", [0.7], awake=60, backward=50)) == pytest.approx(0.5)
+
+
+def test_a_data_set_where_a_method_skips_nothing_is_no_evidence_on_skipping(runs: Runs) -> None:
+    def found(awake: int) -> Findings:
+        made = [*runs("softmax", [0.8, 0.81, 0.82], awake=100), *runs("as_skip", [0.7, 0.71, 0.72], awake=awake)]
+        for run in made:
+            run.skipping = run.skipping if run.method == "as_skip" else []
+        return findings(made, baseline="softmax")
+
+    (line,) = over_all([found(60), found(70), found(80), found(100)])
+    assert line.startswith("`as_skip` over 3 data sets: ")
+    (line,) = over_all_in_short([found(60), found(70), found(80), found(100)])
+    assert line.startswith("Over 3 data sets where they leave out at least 1% of the passes, the probabilities of")
+    assert over_all([found(60), found(70), found(100)]) == []

@@ -98,11 +98,11 @@ def test_the_words_are_those_of_a_tuned_comparison(result):
     assert rows.loc["equal", "p_equal"] == pytest.approx(verdicts["equal"].p_equal)
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_fewer_than_three_seeds_give_no_verdict(result, seeds):
+@pytest.mark.parametrize(("seeds", "in_common"), [(1, "1 seed"), (2, "2 seeds")])
+def test_fewer_than_three_seeds_give_no_verdict(result, seeds, in_common):
     rows = table(runs(result, "softmax", BASE[:seeds]) + runs(result, "as_softmax", [0.9] * seeds))
     assert rows.loc[("set", "as_softmax"), "verdict"] == "no verdict"
-    assert rows.loc[("set", "as_softmax"), "in_words"] == f"no verdict: {seeds} seeds in common, at least 3 are needed"
+    assert rows.loc[("set", "as_softmax"), "in_words"] == f"no verdict: {in_common} in common, at least 3 are needed"
     assert math.isnan(rows.loc[("set", "as_softmax"), "p"])
 
 

@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from as_lightning.benchmark.compare.api import comparison_findings
-from as_lightning.benchmark.compare.comparison_page import write_comparison
+from as_lightning.benchmark.compare.comparison_page import print_findings, write_comparison
 from as_lightning.benchmark.compare.engine import Comparison, Failure
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
 from as_lightning.benchmark.results import Result
@@ -54,3 +56,43 @@ def test_a_hostile_name_writes_no_file_elsewhere_and_no_html(result: Callable[..
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
     assert markdown.count("```") == 2
     assert markdown.endswith("```\nas-lightning-compare \n<script>\nas-lightning-compare x\n```\n")
+
+
+@pytest.fixture
+def runs(result: Callable[..., Result]) -> Callable[..., list[Result]]:
+    """Three runs of a method at a budget of 4 epochs, or a share of them."""
+
+    def make(method: str, budget: float = 1.0) -> list[Result]:
+        about = {"comparison": {"budget": budget, "epochs": 4 * budget, "settings": {}}}
+        return [result(method, seed, 0.8 + seed**2 / 100, config=about) for seed in range(3)]
+
+    return make
+
+
+def test_a_report_without_a_run_of_the_reference_says_that_it_is_missing(
+    runs: Callable[..., list[Result]], tmp_path: Path
+) -> None:
+    plan = ComparisonPlan(["as_softmax"], budgets=[0.5, 1.0], trials=1, seeds=3)
+    comparison = Comparison(plan, [*runs("softmax", 0.5), *runs("as_softmax"), *runs("as_softmax", 0.5)])
+    found = comparison_findings(comparison)
+    page = write_comparison(found, comparison, tmp_path)
+    markdown = page.markdown.read_text(encoding="utf-8")
+    assert "| softmax | 4 | – | – | reference: no run has finished | – |" in markdown
+    assert "softmax, 4 epochs, which all are compared with, has no finished run" in markdown
+    for text in (markdown, page.html.read_text(encoding="utf-8")):
+        assert "nan" not in re.sub(r"data:image[^\"]*", "", text)
+        assert "(advised)" not in text
+    print_findings(found)
+
+
+@pytest.mark.parametrize("trials", [1, 2])
+def test_a_report_names_the_tuning_seeds_only_where_settings_were_tuned(
+    runs: Callable[..., list[Result]], tmp_path: Path, trials: int
+) -> None:
+    tuning = {"softmax": [({"lr": 0.1}, 0.8), ({"lr": 0.2}, 0.7)]} if trials > 1 else {}
+    plan = ComparisonPlan(["as_softmax"], budgets=[1.0], trials=trials, seeds=3)
+    comparison = Comparison(plan, [*runs("softmax"), *runs("as_softmax")], tuning=tuning)
+    page = write_comparison(comparison_findings(comparison), comparison, tmp_path)
+    for text in (page.markdown.read_text(encoding="utf-8"), page.html.read_text(encoding="utf-8")):
+        assert ("tuned with seeds 1000, 1001, at most 2 trials" in text) == (trials > 1)
+        assert ("nothing was tuned (1 trial for each method)" in text) == (trials == 1)

@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from as_lightning.benchmark.report.report import FailedRun, main, print_comparison, write_report
+from as_lightning.benchmark.report.report import FailedRun, print_comparison, write_report
+from as_lightning.benchmark.report_command import main
 
 
 class Page(HTMLParser):
@@ -243,6 +244,14 @@ def test_runs_without_validation_or_training_time_are_reported(result, tmp_path)
     markdown = write_report(results, tmp_path).markdown.read_text()
     assert "| m | 2 | 80.00 ± 0.00 | +0.00 | – | no verdict: 2 seeds in common, at least 3 are needed |" in markdown
     assert "(no verdict)" in markdown
+
+
+def test_a_sweep_of_runs_that_were_not_tested_ends_with_a_report_that_says_so(result, tmp_path):
+    report = write_report([result("softmax", seed, 0.8, metrics={}) for seed in range(7)], tmp_path)
+    note = "7 runs without test metrics, as made with test=false, are left out: softmax, seed 0; "
+    assert note in report.markdown.read_text()
+    assert note in Page(report.html.read_text()).text
+    assert "and 2 more" in report.markdown.read_text()
 
 
 def test_failed_runs_are_listed_with_their_errors(result, tmp_path):

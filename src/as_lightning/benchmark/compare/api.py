@@ -151,6 +151,7 @@ def comparison_findings(comparison: Comparison, *, split: str = "test", mode: st
             comparison.results,
             baseline=comparison.plan.baseline,
             margin=comparison.plan.margin * POINT,
+            full_budget=comparison.plan.full_budget,
             higher_is_better=mode == "max",
             split=split,
             test_samples=next((result.test_samples for result in comparison.results if result.test_samples), None),

@@ -16,14 +16,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from as_lightning.benchmark.compare.engine import Comparison
-from as_lightning.benchmark.report.advice import advice, folded_advice, recommended
+from as_lightning.benchmark.report.advice import advice, folded_advice, recommended, why_no_advice
 from as_lightning.benchmark.report.comparison_figures import comparison_figures
 from as_lightning.benchmark.report.figures import score_name
 from as_lightning.benchmark.report.findings import Arm, Findings
 from as_lightning.benchmark.report.page_figure import method_colors
 from as_lightning.benchmark.report.page_templates import page_templates
 from as_lightning.benchmark.report.report import described
-from as_lightning.benchmark.report.table_cells import difference, ratio, settings_cell, short_verdict
+from as_lightning.benchmark.report.table_cells import difference, epochs_in_words, ratio, settings_cell, short_verdict
 from as_lightning.benchmark.report.verdicts import POINT, points
 
 
@@ -38,21 +38,25 @@ class ComparisonPage:
 
 def row(findings: Findings, arm: Arm) -> dict[str, Any]:
     """One arm as the deciding table prints it."""
-    verdict, reference = arm.verdict, arm is findings.reference
+    verdict = arm.verdict
+    if arm is findings.reference or verdict is None:
+        in_words = "reference" if arm.seeds else "reference: no run has finished"
+    else:
+        in_words = verdict.in_words
     spread = "" if arm.std is None else f" ± {arm.std / POINT:.2f}"
     return {
         "method": arm.method,
         "epochs": f"{arm.epochs:g}",
-        "score": f"{arm.mean / POINT:.2f}{spread}",
+        "score": f"{arm.mean / POINT:.2f}{spread}" if arm.seeds else "–",
         "difference": difference(verdict),
-        "verdict": "reference" if reference or verdict is None else verdict.in_words,
-        "short_verdict": "reference" if reference or verdict is None else short_verdict(verdict.in_words),
+        "verdict": in_words,
+        "short_verdict": short_verdict(in_words),
         "detectable": "–" if verdict is None or verdict.detectable is None else points(verdict.detectable),
         "time": ratio(arm.time),
         "seeds": arm.seeds,
-        "recommended": arm is recommended(findings),
+        "recommended": arm is recommended(findings) and not why_no_advice(findings),
         "settings": settings_cell(arm.settings),
-        "seconds": f"{arm.seconds:.1f}",
+        "seconds": f"{arm.seconds:.1f}" if arm.seeds else "–",
     }
 
 
@@ -61,7 +65,7 @@ def print_findings(findings: Findings, console: Console | None = None) -> None:
     console = console or Console(width=None if sys.stdout.isatty() else 120)
     reference = findings.reference
     title = f"{findings.name}: {findings.split} {score_name(findings.score)}, paired by seed with "
-    title += f"{reference.method}, {reference.epochs:g} epochs"
+    title += f"{reference.method}, {epochs_in_words(reference.epochs)}"
     table = Table(title=escape(title), title_justify="left")
     columns = {
         "method": "method",

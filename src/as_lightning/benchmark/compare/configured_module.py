@@ -39,7 +39,7 @@ def configured_module(config: DictConfig) -> OwnModule:
     trainer = _container(config.trainer)
     trainer.pop("_target_")
     callbacks = [instantiate(callback) for callback in _container(config.get("own_callbacks", {})).values()]
-    name = config.name if config.name != config.data.name else target.__name__
+    name = str(config.name) if config.name != config.data.name else target.__name__
     try:
         return OwnModule(
             factory,

@@ -7,12 +7,17 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from as_lightning.benchmark.compare.job_overrides import taken
 from as_lightning.benchmark.compare.search import Choice, Space, learning_rates, setting_range
-from as_lightning.benchmark.settings import SettingError, foreign_settings
+from as_lightning.benchmark.settings import SettingError
 
 
 def configured_space(
-    config: DictConfig, swept: Mapping[str, Sequence[Any]], fixed: Collection[str], trials: int
+    config: DictConfig,
+    swept: Mapping[str, Sequence[Any]],
+    fixed: Collection[str],
+    trials: int,
+    kept: Collection[str] = (),
 ) -> Space:
     """The learning rate, the ``search`` node of the method, and what the command line gives as several values.
 
@@ -21,6 +26,7 @@ def configured_space(
         swept: settings of methods, and ``lr``, with the values to try; those that the method lacks are left out.
         fixed: settings that the command line sets to one value, by their full names: they are not tuned.
         trials: how many settings are tried.
+        kept: settings that the method keeps, whatever the command line gives.
 
     Raises:
         SettingError: if a range is none, or ``trials`` cannot try all values.
@@ -30,13 +36,12 @@ def configured_space(
         if "lr" in swept:
             space["lr"] = Choice(tuple(swept["lr"]), swept["lr"][0])
         elif "optimizer.lr" not in fixed:
-            space["lr"] = learning_rates(float(config.optimizer.lr), float(config.search.lr_factor))
+            space["lr"] = learning_rates(float(config.optimizer.lr), _factor(config.search.lr_factor))
         for name, description in (plain(config.method.get("search")) or {}).items():
             if description is not None and f"method.{name}" not in fixed and name not in swept:
                 space[name] = setting_range(description, plain(config.method[name]))
-        foreign = set(foreign_settings(config.method))
         for name, values in swept.items():
-            if name != "lr" and name in config.method and name not in foreign:
+            if name != "lr" and name in taken(config.method, kept):
                 whole = [*values, 1.0] if name == "delta" and 1.0 not in values else values
                 space[name] = Choice(tuple(whole), whole[0])
         for name in swept:
@@ -49,6 +54,12 @@ def configured_space(
     except ValueError as error:
         raise SettingError(f"{config.method.name}: {error}") from None
     return space
+
+
+def _factor(factor: Any) -> float:
+    if not isinstance(factor, (int, float)) or isinstance(factor, bool) or not factor > 1:
+        raise ValueError(f"search.lr_factor must be a number above 1, got {factor!r}")
+    return float(factor)
 
 
 def plain(value: Any) -> Any:

@@ -20,6 +20,7 @@ from as_lightning.benchmark.compare.own_learning_rate import default_rate, rate_
 from as_lightning.benchmark.compare.plan import Run
 from as_lightning.benchmark.compare.scored_split import metrics_of_test
 from as_lightning.benchmark.compare.search import Range, Space, learning_rates
+from as_lightning.benchmark.compare.stored_run import stored_run
 from as_lightning.benchmark.compare.trainer_arguments import (
     NEEDED,
     ONE_BATCH,
@@ -29,7 +30,7 @@ from as_lightning.benchmark.compare.trainer_arguments import (
     described,
     shortened,
 )
-from as_lightning.benchmark.results import RESULT_FILE, Result
+from as_lightning.benchmark.results import Result
 from as_lightning.benchmark.run_recorder import RunRecorder
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor, TemperatureScaling
 from as_lightning.callbacks.metric_names import name_in_test
@@ -228,10 +229,10 @@ class OwnModule:
             "arguments": {name: described(value) for name, value in self.arguments.items()},
             "trainer": {name: described(value) for name, value in self.trainer.items()},
         }
-        if directory is not None and (directory / RESULT_FILE).exists():
-            finished = Result.read(directory / RESULT_FILE)
-            if finished.config == config:
-                return replace(finished, name=self.name)
+        return replace(stored_run(directory, config, lambda: self._make(run, config)), name=self.name)
+
+    def _make(self, run: Run, config: dict[str, Any]) -> Result:
+        epochs = config["comparison"]["epochs"]
         with TemporaryDirectory() as folder:
             trainer, module, recorder = self._fit(run, folder, shortened(self.trainer, epochs))
             result = Result(
@@ -256,9 +257,6 @@ class OwnModule:
             )
             if run.phase == "final":
                 self._score(result, trainer, module)
-        if directory is not None:
-            directory.mkdir(parents=True, exist_ok=True)
-            result.write(directory)
         return result
 
     def _score(self, result: Result, trainer: pl.Trainer, module: pl.LightningModule) -> None:

@@ -79,6 +79,8 @@ class ComparisonPlan:
             raise ValueError(f"methods must be a list of at least one name, got {self.methods!r}")
         set_ = object.__setattr__
         set_(self, "methods", tuple(dict.fromkeys([self.baseline, *self.methods])))
+        if isinstance(self.budgets, str) or not isinstance(self.budgets, (int, float, Sequence)):
+            raise ValueError(f"budgets must be a share of the training or a list of shares, got {self.budgets!r}")
         budgets = [self.budgets] if isinstance(self.budgets, (int, float)) else list(self.budgets)
         for budget in budgets:
             number = isinstance(budget, (int, float)) and not isinstance(budget, bool)
@@ -97,7 +99,8 @@ class ComparisonPlan:
                 f"seeds {sorted(shared)} are in seeds and in tuning_seeds: settings must be chosen by other runs than "
                 "those that judge them"
             )
-        if not (math.isfinite(self.margin) and self.margin > 0):
+        number = isinstance(self.margin, (int, float)) and not isinstance(self.margin, bool)
+        if not (number and math.isfinite(self.margin) and self.margin > 0):
             raise ValueError(f"margin must be a positive number of points, got {self.margin!r}")
 
     @property

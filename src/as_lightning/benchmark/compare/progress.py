@@ -10,9 +10,10 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from as_lightning.benchmark.compare.engine import Execute, Failure, Outcome
+from as_lightning.benchmark.compare.engine import Execute, Outcome
 from as_lightning.benchmark.compare.plan import Run
-from as_lightning.benchmark.results import RESULT_FILE
+from as_lightning.benchmark.results import RESULT_FILE, Result
+from as_lightning.benchmark.run_summary import counted_runs
 
 
 class ComparisonProgress:
@@ -45,6 +46,8 @@ class ComparisonProgress:
         self.task = self.progress.add_task("comparison", total=runs, left="time left: known after the first run")
         self.spent = 0.0  # budgets of the runs that are done
         self.made = 0.0  # of these, budgets of the runs that this call has made
+        self.taken = 0  # runs that an earlier call has finished
+        self.anew = 0  # runs that an earlier call has finished, but with other settings or other data
 
     def __enter__(self) -> ComparisonProgress:
         self.progress.start()
@@ -54,6 +57,11 @@ class ComparisonProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.progress.stop()
+        if self.taken:
+            self.console.print(f"{counted_runs(self.taken)} taken from an earlier call.", highlight=False)
+        if self.anew:
+            about = "the settings or the data have changed since an earlier call"
+            self.console.print(f"{counted_runs(self.anew)} made anew: {about}.", highlight=False)
 
     def finished(self, run: Run) -> None:
         """Count a run."""
@@ -71,18 +79,25 @@ class ComparisonProgress:
 
     def _found_finished(self, run: Run) -> bool:
         """Whether the run's result was there before this call."""
-        if self.directory is None:
-            return False
-        path = self.directory / run.folder / RESULT_FILE
-        return path.exists() and path.stat().st_mtime < self.started
+        written = self._written(run)
+        return written is not None and written < self.started
+
+    def _written(self, run: Run) -> float | None:
+        """When the run's result was written; None if there is none."""
+        path = None if self.directory is None else self.directory / run.folder / RESULT_FILE
+        return path.stat().st_mtime if path is not None and path.exists() else None
 
     def watch(self, execute: Execute) -> Execute:
         """The same executor, which counts its runs here and names failures at once."""
 
         def watched(runs: Sequence[Run]) -> Iterator[Outcome]:
+            earlier = {run.folder: self._written(run) for run in runs}
             for run, outcome in execute(runs):
                 self.finished(run)
-                if isinstance(outcome, Failure):
+                if isinstance(outcome, Result):
+                    self.taken += self._found_finished(run)
+                    self.anew += earlier[run.folder] not in (None, self._written(run))
+                else:
                     self.console.print(f"failed: {outcome}", style="red", markup=False)
                 yield run, outcome
 

@@ -31,6 +31,13 @@ from as_lightning.benchmark.compare.engine import (
     epochs_of,
     run_comparison,
 )
+from as_lightning.benchmark.compare.job_overrides import (
+    check_taken,
+    kept_settings,
+    override_value,
+    overrides_for,
+    setting_of,
+)
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
 from as_lightning.benchmark.compare.progress import ComparisonProgress
 from as_lightning.benchmark.compare.search import Space
@@ -68,7 +75,7 @@ class ComparisonSweep:
         self.sample = sample
         self._complete(sample)
         try:
-            self.full_epochs = int(sample.trainer.max_epochs)
+            self.full_epochs = _whole_epochs(sample.trainer.max_epochs)
             plan = ComparisonPlan(**self.settings)
             self.settings["budgets"] = distinct_budgets(list(plan.budgets), self.full_epochs)
             self.settings["methods"] = plan.methods
@@ -77,11 +84,15 @@ class ComparisonSweep:
             raise SettingError(str(error)) from None
         self.own = configured_module(sample) if sample.module._target_ else None
         self.configured: dict[str, DictConfig] = {}  # each method as a run of it would be
+        self.kept: dict[str, set[str]] = {}  # of each method the settings that it keeps
         self.followed: dict[str, str] = {}
         if self.own is None:
             for method in self.plan.methods:
-                self.configured[method] = self._compose([*self.overrides, f"method={method}"])
+                self.kept[method] = kept_settings(self._compose([f"method={method}"]).method)
+                self.configured[method] = self._compose(self._overrides_of_method(method))
                 checked_settings(self.configured[method])
+            given = {*map(setting_of, self.overrides), *self.swept} - {"", "lr"}
+            check_taken(given, {name: config.method for name, config in self.configured.items()}, self.kept)
             self.followed = self._followed()
 
     def _sort(self, override: Override) -> None:
@@ -100,7 +111,8 @@ class ComparisonSweep:
         else:
             raise SettingError(
                 f"{key} cannot be swept in a comparison: runs that differ in anything but method, seed, tuned settings "
-                "and budget are not compared. Make one comparison for each value"
+                "and budget are not compared. Make one comparison for each value (a value that holds a comma needs "
+                "quotes inside the shell's)"
             )
 
     def _complete(self, sample: DictConfig) -> None:
@@ -127,37 +139,35 @@ class ComparisonSweep:
     def _compose(self, overrides: Sequence[str]) -> DictConfig:
         return self.loader.load_sweep_config(self.config, list(overrides))
 
+    def _overrides_of_method(self, method: str) -> list[str]:
+        return [*overrides_for(self.overrides, self.kept[method]), f"method={method}"]
+
     def spaces(self) -> dict[str, Space]:
         """What is tuned of each method: the learning rate, and the ``search`` node of its configuration."""
         if self.own is not None:
             return self.own.spaces(tuple(self.plan.methods))
         fixed = {override.lstrip("+").partition("=")[0] for override in self.overrides}
-        spaces = {
-            method: configured_space(config, self.swept, fixed, self.plan.trials)
+        return {
+            method: configured_space(config, self.swept, fixed, self.plan.trials, self.kept[method])
             for method, config in self.configured.items()
         }
-        known = {str(name) for config in self.configured.values() for name in config.method}
-        for name in self.swept:
-            if not any(name in space for space in spaces.values()):
-                raise SettingError(f"no method of the comparison has method.{name}: {nearest(name, known)}")
-        return spaces
 
     def overrides_of(self, run: Run) -> list[str]:
         """The overrides of the job that makes a run."""
         epochs = epochs_of(run.budget, self.full_epochs)
         knobs = [
-            f"optimizer.lr={value}" if name == "lr" else f"++method.{name}={value}"
+            f"{'optimizer.lr' if name == 'lr' else f'++method.{name}'}={override_value(value)}"
             for name, value in run.settings.items()
         ]
         if run.method in self.followed:  # in tuning the run of the default settings
             like = Run(run.phase, self.followed[run.method], {}, run.budget, run.seed)
             knobs.append(f"++method.like='{self.directory / like.folder}'")
-        settings = ",".join(f"{name}:{value}" for name, value in run.settings.items())
-        about = f"phase:{run.phase},budget:{run.budget},epochs:{epochs},settings:{{{settings}}}"
+        settings = override_value(dict(run.settings))
+        about = f"phase:{run.phase},budget:{run.budget},epochs:{epochs},settings:{settings}"
         fixed = [] if self.own is None else [f"+found={found_by_inspection(self.own)}"]
         return [
-            *self.overrides,
-            *([f"method={run.method}"] if self.own is None else [f"++method.name={run.method}"]),
+            *(self._overrides_of_method(run.method) if self.own is None else self.overrides),
+            *([] if self.own is None else [f"++method.name={run.method}"]),
             *(knobs if self.own is None else []),
             *fixed,
             f"seed={run.seed}",
@@ -271,6 +281,12 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
             "is of the others"
         )
     return comparison
+
+
+def _whole_epochs(epochs: Any) -> int:
+    if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
+        raise ValueError(f"trainer.max_epochs must be a whole number of at least 1, got {epochs!r}")
+    return epochs
 
 
 def _swept_values(override: Override) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import lightning.pytorch as pl
@@ -82,6 +83,15 @@ class BenchmarkDataModule(pl.LightningDataModule):
     @abstractmethod
     def input_spec(self) -> dict[str, Any]:
         """Keyword arguments that the data gives to the encoder, e.g. ``{"in_channels": 1}``; known after ``setup``."""
+
+    @property
+    def user_paths(self) -> list[Path]:
+        """The user's own files and folders that the splits are read from; none for data that come with a checksum.
+
+        Raises:
+            FileNotFoundError: if one of them does not exist.
+        """
+        return []
 
     @property
     def num_classes(self) -> int:

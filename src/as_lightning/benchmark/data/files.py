@@ -78,7 +78,7 @@ class FolderTree(FileTree):
 
     def _names(self) -> Iterator[str]:
         skipped: list[str] = []
-        for path in _files_below(self.root, (self.root.resolve(),), skipped):
+        for path in files_below(self.root, (self.root.resolve(),), skipped):
             yield path.relative_to(self.root).as_posix()
         if skipped:
             rank_zero_warn(f"{self.root}: {len(skipped)} links are not followed: {shortened(skipped)}")
@@ -93,7 +93,7 @@ class FolderTree(FileTree):
             raise
 
 
-def _files_below(folder: Path, real: tuple[Path, ...], skipped: list[str]) -> Iterator[Path]:
+def files_below(folder: Path, real: tuple[Path, ...], skipped: list[str]) -> Iterator[Path]:
     """The files below a folder, hidden ones left out; ``real`` are the root and the targets of the links above."""
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
@@ -105,13 +105,13 @@ def _files_below(folder: Path, real: tuple[Path, ...], skipped: list[str]) -> It
                     skipped.append(f"{path} ({_dangling(path)})")
                 yield path
             elif not entry.is_symlink():
-                yield from _files_below(path, real, skipped)
+                yield from files_below(path, real, skipped)
             else:
                 target = path.resolve()
                 if any(target.is_relative_to(above) or above.is_relative_to(target) for above in real):
                     skipped.append(f"{path} (a link to {target}, which is part of the folder, or holds it)")
                 else:
-                    yield from _files_below(path, (*real, target), skipped)
+                    yield from files_below(path, (*real, target), skipped)
 
 
 def _dangling(path: Path) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import PurePath
 
 import numpy as np
 
 from as_lightning.benchmark.report.across_data_sets import MIN_DATA_SETS, AcrossDataSets, across_data_sets
 from as_lightning.benchmark.report.figures import score_name
-from as_lightning.benchmark.report.findings import Arm, Findings, findings
+from as_lightning.benchmark.report.findings import Arm, ArmKey, Findings, findings, left_out
 from as_lightning.benchmark.report.table_cells import difference, ratio, short_verdict
 from as_lightning.benchmark.report.verdicts import (
     MARGIN_POINTS,
@@ -20,10 +20,10 @@ from as_lightning.benchmark.report.verdicts import (
     paired_verdicts,
 )
 from as_lightning.benchmark.results import Result
-from as_lightning.functional.counts import masking_ratio
 
 CONTROL = "random_skip"
 LEAST_LEFT_OUT = 0.01  # with less, it is the learning rates that are compared
+WHERE_SKIPPED = f" where they leave out at least {LEAST_LEFT_OUT:.0%} of the passes"
 
 
 def scores(compared: Sequence[Findings]) -> list[str]:
@@ -59,8 +59,8 @@ def against_control(results: Sequence[Result], margin: float = MARGIN_POINTS * P
         The largest budget first; none where the comparison has no such control, or where the method leaves out (next
         to) nothing. Verdicts are corrected for all budgets together.
     """
-    compared: list[Findings] = []
-    differences: dict[tuple[str, float], np.ndarray] = {}
+    groups: list[list[Result]] = []
+    differences: dict[ArmKey, np.ndarray] = {}
     for budget in sorted({run.config["comparison"]["budget"] for run in results}, reverse=True):
         by_method: dict[str, list[Result]] = {}
         for run in results:
@@ -73,16 +73,13 @@ def against_control(results: Sequence[Result], margin: float = MARGIN_POINTS * P
             if method in by_method and left_out(by_method[method]) >= LEAST_LEFT_OUT
         ]
         if followed:
-            group = [run for method in (*followed, CONTROL) for run in by_method[method]]
-            compared.append(findings(group, baseline=CONTROL, margin=margin))
+            groups.append([run for method in (*followed, CONTROL) for run in by_method[method]])
             control_scores = _by_seed(control)
             for method in followed:
-                differences[method, budget] = paired_differences(_by_seed(by_method[method]), control_scores)
+                key = ArmKey(method, float(budget))
+                differences[key] = paired_differences(_by_seed(by_method[method]), control_scores)
     verdicts = paired_verdicts(differences, margin)
-    return [
-        replace(found, arms=tuple(replace(arm, verdict=verdicts.get((arm.method, arm.budget))) for arm in found.arms))
-        for found in compared
-    ]
+    return [findings(group, baseline=CONTROL, margin=margin, verdicts=verdicts) for group in groups]
 
 
 def _by_seed(runs: Sequence[Result]) -> dict[int, float]:
@@ -93,15 +90,6 @@ def followed_method(control: Result) -> str:
     """The method whose run a run of the control has followed; empty if none."""
     like = control.config["method"].get("like")  # .../runs/METHOD/budget=1.0,seed=0
     return PurePath(like).parent.name if like else ""
-
-
-def left_out(runs: Sequence[Result]) -> float:
-    """The share of the samples, over all epochs, that slept or took no backward pass."""
-    epochs = [epoch for run in runs for epoch in run.skipping]
-    samples = sum(epoch["samples"] for epoch in epochs)
-    slept = samples - sum(epoch["awake"] for epoch in epochs)
-    without_backward = sum(epoch["visits"] - epoch.get("backward", epoch["visits"]) for epoch in epochs)
-    return float(masking_ratio(slept + without_backward, samples))
 
 
 def arm_rows(compared: Sequence[Findings]) -> list[str]:
@@ -128,13 +116,15 @@ def control_sentence(compared: Sequence[Findings]) -> str:
 def counted(verdicts: Sequence[Verdict | None]) -> str:
     """How often each verdict was given, as the end of a sentence."""
     words = [verdict.word for verdict in verdicts if verdict is not None]
-    undefined = words.count("no verdict")
-    return (
+    sentence = (
         f"better in {words.count('better')} of {len(words)} comparisons, worse in {words.count('worse')}, equal in "
         f"{words.count('equal')} and inconclusive in {words.count('inconclusive')}."
-        + f" In {undefined} all seeds have the same score, so there is no verdict."
-        * bool(undefined)
     )
+    reasons = Counter(verdict.reason for verdict in verdicts if verdict is not None and verdict.word == "no verdict")
+    if not reasons:
+        return sentence
+    named = [f"{reason} ({count})" if len(reasons) > 1 else reason for reason, count in sorted(reasons.items())]
+    return f"{sentence} No verdict in {reasons.total()}: {'; '.join(named)}."
 
 
 def reference(compared: Sequence[Findings]) -> str:
@@ -144,21 +134,25 @@ def reference(compared: Sequence[Findings]) -> str:
 
 
 def over_all(compared: Sequence[Findings]) -> list[str]:
-    """One line for each method that enough data sets have: the Bayesian signed-rank test against the baseline."""
+    """One line for each method that enough data sets have: the Bayesian signed-rank test against the baseline.
+
+    A data set where a method that skips leaves out (next to) nothing is none of its data sets.
+    """
     return [f"`{method}` {found.in_words}." for method, found in _across(compared).items()]
 
 
 def over_all_in_short(compared: Sequence[Findings]) -> list[str]:
     """The same in one line for each number of data sets."""
-    by_count: dict[int, list[str]] = {}
+    skipping = {arm.method for found in compared for arm in found.arms if arm.left_out is not None}
+    by_count: dict[tuple[int, bool], list[str]] = {}
     for method, found in _across(compared).items():
         shares = f"{found.better:.0%} / {found.equal:.0%} / {found.worse:.0%}"
-        by_count.setdefault(found.data_sets, []).append(f"`{method}` {shares}")
+        by_count.setdefault((found.data_sets, method in skipping), []).append(f"`{method}` {shares}")
     return [
-        f"Over {count} data sets, the probabilities of *better* / *equal within {compared[0].margin / POINT:g} "
-        f"points* / *worse* than {reference(compared)}, with all epochs: {', '.join(methods)} (Bayesian signed-rank "
-        "test)."
-        for count, methods in by_count.items()
+        f"Over {count} data sets{WHERE_SKIPPED * skips}, the probabilities of *better* / *equal within "
+        f"{compared[0].margin / POINT:g} points* / *worse* than {reference(compared)}, with all epochs: "
+        f"{', '.join(methods)} (Bayesian signed-rank test)."
+        for (count, skips), methods in by_count.items()
     ]
 
 
@@ -166,8 +160,9 @@ def _across(compared: Sequence[Findings]) -> dict[str, AcrossDataSets]:
     pairs: dict[str, list[tuple[float, float]]] = {}
     for found in compared:
         for method in found.methods:
-            if method != found.baseline:
-                pair = (found.of(method)[0].mean, found.reference.mean)
+            arm = found.of(method)[0]
+            if method != found.baseline and (arm.left_out is None or arm.left_out >= LEAST_LEFT_OUT):
+                pair = (arm.mean, found.reference.mean)
                 pairs.setdefault(method.removeprefix("multilabel_"), []).append(pair)
     found_of = {}
     for method, found_pairs in pairs.items():

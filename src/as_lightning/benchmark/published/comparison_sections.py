@@ -8,6 +8,7 @@ from typing import NamedTuple
 from as_lightning.benchmark.published.committed_comparisons import CommittedComparison, findings_of
 from as_lightning.benchmark.published.compared_data_sets import (
     CONTROL,
+    WHERE_SKIPPED,
     against_control,
     arm_rows,
     control_sentence,
@@ -27,6 +28,7 @@ from as_lightning.benchmark.published.equal_time import (
 from as_lightning.benchmark.report.advice import advice, recommended
 from as_lightning.benchmark.report.findings import Findings
 
+TUNED_ALIKE = "Tuned with as many trials as softmax beside them, over the same seeds."
 ARM_HEADING = (
     "",
     "| data set | epochs | method | difference to {} | verdict | time ratio |",
@@ -115,7 +117,12 @@ def comparison_lines(
     ]
     lines += skipping_lines(skipping)
     if together:
-        lines += [f"Against {reference(found)}, at all epochs:", "", *together, ""]
+        lines += [
+            f"Against {reference(found)}, at all epochs (of methods that skip, on the data sets{WHERE_SKIPPED}):",
+            "",
+            *together,
+            "",
+        ]
     short = advised_in_short(comparisons, "results/")
     short += [f"* {sentence}" for sentence in skipping.sentences]
     short += [f"* {line}" for line in over_all_in_short(found)]
@@ -133,33 +140,24 @@ def skipping_lines(skipping: SkippingCompared) -> list[str]:
     return [*lines, *equal_time_lines(skipping.equal_time)]
 
 
-def fresh_seed_lines(comparisons: Sequence[CommittedComparison]) -> list[str]:
-    """The lines on what was tried again."""
+def arm_lines(comparisons: Sequence[CommittedComparison], title: str, sentence: str, reference: str) -> list[str]:
+    """The lines on comparisons whose arms all stand in one table: the advice of each, then the table.
+
+    Args:
+        comparisons: none give no section.
+        title: of the section.
+        sentence: what the comparisons are.
+        reference: what the differences are to.
+    """
     if not comparisons:
         return []
     return [
-        "## Tried again with fresh seeds",
+        f"## {title}",
         "",
-        "A finding above that stood out, among many that were looked at, tried again with seeds that no run had seen.",
-        "",
-        *map(advised, comparisons),
-        *(line.format("softmax") for line in ARM_HEADING),
-        *arm_rows(findings_of(comparisons)),
-        "",
-    ]
-
-
-def skip_backward_lines(comparisons: Sequence[CommittedComparison]) -> list[str]:
-    """The lines on skipping the backward pass."""
-    if not comparisons:
-        return []
-    return [
-        "## Skipping the backward pass",
-        "",
-        "Tuned with as many trials as softmax beside them, over the same seeds.",
+        sentence,
         "",
         *map(advised, comparisons),
-        *(line.format("softmax at all epochs") for line in ARM_HEADING),
+        *(line.format(reference) for line in ARM_HEADING),
         *arm_rows(findings_of(comparisons)),
         "",
     ]
@@ -173,7 +171,7 @@ def other_loss_lines(comparisons: Sequence[CommittedComparison]) -> list[str]:
     return [
         "## Other losses, at all epochs",
         "",
-        "Tuned with as many trials as softmax beside them, over the same seeds.",
+        TUNED_ALIKE,
         "",
         *scores(found),
         "",

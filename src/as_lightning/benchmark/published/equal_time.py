@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from as_lightning.benchmark.published.committed_comparisons import CommittedComparison
-from as_lightning.benchmark.published.compared_data_sets import CONTROL, LEAST_LEFT_OUT, counted, left_out
+from as_lightning.benchmark.published.compared_data_sets import CONTROL, LEAST_LEFT_OUT, counted
+from as_lightning.benchmark.report.findings import left_out
 from as_lightning.benchmark.report.table_cells import difference, short_verdict
 from as_lightning.benchmark.report.verdicts import POINT, Verdict, paired_verdicts
 from as_lightning.benchmark.results import Result

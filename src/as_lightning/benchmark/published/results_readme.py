@@ -27,11 +27,11 @@ from as_lightning.benchmark.published.committed_comparisons import (
     committed,
 )
 from as_lightning.benchmark.published.comparison_sections import (
+    TUNED_ALIKE,
     advised_in_short,
+    arm_lines,
     comparison_lines,
-    fresh_seed_lines,
     other_loss_lines,
-    skip_backward_lines,
     skipping_compared,
     skipping_lines,
 )
@@ -53,6 +53,9 @@ from as_lightning.benchmark.results import find_results
 
 START, END = "<!-- written by as_lightning.benchmark.published.results_readme -->", "<!-- end -->"
 AS_METHODS = ("as_softmax", "as_speed", "multilabel_as_softmax", "multilabel_as_speed")
+TRIED_AGAIN = (
+    "A finding above that stood out, among many that were looked at, tried again with seeds that no run had seen."
+)
 EXTRA_SWEEPS = {"delta": "margins", "label_noise": "label noise"}
 
 
@@ -174,8 +177,8 @@ def main() -> None:
         "one thread per run; the runs of a comparison take turns, so that drift cancels in the ratios.",
         "",
         *fair,
-        *skip_backward_lines(backward),
-        *fresh_seed_lines(tried_again),
+        *arm_lines(backward, "Skipping the backward pass", TUNED_ALIKE, "softmax at all epochs"),
+        *arm_lines(tried_again, "Tried again with fresh seeds", TRIED_AGAIN, "softmax"),
         *other_loss_lines(other_losses),
         *single_rate_lines(experiments, sections),
         *(wide if (RESULTS / "python_code" / "README.md").exists() else []),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from as_lightning.benchmark.report.evidence import MOST_SEEDS, SURE_MARGINS, detectable, is_sure, seeds_to_see
 from as_lightning.benchmark.report.findings import Arm, Findings
+from as_lightning.benchmark.report.table_cells import epochs_in_words, short
 from as_lightning.benchmark.report.verdicts import POINT, points
 
 UNFOLDED = 6  # sentences that a page shows without folding
@@ -49,6 +50,17 @@ def recommended(findings: Findings) -> Arm:
     return arm if arm is not None and is_sure(findings, arm) else findings.reference
 
 
+def why_no_advice(findings: Findings) -> str:
+    """Why nothing can be recommended: the reference is missing, or no arm has a verdict; empty where one can."""
+    reference, others = findings.reference, [arm for arm in findings.arms if arm is not findings.reference]
+    if not reference.seeds:
+        full = f"{reference.method}, {epochs_in_words(reference.epochs)}"
+        return f"{full}, which all are compared with, has no finished run"
+    if others and all(arm.verdict is not None and arm.verdict.word == "no verdict" for arm in others):
+        return "; ".join(sorted({arm.verdict.reason for arm in others if arm.verdict is not None}))
+    return ""
+
+
 def _candidate(findings: Findings) -> Arm | None:
     """The arm that would be recommended by its verdict alone; None where that is the baseline at its full budget."""
     compared = [arm for arm in findings.arms if arm.verdict is not None]
@@ -80,21 +92,21 @@ def _candidate(findings: Findings) -> Arm | None:
 
 def _recommendation(findings: Findings) -> str:
     arm, reference = _candidate(findings), findings.reference
-    full = f"{reference.method}, {_epochs(reference.epochs)}"
+    full = f"{reference.method}, {epochs_in_words(reference.epochs)}"
+    if why_no_advice(findings):
+        return f"No advice: {why_no_advice(findings)}."
     if arm is None:
-        others = [other for other in findings.arms if other is not reference]
-        if others and all(other.verdict is not None and other.verdict.word == "no verdict" for other in others):
-            reasons = sorted({other.verdict.reason for other in others if other.verdict is not None})
-            return f"No advice: {'; '.join(reasons)}."
         return f"Stay with {full}: nothing here is better, and nothing cheaper is shown to be as good."
-    chosen = f"{arm.method}{_settings(arm)}, {_epochs(arm.epochs)}"
+    chosen = f"{arm.method}{_settings(arm)}, {epochs_in_words(arm.epochs)}"
     if not is_sure(findings, arm):
         return (
             f"Stay with {full}, for now: {chosen}, looks {_in_what(findings, arm, '')}, but this comparison is too "
             "small to rely on it."
         )
-    verb = "Stay with" if arm.method == findings.baseline else "Use"
-    return f"{verb} {chosen}: {_in_what(findings, arm, full)}."
+    if arm.method == findings.baseline:
+        instead = f"{epochs_in_words(arm.epochs)} in place of {reference.epochs:g}"
+        return f"Train {arm.method}{_settings(arm)} for {instead}: {_in_what(findings, arm, '')}."
+    return f"Use {chosen}: {_in_what(findings, arm, full)}."
 
 
 def _in_what(findings: Findings, arm: Arm, full: str) -> str:
@@ -107,15 +119,14 @@ def _in_what(findings: Findings, arm: Arm, full: str) -> str:
         if arm.verdict.word == "equal"
         else f"not worse by {findings.margin / POINT:g} points or more"
     )
-    target = f"{findings.reference.epochs:g}" if arm.method == findings.baseline else full
-    return f"as good{f' as {target}' * bool(full)} ({shown}){_in_time(arm)}"
+    return f"as good{f' as {full}' * bool(full)} ({shown}){_in_time(arm)}"
 
 
 def _about(findings: Findings, arm: Arm) -> list[str]:
     """What is said of a method at its full budget, beside the recommendation."""
     verdict, reference = arm.verdict, findings.reference
     assert verdict is not None
-    at = f"{arm.method}, {_epochs(arm.epochs)},"
+    at = f"{arm.method}, {epochs_in_words(arm.epochs)},"
     said = []
     if verdict.word == "better" and arm not in (recommended(findings), _candidate(findings)):
         said.append(f"{at} is better than {reference.method} by {_difference(arm)}{_in_time(arm)}.")
@@ -125,7 +136,7 @@ def _about(findings: Findings, arm: Arm) -> list[str]:
         said.append(f"{at} makes no difference above {_bound(arm)} points{_in_time(arm)}.")
     elif verdict.word == "inconclusive":
         said.append(
-            f"{at} may be better or worse by up to {_bound(arm)} points: this comparison cannot tell{_in_time(arm)}."
+            f"{at} may be better or worse by up to {_bound(arm)} points{_in_time(arm)}: this comparison cannot tell."
         )
     elif verdict.word == "no verdict":
         said.append(f"{at} cannot be judged: {verdict.reason}.")
@@ -176,14 +187,10 @@ def _limits(findings: Findings) -> list[str]:
     return [f"{said[0]} {more}"]
 
 
-def _epochs(epochs: float) -> str:
-    return "1 epoch" if epochs == 1 else f"{epochs:g} epochs"
-
-
 def _settings(arm: Arm) -> str:
     """The tuned settings of a method, the learning rate left out."""
     own = [
-        f"{name} {value:.2g}" if isinstance(value, float) else f"{name} {value}" for name, value in arm.settings.items()
+        f"{name} {f'{value:.2g}' if isinstance(value, float) else short(value)}" for name, value in arm.settings.items()
     ]
     own = [text for text in own if not text.startswith("lr ")]
     return f" ({', '.join(own)})" if own else ""

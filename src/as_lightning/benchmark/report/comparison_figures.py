@@ -20,12 +20,14 @@ def score_against_budget_time(findings: Findings) -> PageFigure:
     """The score of each arm against its training time: one line for each method, one point for each budget."""
     colors = method_colors(findings.methods)
     metric = score_name(findings.score)
+    finished = [arm for arm in findings.arms if arm.seeds]
 
     def draw(axes: Axes) -> None:
-        low, high = ((findings.reference.mean + sign * findings.margin) / POINT for sign in (-1, 1))
-        axes.axhspan(low, high, color=colors[findings.baseline], alpha=0.12)
+        if findings.reference.seeds:
+            low, high = ((findings.reference.mean + sign * findings.margin) / POINT for sign in (-1, 1))
+            axes.axhspan(low, high, color=colors[findings.baseline], alpha=0.12)
         for method in findings.methods:
-            arms = sorted(findings.of(method), key=lambda arm: arm.seconds)
+            arms = sorted((arm for arm in finished if arm.method == method), key=lambda arm: arm.seconds)
             axes.errorbar(
                 [arm.seconds for arm in arms],
                 [arm.mean / POINT for arm in arms],
@@ -38,11 +40,10 @@ def score_against_budget_time(findings: Findings) -> PageFigure:
                 label=method,
             )
         axes.set(xlabel="training time (s)", ylabel=f"{findings.split} {metric} (points)")
-        axes.set_xlim(0, 1.05 * max(arm.seconds for arm in findings.arms) or 1.0)
+        axes.set_xlim(0, 1.05 * max(arm.seconds for arm in finished) or 1.0)
 
     points = "; ".join(
-        f"{arm.method}, {arm.epochs:g} epochs: {arm.mean / POINT:.2f} after {arm.seconds:.1f} s"
-        for arm in findings.arms
+        f"{arm.method}, {arm.epochs:g} epochs: {arm.mean / POINT:.2f} after {arm.seconds:.1f} s" for arm in finished
     )
     alt = f"{findings.split.capitalize()} {metric} in points against training time. {points}."
     return PageFigure(f"{file_name(findings.name)}-time", f"{metric} against training time", alt, draw)

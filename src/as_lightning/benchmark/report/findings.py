@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from as_lightning.benchmark.report.verdicts import (
     paired_verdicts,
 )
 from as_lightning.benchmark.results import Result
+from as_lightning.functional.counts import masking_ratio
 
 
 class ArmKey(NamedTuple):
@@ -43,6 +45,7 @@ class Arm:
         time: its ratio to the baseline's full budget; None where no seed is shared.
         verdict: against the baseline's full budget; None for that arm itself.
         metrics: the means of all test metrics.
+        left_out: the share of the passes that were skipped, see :func:`left_out`; None for a method that skips nothing.
     """
 
     method: str
@@ -56,6 +59,7 @@ class Arm:
     time: TimeRatio | None
     verdict: Verdict | None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    left_out: float | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class Findings:
         baseline: the method that all are compared with, at its full budget.
         margin: what counts as equal, in the score's unit.
         arms: baseline first, then method by method, the full budget first.
-        reference: the arm of the baseline's full budget.
+        reference: the arm of the baseline's full budget; with 0 seeds and no score where none of its runs has finished.
         test_samples: samples of the split that is scored; None where unknown.
         notes: sentences about the comparison itself: failed runs, what could not be tuned.
     """
@@ -100,7 +104,7 @@ class Findings:
             {arm.budget: arm.verdict for arm in compared if arm.verdict is not None},
             {arm.budget: arm.time for arm in compared if arm.time is not None},
         )
-        if method == self.baseline and (found is None or found.time.ratio > 1):
+        if method == self.baseline and self.reference.seeds and (found is None or found.time.ratio > 1):
             return TimeToScore(self.reference.budget, TimeRatio(1.0, 1.0, 1.0))
         return found
 
@@ -110,10 +114,12 @@ def findings(
     *,
     baseline: str,
     margin: float = MARGIN_POINTS * POINT,
+    full_budget: float | None = None,
     higher_is_better: bool = True,
     split: str = "test",
     test_samples: int | None = None,
     notes: Sequence[str] = (),
+    verdicts: Mapping[ArmKey, Verdict] | None = None,
 ) -> Findings:
     """Put the final runs of one comparison together.
 
@@ -122,10 +128,13 @@ def findings(
             ``config["comparison"]``.
         baseline: the method to compare with.
         margin: what counts as equal, in the score's unit.
+        full_budget: the baseline's budget that all are compared with; None is its largest one that has runs. Without a
+            run at ``full_budget`` no arm has a verdict, and the reference has no seeds.
         higher_is_better: False turns all differences round.
         split: what the scores are of.
         test_samples: how many samples.
         notes: sentences for the advice.
+        verdicts: of the arms, corrected for more comparisons than these; None corrects for these.
 
     Raises:
         ValueError: if the baseline has no finished run, two runs are of one arm and seed, or a seed is no whole number.
@@ -139,22 +148,33 @@ def findings(
             f"no run of the baseline {baseline!r} has finished, so there is nothing to compare with: there are runs of "
             f"{', '.join(sorted({key.method for key in runs})) or 'no method'}"
         )
-    reference = ArmKey(baseline, max(budgets))
+    reference = ArmKey(baseline, max(budgets) if full_budget is None else float(full_budget))
     for key, group in runs.items():
         try:
             check_seeds(run.seed for run in group)
         except ValueError as error:
             raise ValueError(f"{key.method} at budget {key.budget:g}: {error}") from None
     sign = 1.0 if higher_is_better else -1.0
-    scores = {key: {run.seed: sign * run.metrics[run.score] for run in group} for key, group in runs.items()}
-    seconds = {key: {run.seed: run.train_seconds for run in group} for key, group in runs.items()}
-    verdicts = paired_verdicts(
-        {key: paired_differences(scores[key], scores[reference]) for key in runs if key != reference}, margin
-    )
+    scores: dict[ArmKey, dict[int, float]] = {
+        key: {run.seed: sign * run.metrics[run.score] for run in group} for key, group in runs.items()
+    }
+    seconds: dict[ArmKey, dict[int, float]] = {
+        key: {run.seed: run.train_seconds for run in group} for key, group in runs.items()
+    }
+    if verdicts is None:
+        compared = [key for key in runs if key != reference]
+        differences = {key: paired_differences(scores[key], scores.get(reference, {})) for key in compared}
+        verdicts = paired_verdicts(differences, margin)
     methods = sorted(dict.fromkeys(key.method for key in runs), key=lambda method: method != baseline)
-    order = sorted(runs, key=lambda key: (methods.index(key.method), -key.budget))
-    arms = {key: _arm(key, runs[key], verdicts.get(key), seconds[key], seconds[reference]) for key in order}
-    first = runs[reference][0]
+    order = sorted({*runs, reference}, key=lambda key: (methods.index(key.method), -key.budget))
+    reference_seconds = seconds.get(reference, {})
+    arms = {
+        key: _arm(key, runs[key], verdicts.get(key), seconds[key], reference_seconds)
+        if key in runs
+        else _missing_arm(key, runs)
+        for key in order
+    }
+    first = runs[ArmKey(baseline, max(budgets))][0]
     return Findings(
         name=first.name,
         score=first.score,
@@ -166,6 +186,13 @@ def findings(
         test_samples=test_samples,
         notes=tuple(notes),
     )
+
+
+def _missing_arm(key: ArmKey, runs: Mapping[ArmKey, Sequence[Result]]) -> Arm:
+    """The reference where none of its runs has finished; its epochs are those of another run, in proportion."""
+    budget, epochs = max((other.budget, group[0].config["comparison"]["epochs"]) for other, group in runs.items())
+    whole = round(epochs * key.budget / budget)
+    return Arm(key.method, key.budget, whole, {}, 0, math.nan, None, math.nan, time=None, verdict=None)
 
 
 def _arm(
@@ -189,4 +216,14 @@ def _arm(
         time=time_ratio(seconds, reference_seconds) if seconds.keys() & reference_seconds.keys() else None,
         verdict=verdict,
         metrics={name: float(np.mean([run.metrics.get(name, np.nan) for run in runs])) for name in runs[0].metrics},
+        left_out=left_out(runs) if any(run.skipping for run in runs) else None,
     )
+
+
+def left_out(runs: Sequence[Result]) -> float:
+    """The share of the samples, over all epochs, that slept or took no backward pass."""
+    epochs = [epoch for run in runs for epoch in run.skipping]
+    samples = sum(epoch["samples"] for epoch in epochs)
+    slept = samples - sum(epoch["awake"] for epoch in epochs)
+    without_backward = sum(epoch["visits"] - epoch.get("backward", epoch["visits"]) for epoch in epochs)
+    return float(masking_ratio(slept + without_backward, samples))

@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run_summary import counted_runs
 from as_lightning.benchmark.settings import SettingError, nearest
 
+NAMED = 5  # of many runs, those that a note names
 # what changes nothing that is compared
 WITHOUT_EFFECT = re.compile(
     r"seed|name|data_dir|output_dir|logger\..*|data\.(num_workers|pin_memory)"
@@ -83,15 +85,16 @@ def comparable_results(results: Sequence[Result]) -> tuple[list[Result], list[st
       ``digits (trainer.max_epochs=1)``.
     * Runs of one method that differ in its settings get a ``method`` each: ``as_softmax (delta=0.2)``.
     * The same run twice, from two sweeps, counts once.
+    * Runs without test metrics are left out.
 
     Raises:
         ValueError: if two runs do not differ in any setting, but in what they have found.
     """
     experiments: dict[str, list[Result]] = {}
-    for result in _each_once(results):
+    for result in _each_once([result for result in results if result.metrics]):
         experiments.setdefault(result.name, []).append(result)
     named: list[Result] = []
-    notes = []
+    notes = _left_out([result for result in results if not result.metrics])
     for name, runs in experiments.items():
         differing = differing_settings(runs)
         if differing:
@@ -109,6 +112,18 @@ def comparable_results(results: Sequence[Result]) -> tuple[list[Result], list[st
         for table, of_table in tables.items():
             named += _variants(table, of_table)
     return named, notes
+
+
+def _left_out(untested: Sequence[Result]) -> list[str]:
+    if not untested:
+        return []
+    names = [f"{result.method}, seed {result.seed}" for result in untested[:NAMED]]
+    names += [f"and {len(untested) - NAMED} more"] if len(untested) > NAMED else []
+    verb = "is" if len(untested) == 1 else "are"
+    return [
+        f"{counted_runs(len(untested))} without test metrics, as made with test=false, {verb} left out: "
+        f"{'; '.join(names)}."
+    ]
 
 
 def _variants(table: str, results: Sequence[Result]) -> list[Result]:

@@ -7,6 +7,8 @@ import re
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+from as_lightning.benchmark.report.table_cells import epochs_in_words
+
 
 def page_templates() -> Environment:
     """The templates. HTML is escaped by itself, Markdown by the filter ``md``."""
@@ -18,7 +20,7 @@ def page_templates() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["md"] = escape_markdown
+    environment.filters |= {"md": escape_markdown, "epochs": epochs_in_words}
     return environment
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import shutil
 import sys
@@ -18,14 +17,13 @@ from rich.table import Table
 
 from as_lightning.benchmark.report.comparison import BASELINES, baseline_of, compare, runs_frame, time_ratios
 from as_lightning.benchmark.report.figures import report_figures, score_name
-from as_lightning.benchmark.report.like_with_like import chosen, comparable_results
+from as_lightning.benchmark.report.like_with_like import comparable_results
 from as_lightning.benchmark.report.page_figure import PageFigure, method_colors
 from as_lightning.benchmark.report.page_templates import page_templates
 from as_lightning.benchmark.report.sweep_advice import sweep_advice
 from as_lightning.benchmark.report.table_cells import short_verdict, with_interval
 from as_lightning.benchmark.report.verdicts import MARGIN_POINTS
-from as_lightning.benchmark.results import Result, find_results
-from as_lightning.benchmark.run_summary import lines_of_report
+from as_lightning.benchmark.results import Result
 from as_lightning.benchmark.settings import SettingError, nearest
 
 # metrics that not every task has
@@ -77,9 +75,9 @@ def summarize(results: Sequence[Result], baseline: str | None = None) -> list[Ex
     Raises:
         SettingError: if no run is of the method ``baseline``.
     """
+    results, _ = comparable_results(results)
     if not results:
         return []
-    results, _ = comparable_results(results)
     methods = {result.method for result in results}
     if baseline is not None and baseline not in methods:
         raise SettingError(f"no run is of the method {baseline}: {nearest(baseline, methods)}")
@@ -244,44 +242,3 @@ def print_comparison(results: Sequence[Result], baseline: str | None = None, con
                 percent(row["final_masking_ratio"], 1),
             )
         console.print(table)
-
-
-def _described_error(error: ValueError | OSError) -> str:
-    """The error in words; of an error of the operating system its path and reason."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script ``as-lightning-report``."""
-    # what each means is in as_lightning.benchmark.help, which answers --help
-    parser = argparse.ArgumentParser(prog="as-lightning-report", add_help=False)
-    parser.add_argument("paths", nargs="+", metavar="PATH")
-    parser.add_argument("--output", metavar="FOLDER")
-    parser.add_argument("--baseline", metavar="METHOD")
-    parser.add_argument("--where", action="append", default=[], metavar="SETTING=VALUE")
-    options = parser.parse_args(arguments)
-    try:
-        results = chosen(find_results(options.paths), options.where)
-    except (ValueError, OSError) as error:
-        parser.exit(1, f"as-lightning-report: {_described_error(error)}\n")
-    first = Path(options.paths[0])
-    output = Path(options.output) if options.output else (first if first.is_dir() else first.parent) / "report"
-    try:
-        report = write_report(results, output, baseline=options.baseline)
-    except ValueError as error:
-        parser.exit(1, f"as-lightning-report: {error}\n")
-    except OSError as error:
-        reason = _described_error(error)
-        parser.exit(1, f"as-lightning-report: cannot write to {output} ({reason}): give another folder with --output\n")
-    for note in comparable_results(results)[1]:
-        print(note)
-    print_comparison(results, options.baseline)
-    print("\n".join(lines_of_report(report.html, report.markdown, report.csv)))
-
-
-if __name__ == "__main__":
-    from as_lightning.benchmark.console import report as command
-
-    command()

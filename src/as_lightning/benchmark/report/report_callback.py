@@ -21,7 +21,7 @@ from as_lightning.benchmark.report.like_with_like import comparable_results
 from as_lightning.benchmark.report.report import FailedRun, print_comparison, write_report
 from as_lightning.benchmark.results import RESULT_FILE, Result, find_results
 from as_lightning.benchmark.run_lock import run_lock
-from as_lightning.benchmark.run_summary import has_events, lines_of_report, tensorboard_lines
+from as_lightning.benchmark.run_summary import counted_runs, has_events, lines_of_report, tensorboard_lines
 
 RUNS_FOLDER = ".runs"
 COMMAND_FILE = "command.txt"
@@ -67,13 +67,14 @@ class ReportCallback(Callback):
         assert self.notes is not None
         directory = Path(config.hydra.runtime.cwd, config.hydra.sweep.dir)
         folder, failure = str(config.hydra.sweep.subdir), None
+        earlier = _is_older(directory / folder / RESULT_FILE, self.notes / COMMAND_FILE)
         try:
             _ = job_return.return_value
         except Exception as error:
             failure = "".join(traceback.format_exception_only(error)).strip()
         else:
             _note_command(directory / folder, self.notes / COMMAND_FILE)
-        note = json.dumps({"folder": folder, "error": failure})
+        note = json.dumps({"folder": folder, "error": failure, "earlier": earlier})
         (self.notes / f"{config.hydra.job.num}.json").write_text(note, encoding="utf-8")
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
@@ -96,6 +97,9 @@ def finish_sweep() -> list[FailedRun]:
     print_comparison(results)
     for note in comparable_results(results)[1]:
         print(note)
+    earlier = sum(note["earlier"] and note["error"] is None for note in notes)
+    if earlier:
+        print(f"{counted_runs(earlier)} taken from an earlier call")
     for run in failed:
         print(f"failed:      {run.folder}: {run.error}")
     print("\n".join(lines_of_report(report.html, report.markdown, report.csv)))
@@ -112,6 +116,11 @@ def _command(config: DictConfig) -> str:
     task = [override.removeprefix("++") for override in overrides.task if not override.startswith("data_dir=")]
     sweeper = [override for override in overrides.hydra if re.match("hydra[./]sweeper", override)]
     return shlex.join(["as-lightning", "-m", *task, *sweeper])
+
+
+def _is_older(result: Path, command: Path) -> bool:
+    """Whether a run has finished before the sweep has begun, which writes its command first."""
+    return result.exists() and result.stat().st_mtime < command.stat().st_mtime
 
 
 def _note_command(run: Path, command: Path) -> None:

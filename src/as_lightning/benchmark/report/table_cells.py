@@ -58,13 +58,22 @@ def ratio(time: TimeRatio | None) -> str:
     return with_interval(time.ratio, low, high)
 
 
+def epochs_in_words(epochs: float) -> str:
+    """A number of epochs.
+
+    >>> epochs_in_words(1), epochs_in_words(6.0)
+    ('1 epoch', '6 epochs')
+    """
+    return "1 epoch" if epochs == 1 else f"{epochs:g} epochs"
+
+
 def short(value: Any) -> str:
     """A setting's value, numbers with three digits.
 
-    >>> short(0.0031622), short("cosine")
-    ('0.00316', 'cosine')
+    >>> short(0.0031622), short("cosine"), short(None)
+    ('0.00316', 'cosine', 'null')
     """
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return "null" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def settings_cell(settings: Mapping[str, Any]) -> str:

@@ -194,7 +194,8 @@ def _word(verdict: Verdict) -> VerdictWord:
 def _untestable(differences: np.ndarray) -> str:
     """Why the tests are not defined for these differences; empty where they are."""
     if len(differences) < MIN_PAIRS:
-        return f"{len(differences)} seeds in common, at least {MIN_PAIRS} are needed"
+        seeds = "1 seed" if len(differences) == 1 else f"{len(differences)} seeds"
+        return f"{seeds} in common, at least {MIN_PAIRS} are needed"
     # scores are means of float32 numbers: differences that agree to nine digits differ by rounding alone
     if np.ptp(differences) <= 1e-9:
         if np.abs(differences).max() <= 1e-9:

@@ -86,3 +86,9 @@ def test_blank_rows_are_left_out_on_demand_and_counted(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         assert read_table(tmp_path / "set.csv", "text", "label", drop_blank=True) == [("a", "x"), ("c", "y")]
     assert "3 rows without text or label are left out, the first in line 3" in caplog.text
+
+
+def test_lines_may_end_as_on_an_old_mac(tmp_path):
+    path = tmp_path / "mac.csv"
+    path.write_bytes(b'text,label\rgood one,1\r"bad, or\rworse",0\r')
+    assert read_table(path, "text", "label") == [("good one", "1"), ("bad, or\rworse", "0")]

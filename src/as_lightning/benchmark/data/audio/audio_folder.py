@@ -41,6 +41,10 @@ class AudioFolder(AudioDataModule):
         check_validation_share(validation_share)
         self.path, self.validation_share, self.split_seed = path, validation_share, split_seed
 
+    @property
+    def user_paths(self) -> list[Path]:
+        return [find_path(self.path, self.data_dir)]
+
     def index_clips(self) -> dict[str, list[LabelledClip]]:
         tree = open_tree(find_path(self.path, self.data_dir))
         splits = split_classes(

@@ -62,6 +62,10 @@ class ImageFolder(ImageDataModule):
         self.cache = check_cache(cache)
         self.max_per_class = split_limits("max_per_class", max_per_class)
 
+    @property
+    def user_paths(self) -> list[Path]:
+        return [find_path(self.path, self.data_dir)]
+
     def read_images(self) -> Images:
         tree = open_tree(find_path(self.path, self.data_dir))
         rows = self._rows(tree)

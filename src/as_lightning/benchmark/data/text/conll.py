@@ -45,6 +45,10 @@ class Conll(TaggingDataModule):
         self.paths = {"train": path, "validation": validation_path, "test": test_path}
         self.word_column, self.tag_column, self.encoding = word_column, tag_column, encoding
 
+    @property
+    def user_paths(self) -> list[Path]:
+        return [find_path(path, self.data_dir) for path in self.paths.values()]
+
     def read_splits(self) -> dict[str, list[TaggedSentence]]:
         splits: dict[str, list[TaggedSentence]] = {}
         known = None

@@ -98,7 +98,7 @@ def find_delimiter(header: str, usual: str, columns: Collection[str]) -> str:
 
 
 def _delimited_rows(path: Path, text: str, text_column: str, label_column: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    header = text.split("\n", 1)[0]
+    header = next(io.StringIO(text, newline=""), "")  # a line may end in \r alone
     delimiter = find_delimiter(header, DELIMITERS[path.suffix], (text_column, label_column))
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:

@@ -66,6 +66,11 @@ class TextFile(TextDataModule):
         self.drop_blank, self.min_per_class, self.encoding = drop_blank, min_per_class, encoding
         self.split_seed = split_seed
 
+    @property
+    def user_paths(self) -> list[Path]:
+        paths = (self.path, self.validation_path, self.test_path)
+        return [find_path(path, self.data_dir) for path in paths if path is not None]
+
     def read_splits(self) -> dict[str, list[Sentence]]:
         train = self._read(self.path)
         sizes = Counter(sentence.label for sentence in train)

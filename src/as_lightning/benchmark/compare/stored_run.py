@@ -1,0 +1,33 @@
+"""A run of a comparison of one's own module, kept in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from as_lightning.benchmark.checkpoint_files import readable_result
+from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run_lock import run_lock
+
+
+def stored_run(directory: Path | None, config: Mapping[str, Any], make: Callable[[], Result]) -> Result:
+    """The run that has finished in a folder with this configuration, or the one that ``make`` makes, written there.
+
+    While another process runs in that folder, this one waits for it. A result that cannot be read is set aside.
+
+    Args:
+        directory: of the run; None keeps nothing.
+        config: as the result of the run has it.
+        make: makes the run.
+    """
+    if directory is None:
+        return make()
+    directory.mkdir(parents=True, exist_ok=True)
+    with run_lock(directory):
+        finished = readable_result(directory)
+        if finished is not None and finished.config == config:
+            return finished
+        result = make()
+        result.write(directory)
+    return result
