@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -59,23 +59,31 @@ def differing_settings(results: Sequence[Result]) -> dict[str, list[str]]:
     Of settings that always vary together (interpolations) the one with the shortest name is given.
     """
     settings = [flat(result.config) for result in results]
+    methods = [result.method for result in results]
+
+    def matters(key: str) -> bool:
+        if WITHOUT_EFFECT.fullmatch(key) or key.startswith("method."):
+            return False
+        return not TUNED.fullmatch(key) or _several_of_a_method(methods, [config.get(key) for config in settings])
+
+    return {key: sorted(set(values)) for key, values in _varying(settings, matters).items()}
+
+
+def _varying(settings: Sequence[dict[str, Any]], matters: Callable[[str], bool]) -> dict[str, tuple[str, ...]]:
+    """The settings whose values are not all the same, as text; of those that always vary together the shortest name."""
     varying: dict[tuple[str, ...], str] = {}
     for key in sorted({key for config in settings for key in config}, key=lambda key: (len(key), key)):
-        if WITHOUT_EFFECT.fullmatch(key) or key.startswith("method."):
-            continue
-        if TUNED.fullmatch(key) and not _several_of_a_method(results, key):
-            continue
         values = tuple(_text(config.get(key)) for config in settings)
-        if len(set(values)) > 1:
+        if len(set(values)) > 1 and matters(key):
             varying.setdefault(values, key)
-    return {key: sorted(set(values)) for values, key in varying.items()}
+    return {key: values for values, key in varying.items()}
 
 
-def _several_of_a_method(results: Sequence[Result], key: str) -> bool:
-    values: dict[str, set[str]] = {}
-    for result in results:
-        values.setdefault(result.method, set()).add(_text(flat(result.config).get(key)))
-    return any(len(of_method) > 1 for of_method in values.values())
+def _several_of_a_method(methods: Sequence[str], values: Sequence[Any]) -> bool:
+    found: dict[str, set[str]] = {}
+    for method, value in zip(methods, values, strict=True):
+        found.setdefault(method, set()).add(_text(value))
+    return any(len(of_method) > 1 for of_method in found.values())
 
 
 def comparable_results(results: Sequence[Result]) -> tuple[list[Result], list[str]]:
@@ -128,16 +136,16 @@ def _left_out(untested: Sequence[Result]) -> list[str]:
 
 def _variants(table: str, results: Sequence[Result]) -> list[Result]:
     """One table's results, those of a method told apart by its settings."""
+    settings: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        settings.setdefault(result.method, []).append(flat(result.config))
+    varying = {
+        method: _varying(of_method, lambda key: key.startswith("method.")) for method, of_method in settings.items()
+    }
     labelled = []
     for result in results:
-        runs = [run for run in results if run.method == result.method]
-        varying: dict[tuple[str, ...], str] = {}
-        for key in sorted({key for run in runs for key in flat(run.config)}, key=lambda key: (len(key), key)):
-            values = tuple(_text(flat(run.config).get(key)) for run in runs)
-            if key.startswith("method.") and len(set(values)) > 1:
-                varying.setdefault(values, key)
-        settings = flat(result.config)
-        differences = ", ".join(f"{key.rpartition('.')[2]}={_text(settings.get(key))}" for key in varying.values())
+        own = flat(result.config)
+        differences = ", ".join(f"{key.rpartition('.')[2]}={_text(own.get(key))}" for key in varying[result.method])
         label = f"{result.method} ({differences})" if differences else result.method
         labelled.append(replace(result, name=table, method=label))
     seen = [(run.method, run.seed) for run in labelled]
