@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 
 from as_lightning.benchmark import run_folder  # noqa: F401  (Hydra names the runs' folders by it)
 from as_lightning.benchmark.config_dir import config_dir
-from as_lightning.benchmark.mistakes import in_words, is_mistake, parsed
+from as_lightning.benchmark.mistakes import in_words, is_interrupt, is_mistake, parsed
 from as_lightning.benchmark.settings import method_settings
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,9 @@ def main() -> None:
         sys.argv[1:] = open_method_settings(sys.argv[1:])
         overrides = get_args_parser().parse_args().overrides
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="train")(run_job)()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as end:
+        if not is_interrupt(end):
+            raise
         sys.exit("as-lightning: stopped; the same command again goes on from the last checkpoint")
     except Exception as error:
         failed = _finish_sweep()  # what has finished is reported, what has failed is listed there

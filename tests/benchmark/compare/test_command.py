@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from as_lightning.benchmark.compare.command import main
 from as_lightning.benchmark.compare.comparison_page import write_comparison
 from as_lightning.benchmark.compare.stored_comparison import StoredComparison
 from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run_recorder import RunRecorder
 
 SHORT = ["trials=1", "trainer.limit_train_batches=3", "trainer.max_epochs=1", "budgets=1", "seeds=3"]
 
@@ -159,6 +161,32 @@ def test_random_skip_takes_the_shares_of_the_skipping_run_of_its_budget_and_seed
         }
         assert shares["random_skip"] == pytest.approx(shares["softmax_skip"], abs=0.01)
         assert shares["softmax_skip"][-1] < 1
+
+
+def test_a_comparison_that_is_interrupted_says_so_and_goes_on(
+    as_lightning_compare, tmp_path: Path, monkeypatch
+) -> None:
+    command = ["experiment=digits", "methods=as_softmax", *SHORT]
+    begin, begun = RunRecorder.on_train_start, []
+
+    def interrupt_the_third(self, *arguments) -> None:
+        begun.append(1)
+        if len(begun) == 3:
+            signal.raise_signal(signal.SIGINT)
+        begin(self, *arguments)
+
+    monkeypatch.setattr(RunRecorder, "on_train_start", interrupt_the_third)
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        stopped = as_lightning_compare(*command)
+    finally:
+        signal.signal(signal.SIGINT, handler)  # Lightning ignores further ones while it shuts down
+    assert stopped.error == "as-lightning-compare: stopped; the same command again skips the runs that have finished"
+    assert len(list(tmp_path.rglob("result.json"))) == 2
+    done = as_lightning_compare(*command)
+    assert done.error == 0, done
+    assert "2 runs taken from an earlier call" in done.printed
+    assert len(begun) == 3 + 4
 
 
 def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_compare, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, open_dict
 
 from as_lightning.benchmark import run_folder  # noqa: F401  (Hydra names the runs' folders by it)
 from as_lightning.benchmark.config_dir import config_dir
-from as_lightning.benchmark.mistakes import in_words, is_mistake
+from as_lightning.benchmark.mistakes import in_words, is_interrupt, is_mistake
 
 
 def run_job(config: DictConfig) -> None:
@@ -73,7 +73,9 @@ def main() -> None:
         if not (options.multirun or any(asks)):
             sys.argv.insert(1, "--multirun")
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="compare")(run_job)()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as end:
+        if not is_interrupt(end):
+            raise
         sys.exit("as-lightning-compare: stopped; the same command again skips the runs that have finished")
     except Exception as error:
         if stack_traces or not is_mistake(error):
