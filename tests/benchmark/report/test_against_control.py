@@ -14,6 +14,7 @@ from as_lightning.benchmark.published.compared_data_sets import (
     over_all_in_short,
 )
 from as_lightning.benchmark.published.equal_time import at_equal_time, equal_time_lines, equal_time_sentence
+from as_lightning.benchmark.published.saved_time import aim_sentence, saved_time_lines
 from as_lightning.benchmark.report.findings import Findings, findings, left_out
 from as_lightning.benchmark.report.verdicts import Verdict
 from as_lightning.benchmark.results import Result
@@ -150,3 +151,32 @@ def test_a_data_set_where_a_method_skips_nothing_is_no_evidence_on_skipping(runs
     (line,) = over_all_in_short([found(60), found(70), found(80), found(100)])
     assert line.startswith("Over 3 data sets where they leave out at least 1% of the passes, the probabilities of")
     assert over_all([found(60), found(70), found(100)]) == []
+
+
+def test_a_data_set_counts_for_the_aim_if_its_time_is_short_enough_and_its_score_no_lower_than_the_margin(
+    runs: Runs,
+) -> None:
+    level = [0.80, 0.82, 0.81]
+    softmax = runs("softmax", level, awake=100, seconds=10.0)
+    kept = [score - 0.004 for score in level]
+    lower = [score - 0.006 for score in level]
+    compared = [
+        findings([*softmax, *runs("as_skip", scores, seconds=seconds)], baseline="softmax", margin=0.005)
+        for scores, seconds in ((kept, 6.0), (kept, 8.5), (kept, 8.6), (lower, 5.0))
+    ]
+    arms = [(found, found.of("as_skip")[0]) for found in compared]
+    assert "`as_skip` misses it: at most 0.60 on 1 (" in aim_sentence("as_skip", arms)
+    assert "at most 0.85 on 1 (" in aim_sentence("as_skip", arms)
+    assert "reaches" in aim_sentence("as_skip", [*[arms[0]] * 3, *[arms[1]] * 2])
+    assert "reaches" in aim_sentence("as_skip", [arms[0]] * 5)
+    assert "misses" in aim_sentence("as_skip", [*[arms[0]] * 2, *[arms[1]] * 3])
+
+
+def test_the_table_of_saved_time_has_each_method_that_skips_by_a_criterion(runs: Runs) -> None:
+    level = [0.80, 0.82, 0.81]
+    plain = runs("softmax", level, awake=100, seconds=10.0)
+    found = findings([*plain, *runs("as_skip", level), *runs("random_skip", level)], baseline="softmax")
+    (row,) = [line for line in saved_time_lines([found]) if "as_skip |" in line]
+    assert "| 40% | 0.10" in row
+    assert not [line for line in saved_time_lines([found]) if "random_skip" in line]
+    assert saved_time_lines([findings(plain, baseline="softmax")]) == []

@@ -25,6 +25,7 @@ from as_lightning.benchmark.published.equal_time import (
     equal_time_rows,
     equal_time_sentence,
 )
+from as_lightning.benchmark.published.saved_time import saved_time_lines
 from as_lightning.benchmark.report.advice import advice, recommended
 from as_lightning.benchmark.report.findings import Findings
 
@@ -62,14 +63,15 @@ def advised_in_short(comparisons: Sequence[CommittedComparison], root: str) -> l
 
 
 class SkippingCompared(NamedTuple):
-    """What skipping is compared with: its control, and softmax trained for the same time."""
+    """What skipping is compared with: softmax at all epochs, its control, and softmax trained for the same time."""
 
+    all_epochs: Sequence[Findings]
     control: Sequence[Findings]
     equal_time: Sequence[EqualTime]
 
     @property
     def sentences(self) -> list[str]:
-        """A sentence for each of the two that there is."""
+        """A sentence for each of the last two that there is."""
         control = [control_sentence(self.control)] if self.control else []
         return [*control, *([equal_time_sentence(self.equal_time)] if self.equal_time else [])]
 
@@ -81,7 +83,7 @@ def skipping_compared(comparisons: Sequence[CommittedComparison]) -> SkippingCom
         for comparison in comparisons
         for found in against_control(comparison.stored.comparison.results, comparison.findings.margin)
     ]
-    return SkippingCompared(control, equal_time_rows(comparisons))
+    return SkippingCompared(findings_of(comparisons), control, equal_time_rows(comparisons))
 
 
 def comparison_lines(
@@ -130,8 +132,8 @@ def comparison_lines(
 
 
 def skipping_lines(skipping: SkippingCompared) -> list[str]:
-    """The lines on skipping beside what saves as many passes."""
-    lines: list[str] = []
+    """The lines on the time that skipping saves, and on skipping beside what saves as many passes."""
+    lines = saved_time_lines(skipping.all_epochs)
     if skipping.control or skipping.equal_time:
         lines += ["Verdicts below are corrected (Holm) for the comparisons of one table on one data set.", ""]
     if skipping.control:
