@@ -185,7 +185,7 @@ def test_a_comparison_that_is_interrupted_says_so_and_goes_on(
     assert len(list(tmp_path.rglob("result.json"))) == 2
     done = as_lightning_compare(*command)
     assert done.error == 0, done
-    assert "2 runs taken from an earlier call" in done.printed
+    assert "2 runs taken from another call" in done.printed
     assert len(begun) == 3 + 4
 
 

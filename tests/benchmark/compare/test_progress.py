@@ -52,5 +52,5 @@ def test_it_says_how_many_runs_are_taken_from_an_earlier_call_and_how_many_are_m
     with ComparisonProgress(len(runs), 4.0, console, tmp_path) as bar:
         assert len(list(bar.watch(execute)(runs))) == 4
     printed = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "1 run taken from an earlier call." in printed
+    assert "1 run taken from another call." in printed
     assert "1 run made anew: the settings or the data have changed since an earlier call." in printed

@@ -58,7 +58,7 @@ class ComparisonProgress:
     ) -> None:
         self.progress.stop()
         if self.taken:
-            self.console.print(f"{counted_runs(self.taken)} taken from an earlier call.", highlight=False)
+            self.console.print(f"{counted_runs(self.taken)} taken from another call.", highlight=False)
         if self.anew:
             about = "the settings or the data have changed since an earlier call"
             self.console.print(f"{counted_runs(self.anew)} made anew: {about}.", highlight=False)

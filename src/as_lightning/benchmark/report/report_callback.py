@@ -99,7 +99,7 @@ def finish_sweep() -> list[FailedRun]:
         print(note)
     earlier = sum(note["earlier"] and note["error"] is None for note in notes)
     if earlier:
-        print(f"{counted_runs(earlier)} taken from an earlier call")
+        print(f"{counted_runs(earlier)} taken from another call")
     for run in failed:
         print(f"failed:      {run.folder}: {run.error}")
     print("\n".join(lines_of_report(report.html, report.markdown, report.csv)))
