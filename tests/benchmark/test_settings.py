@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
@@ -172,6 +173,11 @@ def test_the_margin_has_the_default_of_the_configuration_wherever_a_public_name_
     parameters = {name: inspect.signature(value).parameters for name, value in names.items() if callable(value)}
     margins = {name: of_name["delta"].default for name, of_name in parameters.items() if "delta" in of_name}
     defaults = {name: margin for name, margin in margins.items() if isinstance(margin, float)}
+
+    class Module(as_lightning.ASSoftmaxMixin, pl.LightningModule):
+        pass
+
+    defaults["ASSoftmaxMixin"] = Module().as_softmax_delta  # its argument is None where none is given
     assert {"ASSoftmaxLoss", "ASSoftmaxMixin", "as_cross_entropy", "as_linear_cross_entropy"} <= defaults.keys()
     for method in ("as_softmax", "multilabel_as_softmax"):
         assert set(defaults.values()) == {composed(f"method={method}").method.delta}
