@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 COMMITTED = [
     path for folder in ("performance", "accumulation") for path in sorted(ROOT.glob(f"results/{folder}/*.json"))
 ]
