@@ -356,12 +356,18 @@ def test_a_compiled_module_trains_and_counts(batches, tmp_path):
     assert not torch.equal(module.net.weight, plain.net.weight)
 
 
-def test_the_mixin_after_the_module_is_refused_with_the_order_that_works():
-    class Wrong(pl.LightningModule, ASSoftmaxMixin):
+@pytest.mark.parametrize("bases", [(pl.LightningModule, ASSoftmaxMixin), (Existing, ASSoftmaxMixin)])
+def test_the_mixin_after_the_module_is_refused_with_the_order_that_works(bases):
+    with pytest.raises(TypeError, match=rf"Name the mixin first: class Wrong\(ASSoftmaxMixin, {bases[0].__name__}\)"):
+        type("Wrong", bases, {})
+
+
+def test_a_module_that_skips_the_mixins_init_is_told_to_call_it():
+    class Wrong(ASSoftmaxMixin, pl.LightningModule):
         def __init__(self):
             pl.LightningModule.__init__(self)
 
-    with pytest.raises(RuntimeError, match="name the mixin before"):
+    with pytest.raises(RuntimeError, match=r"call `super\(\).__init__\(delta=...\)` first"):
         Wrong().as_softmax_loss(torch.randn(2, 3), torch.tensor([0, 1]))
 
 
@@ -570,9 +576,16 @@ def hooked(register: str) -> nn.Linear:
     return head
 
 
+def patched() -> nn.Linear:
+    head = nn.Linear(4, 3)
+    head.forward = lambda hidden: 2 * hidden
+    return head
+
+
 @pytest.mark.parametrize(
     ("head", "message"),
     [
+        (patched(), "the forward of this Linear has been replaced"),
         (Scaled(4, 3), "it is Scaled, whose forward may compute something else"),
         (nn.Sequential(nn.Linear(4, 3)), "it is Sequential"),
         (hooked("register_forward_hook"), "it has hooks"),

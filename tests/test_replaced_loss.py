@@ -181,3 +181,33 @@ def test_a_model_summary_names_the_loss_and_its_repr_the_margin():
     assert repr(module.criterion) == "CountedASSoftmaxLoss(delta=0.3, reduction='sum', ignore_index=-100)"
     tagger = WithAS(nn.BCEWithLogitsLoss())
     assert "CountedMultiLabelASSoftmaxLoss" in str(ModelSummary(tagger))
+
+
+@pytest.mark.parametrize(
+    ("attribute", "what"),
+    [
+        (nn.MSELoss(), "torch.nn's MSELoss"),
+        (nn.BCELoss(), "torch.nn's BCELoss"),
+        (F.l1_loss, "torch.nn's l1_loss"),
+        (partial(F.kl_div, reduction="sum"), "torch.nn's kl_div"),
+        (nn.Linear(4, 3), "torch.nn's Linear"),
+        ("cross_entropy", "'cross_entropy', which cannot be called"),
+        (None, "None, which cannot be called"),
+    ],
+)
+def test_what_is_no_loss_of_classes_is_refused_and_the_ways_out_are_named(attribute, what):
+    with pytest.raises(TypeError, match=rf"{what}: expected .*CrossEntropyLoss.*call self.as_softmax_loss"):
+        WithAS(attribute)
+
+
+class Focal(nn.Module):
+    def forward(self, input, target):
+        return F.cross_entropy(input, target)
+
+
+@pytest.mark.parametrize(
+    "loss", [Focal(), nn.NLLLoss(), F.nll_loss, nn.MultiMarginLoss(), torch.compile(F.cross_entropy)]
+)
+def test_losses_of_ones_own_and_of_class_scores_are_replaced(loss):
+    module = WithAS(loss, delta=0.3)
+    assert module.criterion(LOGITS, TARGET.clamp(min=0)) == as_cross_entropy(LOGITS, TARGET.clamp(min=0), 0.3)

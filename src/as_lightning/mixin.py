@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import lightning.pytorch as pl
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import type_before_parametrizations
 
-from as_lightning.functional.class_parallel import is_dtensor, is_placement_hook
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.temperature import scaled_probabilities
+from as_lightning.linear_head import check_linear_head
 from as_lightning.loss_call import ClassLoss, HeadLoss, LabelLoss, LossCall
 from as_lightning.margin_argument import read_margin
 from as_lightning.masking_counter import MaskingCounter
@@ -19,8 +19,6 @@ from as_lightning.schedules import DeltaWarmup, WarmupOfTraining
 TEMPERATURE_KEY, LENGTH_KEY = "as_softmax_temperature", "as_softmax_training_batches"  # in checkpoints
 
 if TYPE_CHECKING:
-    import lightning.pytorch as pl
-
     _Base = pl.LightningModule
 else:
     _Base = object
@@ -89,7 +87,8 @@ class ASSoftmaxMixin(_Base):
     Raises:
         ValueError: if the margin lies outside [0, 1], ``as_softmax_validation`` is neither of the two, or the loss to
             replace has settings that AS-Softmax cannot carry on (it smooths labels, say).
-        TypeError: if the margin is given twice.
+        TypeError: if the margin is given twice; and when a class is defined that names the mixin after its
+            ``LightningModule``, whose methods would hide those of the mixin.
         AttributeError: if ``as_softmax_replaces`` names nothing that the module has after its ``__init__``.
         MisconfigurationException: in training, after the first batch that computes a loss and counts nothing.
 
@@ -104,6 +103,16 @@ class ASSoftmaxMixin(_Base):
     as_softmax_temperature: float = 1.0
     as_softmax_multilabel: bool = False
     masking_counter: MaskingCounter
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        order = cls.__mro__
+        if pl.LightningModule in order and order.index(pl.LightningModule) < order.index(ASSoftmaxMixin):
+            bases = ", ".join(base.__name__ for base in sorted(cls.__bases__, key=_is_not_the_mixins))
+            raise TypeError(
+                f"class {cls.__name__} names ASSoftmaxMixin after its LightningModule, whose methods hide those of the "
+                f"mixin: training would be that of plain softmax. Name the mixin first: class {cls.__name__}({bases})"
+            )
 
     def __init__(
         self, *args: Any, delta: float | None = None, delta_warmup: DeltaWarmup | None = None, **kwargs: Any
@@ -270,22 +279,5 @@ class ASSoftmaxMixin(_Base):
         return self.masking_counter.loss(call, delta) if self._in_training else call(delta)
 
 
-def check_linear_head(head: nn.Linear) -> None:
-    """Raise ``TypeError`` unless the logits of ``head`` are ``hidden @ weight.T + bias`` and nothing else."""
-    if type_before_parametrizations(head) is not nn.Linear or "forward" in vars(head):
-        problem = f"it is {type(head).__name__}, whose forward may compute something else"
-    elif _has_hooks_of_its_own(head):
-        problem = "it has hooks, which would not be called"
-    else:
-        return
-    raise TypeError(
-        f"as_softmax_head_loss reads the weight and bias of an nn.Linear and does not call it, but {problem}: use "
-        "self.as_softmax_loss(head(hidden), target)"
-    )
-
-
-def _has_hooks_of_its_own(head: nn.Linear) -> bool:
-    """Whether a head has other hooks than those of a parallel style, which place what the loss places itself."""
-    kinds = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
-    hooks = [hook for kind in kinds for hook in kind.values()]
-    return bool(hooks) and not (is_dtensor(head.weight) and all(map(is_placement_hook, hooks)))
+def _is_not_the_mixins(base: type) -> bool:
+    return not issubclass(base, ASSoftmaxMixin)

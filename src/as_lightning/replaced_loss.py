@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from functools import partial
 from operator import attrgetter
@@ -9,6 +10,10 @@ from typing import Any, Protocol
 
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+# the losses of PyTorch whose place the masked loss can take: they score classes, by logits or by log-probabilities
+MODULES = (nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss, nn.BCEWithLogitsLoss)
+FUNCTIONS = (F.cross_entropy, F.nll_loss, F.multi_margin_loss, F.binary_cross_entropy_with_logits)
 
 
 class Owner(Protocol):
@@ -97,6 +102,7 @@ def replace_loss(owner: Owner, name: str) -> None:
 
     Raises:
         AttributeError: if there is no such attribute, or it cannot be set.
+        TypeError: if the attribute is no loss of classes: not callable, or another module or function of PyTorch.
         ValueError: if the replaced loss has settings that the masked loss does not support.
     """
     parent_name, _, attribute = name.rpartition(".")
@@ -109,6 +115,7 @@ def replace_loss(owner: Owner, name: str) -> None:
             "name the attribute that training_step calls as loss(logits, target). A loss that is a local call "
             "(F.cross_entropy(...)) cannot be replaced from outside: call self.as_softmax_loss there."
         ) from None
+    _refuse_what_is_no_loss_of_classes(name, replaced)
     loss = masked_loss(owner, replaced)
     parent.__dict__.pop(attribute, None)  # a plain function there would hide the module that takes its place
     setattr(parent, attribute, loss)
@@ -119,6 +126,20 @@ def replace_loss(owner: Owner, name: str) -> None:
             f"as_softmax_replaces = {name!r} is a property of {type(parent).__name__}, which cannot be replaced: name "
             "the attribute that holds the loss, or call self.as_softmax_loss in training_step."
         )
+
+
+def _refuse_what_is_no_loss_of_classes(name: str, replaced: Any) -> None:
+    function = inspect.unwrap(replaced.func if isinstance(replaced, partial) else replaced)
+    kind = type(function) if isinstance(function, nn.Module) else function
+    known = issubclass(kind, MODULES) if isinstance(kind, type) else kind in FUNCTIONS
+    if callable(function) and (known or not getattr(kind, "__module__", "").startswith("torch.nn.")):
+        return
+    what = f"torch.nn's {kind.__name__}" if callable(function) else f"{replaced!r}, which cannot be called"
+    raise TypeError(
+        f"as_softmax_replaces = {name!r} names {what}: expected a loss of class scores ("
+        f"{', '.join(loss.__name__ for loss in (*MODULES, *FUNCTIONS))}, or one of your own). Name the attribute that "
+        "training_step calls as loss(logits, target), or call self.as_softmax_loss there"
+    )
 
 
 def masked_loss(owner: Owner, replaced: Any) -> CountedLoss:
