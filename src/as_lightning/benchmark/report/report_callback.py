@@ -67,14 +67,14 @@ class ReportCallback(Callback):
         assert self.notes is not None
         directory = Path(config.hydra.runtime.cwd, config.hydra.sweep.dir)
         folder, failure = str(config.hydra.sweep.subdir), None
-        earlier = _is_older(directory / folder / RESULT_FILE, self.notes / COMMAND_FILE)
+        of_another_call = _is_older(directory / folder / RESULT_FILE, self.notes / COMMAND_FILE)
         try:
             _ = job_return.return_value
         except Exception as error:
             failure = "".join(traceback.format_exception_only(error)).strip()
         else:
             _note_command(directory / folder, self.notes / COMMAND_FILE)
-        note = json.dumps({"folder": folder, "error": failure, "earlier": earlier})
+        note = json.dumps({"folder": folder, "error": failure, "of_another_call": of_another_call})
         (self.notes / f"{config.hydra.job.num}.json").write_text(note, encoding="utf-8")
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
@@ -97,9 +97,9 @@ def finish_sweep() -> list[FailedRun]:
     print_comparison(results)
     for note in comparable_results(results)[1]:
         print(note)
-    earlier = sum(note["earlier"] and note["error"] is None for note in notes)
-    if earlier:
-        print(f"{counted_runs(earlier)} taken from another call")
+    taken = sum(note["of_another_call"] and note["error"] is None for note in notes)
+    if taken:
+        print(f"{counted_runs(taken)} taken from another call")
     for run in failed:
         print(f"failed:      {run.folder}: {run.error}")
     print("\n".join(lines_of_report(report.html, report.markdown, report.csv)))
