@@ -135,9 +135,7 @@ def _about(findings: Findings, arm: Arm) -> list[str]:
     elif verdict.word == "equal" and arm is not recommended(findings):
         said.append(f"{at} makes no difference above {_bound(arm)} points{_in_time(arm)}.")
     elif verdict.word == "inconclusive":
-        said.append(
-            f"{at} may be better or worse by up to {_bound(arm)} points{_in_time(arm)}: this comparison cannot tell."
-        )
+        said.append(f"{at} may be {_between(arm)}{_in_time(arm)}: this comparison cannot tell.")
     elif verdict.word == "no verdict":
         said.append(f"{at} cannot be judged: {verdict.reason}.")
     reached = findings.time_to_score(arm.method)
@@ -207,12 +205,25 @@ def _difference(arm: Arm, turned: bool = False) -> str:
     return f"{points(verdict.difference)} points [{points(verdict.low)}, {points(verdict.high)}]"
 
 
+def _between(arm: Arm) -> str:
+    """The 95% interval of the difference, as the verdict table has it."""
+    verdict = arm.verdict
+    assert verdict is not None
+    assert verdict.low is not None
+    assert verdict.high is not None
+    if verdict.high <= 0.0:
+        return f"{points(-verdict.high)} to {points(-verdict.low)} points worse"
+    if verdict.low >= 0.0:
+        return f"{points(verdict.low)} to {points(verdict.high)} points better"
+    return f"up to {points(-verdict.low)} points worse or up to {points(verdict.high)} points better"
+
+
 def _bound(arm: Arm) -> str:
-    """The size that the difference does not exceed; where it is shown to be equal, at most the margin."""
+    """The size that the difference of an equal method does not exceed: at most the margin."""
     verdict = arm.verdict
     assert verdict is not None
     assert verdict.bound is not None
-    return points(min(verdict.bound, verdict.margin) if verdict.word == "equal" else verdict.bound)
+    return points(min(verdict.bound, verdict.margin))
 
 
 def _in_time(arm: Arm) -> str:
