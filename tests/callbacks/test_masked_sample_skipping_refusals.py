@@ -37,11 +37,25 @@ def fit(callbacks: list[pl.Callback], loader: Any = None, *, module: Any = None,
         ({"full_epochs": (-1, 0)}, ValueError, "full_epochs must be counts of at least 0"),
         ({"full_epochs": (0, 1.5)}, ValueError, r"shares in \[0, 1\] \(float\), got end=1.5"),
         ({"full_epochs": ("1", 0)}, TypeError, "full_epochs must be numbers of epochs"),
+        ({"full_epochs": (float("nan"), 0)}, ValueError, r"shares in \[0, 1\] \(float\), got start=nan"),
+        ({"full_epochs": 1}, TypeError, r"full_epochs must be a pair \(start, end\), such as \(1, 0\), got 1"),
+        ({"full_epochs": "10"}, TypeError, r"full_epochs must be a pair \(start, end\), such as \(1, 0\), got '10'"),
+        ({"full_epochs": (1, 0, 2)}, ValueError, r"full_epochs must be a pair .*, got \(1, 0, 2\)"),
+        ({"skip_backward": "no"}, TypeError, "skip_backward must be True or False, got 'no'"),
+        ({"refresh_batch_norm": 1}, TypeError, "refresh_batch_norm must be True or False, got 1"),
+        ({"targets": ["cat", "dog"]}, TypeError, r"targets must be integers from 0, .*, got \['cat', 'dog'\]"),
+        ({"targets": [0.0, 1.0]}, TypeError, "targets must be integers from 0, .*, got torch.float32"),
+        ({"targets": [0, -1]}, ValueError, "targets must be integers from 0, .*, got -1"),
     ],
 )
 def test_arguments_out_of_range_are_refused_by_name(settings: dict[str, Any], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         MaskedSampleSkipping(**settings)
+
+
+def test_targets_of_another_shape_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=rf"targets must have shape \({SAMPLES},\), one class for .*, got \(1,\)"):
+        fit([MaskedSampleSkipping(targets=[0])])
 
 
 def test_counts_that_leave_no_epoch_are_refused() -> None:

@@ -172,3 +172,20 @@ def test_a_control_resumed_inside_an_epoch_goes_on_with_the_same_plan(control: A
     assert second.history == first.history
     for name, weight in whole.weights().items():
         assert torch.equal(weight, resumed.weights()[name])
+
+
+@pytest.mark.parametrize(
+    ("control", "settings", "message"),
+    [
+        (RandomSkipping, {"awake_ratios": 0.5}, r"awake_ratios must be a list of shares in \(0, 1\], .*, got 0.5"),
+        (RandomSkipping, {"awake_ratios": "0.5"}, r"awake_ratios must be a list of shares in \(0, 1\], .*, got '0.5'"),
+        (RandomSkipping, {"awake_ratios": [0.5], "seed": 1.5}, "seed must be an integer, got 1.5"),
+        (InfoBatch, {"seed": None}, "seed must be an integer, got None"),
+        (InfoBatch, {"criterion": nn.CrossEntropyLoss()}, "criterion must be the name of an attribute of the module"),
+    ],
+)
+def test_controls_refuse_arguments_of_another_type_by_name(
+    control: type[pl.Callback], settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        control(**settings)

@@ -53,8 +53,9 @@ class HardSamples(NamedTuple):
         """
         path = Path(directory) / HARD_SAMPLES_FILE
         if not path.exists():
+            lacks = f"holds no {HARD_SAMPLES_FILE}" if Path(directory).is_dir() else "is no folder"
             raise ValueError(
-                f"{directory} holds no {HARD_SAMPLES_FILE}: give the folder of a finished run of data with one class a "
+                f"{directory} {lacks}: give the folder of a finished run of data with one class a "
                 "sample, and of a method that skips by masking (as_skip, or as_skip with method.max_sleep=0, which "
                 "skips nothing)"
             )
@@ -62,8 +63,8 @@ class HardSamples(NamedTuple):
             with np.load(path) as arrays:
                 numbers, lead, predicted = (torch.from_numpy(arrays[name]) for name in ("numbers", "lead", "predicted"))
                 return cls(int(arrays["samples"]), numbers.long(), lead, predicted.long())
-        except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path} is no file of hard samples: {error}") from error
+        except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:  # NumPy advises to allow pickled objects
+            raise ValueError(f"{path} is no file of hard samples: train the run again") from error
 
 
 def hard_samples(

@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader, RandomSampler
 
 from as_lightning.callbacks.numbered_loader import NumberedLoader
+from as_lightning.functional.argument_checks import check_switch
 
 
 class BatchNormRefresh:
@@ -27,7 +28,7 @@ class BatchNormRefresh:
     """
 
     def __init__(self, refreshes: bool) -> None:
-        self.refreshes = refreshes
+        self.refreshes = check_switch("refresh_batch_norm", refreshes)
         self._warned = self._seen = False
         self._training: list[nn.Module] = []  # the layers that are in training mode in training batches
 

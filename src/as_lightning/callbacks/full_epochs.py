@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
@@ -30,7 +31,7 @@ class FullEpochs:
         for name, value in (("start", start), ("end", end)):
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise TypeError(f"full_epochs must be numbers of epochs (int) or shares (float), got {name}={value!r}")
-            if value < 0 or (isinstance(value, float) and value > 1):
+            if not value >= 0 or (isinstance(value, float) and value > 1):  # also NaN
                 raise ValueError(
                     f"full_epochs must be counts of at least 0 (int) or shares in [0, 1] (float), got {name}={value!r}"
                 )
@@ -39,6 +40,16 @@ class FullEpochs:
                 f"full_epochs=({start}, {end}) leaves no epoch to skip samples in: lower one of the shares"
             )
         self.start, self.end = start, end
+
+    @classmethod
+    def of(cls, full_epochs: Sequence[float]) -> FullEpochs:
+        """Those of an argument ``full_epochs=(start, end)``, or an error if it is no pair."""
+        expected = f"full_epochs must be a pair (start, end), such as (1, 0), got {full_epochs!r}"
+        if not isinstance(full_epochs, Sequence) or isinstance(full_epochs, str):
+            raise TypeError(expected)
+        if len(full_epochs) != 2:
+            raise ValueError(expected)
+        return cls(*full_epochs)
 
     def contains(self, epoch: int, max_epochs: int | None) -> bool:
         """Whether the 0-based ``epoch`` takes all samples. ``max_epochs`` is None or -1 where training has no end."""

@@ -15,6 +15,7 @@ from as_lightning.callbacks.numbered_loader import NumberedLoader
 from as_lightning.callbacks.sample_skipping import SampleSkipping
 from as_lightning.callbacks.sleep_plan import check_share
 from as_lightning.callbacks.stand_in import StandIn
+from as_lightning.functional.argument_checks import check_seed
 
 
 class InfoBatch(SampleSkipping):
@@ -42,6 +43,7 @@ class InfoBatch(SampleSkipping):
 
     Raises:
         ValueError: if ``prune_ratio`` lies outside [0, 1).
+        TypeError: if an argument is of another type.
         MisconfigurationException: in ``fit``, if the module has no such criterion, or it gives no loss for each sample.
 
     Source: Qin et al., "InfoBatch: Lossless Training Speed Up by Unbiased Dynamic Data Pruning", ICLR 2024, section 3
@@ -68,7 +70,9 @@ class InfoBatch(SampleSkipping):
         super().__init__(full_epochs, lr_pace=lr_pace, refresh_batch_norm=refresh_batch_norm)
         if check_share("prune_ratio", prune_ratio) == 1:
             raise ValueError("prune_ratio must be below 1: of the samples below the mean loss some must be left")
-        self.prune_ratio, self.criterion, self.seed = prune_ratio, criterion, seed
+        if not isinstance(criterion, str):
+            raise TypeError(f"criterion must be the name of an attribute of the module, got {criterion!r}")
+        self.prune_ratio, self.criterion, self.seed = prune_ratio, criterion, check_seed(seed)
         self._installed: StandIn | None = None  # in the place of the criterion's forward
         self._losses_of_batch: Tensor | None = None
 

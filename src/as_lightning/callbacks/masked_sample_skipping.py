@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from as_lightning.callbacks.sample_skipping import SampleSkipping
 from as_lightning.callbacks.skipping_epoch import SkippingEpoch
 from as_lightning.callbacks.sleep_plan import Outcome, SleepPlan, check_share
 from as_lightning.callbacks.window import masking_counter
+from as_lightning.functional.argument_checks import check_switch
 from as_lightning.functional.counts import masking_ratio
 from as_lightning.functional.masking import check_delta
 from as_lightning.masking_counter import MaskingCounter
@@ -112,9 +114,9 @@ class MaskedSampleSkipping(SampleSkipping):
     ) -> None:
         super().__init__(full_epochs, lr_pace=lr_pace, refresh_batch_norm=refresh_batch_norm)
         slack = check_share("slack", slack)
-        self.backward_skipping = BackwardSkipping(slack) if skip_backward else None
+        self.backward_skipping = BackwardSkipping(slack) if check_switch("skip_backward", skip_backward) else None
         self.delta = None if delta is None else check_delta(delta)
-        self.targets = targets
+        self.targets = None if targets is None else _class_indices(targets)
         self._settings: dict[str, Any] = {
             "max_sleep": max_sleep,
             "patience": patience,
@@ -173,12 +175,16 @@ class MaskedSampleSkipping(SampleSkipping):
 
     def begin(self, loader: NumberedLoader) -> None:
         dataset: Any = loader.loader.dataset
-        classes = _classes(dataset) if self.targets is None else torch.as_tensor(self.targets)
+        classes = _classes(dataset) if self.targets is None else self.targets
         if classes is None and self._settings["class_floor"] > 0:
             rank_zero_warn(
                 f"{type(self).__name__} keeps no floor of awake samples for each class, for {type(dataset).__name__} "
                 "has no attribute `targets` with one class per sample: give MaskedSampleSkipping(targets=...), or "
                 "class_floor=0 for no floor."
+            )
+        if classes is not None and classes.shape != (len(dataset),):
+            raise ValueError(
+                f"targets must have shape {(len(dataset),)}, one class for each sample, got {tuple(classes.shape)}"
             )
         self._sleep = SleepPlan(len(dataset), classes=classes, **self._settings)
         self._easiest = torch.full((len(dataset),), Outcome.NOT_VISITED, dtype=torch.int8)
@@ -225,11 +231,22 @@ def _classes(dataset: Any) -> Tensor | None:
     if isinstance(dataset, Subset):
         classes = _classes(dataset.dataset)
         return None if classes is None else classes[torch.as_tensor(dataset.indices)]
-    targets = getattr(dataset, "targets", None)
+    try:
+        classes = _class_indices(getattr(dataset, "targets", None))
+    except (TypeError, ValueError):
+        return None
+    return classes if classes.shape == (len(dataset),) else None
+
+
+def _class_indices(targets: Any) -> Tensor:
+    """Targets as a tensor of class indices, or an error if they are none."""
+    expected = "targets must be integers from 0, one class for each sample"
     try:
         classes = torch.as_tensor(targets)
-    except (TypeError, ValueError, RuntimeError):
-        return None
-    if classes.shape != (len(dataset),) or classes.is_floating_point() or bool((classes < 0).any()):
-        return None
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise TypeError(f"{expected}, got {reprlib.repr(targets)}") from None
+    if classes.is_floating_point() or classes.is_complex():
+        raise TypeError(f"{expected}, got {classes.dtype}")
+    if classes.dtype.is_signed and classes.numel() and int(classes.min()) < 0:
+        raise ValueError(f"{expected}, got {int(classes.min())}")
     return classes

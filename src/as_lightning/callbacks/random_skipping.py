@@ -12,6 +12,7 @@ from torch import Tensor
 from as_lightning.callbacks.numbered_loader import NumberedLoader
 from as_lightning.callbacks.sample_skipping import SampleSkipping
 from as_lightning.callbacks.sleep_plan import check_share
+from as_lightning.functional.argument_checks import check_seed
 
 
 class RandomSkipping(SampleSkipping):
@@ -31,6 +32,7 @@ class RandomSkipping(SampleSkipping):
 
     Raises:
         ValueError: if there is no ratio, or one lies outside (0, 1].
+        TypeError: if an argument is of another type.
 
     Source: Okanovic et al., "Repeated Random Sampling for Minimizing the Time-to-Accuracy of Learning", ICLR 2024.
 
@@ -49,10 +51,12 @@ class RandomSkipping(SampleSkipping):
         refresh_batch_norm: bool = False,
     ) -> None:
         super().__init__(full_epochs=(0, 0), lr_pace=lr_pace, refresh_batch_norm=refresh_batch_norm)
+        if not isinstance(awake_ratios, Sequence) or isinstance(awake_ratios, str):
+            raise TypeError(f"awake_ratios must be a list of shares in (0, 1], one per epoch, got {awake_ratios!r}")
         self.awake_ratios = [check_share("awake_ratios", ratio) for ratio in awake_ratios]
         if not self.awake_ratios or min(self.awake_ratios) == 0:
             raise ValueError(f"awake_ratios must be shares in (0, 1], one for each epoch, got {list(awake_ratios)}")
-        self.seed = seed
+        self.seed = check_seed(seed)
 
     def begin(self, loader: NumberedLoader) -> None:
         self._awake = torch.ones(len(loader.loader.dataset), dtype=torch.bool)  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ class SampleSkipping(pl.Callback):
         lr_pace: Literal["data", "steps"] = "data",
         refresh_batch_norm: bool = False,
     ) -> None:
-        self.full_epochs = FullEpochs(*full_epochs)
+        self.full_epochs = FullEpochs.of(full_epochs)
         self._batch_norm = BatchNormRefresh(refresh_batch_norm)
         self._pace = SkippingPace(lr_pace)
         self._intercept = LoaderIntercept(self._number)
