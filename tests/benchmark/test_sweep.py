@@ -55,6 +55,11 @@ def test_a_sweep_leaves_a_result_a_run_and_ends_with_table_report_and_tensorboar
     assert address.split()[-1] == "http://localhost:6006/#custom_scalars"
 
 
+def test_every_run_prints_the_classes_and_the_samples_of_each_split(sweep):
+    understood = "Digits: 10 classes (0, 1, 2, 3, 4, 5, 6, 7, 8, 9); train / validation / test 1,257 / 180 / 360"
+    assert sweep[1].count(understood) == 4
+
+
 def test_the_report_names_the_command_that_made_it(sweep):
     report = (sweep[0] / "multirun/digits/report/report.md").read_text()
     assert "as-lightning -m experiment=digits seed=0,1 trainer.max_epochs=2" in report
@@ -157,7 +162,7 @@ def failing(tmp_path_factory):
 def test_a_sweep_with_a_failed_run_ends_with_its_report_and_a_status_that_says_so(failing):
     folder, finished = failing
     assert finished.returncode == 1
-    assert finished.stderr.rstrip().endswith("as-lightning: 1 runs failed")
+    assert finished.stderr.rstrip().endswith("as-lightning: 1 run failed")
     report = (folder / "multirun/a/b/report/report.md").read_text()
     assert "method.delta=7" in report
     assert r"delta is a margin between probabilities and must lie in \[0, 1\], got 7" in report

@@ -340,3 +340,8 @@ def test_a_module_that_returns_an_output_with_logits_and_a_mapping_batch(tmp_pat
     fitted(module, callback, tmp_path, train_dataloaders=data, val_dataloaders=data)
     inputs, target = all_of(loader())
     assert callback.temperature == pytest.approx(fit_temperature(module.net(inputs).detach(), target), rel=1e-4)
+
+
+def test_a_training_without_validation_data_warns_that_no_temperature_was_fitted(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="TemperatureScaling has fitted no temperature"):
+        fitted(Plain(), TemperatureScaling(), tmp_path, val_dataloaders=None)

@@ -87,7 +87,11 @@ def main() -> None:
         failed = _finish_sweep()  # what has finished is reported, what has failed is listed there
         if stack_traces or not (failed or is_mistake(error)):
             raise
-        sys.exit(f"as-lightning: {f'{len(failed)} runs failed' if failed else in_words(error, overrides)}")
+        if failed:
+            from as_lightning.benchmark.run_summary import counted_runs
+
+            sys.exit(f"as-lightning: {counted_runs(len(failed))} failed")
+        sys.exit(f"as-lightning: {in_words(error, overrides)}")
 
 
 def _finish_sweep() -> list[Any]:

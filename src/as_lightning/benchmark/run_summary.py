@@ -35,7 +35,11 @@ def counted_runs(count: int) -> str:
     >>> counted_runs(1), counted_runs(2)
     ('1 run', '2 runs')
     """
-    return f"{count} run" if count == 1 else f"{count} runs"
+    return _counted(count, "run")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def has_events(directory: Path) -> bool:
@@ -62,10 +66,8 @@ def summary(result: Result, directory: str | Path) -> list[tuple[str, str]]:
         last = result.masking[-1]
         ratio = float(masking_ratio(last["masked_samples"], last["samples"]))
         lines.append(("masked samples", f"{100 * ratio:.1f}% in the last epoch"))
-    epochs = len(result.epoch_seconds)
-    lines.append(
-        ("training", f"{result.train_seconds:.1f} s, {epochs} epochs, {result.optimizer_steps} optimizer steps")
-    )
+    epochs, steps = _counted(len(result.epoch_seconds), "epoch"), _counted(result.optimizer_steps, "optimizer step")
+    lines.append(("training", f"{result.train_seconds:.1f} s, {epochs}, {steps}"))
     directory = _from_here(Path(directory))
     lines.append(("files", f"{directory / RESULT_FILE}, and the checkpoints beside it"))
     if has_events(directory):

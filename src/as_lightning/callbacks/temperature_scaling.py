@@ -8,6 +8,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
 from as_lightning.callbacks.evaluation_logits import EvaluationLogits, LogitsAndTarget, fitting
@@ -152,6 +153,13 @@ class TemperatureScaling(pl.Callback):
         )
         self._own = True
         self._hand_over(pl_module)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not self._own:
+            rank_zero_warn(
+                "TemperatureScaling has fitted no temperature, so probabilities are those of softmax: the training had "
+                "no validation. Give trainer.fit validation data"
+            )
 
     def _hand_over(self, pl_module: pl.LightningModule) -> None:
         """Pass the temperature to the mixin's ``predict_proba``."""

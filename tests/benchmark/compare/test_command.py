@@ -66,6 +66,18 @@ def advice_in(folder: Path) -> list[str]:
     return json.loads((folder / "report" / "advice.json").read_text(encoding="utf-8"))
 
 
+def test_what_is_left_out_of_the_data_is_said_before_the_first_run(as_lightning_compare, tmp_path: Path) -> None:
+    rows = ["some words,a", "other words,b"] * 15 + ["odd words,c", "odder words,d", "no label,", ",a"]
+    (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]))
+    asked = ["data=text_file", "data.path=reviews.csv", "data.drop_blank=true", "data.min_per_class=10"]
+    finished = as_lightning_compare(*asked, "methods=as_softmax", *SHORT, "seeds=1")
+    assert finished.error == 0
+    before = finished.printed.partition("Equal means within")[0]
+    assert "2 rows without text or label are left out, the first in line 34" in before
+    assert "2 classes with fewer than 10 rows are left out: 'c' (1); 'd' (1)" in before
+    assert "TextFile: 2 classes (a, b); train / validation / test 24 / 3 / 3" in before
+
+
 def test_a_comparison_ends_with_the_verdicts_the_advice_and_the_report(as_lightning_compare, tmp_path: Path) -> None:
     command = ["experiment=digits", "methods=as_softmax", "method.delta=0.2", *SHORT]
     done = as_lightning_compare(*command)

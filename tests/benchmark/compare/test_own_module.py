@@ -17,6 +17,7 @@ from torch import nn
 import as_lightning
 from as_lightning import ASSoftmaxMixin, compare
 from as_lightning.benchmark.compare.huggingface import is_huggingface_classifier
+from as_lightning.benchmark.compare.own_inspection import inspect_module
 from as_lightning.benchmark.compare.own_module import OwnModule, with_method
 from as_lightning.functional import as_cross_entropy
 
@@ -222,7 +223,7 @@ def test_every_run_trains_with_the_learning_rate_that_its_result_names(factory, 
     report = compare(factory, Points(), replaces="criterion", **(settings | {"trainer": trainer}))
     final = [run.config["comparison"]["settings"]["lr"] for run in report.comparison.results]
     tried = [trial["lr"] for trials in report.comparison.tuning.values() for trial, _ in trials]
-    looks = [2e-3, 2e-3]  # a batch of each method before the first run
+    looks = [2e-3, 2e-3, 4e-3]  # before the first run a batch of each method, and one at another learning rate
     assert sorted(RecordsRate.seen) == pytest.approx(sorted(looks + tried + final))
     assert 2e-3 not in final
 
@@ -240,13 +241,62 @@ def test_a_learning_rate_that_cannot_be_set_is_reported() -> None:
     assert "The learning rate was not tuned: Fixed has no argument or hyperparameter lr" in report.advice
 
 
-def test_without_a_test_step_the_validation_split_is_scored_and_said() -> None:
-    class NoTest(WithCriterion):
-        test_step = pl.LightningModule.test_step
+class IgnoresItsRate(WithCriterion):
+    """Its hyperparameter lr is copied before it can be set."""
 
-    report = compare(NoTest, Points(), replaces="criterion", methods=["as_softmax"], **QUICK)
+    def __init__(self, lr: float = 0.01) -> None:
+        super().__init__(lr)
+        self.rate = 0.01
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=self.rate)
+
+
+@pytest.mark.parametrize("factory", [IgnoresItsRate, lambda: IgnoresItsRate(0.1)], ids=["argument", "hyperparameter"])
+def test_a_learning_rate_that_the_training_does_not_depend_on_is_not_tuned_and_reported(factory) -> None:
+    report = compare(factory, Points(), replaces="criterion", methods=["as_softmax"], **QUICK)
+    assert "The learning rate was not tuned: IgnoresItsRate trains the same whatever its lr is" in report.advice
+    assert all("lr" not in settings for settings in report.comparison.settings.values())
+
+
+def test_a_rate_that_only_a_warm_up_reads_is_tuned() -> None:
+    class WarmUp(WithCriterion):
+        def configure_optimizers(self):
+            optimizer = torch.optim.SGD(self.parameters(), lr=1.0)
+            schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step * self.hparams["lr"])
+            return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+    own = OwnModule(WarmUp, Points(), "criterion", "val/acc", "max", {"max_epochs": 1})
+    inspect_module(own, ("softmax", "as_softmax"))
+    assert own.learning_rate == 0.01
+
+
+class WithoutTestStep(WithCriterion):
+    test_step = pl.LightningModule.test_step
+
+
+class WithoutTestData(Points):
+    test_dataloader = pl.LightningDataModule.test_dataloader
+
+
+class EmptyTestData(Points):
+    def test_dataloader(self):
+        return []
+
+
+@pytest.mark.parametrize(
+    ("factory", "data", "reason"),
+    [
+        (WithoutTestStep, Points, "WithoutTestStep has no test_step"),
+        (WithCriterion, WithoutTestData, "WithoutTestData has no test_dataloader"),
+        (WithCriterion, EmptyTestData, "the test data of EmptyTestData hold no batch"),
+    ],
+    ids=["test_step", "test_dataloader", "batches"],
+)
+def test_without_a_test_the_validation_split_is_scored_and_the_reason_said(factory, data, reason) -> None:
+    report = compare(factory, data(), replaces="criterion", methods=["as_softmax"], **QUICK)
     assert report.findings.split == "validation"
-    assert "The scores are of the validation split" in report.advice
+    assert f"The scores are of the validation split: {reason}. They are too high" in report.advice
 
 
 def test_the_users_callbacks_are_copied_for_each_run() -> None:
@@ -274,6 +324,16 @@ class WithoutValidation(Points):
     val_dataloader = pl.LightningDataModule.val_dataloader
 
 
+class EmptyValidation(Points):
+    def val_dataloader(self):
+        return []
+
+
+class EmptyTraining(Points):
+    def train_dataloader(self):
+        return []
+
+
 class LocalLoss(WithCriterion):
     def training_step(self, batch, batch_idx):
         return F.cross_entropy(self(batch[0]), batch[1])
@@ -292,11 +352,22 @@ class LocalLoss(WithCriterion):
         ({"seeds": 0}, ValueError, "seeds must be at least 1"),
         ({"monitor": "val/f1"}, ValueError, r"'val/f1' is never logged.*val/acc"),
         ({"data": WithoutValidation}, ValueError, "WithoutValidation has no val_dataloader"),
+        ({"data": EmptyValidation}, ValueError, "the validation data of EmptyValidation hold no batch"),
+        ({"data": EmptyTraining}, ValueError, "the training data of EmptyTraining hold no batch"),
+        ({"data": list}, TypeError, "expected a LightningDataModule, .* got list: .*from_datasets"),
+        ({"factory": lambda: None}, TypeError, "must return a lightning LightningModule, got NoneType"),
+        (
+            {"replaces": "net"},
+            ValueError,
+            "names a Sequential with weights of its own, which is no loss",
+        ),
         ({"replaces": "loss_fn"}, AttributeError, "WithCriterion has no such attribute"),
         ({"replaces": None}, ValueError, 'replaces="criterion"'),
         ({"factory": LocalLoss}, MisconfigurationException, "reported no masking counts"),
         ({"mode": "best"}, ValueError, "mode must be"),
         ({"trainer": {"max_steps": 5}}, ValueError, "must set max_epochs"),
+        ({"trainer": pl.Trainer}, TypeError, "must be the arguments of lightning.Trainer"),
+        ({"trainer": {"max_epochs": 2, "limit_val_batches": 0}}, ValueError, "must not set limit_val_batches=0"),
         ({"trainer": {"max_epochs": 2, "max_steps": 5}}, ValueError, "must not set max_steps"),
         ({"trainer": {"max_epochs": 2, "enable_checkpointing": False}}, ValueError, "set enable_checkpointing=False"),
         ({"trainer": {"max_epochs": 2, "fast_dev_run": 1}}, ValueError, "must not set fast_dev_run=1"),

@@ -12,6 +12,7 @@ from harness.own_modules import Points, WithCriterion
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch.utils.data import DataLoader
 
+from as_lightning.benchmark.compare.own_inspection import inspect_module
 from as_lightning.benchmark.compare.own_module import OwnModule
 from as_lightning.benchmark.compare.plan import Run
 
@@ -59,7 +60,7 @@ class Falling(WithCriterion):
 def own_module(factory: Any = WithCriterion, data: Any = Points, monitor: str = "val/acc", **trainer: Any) -> OwnModule:
     settings = {"max_epochs": 1, "accelerator": "cpu"} | trainer
     own = OwnModule(factory, data(), "criterion", monitor, "max", settings)
-    own.inspect(("softmax",))
+    inspect_module(own, ("softmax",))
     return own
 
 

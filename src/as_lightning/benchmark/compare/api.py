@@ -15,6 +15,7 @@ from rich.console import Console
 
 from as_lightning.benchmark.compare.comparison_page import ComparisonPage, print_findings, write_comparison
 from as_lightning.benchmark.compare.engine import Comparison, cost, distinct_budgets, one_by_one, run_comparison
+from as_lightning.benchmark.compare.own_inspection import inspect_module
 from as_lightning.benchmark.compare.own_module import METHODS, OwnModule
 from as_lightning.benchmark.compare.plan import ComparisonPlan
 from as_lightning.benchmark.compare.progress import ComparisonProgress
@@ -77,7 +78,7 @@ def compare(
     Args:
         factory: makes a fresh module at each call, e.g. ``lambda: LitModel(lr=1e-3)``. The learning rate is tuned where
             the factory has an argument ``lr`` (or ``learning_rate``), or the module an attribute or hyperparameter of
-            that name which ``configure_optimizers`` reads. Otherwise the report says that it was not tuned.
+            that name, and another value changes the training. Otherwise the report says that it was not tuned.
         datamodule: the data, with training and validation data, and test data if the module has a ``test_step``; or a
             function that makes them.
         monitor: the logged validation metric to compare, e.g. ``"val/acc"``. The score is the test metric of the same
@@ -104,13 +105,18 @@ def compare(
 
     Raises:
         ValueError: before the first run, for an unknown method, a budget outside (0, 2], trials or seeds below 1, a
-            factory that returns the same object twice, a monitor that is never logged, no validation data, or arguments
-            of the Trainer with which it trains by steps or keeps no weights.
-        TypeError: if ``factory`` does not make a LightningModule.
+            factory that returns the same object twice, a monitor that is never logged, no validation data, arguments
+            of the Trainer with which it trains by steps or keeps no weights, or a ``replaces`` that is no loss.
+        TypeError: if ``factory`` does not make a LightningModule, or ``datamodule`` is no LightningDataModule.
         AttributeError: if ``replaces`` names nothing.
 
     Source: Kaddour et al., "No Train No Gain", NeurIPS 2023, for fully decayed baselines of equal time.
     """
+    if not isinstance(trainer, Mapping):
+        raise TypeError(
+            'trainer must be the arguments of lightning.Trainer, as in trainer={"max_epochs": 10}, got '
+            f"{type(trainer).__name__}: each run makes a Trainer of its own"
+        )
     plan = ComparisonPlan(methods, "softmax", budgets, trials, seeds, tuning_seeds, margin)
     own = OwnModule(factory, datamodule, replaces, monitor, mode, dict(trainer), name)
     plan = ComparisonPlan(
@@ -124,8 +130,8 @@ def compare(
     )
     console = Console() if progress else Console(quiet=True)
     store = None if folder is None else Path(folder)
-    with _quiet_training():
-        own.inspect(tuple(plan.methods))
+    with quiet_training():
+        inspect_module(own, plan.methods)
         spaces = own.spaces(tuple(plan.methods))
         runs, budget = cost(plan, spaces)
         console.print(f"{runs} runs, as long as {budget:.1f} full trainings; equal means within {margin:g} points.")
@@ -163,7 +169,7 @@ def comparison_findings(comparison: Comparison, *, split: str = "test", mode: st
 
 
 @contextmanager
-def _quiet_training() -> Iterator[None]:
+def quiet_training() -> Iterator[None]:
     """Of many runs the report is the news, not what Lightning says at each start and end."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 
 import lightning.pytorch as pl
+from torch import nn
 
 from as_lightning.benchmark.compare.huggingface import is_huggingface_classifier, replace_huggingface_loss
 from as_lightning.mixin import ASSoftmaxMixin
@@ -18,8 +19,8 @@ def with_method(module: pl.LightningModule, method: str, replaces: str | None, d
     masked loss would be less by what it masks, and a comparison by the loss would be won by it.
 
     Raises:
-        ValueError: if ``replaces`` is None and the module has no ``as_softmax_loss``, or ``replaces`` names a Hugging
-            Face model whose loss is no classification loss.
+        ValueError: if ``replaces`` is None and the module has no ``as_softmax_loss``, or ``replaces`` names a part with
+            weights of its own: a network, or a Hugging Face model whose loss is no classification loss.
         AttributeError: if ``replaces`` names nothing.
     """
     if replaces is None:
@@ -40,6 +41,11 @@ def with_method(module: pl.LightningModule, method: str, replaces: str | None, d
     except AttributeError:
         raise AttributeError(f"replaces={replaces!r}: {type(module).__name__} has no such attribute") from None
     huggingface = is_huggingface_classifier(replaced)
+    if not huggingface and isinstance(replaced, nn.Module) and any(True for _ in replaced.parameters()):
+        raise ValueError(
+            f"replaces={replaces!r} names a {type(replaced).__name__} with weights of its own, which is no loss: name "
+            "the attribute that training_step calls as loss(logits, target)"
+        )
     own = type(module)
     attributes = {
         "as_softmax_replaces": None if huggingface else replaces,

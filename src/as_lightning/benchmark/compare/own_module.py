@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,20 +9,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import nn
 
 from as_lightning.benchmark.compare.engine import best_validation, epochs_of
 from as_lightning.benchmark.compare.module_with_method import with_method
-from as_lightning.benchmark.compare.own_learning_rate import default_rate, rate_argument, set_rate
+from as_lightning.benchmark.compare.own_learning_rate import rate_argument, set_rate
 from as_lightning.benchmark.compare.plan import Run
 from as_lightning.benchmark.compare.scored_split import metrics_of_test
 from as_lightning.benchmark.compare.search import Range, Space, learning_rates
 from as_lightning.benchmark.compare.stored_run import stored_run
 from as_lightning.benchmark.compare.trainer_arguments import (
     NEEDED,
-    ONE_BATCH,
     QUIET,
     BestWeights,
     copied_callbacks,
@@ -33,7 +29,6 @@ from as_lightning.benchmark.compare.trainer_arguments import (
 from as_lightning.benchmark.results import Result
 from as_lightning.benchmark.run_recorder import RunRecorder
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor, TemperatureScaling
-from as_lightning.callbacks.metric_names import name_in_test
 
 METHODS = ("softmax", "as_softmax", "as_speed")
 DELTA = Range(0.02, 0.8, default=0.1, log=True)
@@ -55,7 +50,8 @@ class OwnModule:
         name: of the comparison.
 
     Attributes:
-        test_metric: the metric of the test split; None where the validation split is scored.
+        test_metric: the metric of the test split; None where the validation split is scored. This and what follows is
+            found by :func:`~as_lightning.benchmark.compare.own_inspection.inspect_module`.
         learning_rate: the default; None where it cannot be set.
         calibrated: whether the module's logits can be seen, and so be calibrated.
     """
@@ -89,6 +85,8 @@ class OwnModule:
             )
         if self.trainer.get("max_steps", -1) != -1 or self.trainer.get("max_time") is not None:
             raise ValueError("trainer must not set max_steps or max_time: budgets are shares of max_epochs")
+        if self.trainer.get("limit_val_batches") == 0:
+            raise ValueError("trainer must not set limit_val_batches=0: settings are chosen by validation data")
         for name, needed in NEEDED.items():
             if name in self.trainer and bool(self.trainer[name]) is not needed:
                 raise ValueError(
@@ -121,86 +119,15 @@ class OwnModule:
             set_rate(made, lr)
         return with_method(made, method, self.replaces, float(settings.get("delta", DELTA.default)))
 
-    def inspect(self, methods: tuple[str, ...]) -> None:
-        """Look at the module and the data in one batch per method; raise for all that would fail the comparison.
-
-        Raises:
-            ValueError: if the factory returns one object twice, there are no validation data, or ``monitor`` is never
-                logged.
-            TypeError: if the factory returns no LightningModule.
-            MisconfigurationException: if the replaced loss is never called.
-        """
-        unknown = [method for method in methods if method not in METHODS]
-        if unknown:
-            raise ValueError(f"unknown method {unknown[0]!r}: for a module of your own there are {', '.join(METHODS)}")
-        try:
-            inspect.signature(self.factory).bind()
-        except TypeError as error:
-            raise TypeError(
-                f"the factory must work without arguments ({error}): give them defaults, as in "
-                "lambda lr=1e-3: LitModel(lr)"
-            ) from None
-        first, second = self.factory(), self.factory()
-        if first is second:
-            raise ValueError(
-                "the factory returned the same object twice: it must make a new module at each call, as "
-                "lambda: LitModel(...) does, or the second run would go on from the first one's weights"
-            )
-        if not isinstance(first, pl.LightningModule):
-            raise TypeError(f"the factory must return a lightning LightningModule, got {type(first).__name__}")
-        self._find_learning_rate(first)
-        data = self._data()
-        if not is_overridden("val_dataloader", data, pl.LightningDataModule) or not is_overridden(
-            "validation_step", first, pl.LightningModule
-        ):
-            missing = "val_dataloader" if not is_overridden("val_dataloader", data, pl.LightningDataModule) else ""
-            raise ValueError(
-                f"{type(data).__name__ if missing else type(first).__name__} has no {missing or 'validation_step'}: "
-                "settings are chosen by validation data"
-            )
-        for method in methods:
-            self._try_one_batch(method)
-
-    def _find_learning_rate(self, module: pl.LightningModule) -> None:
-        self.learning_rate = default_rate(self.factory, module)
-        if self.learning_rate is None:
-            self.notes.append(
-                f"The learning rate was not tuned: {type(module).__name__} has no argument or hyperparameter lr, so "
-                "all methods ran at its own."
-            )
-
-    def _try_one_batch(self, method: str) -> None:
-        run = Run("tuning", method, {}, 1.0, 0)
-        with TemporaryDirectory() as folder:
-            try:
-                trainer, module, _ = self._fit(run, folder, ONE_BATCH)
-            except MisconfigurationException as error:
-                if not self.calibrated or "TemperatureScaling" not in str(error):
-                    raise
-                self.calibrated = False
-                self.notes.append(
-                    "Calibration was not measured: the module's steps do not call self(x), and it has no "
-                    "validation_logits(batch)."
-                )
-                trainer, module, _ = self._fit(run, folder, ONE_BATCH)
-            self._find_test_metric(trainer, module)
-
-    def _find_test_metric(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        data, self.test_metric = self._data(), None
-        if is_overridden("test_dataloader", data, pl.LightningDataModule) and is_overridden(
-            "test_step", module, pl.LightningModule
-        ):
-            metrics = metrics_of_test(trainer, module, data)
-            name = name_in_test(self.monitor)
-            self.test_metric = name if name in metrics else None
-        note = f"The scores are of the validation split: no test version of {self.monitor} is logged."
-        if self.test_metric is None and note not in self.notes:
-            self.notes.append(note)
-
-    def _data(self) -> pl.LightningDataModule:
-        data = self.datamodule if isinstance(self.datamodule, pl.LightningDataModule) else self.datamodule()
+    def data(self) -> pl.LightningDataModule:
+        """The data module, or a new one where a function makes it."""
+        given = self.datamodule
+        data = given() if callable(given) and not isinstance(given, pl.LightningDataModule) else given
         if not isinstance(data, pl.LightningDataModule):
-            raise TypeError(f"expected a LightningDataModule, or a function that makes one, got {type(data).__name__}")
+            raise TypeError(
+                f"expected a LightningDataModule, or a function that makes one, got {type(data).__name__}: "
+                "LightningDataModule.from_datasets(train, validation, test, batch_size=...) makes one of data sets"
+            )
         return data
 
     def _data_in_words(self) -> str:
@@ -234,7 +161,7 @@ class OwnModule:
     def _make(self, run: Run, config: dict[str, Any]) -> Result:
         epochs = config["comparison"]["epochs"]
         with TemporaryDirectory() as folder:
-            trainer, module, recorder = self._fit(run, folder, shortened(self.trainer, epochs))
+            trainer, module, recorder = self.fit(run, folder, shortened(self.trainer, epochs))
             result = Result(
                 name=self.name,
                 method=run.method,
@@ -264,7 +191,7 @@ class OwnModule:
             result.metrics[self.monitor] = best_validation(result, self.mode == "max")
             return
         (best,) = [callback for callback in trainer.callbacks if isinstance(callback, BestWeights)]  # type: ignore[attr-defined]
-        metrics = metrics_of_test(trainer, module, self._data(), best.best_model_path)
+        metrics = metrics_of_test(trainer, module, self.data(), best.best_model_path)
         result.metrics = {name.removeprefix("test/"): float(value) for name, value in metrics.items()}
         result.metrics[self.monitor] = float(metrics[self.test_metric])
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
@@ -275,9 +202,10 @@ class OwnModule:
         if "calibration_error_unscaled" in result.metrics:
             result.metrics.setdefault("calibration_error", result.metrics["calibration_error_unscaled"])
 
-    def _fit(
+    def fit(
         self, run: Run, folder: str, limits: Mapping[str, Any]
     ) -> tuple[pl.Trainer, pl.LightningModule, RunRecorder]:
+        """Train a fresh module by the settings of a run, with ``limits`` in the place of the trainer's arguments."""
         pl.seed_everything(run.seed, workers=True, verbose=False)
         module = self.module(run.method, run.settings)
         recorder = RunRecorder(self.monitor, monitor=self.monitor)
@@ -293,5 +221,5 @@ class OwnModule:
         settings: dict[str, Any] = QUIET | self.trainer | dict(limits)
         settings |= {"callbacks": callbacks, "default_root_dir": folder}
         trainer = pl.Trainer(**settings)
-        trainer.fit(module, datamodule=self._data())
+        trainer.fit(module, datamodule=self.data())
         return trainer, module, recorder

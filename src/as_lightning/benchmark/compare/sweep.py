@@ -17,7 +17,7 @@ from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from as_lightning.benchmark.compare.api import comparison_findings
+from as_lightning.benchmark.compare.api import comparison_findings, quiet_training
 from as_lightning.benchmark.compare.comparison_page import print_findings, write_comparison
 from as_lightning.benchmark.compare.configured_module import configured_module, found_by_inspection
 from as_lightning.benchmark.compare.configured_space import configured_space, plain
@@ -38,6 +38,7 @@ from as_lightning.benchmark.compare.job_overrides import (
     overrides_for,
     setting_of,
 )
+from as_lightning.benchmark.compare.own_inspection import inspect_module
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
 from as_lightning.benchmark.compare.progress import ComparisonProgress
 from as_lightning.benchmark.compare.search import Space
@@ -247,7 +248,8 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
     console = Console()
     if job.own is not None:
         try:
-            job.own.inspect(tuple(job.plan.methods))
+            with quiet_training():
+                inspect_module(job.own, job.plan.methods)
         except (ValueError, TypeError, AttributeError) as error:
             raise SettingError(str(error)) from error
     else:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, SequentialSampler, Subset
 
@@ -17,6 +16,7 @@ from as_lightning.benchmark.data.decoded_files import DecodableFiles
 from as_lightning.benchmark.data.epoch_order import EpochOrder
 from as_lightning.benchmark.data.label_noise import check_label_noise, corrupt_labels
 from as_lightning.benchmark.data.labelled import LabelledDataset
+from as_lightning.benchmark.data.messages import say
 from as_lightning.benchmark.data.resumable_loader import ResumableLoader
 
 Task = Literal["multiclass", "multilabel", "token", "next_token"]
@@ -109,7 +109,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         if self.splits:
             return
         self.splits = self.load_splits()
-        rank_zero_info(self.summary)
+        say(self.summary)
         train = self.splits["train"]
         if self.label_noise and isinstance(train.targets, Tensor):
             self.true_targets = train.targets

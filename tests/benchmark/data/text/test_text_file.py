@@ -53,7 +53,7 @@ def test_one_of_the_other_text_files_alone_is_refused():
 
 def test_a_class_too_small_to_split_is_refused_by_name():
     sentences = [Sentence("x", "large")] * 20 + [Sentence("y", "small")] * 9
-    with pytest.raises(ValueError, match=r"1 of 2 classes have fewer than 10 texts, .*: 'small' has 9. Leave them out"):
+    with pytest.raises(ValueError, match=r"1 of 2 classes have fewer .*: 'small' has 9: add texts, or give files"):
         split_sentences(sentences, 0)
 
 
@@ -67,7 +67,8 @@ def test_a_label_that_the_training_file_lacks_is_named_by_file_and_line(tmp_path
 
 def test_classes_that_are_too_small_are_counted_and_named_and_left_out_on_demand(tmp_path, caplog):
     path = write_table(tmp_path / "set.csv", {"a": 30, "b": 20, "c": 9, "d": 1})
-    with pytest.raises(ValueError, match=r"2 of 4 classes have fewer than 10 texts, .*: 'c' has 9; 'd' has 1. Leave"):
+    named = r"2 of 4 classes have fewer than 10 .*: 'c' has 9; 'd' has 1: leave them out \(data.min_per_class=10\)"
+    with pytest.raises(ValueError, match=named):
         partial(TextFile, **TEXT)(path).setup()
     data = partial(TextFile, **TEXT)(path, min_per_class=10)
     with caplog.at_level(logging.INFO):
@@ -89,7 +90,7 @@ def test_a_class_that_is_left_out_is_left_out_of_every_file(tmp_path):
     [
         ({"a": 30}, {}, r"'a' \(30 rows\)"),
         ({"a": 30, "b": 5}, {"min_per_class": 10}, r"'a'"),
-        ({"a": 5, "b": 5}, {"min_per_class": 10}, "none"),
+        ({"a": 5, "b": 5}, {"min_per_class": 10}, "none; data.min_per_class=10 leaves 2 out"),
     ],
 )
 def test_fewer_than_two_classes_are_refused_with_the_count(tmp_path, sizes, arguments, found):

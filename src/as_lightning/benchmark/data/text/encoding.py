@@ -25,6 +25,6 @@ def read_text(path: Path, encoding: str | None = None) -> str:
         likely = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "latin-1"
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"{path}:{line}: byte 0x{content[error.start]:02x} is not {encoding or 'UTF-8'}: set encoding "
-            f"(perhaps {likely}), or save the file as UTF-8"
+            f"{path}:{line}: byte 0x{content[error.start]:02x} is not {encoding or 'UTF-8'}: set "
+            f"data.encoding (perhaps {likely}), or save the file as UTF-8"
         ) from error

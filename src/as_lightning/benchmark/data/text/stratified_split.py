@@ -21,9 +21,10 @@ def split_sentences(sentences: list[Sentence], split_seed: int) -> dict[str, lis
     sizes = Counter(sentence.label for sentence in sentences)
     small = [f"{label!r} has {size}" for label, size in sorted(sizes.items()) if size < LEAST]
     if small:
+        leave_out = f"leave them out (data.min_per_class={LEAST})" if len(small) < len(sizes) - 1 else "add texts"
         raise ValueError(
             f"{len(small)} of {len(sizes)} classes have fewer than {LEAST} texts, too few to split them in three: "
-            f"{shortened(small)}. Leave them out (min_per_class={LEAST}), or give files for validation and test"
+            f"{shortened(small)}: {leave_out}, or give files for validation and test"
         )
     train, rest = train_test_split(
         sentences, test_size=0.2, stratify=[sentence.label for sentence in sentences], random_state=split_seed

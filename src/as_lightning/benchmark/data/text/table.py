@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.utilities.rank_zero import rank_zero_info
-
+from as_lightning.benchmark.data.messages import say
 from as_lightning.benchmark.data.text.encoding import read_text
 from as_lightning.benchmark.data.text.known_labels import check_known
 from as_lightning.benchmark.data.text.labelled_text import Sentence
@@ -54,7 +53,10 @@ def read_table(
     for number, row in rows:
         for column in (text_column, label_column):
             if column not in row:
-                raise ValueError(f"{path}:{number}: no column {column!r}, there are {', '.join(map(repr, row))}")
+                raise ValueError(
+                    f"{path}:{number}: no column {column!r}, there are {', '.join(map(repr, row))}: set "
+                    "data.text_column and data.label_column"
+                )
         words, label = row[text_column], row[label_column]
         if words is not None and not isinstance(words, str):
             raise ValueError(f"{path}:{number}: expected a text in column {text_column!r}, got {words!r}")
@@ -67,10 +69,10 @@ def read_table(
     if blank and not drop_blank:
         raise ValueError(
             f"{path}:{blank[0]}: expected a text and a label; {len(blank)} of {len(blank) + len(sentences)} rows lack "
-            "one: fill them in, or set drop_blank=true to leave them out"
+            "one: fill them in, or set data.drop_blank=true to leave them out"
         )
     if blank:
-        rank_zero_info(f"{path}: {len(blank)} rows without text or label are left out, the first in line {blank[0]}")
+        say(f"{path}: {len(blank)} rows without text or label are left out, the first in line {blank[0]}")
     if not sentences:
         raise ValueError(f"{path}: expected rows of texts and labels, got none")
     return sentences

@@ -7,9 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.utilities.rank_zero import rank_zero_info
-
 from as_lightning.benchmark.data.files import shortened
+from as_lightning.benchmark.data.messages import say
 from as_lightning.benchmark.data.text.data_module import TextDataModule
 from as_lightning.benchmark.data.text.labelled_text import Sentence
 from as_lightning.benchmark.data.text.stratified_split import split_sentences
@@ -76,14 +75,17 @@ class TextFile(TextDataModule):
         sizes = Counter(sentence.label for sentence in train)
         rare = {label for label, size in sizes.items() if size < (self.min_per_class or 0)}
         if rare:
-            rank_zero_info(
+            say(
                 f"{self.path}: {len(rare)} classes with fewer than {self.min_per_class} rows are left out: "
                 f"{shortened([f'{label!r} ({sizes[label]})' for label in sorted(rare)])}"
             )
         kept = sizes.keys() - rare
         if len(kept) < 2:
             found = ", ".join(f"{label!r} ({sizes[label]} rows)" for label in sorted(kept)) or "none"
-            raise ValueError(f"{self.path}: expected at least 2 classes in column {self.label_column!r}, got {found}")
+            left_out = f"; data.min_per_class={self.min_per_class} leaves {len(rare)} out" if rare else ""
+            raise ValueError(
+                f"{self.path}: expected at least 2 classes in column {self.label_column!r}, got {found}{left_out}"
+            )
         if self.validation_path is None or self.test_path is None:
             return split_sentences([sentence for sentence in train if sentence.label in kept], self.split_seed)
         later = {"validation": self.validation_path, "test": self.test_path}
