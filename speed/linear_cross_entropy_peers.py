@@ -111,6 +111,17 @@ def in_a_process_of_its_own(python: str, case: Case, sides: list[str], quick: bo
     return answer
 
 
+def refuse_an_interpreter_that_ends_badly(python: str, case: Case) -> None:
+    """Exit before hours of measuring in which every case would lack what this interpreter was given for."""
+    small = case | {"rows": 8, "classes": 64, "features": 4}
+    found = in_a_process_of_its_own(python, small, [DENSE, CHUNKED], quick=True)
+    if not found["versions"]:
+        sys.exit(
+            f"--peer-python must name an interpreter with torch 2.13, lightning and torchmetrics, got {python}: "
+            f"{found['not_measured'][CHUNKED]}"
+        )
+
+
 def cases_of(arguments: argparse.Namespace) -> tuple[list[Case], list[tuple[Case, str]]]:
     """The cases to measure, the shortest first, and those that are left out with the reason."""
     shapes = arguments.shapes or (GPU_SHAPES if arguments.device == "cuda" else None)
@@ -244,6 +255,8 @@ def main() -> None:
             print("left out:", json.dumps(case), why)
         print(f"{len(cases)} cases, {len(left_out)} left out")
         return
+    if arguments.peer_python and cases:
+        refuse_an_interpreter_that_ends_badly(arguments.peer_python, cases[0])
     path = arguments.output.with_suffix(".jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
     read = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

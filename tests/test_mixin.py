@@ -597,3 +597,11 @@ def patched() -> nn.Linear:
 def test_the_head_loss_refuses_what_it_would_go_around_and_names_the_way_out(head, message):
     with pytest.raises(TypeError, match=rf"{message}.*use self\.as_softmax_loss\(head\(hidden\), target\)"):
         New().as_softmax_head_loss(torch.randn(2, 4), head, torch.tensor([0, 1]))
+
+
+def test_a_mistake_at_the_head_is_named_as_the_caller_names_it():
+    module, target = New(), torch.tensor([0, 1])
+    with pytest.raises(ValueError, match=r"hidden must have shape .* head.weight \(C, d\), got \(2, 5\)"):
+        module.as_softmax_head_loss(torch.zeros(2, 5), module.net, target)
+    with pytest.raises(ValueError, match=r"^weight must hold one weight per class"):
+        module.as_softmax_head_loss(torch.zeros(2, 4), module.net, target, weight=torch.ones(2))

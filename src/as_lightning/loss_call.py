@@ -12,7 +12,8 @@ from torch import Tensor
 from as_lightning.functional.calling_convention import accumulation_dtype, class_dimension, equals, row_weights
 from as_lightning.functional.class_parallel import is_dtensor
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy
+from as_lightning.functional.head_operands import HeadNames
+from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head
 from as_lightning.functional.live_samples import linear_live_samples, live_samples
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 
@@ -86,6 +87,10 @@ class ClassLoss(LossCall):
         return is_dtensor(self.logits) or is_dtensor(self.target)
 
 
+# as the mixin's as_softmax_head_loss names them
+HEAD_NAMES = HeadNames("hidden", "head.weight", "head.bias", "target", "weight")
+
+
 @dataclass(eq=False)
 class HeadLoss(LossCall):
     """:func:`~as_lightning.functional.as_linear_cross_entropy`."""
@@ -99,9 +104,13 @@ class HeadLoss(LossCall):
     reduction: str
 
     def __call__(self, delta: float, reduction: str | None = None, **returned: bool) -> Any:
-        options: dict[str, Any] = {"bias": self.bias, "class_weight": self.class_weight}
-        options |= {"ignore_index": self.ignore_index, "reduction": reduction or self.reduction}
-        return as_linear_cross_entropy(self.hidden, self.weight, self.target, delta, **options, **returned)  # type: ignore[call-overload]
+        operands = (self.hidden, self.weight, self.bias, self.target, self.class_weight)
+        options: dict[str, Any] = {
+            "ignore_index": self.ignore_index,
+            "reduction": reduction or self.reduction,
+            **returned,
+        }
+        return cross_entropy_of_head(operands, HEAD_NAMES, delta, **options)
 
     def live(self, delta: float) -> Tensor:
         if self.sharded:

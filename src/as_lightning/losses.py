@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from as_lightning.functional.argument_checks import check_reduction
+from as_lightning.functional.argument_checks import check_class_weight, check_reduction
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
@@ -134,7 +134,7 @@ class LinearCrossEntropyLoss(nn.Module):
         - output: a scalar, or the shape of the target with ``reduction="none"``.
 
     Raises:
-        ValueError: if ``reduction`` is unknown or ``label_smoothing`` is not 0.
+        ValueError: if ``reduction`` is unknown, ``label_smoothing`` is not 0, or ``weight`` has another shape.
 
     Source: the signature follows PyTorch 2.13; see :func:`~as_lightning.functional.linear_cross_entropy`.
 
@@ -163,6 +163,7 @@ class LinearCrossEntropyLoss(nn.Module):
     ) -> None:
         super().__init__()
         check_label_smoothing(label_smoothing)
+        check_class_weight(weight, num_classes)
         self.reduction = check_reduction(reduction)
         self.ignore_index = ignore_index
         self.register_buffer("weight", weight)

@@ -84,6 +84,30 @@ def test_the_peers_script_goes_on_where_it_stopped_and_says_which_side_it_lacks(
 
 
 @pytest.mark.slow
+def test_the_peers_are_measured_without_the_packages_of_the_app() -> None:
+    # the environment of PyTorch 2.13 has torch, lightning and torchmetrics
+    program = "import linear_cross_entropy_peers, sys; print(*sys.modules)"
+    settings = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT / "speed")))}
+    done = subprocess.run([sys.executable, "-c", program], env=settings, capture_output=True, text=True, check=True)
+    assert not [name for name in done.stdout.split() if name.startswith("as_lightning.benchmark")]
+
+
+@pytest.mark.slow
+def test_an_interpreter_that_cannot_measure_is_refused_before_the_first_case(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'no module named torch' >&2\nexit 1\n", encoding="utf-8")
+    python.chmod(0o755)
+    arguments = f"--shapes 8x64x4 --quick --peer-python {python} --output {tmp_path / 'table'}"
+    command = [sys.executable, f"speed/{PEERS}.py", *arguments.split()]
+    settings = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "--peer-python" in done.stderr
+    assert "no module named torch" in done.stderr
+    assert not (tmp_path / "table.jsonl").exists()
+
+
+@pytest.mark.slow
 def test_the_peers_script_measures_in_the_interpreter_that_it_is_given(tmp_path: Path) -> None:
     arguments = f"--dtypes float32 --threads 1 --quick --shapes 8x64x4 --peer-python {sys.executable}"
     run(PEERS, arguments, tmp_path / "table")

@@ -208,13 +208,13 @@ def test_a_group_of_one_process_works(two: Seen):
 
 
 REFUSALS = {
-    "weight sharded by features": r"ValueError: weight must be sharded along its classes, placement Shard\(0\), got S",
-    "weight replicated": r"ValueError: weight must be sharded along its classes.*full_tensor",
-    "weight partial": r"ValueError: weight must be sharded along its classes",
+    "weight sharded by features": r"ValueError: weight must be sharded .*, placement Shard\(0\), got Shard\(dim=1\)",
+    "weight replicated": r"ValueError: weight must be sharded along the classes.*full_tensor",
+    "weight partial": r"ValueError: weight must be sharded along the classes",
     "two dimensions": r'ValueError: weight must lie on a mesh of one dimension, got 2.*mesh\["tensor_parallel"\]',
     "uneven by hand": r"ValueError: weight must be sharded as .*distribute_tensor does",
     "plain bias": r"TypeError: weight is a DTensor and bias is not",
-    "bias replicated": r"ValueError: bias must be sharded along its classes",
+    "bias replicated": r"ValueError: bias must be sharded along the classes",
     "bias of another length": r"ValueError: bias must have shape \(24,\)",
     "plain weight": r"TypeError: hidden is a DTensor and weight is not",
     "another mesh": r"ValueError: hidden must lie on the mesh of the classes",
@@ -226,11 +226,15 @@ REFUSALS = {
     "a target too high": r"IndexError: target must hold class indices from 0 to 23",
     "targets that differ": r"ValueError: target differs between the processes .*Shard\(0\)",
     "rows that differ": r"ValueError: target differs between the processes",
-    "logits replicated": r"ValueError: logits must be sharded along its classes, placement Shard\(1\)",
-    "logits sharded by rows": r"ValueError: logits must be sharded along its classes, placement Shard\(1\)",
+    "logits replicated": r"ValueError: logits must be sharded along the classes, placement Shard\(1\)",
+    "logits sharded by rows": r"ValueError: logits must be sharded along the classes, placement Shard\(1\)",
     "plain logits": r"TypeError: target is a DTensor and logits is not",
     "a second derivative of logits": r"RuntimeError: .*differentiated once, .* create_graph=True.*full_tensor",
     "a second derivative of a head": r"RuntimeError: .*differentiated once, .* create_graph=True",
+    "a transform of a head": r"RuntimeError: torch.func transforms .* do not take DTensors.*weight.full_tensor",
+    "a tangent of hidden states": r"RuntimeError: torch.func transforms .* do not take DTensors, and weight is one",
+    "a transform of logits": r"RuntimeError: torch.func transforms .* do not take DTensors, and logits is one",
+    "another name": r"TypeError: linear_weight is a DTensor and linear_bias is not",
     "few logits": r"ValueError: logits has \d classes for \d processes",
 }
 

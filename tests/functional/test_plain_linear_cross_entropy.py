@@ -74,6 +74,99 @@ def test_label_smoothing_is_refused_with_the_reason() -> None:
         LinearCrossEntropyLoss(5, 90, label_smoothing=0.1)
 
 
+MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "width": (
+        {"input": torch.zeros(2, 5)},
+        ValueError,
+        r"^input must have shape .* linear_weight \(C, d\), got",
+    ),
+    "no tensor": ({"target": [0, 1]}, TypeError, "^target must be a tensor, got list"),
+    "nothing": ({"input": None}, TypeError, "^input must be a tensor, got NoneType"),
+    "integers": (
+        {"input": torch.zeros(2, 4).long()},
+        TypeError,
+        "^input must be a floating-point tensor",
+    ),
+    "eight bits": (
+        {"input": torch.zeros(2, 4).to(torch.float8_e4m3fn)},
+        TypeError,
+        r"^input must be float32, float64, bfloat16 or float16, got torch.float8_e4m3fn: convert it",
+    ),
+    "dtypes": (
+        {"input": torch.zeros(2, 4).double()},
+        TypeError,
+        "^input, linear_weight and linear_bias must have",
+    ),
+    "bias": ({"linear_bias": torch.zeros(2)}, ValueError, r"^linear_bias must have shape \(3,\), .* got \(2,\)"),
+    "class weights": (
+        {"weight": torch.zeros(2)},
+        ValueError,
+        r"^weight must hold one weight per class, shape",
+    ),
+    "learnt class weights": (
+        {"weight": torch.ones(3, requires_grad=True)},
+        RuntimeError,
+        r"^weight must not require a gradient.*weight.detach\(\)",
+    ),
+    "rows": ({"target": torch.tensor([0])}, ValueError, r"^target must have shape \(2,\), that of input without"),
+    "devices": (
+        {"linear_weight": torch.zeros(3, 4, device="meta")},
+        ValueError,
+        "^input, linear_weight, linear_bias and target must be on one device, .* linear_weight on meta",
+    ),
+    "ignore_index": ({"ignore_index": None}, TypeError, "^ignore_index must be an integer, got None: .* leave it out"),
+    "half an index": ({"ignore_index": 1.5}, TypeError, "^ignore_index must be an integer, got 1.5"),
+}
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_named_as_the_caller_names_the_argument(
+    name: str, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_loss, "FEW_LOGITS", 1000 if held else 0)
+    change, error, message = MISTAKES[name]
+    arguments = {
+        "input": torch.zeros(2, 4),
+        "linear_weight": torch.zeros(3, 4),
+        "target": torch.tensor([0, 1]),
+        "linear_bias": torch.zeros(3),
+    }
+    with pytest.raises(error, match=message):
+        linear_cross_entropy(**{**arguments, **change})
+
+
+def test_a_module_refuses_class_weights_of_another_number_of_classes() -> None:
+    with pytest.raises(ValueError, match=r"weight must hold one weight per class, shape \(90,\), got \(80,\)"):
+        LinearCrossEntropyLoss(5, 90, weight=torch.ones(80))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_shapes_without_values_are_enough(dtype: torch.dtype) -> None:
+    # as for Lightning's measure_flops
+    with torch.device("meta"):
+        module = LinearCrossEntropyLoss(5, 90_000, dtype=dtype)
+        hidden, target = torch.randn(40, 5, dtype=dtype, requires_grad=True), torch.zeros(40, dtype=torch.long)
+        loss = module(hidden, target)
+        loss.backward()
+    assert loss.is_meta
+    assert module.linear.weight.grad.shape == (90_000, 5)
+
+
+def test_few_logits_compile_without_a_graph_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head_loss, "FEW_LOGITS", 1000)
+    hidden, weight, bias, target = example((6,))
+    compiled = torch.compile(linear_cross_entropy, backend="aot_eager", fullgraph=True)
+    loss = F.cross_entropy(F.linear(hidden, weight, bias), target)
+    torch.testing.assert_close(compiled(hidden, weight, target, linear_bias=bias), loss)
+
+
+def test_hidden_states_of_no_width_equal_cross_entropy() -> None:
+    target = torch.tensor([0, 1])
+    loss = linear_cross_entropy(torch.zeros(2, 0), torch.zeros(3, 0), target, linear_bias=torch.arange(3.0))
+    torch.testing.assert_close(loss, F.cross_entropy(torch.arange(3.0).expand(2, 3), target))
+
+
 def test_class_probabilities_are_refused() -> None:
     hidden, weight, _, _ = example((3,))
     with pytest.raises(TypeError, match="target must hold class indices"):

@@ -31,7 +31,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_modul
 from torch.utils.data import DataLoader
 
 from as_lightning import ASSoftmaxMixin
-from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy
+from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy, linear_cross_entropy
 from as_lightning.functional.kernels import head_loss
 
 SHARED = ("linear_heads", "sharded_logits", "refusals", "lightning_training")
@@ -289,6 +289,12 @@ def refusals(folder: Path) -> dict[str, str]:
             twice_differentiated, as_cross_entropy, place(given.logits, Shard(1)), target
         ),
         "a second derivative of a head": error_of(twice_differentiated, loss, hidden, weight, target),
+        "a transform of a head": error_of(torch.func.grad(loss), hidden, weight, target),
+        "a tangent of hidden states": error_of(
+            lambda: torch.func.jvp(lambda x: loss(x, weight, target), (hidden,), (hidden,))
+        ),
+        "a transform of logits": error_of(torch.func.grad(as_cross_entropy), place(given.logits, Shard(1)), target),
+        "another name": error_of(linear_cross_entropy, hidden, weight, target, linear_bias=given.bias),
         "few logits": error_of(as_cross_entropy, place(given.logits[:, : count - 1], Shard(1)), target * 0),
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
-from as_lightning.benchmark.process_memory import peak_resident_memory, reset_peak, resident_memory, return_free_memory
+from as_lightning.process_memory import peak_resident_memory, reset_peak, resident_memory, return_free_memory
 
 
 class PeakMemory(pl.Callback):

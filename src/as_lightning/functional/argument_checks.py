@@ -57,6 +57,19 @@ def check_logits(logits: Tensor, dimension: str = "class") -> None:
         )
 
 
+def check_tensors(**operands: object) -> None:
+    """Raise ``TypeError`` unless the operands, given by name, are tensors."""
+    for name, x in operands.items():
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
+
+
+def check_ignore_index(ignore_index: int) -> None:
+    """Raise ``TypeError`` unless ``ignore_index`` is an integer."""
+    if not isinstance(ignore_index, int) and not hasattr(ignore_index, "__index__"):
+        raise TypeError(f"ignore_index must be an integer, got {ignore_index!r}: to ignore no row, leave it out (-100)")
+
+
 def check_one_device(**operands: Tensor | None) -> None:
     """Raise ``ValueError`` unless the operands, given by name, are on one device."""
     devices = {name: x.device for name, x in operands.items() if x is not None}
@@ -66,11 +79,11 @@ def check_one_device(**operands: Tensor | None) -> None:
         raise ValueError(f"{', '.join(names)} and {last} must be on one device, got {found}")
 
 
-def check_class_weight(weight: Tensor | None, num_classes: int) -> None:
+def check_class_weight(weight: Tensor | None, num_classes: int, name: str = "weight") -> None:
     """Raise unless ``weight`` is ``None`` or holds one floating-point weight per class."""
     if weight is None:
         return
     if not weight.is_floating_point():
-        raise TypeError(f"weight must be a floating-point tensor, got {weight.dtype}")
+        raise TypeError(f"{name} must be a floating-point tensor, got {weight.dtype}")
     if weight.shape != (num_classes,):
-        raise ValueError(f"weight must hold one weight per class, shape ({num_classes},), got {tuple(weight.shape)}")
+        raise ValueError(f"{name} must hold one weight per class, shape ({num_classes},), got {tuple(weight.shape)}")

@@ -14,7 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.functional.argument_checks import check_class_weight, check_logits, check_reduction
+from as_lightning.functional.argument_checks import (
+    check_class_weight,
+    check_ignore_index,
+    check_logits,
+    check_reduction,
+)
 from as_lightning.functional.tracing import looks
 
 
@@ -33,7 +38,14 @@ def loss_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     """The dtype of the loss of logits of ``dtype``: theirs, or under autocast float32, as ``F.cross_entropy``'s is."""
     if accumulation_dtype(dtype) == dtype:
         return dtype
-    return torch.float32 if torch.is_autocast_enabled(device.type) else dtype
+    return dtype if autocast_dtype(device) is None else torch.float32
+
+
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """The dtype of a linear layer under autocast; None if autocast is off, or the device (``meta``) has none."""
+    if device.type == "meta" or not torch.is_autocast_enabled(device.type):
+        return None
+    return torch.get_autocast_dtype(device.type)
 
 
 def class_dimension(logits: Tensor) -> int:
@@ -105,9 +117,11 @@ def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tenso
         The indices, 0 where ignored; and the boolean mask of the ignored, None where it is certain that there is none.
 
     Raises:
+        TypeError: if ``ignore_index`` is no integer.
         IndexError: if an index is out of range. Checked on the CPU only: elsewhere the host would have to wait for the
             device (whose own gather asserts).
     """
+    check_ignore_index(ignore_index)
     if not looks(target):
         ignored = equals(target, ignore_index)
         indices = target.long()

@@ -16,7 +16,9 @@ from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_class_weight, check_one_device
 from as_lightning.functional.calling_convention import check_class_indices, class_dimension
+from as_lightning.functional.head_operands import HeadNames
 from as_lightning.functional.kernels.class_parallel import ClassShard
+from as_lightning.functional.tracing import innermost
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -30,6 +32,16 @@ else:
 def is_dtensor(x: Tensor | None) -> bool:
     """Whether a tensor is spread over processes."""
     return isinstance(x, DTensor)
+
+
+def refuse_transforms(**operands: Tensor | None) -> None:
+    """Raise ``RuntimeError`` if a transform or forward-mode differentiation, at work now, meets a DTensor."""
+    for name, x in operands.items():
+        if x is not None and is_dtensor(innermost(x)):
+            raise RuntimeError(
+                f"torch.func transforms and forward-mode differentiation do not take DTensors, and {name} is one: use "
+                f"{name}.full_tensor() there, for the loss of one process"
+            )
 
 
 def is_placement_hook(hook: Callable[..., Any]) -> bool:
@@ -52,7 +64,12 @@ class LocalHead(NamedTuple):
 
 
 def local_head(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, class_weight: Tensor | None
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    class_weight: Tensor | None,
+    names: HeadNames,
 ) -> LocalHead:
     """The operands of a linear head as this process computes with them.
 
@@ -65,6 +82,7 @@ def local_head(
         bias: shape ``(C)``, placed as ``weight``.
         target: shape ``(...)``, a DTensor on the mesh of ``weight``, or a plain tensor alike on every process.
         class_weight: shape ``(C)``, a DTensor or a plain tensor alike on every process.
+        names: those of the caller's arguments, for the messages.
 
     Raises:
         TypeError: if a plain weight meets DTensors, or the bias is not placed as the weight is.
@@ -72,20 +90,25 @@ def local_head(
             processes, a DTensor lies on another mesh, or the plain targets of the processes differ.
     """
     if not isinstance(weight, DTensor):
-        _refuse_dtensors("weight", hidden=hidden, bias=bias, target=target, class_weight=class_weight)
+        others = zip(names, (hidden, None, bias, target, class_weight), strict=True)
+        _refuse_dtensors(names.weight, dict(others))
         return LocalHead(hidden, weight, bias, target, class_weight, None)
-    shard = _class_shard("weight", weight, 0)
+    shard = _class_shard(names.weight, weight, 0)
+    mesh = weight.device_mesh
     if bias is not None:
         if not isinstance(bias, DTensor):
-            raise TypeError("weight is a DTensor and bias is not: shard it too, Shard(0) on the mesh of weight")
-        _class_shard("bias", bias, 0)
-        _check_mesh("bias", bias, weight.device_mesh)
+            raise TypeError(
+                f"{names.weight} is a DTensor and {names.bias} is not: shard it too, Shard(0) on the mesh of "
+                f"{names.weight}"
+            )
+        _class_shard(names.bias, bias, 0)
+        _check_mesh(names.bias, bias, mesh)
     return LocalHead(
-        _whole("hidden", hidden, weight.device_mesh),
+        _whole(names.hidden, hidden, mesh),
         weight.to_local(),
         None if bias is None else bias.to_local(),
-        _whole_target(target, weight.device_mesh, shard),
-        None if class_weight is None else _whole("class_weight", class_weight, weight.device_mesh),
+        _whole_target(target, mesh, shard),
+        None if class_weight is None else _whole(names.class_weight, class_weight, mesh),
         shard,
     )
 
@@ -111,7 +134,7 @@ def local_logits(logits: Tensor, target: Tensor, weight: Tensor | None) -> Local
         weight: a weight per class, shape ``(C)``, a DTensor or a plain tensor alike on every process.
     """
     if not isinstance(logits, DTensor):
-        _refuse_dtensors("logits", target=target, weight=weight)
+        _refuse_dtensors("logits", {"target": target, "weight": weight})
         return LocalLogits(logits, target, weight, None)
     check_one_device(logits=logits, target=target, weight=weight)
     check_class_indices(logits, target)
@@ -156,7 +179,7 @@ def _class_shard(name: str, x: DTensor, dimension: int) -> ClassShard:
         )
     if x.placements != (Shard(dimension),):
         raise ValueError(
-            f"{name} must be sharded along its classes, placement {wanted}, got {x.placements[0]}: call "
+            f"{name} must be sharded along the classes, placement {wanted}, got {x.placements[0]!r}: call "
             f"{name}.redistribute(placements=[{wanted}]), or full_tensor() for the loss of one process"
         )
     if classes < mesh.size():
@@ -175,7 +198,7 @@ def _class_shard(name: str, x: DTensor, dimension: int) -> ClassShard:
     return ClassShard(mesh.get_group(), first, classes, widest)
 
 
-def _refuse_dtensors(name: str, **others: Tensor | None) -> None:
+def _refuse_dtensors(name: str, others: dict[str, Tensor | None]) -> None:
     for other, x in others.items():
         if isinstance(x, DTensor):
             raise TypeError(

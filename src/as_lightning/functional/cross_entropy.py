@@ -9,14 +9,14 @@ from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_class_weight, check_reduction
 from as_lightning.functional.calling_convention import class_rows, loss_dtype, reduce_rows, row_weights
-from as_lightning.functional.class_parallel import is_dtensor, local_logits
+from as_lightning.functional.class_parallel import is_dtensor, local_logits, refuse_transforms
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
 from as_lightning.functional.kernels.class_parallel import ShardRowLoss
 from as_lightning.functional.kernels.compiled_row_loss import compiled_row_loss
 from as_lightning.functional.kernels.row_loss import RowLoss
 from as_lightning.functional.kernels.traceable import few_logits, masked_of_mask, traceable_loss
 from as_lightning.functional.masking import check_delta
-from as_lightning.functional.tracing import traced
+from as_lightning.functional.tracing import traced, transformed
 
 
 @overload
@@ -131,6 +131,8 @@ def as_cross_entropy(
     delta = check_delta(delta)
     check_reduction(reduction)
     shard = None
+    if transformed():
+        refuse_transforms(logits=logits, target=target)
     if is_dtensor(logits) or is_dtensor(target):
         logits, target, weight, shard = local_logits(logits, target, weight)
     batch = class_rows(logits, target, ignore_index, None if shard is None else shard.classes)

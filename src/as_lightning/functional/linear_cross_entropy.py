@@ -2,27 +2,27 @@ r"""The AS-Softmax loss of a wide linear head, from the hidden states, without t
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.functional.argument_checks import check_class_weight, check_one_device, check_reduction
+from as_lightning.functional.argument_checks import check_reduction
 from as_lightning.functional.calling_convention import (
     accumulation_dtype,
-    check_index_dtype,
     loss_dtype,
     row_weights,
     safe_targets,
 )
-from as_lightning.functional.class_parallel import local_head
+from as_lightning.functional.class_parallel import local_head, refuse_transforms
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
 from as_lightning.functional.cross_entropy import as_cross_entropy, has_tangent
+from as_lightning.functional.head_operands import HeadNames, HeadOperands, check_head
 from as_lightning.functional.kernels.class_parallel import ClassShard
 from as_lightning.functional.kernels.head_loss import HeadLoss, dense_is_faster
 from as_lightning.functional.masking import check_delta
-from as_lightning.functional.tracing import traced
+from as_lightning.functional.tracing import transformed
 
 
 @overload
@@ -161,28 +161,53 @@ def as_linear_cross_entropy(
         >>> torch.allclose(loss, as_cross_entropy(F.linear(hidden, weight), target, delta=0.1), atol=1e-6)
         True
     """
+    return cross_entropy_of_head(
+        (hidden, weight, bias, target, class_weight),
+        HeadNames(),
+        delta,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        return_counts=return_counts,
+        return_live=return_live,
+    )
+
+
+def cross_entropy_of_head(
+    operands: HeadOperands,
+    names: HeadNames,
+    delta: float,
+    *,
+    ignore_index: int,
+    reduction: str,
+    return_counts: bool = False,
+    return_live: bool = False,
+) -> Any:
+    """:func:`as_linear_cross_entropy` for functions that call its operands by names of their own.
+
+    Args:
+        operands: hidden states, weight and bias of the head, target and class weights.
+        names: what the caller calls them, for the messages.
+        delta: the margin.
+        ignore_index: target value of rows that take no part.
+        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
+        return_counts: also return the counts.
+        return_live: also return which samples have a gradient.
+    """
     delta = check_delta(delta)
     check_reduction(reduction)
-    check_head(hidden, weight, bias, target)
-    check_class_weight(class_weight, weight.size(0))
-    check_one_device(hidden=hidden, weight=weight, bias=bias, target=target, class_weight=class_weight)
-    device = hidden.device.type
-    dtype = hidden.dtype
-    if torch.is_autocast_enabled(device) and dtype != torch.float64:
-        dtype = torch.get_autocast_dtype(device)
-    else:
-        _check_dtypes(hidden, weight, bias)
-    classes = weight.size(0)
-    hidden, weight, bias, target, class_weight, shard = local_head(hidden, weight, bias, target, class_weight)
+    dtype = check_head(*operands, names)
+    classes = operands[1].size(0)
+    plain = transformed() or has_tangent(*operands[:3])
+    if plain:
+        refuse_transforms(**dict(zip(names, operands, strict=True)))
+    hidden, weight, bias, target, class_weight, shard = local_head(*operands, names)
     options = {"return_counts": return_counts, "return_live": return_live}
-    functional = traced() and not torch.compiler.is_compiling()
-    held = functional or dense_is_faster(target.numel(), weight) or has_tangent(hidden, weight, bias)
-    if held and shard is None:
+    if shard is None and (plain or dense_is_faster(target.numel(), weight)):
         logits = F.linear(hidden, weight, bias)
         logits = logits if logits.dim() < 3 else logits.movedim(-1, 1)
         kwargs = {"weight": class_weight, "ignore_index": ignore_index, "reduction": reduction, **options}
         return as_cross_entropy(logits, target, delta, **kwargs)  # type: ignore[call-overload]
-    flat_hidden, flat_target = hidden.reshape(-1, hidden.size(-1)), target.reshape(-1)
+    flat_hidden, flat_target = hidden.reshape(target.numel(), hidden.size(-1)), target.reshape(-1)
     safe_target, ignored = safe_targets(flat_target, classes, ignore_index)
     row_weight, active = _row_weights(safe_target, ignored, class_weight, accumulation_dtype(dtype))
     if active is not None:
@@ -214,33 +239,6 @@ def _row_weights(
         target = target.index_select(0, active)
     weights = row_weights(class_weight, target, dtype)
     return torch.ones(target.numel(), dtype=dtype, device=target.device) if weights is None else weights, active
-
-
-def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> None:
-    """Raise unless the shapes of hidden states, a linear head and class indices fit."""
-    if not hidden.is_floating_point():
-        raise TypeError(f"hidden must be a floating-point tensor, got {hidden.dtype}")
-    if weight.dim() != 2 or hidden.dim() == 0 or hidden.size(-1) != weight.size(1):
-        raise ValueError(
-            f"hidden must have shape (..., d) and weight (C, d), got {tuple(hidden.shape)} and {tuple(weight.shape)}"
-        )
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"bias must have shape ({weight.size(0)},), one number per class, got {tuple(bias.shape)}")
-    check_index_dtype(target, hidden.shape[:-1])
-    if target.shape != hidden.shape[:-1]:
-        raise ValueError(
-            f"target must have shape {tuple(hidden.shape[:-1])}, that of hidden without its last dimension, got "
-            f"{tuple(target.shape)}"
-        )
-
-
-def _check_dtypes(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    dtypes = [x.dtype for x in (hidden, weight, bias) if x is not None]
-    if len(set(dtypes)) > 1:
-        raise TypeError(
-            f"hidden, weight and bias must have one dtype, got {', '.join(map(str, dtypes))}: convert them, or use "
-            "torch.autocast"
-        )
 
 
 @torch.compiler.disable

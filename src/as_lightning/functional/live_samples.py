@@ -7,11 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from as_lightning.functional.calling_convention import ClassRows, class_rows, widened
+from as_lightning.functional.head_operands import check_head
 from as_lightning.functional.kernels.head_loss import workspace_rows
 from as_lightning.functional.kernels.row_loss import block_size, blocks
 from as_lightning.functional.label_convention import label_rows
 from as_lightning.functional.leads import target_and_strongest
-from as_lightning.functional.linear_cross_entropy import check_head
 from as_lightning.functional.masking import below_margin, check_delta
 from as_lightning.functional.multilabel import live_labels, multilabel_keep
 from as_lightning.functional.tracing import traced
@@ -98,7 +98,7 @@ def linear_live_samples(
     delta = check_delta(delta)
     check_head(hidden, weight, bias, target)
     with torch.no_grad():
-        rows, targets = hidden.reshape(-1, hidden.size(-1)), target.reshape(-1)
+        rows, targets = hidden.reshape(target.numel(), hidden.size(-1)), target.reshape(-1)
         live = torch.empty_like(targets, dtype=torch.bool)
         for start, stop in blocks(len(targets), workspace_rows(len(targets), weight, weight.size(0))):
             logits = F.linear(rows[start:stop], weight, bias)

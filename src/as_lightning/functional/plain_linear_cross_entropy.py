@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy
+from as_lightning.functional.head_operands import HeadNames
+from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head
 
 
 def linear_cross_entropy(
@@ -24,8 +25,8 @@ def linear_cross_entropy(
 
     It takes the place of ``F.cross_entropy(F.linear(input, linear_weight, linear_bias), target)`` and, with the same
     argument names, of PyTorch's own ``torch.nn.functional.linear_cross_entropy`` (2.13 and later); the page "Wide
-    output layers" lists the differences. It is :func:`as_linear_cross_entropy` at ``delta=1``: no class is masked and
-    nothing is counted.
+    output layers" lists the differences. It is :func:`~as_lightning.functional.as_linear_cross_entropy` at
+    ``delta=1``: no class is masked and nothing is counted.
 
     Args:
         input: hidden states, shape ``(..., d)``: float32, float64, bfloat16 or float16. Half types accumulate in
@@ -46,7 +47,7 @@ def linear_cross_entropy(
         ValueError: if ``label_smoothing`` is not 0, the shapes do not fit, or ``reduction`` is unknown.
         TypeError: if ``target`` does not hold integers (class probabilities are not supported), or the dtypes differ.
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
-        RuntimeError: in backward, as :func:`as_linear_cross_entropy` does.
+        RuntimeError: in backward, as :func:`~as_lightning.functional.as_linear_cross_entropy` does.
 
     Source: the signature follows PyTorch 2.13; computing gradients chunk by chunk in forward is Liger-Kernel's idea
     (arXiv 2410.10989).
@@ -61,16 +62,12 @@ def linear_cross_entropy(
         True
     """
     check_label_smoothing(label_smoothing)
-    return as_linear_cross_entropy(
-        input,
-        linear_weight,
-        target,
-        1.0,
-        bias=linear_bias,
-        class_weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
-    )
+    operands = (input, linear_weight, linear_bias, target, weight)
+    loss: Tensor = cross_entropy_of_head(operands, NAMES, 1.0, ignore_index=ignore_index, reduction=reduction)
+    return loss
+
+
+NAMES = HeadNames("input", "linear_weight", "linear_bias", "target", "weight")
 
 
 def check_label_smoothing(label_smoothing: float) -> None:

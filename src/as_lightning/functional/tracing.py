@@ -14,6 +14,19 @@ def traced() -> bool:
     return torch.compiler.is_compiling() or _functorch_active()
 
 
+def transformed() -> bool:
+    """True inside the transforms of ``torch.func``, which need PyTorch's own operations."""
+    return _functorch_active() and not torch.compiler.is_compiling()
+
+
+def innermost(x: Tensor) -> Tensor:
+    """The tensor that the transforms of ``torch.func`` have wrapped."""
+    functorch = torch._C._functorch  # torch has no public question for it
+    while functorch.is_functorch_wrapped_tensor(x):
+        x = functorch.get_unwrapped(x)
+    return x
+
+
 def looks(tensor: Tensor) -> bool:
     """Whether the host may look at values: where that costs no waiting for a device and no transform is at work."""
     return tensor.is_cpu and not traced()

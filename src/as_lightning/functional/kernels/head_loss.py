@@ -29,8 +29,11 @@ FEW_LOGITS = 1 << 20
 
 
 def dense_is_faster(rows: int, weight: Tensor) -> bool:
-    """Whether holding the logits of ``rows`` hidden states is faster than computing them chunk by chunk."""
-    return weight.device.type == "cpu" and rows * weight.size(0) <= FEW_LOGITS
+    """Whether holding the logits of ``rows`` hidden states is faster than computing them chunk by chunk.
+
+    On the device ``meta`` it is: there are shapes and no values, of which the chunks have to ask.
+    """
+    return weight.is_meta or (weight.device.type == "cpu" and rows * weight.size(0) <= FEW_LOGITS)
 
 
 def workspace_rows(rows: int, weight: Tensor, classes: int) -> int:
