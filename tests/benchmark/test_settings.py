@@ -26,7 +26,7 @@ MISSPELT = [
     ("+model.chanels=[3]", r"model.chanels is read by nothing: SmallCNN .*did you mean channels"),
     ("+method.criterion.weigth=[1]", r"method.criterion.weigth is read by nothing: .*did you mean weight\?"),
     ("+trainer.max_epoch=1", r"trainer.max_epoch is read by nothing: Trainer .*did you mean max_epochs"),
-    ("+optimizer.learning_rate=1", r"optimizer.learning_rate is read by nothing: AdamW .*There are: .*lr,"),
+    ("+optimizer.learning_rate=1", r"optimizer.learning_rate is read by nothing: AdamW .*here are: .*lr,"),
 ]
 
 

@@ -197,7 +197,7 @@ def test_a_fused_head_is_refused_for_a_method_of_several_labels(composed):
 
 def test_a_score_that_the_task_does_not_have_is_refused_with_those_it_has(composed):
     with pytest.raises(
-        ValueError, match=r"data.score='span_f1' is no metric of this task: .*There are: accuracy, .*f1_mac"
+        ValueError, match=r"data.score='span_f1' is no metric of this task: .*here are: accuracy, .*f1_mac"
     ):
         train(composed("experiment=digits", "data.score=span_f1", *FEW_BATCHES))
 

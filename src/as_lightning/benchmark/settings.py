@@ -33,8 +33,8 @@ def nearest(name: str, known: Collection[str], elsewhere: Collection[str] = ()) 
         elsewhere: what it could have been in another method, if nothing of ``known`` is near.
     """
     close = difflib.get_close_matches(name, sorted(known)) or difflib.get_close_matches(name, sorted(elsewhere))
-    meant = f"did you mean {' or '.join(close)}? " if close else ""
-    return f"{meant}There are: {', '.join(sorted(known))}"
+    there = f"here are: {', '.join(sorted(known))}"
+    return f"did you mean {' or '.join(close)}? T{there}" if close else f"t{there}"
 
 
 def located(target: str) -> Callable[..., Any]:

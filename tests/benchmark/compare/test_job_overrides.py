@@ -42,6 +42,6 @@ def test_plain_cross_entropy_with_skipping_stays_that_where_other_methods_get_a_
     check_taken(["delta", "sleep_delta"], methods, kept)
     with pytest.raises(SettingError, match=r"no method of the comparison takes method.delta: softmax_skip without"):
         check_taken(["delta"], {"softmax_skip": methods["softmax_skip"]}, {"softmax_skip": {"delta"}})
-    with pytest.raises(SettingError, match=r"no method of the comparison has method.k: There are: criterion"):
+    with pytest.raises(SettingError, match=r"no method of the comparison has method.k: there are: criterion"):
         check_taken(["k"], {"softmax": methods["softmax"]}, {"softmax": set()})
     assert plain(configs["softmax_skip"].method.delta) == 1.0

@@ -37,6 +37,14 @@ def test_the_readme_names_the_data_sets_on_which_untuned_as_softmax_is_worse() -
     assert "untuned, at 0.1, AS-Softmax is *worse* than softmax on a part of CIFAR-10 and on GoEmotions" in README
 
 
+def test_the_pages_give_the_number_of_classes_of_python_code_that_its_runs_had() -> None:
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob("results/python_code/**/result.json")]
+    epochs = [epoch for run in runs for epoch in run["masking"]]
+    (classes,) = {epoch["classes"] // epoch["samples"] + 1 for epoch in epochs}  # a sample has C - 1 competitors
+    for page in ("docs/wide_output_layers.md", "docs/data.md"):
+        assert f"{classes:,}" in (ROOT / page).read_text(encoding="utf-8")
+
+
 def card(method: str) -> str:
     """The words of a card, without the numbers that a script has written."""
     text = (ROOT / f"docs/methods/{method}.md").read_text(encoding="utf-8")
