@@ -81,7 +81,8 @@ def _required(names: HeadNames) -> tuple[str, ...]:
 
 
 def _logits_dtype(hidden: Tensor, weight: Tensor, bias: Tensor | None, names: HeadNames) -> torch.dtype:
-    dtypes = {name: x.dtype for name, x in zip(names[:3], (hidden, weight, bias), strict=True) if x is not None}
+    floating = {names.hidden: hidden, names.weight: weight, names.bias: bias}
+    dtypes = {name: x.dtype for name, x in floating.items() if x is not None}
     for name, dtype in dtypes.items():
         if not dtype.is_floating_point:
             raise TypeError(f"{name} must be a floating-point tensor, got {dtype}")
