@@ -6,7 +6,8 @@ STAMP := $(VENV)/.installed
 # two test processes on two cores: one thread each, or they would wait for one another; files in their order, in which
 # those that train come first: one of them at the end would leave a core idle
 PYTEST_ARGS := -n 2 --dist loadfile --no-loadscope-reorder
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+# tests are compiled once, not by every worker of every call, also where bytecode is switched off
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 # the tests of the core: all but those of the app
 CORE_TESTS := tests/functional tests/callbacks tests/compatibility $(wildcard tests/test_*.py) src/as_lightning \
 	--ignore=src/as_lightning/benchmark

@@ -6,19 +6,18 @@ import importlib
 import sys
 
 from as_lightning.benchmark.help import answered
-from as_lightning.benchmark.packages.extra import how_to_install, package_of
+from as_lightning.benchmark.packages.extra import how_to_install, missing_packages
 
 
 def _call(command: str, module: str) -> None:
     if answered(command, sys.argv[1:]):
         return
+    if missing := missing_packages():  # before the imports, which take seconds
+        sys.exit(f"{command} {how_to_install(missing)}")
     try:
         main = importlib.import_module(module).main
-    except ModuleNotFoundError as error:
-        package = package_of(error)
-        if package is None:
-            raise
-        sys.exit(f"{command} {how_to_install([package])}")
+    except ModuleNotFoundError:
+        raise
     except ImportError as error:  # torchvision or torchaudio beside another torch
         sys.exit(f"{command}: {error}")
     main()
