@@ -378,6 +378,27 @@ def test_half_precision_logits_are_summed_in_float32() -> None:
     assert loss.item() == torch.tensor(5000.0).log().bfloat16().item()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_row_has_the_same_half_gradient_whether_or_not_all_upstream_gradients_are_one_number(
+    dtype: torch.dtype, reduction: str
+) -> None:
+    logits, target = example((40, 9), dtype)
+    logits[::7], target[1::7] = 50.0 * F.one_hot(target[::7], 9), -100  # fully masked rows, and ignored ones
+    leaf = logits.requires_grad_()
+    (one_number,) = torch.autograd.grad(as_cross_entropy(leaf, target, reduction=reduction), leaf)
+    share = torch.full((40,), 1.0 if reduction == "sum" else 1.0 / int((target != -100).sum()))
+    odd = int(one_number.any(-1).nonzero()[0])
+    share[odd] *= 2.0
+    with torch.autocast("cpu", dtype):  # so that the loss of each row is not rounded to the half type
+        (by_row,) = torch.autograd.grad(as_cross_entropy(leaf, target, reduction="none"), leaf, share)
+    others = [row for row in range(40) if row != odd]
+    assert one_number[others].any()
+    assert torch.equal(by_row[others], one_number[others])
+    assert not one_number[::7].any()
+    assert not one_number[1::7].any()
+
+
 def test_logits_are_left_as_they_were() -> None:
     logits, target = example((6, 9))
     before, target_before = logits.clone(), target.clone()

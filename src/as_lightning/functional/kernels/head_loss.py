@@ -15,7 +15,7 @@ from torch import Tensor
 from as_lightning.functional.calling_convention import accumulation_dtype
 from as_lightning.functional.kernels.class_parallel import ClassShard, shard_unit_gradient
 from as_lightning.functional.kernels.head_gradients import Head, HeadGradients
-from as_lightning.functional.kernels.row_loss import block_size, blocks, gradient_unit, graph_is_kept, pick_rows
+from as_lightning.functional.kernels.row_loss import block_size, blocks, graph_is_kept, pick_rows, store_gradient
 from as_lightning.functional.tracing import batched
 
 # The logits held at a time take at most this many bytes, or half as many as the head's weight where that is more: the
@@ -150,11 +150,13 @@ def _in_place_gradient(logits: Tensor, target: Tensor, delta: float, shard: Clas
         return shard_unit_gradient(logits, target, delta, shard)
     dtype = accumulation_dtype(logits.dtype)
     loss, masked = logits.new_empty(target.shape, dtype=dtype), torch.empty_like(target)
-    for start, stop in blocks(logits.size(0), block_size(logits.size(0), logits.size(1), logits.device)):
+    size = block_size(logits.size(0), logits.size(1), logits.device)
+    wider = None if logits.dtype == dtype else logits.new_empty((size, logits.size(1)), dtype=dtype)
+    for start, stop in blocks(logits.size(0), size):
         piece = slice(start, stop)
         block = logits[piece]
-        out = block if block.dtype == dtype else torch.empty_like(block, dtype=dtype)
+        out = block if wider is None else wider[: stop - start]
         loss[piece], masked[piece] = pick_rows(block, target[piece], delta, out)
-        if out is not block:
-            torch.mul(out, gradient_unit(block.dtype), out=block)
+        if wider is not None:
+            store_gradient(out, block)
     return loss, masked

@@ -19,6 +19,7 @@ other devices picking would make the host wait for the device, so the same is do
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -59,6 +60,13 @@ def gradient_unit(dtype: torch.dtype) -> float:
     return 32768.0 if dtype == torch.float16 else 1.0
 
 
+def store_gradient(gradient: Tensor, out: Tensor) -> None:
+    """Write a block of gradients into ``out``, of the dtype that keeps them, in its :func:`gradient_unit`."""
+    unit = gradient_unit(out.dtype)
+    # copied, not written by a product into out: that would allocate the product in the wider dtype first
+    out.copy_(gradient if unit == 1.0 else gradient.mul_(unit))
+
+
 def pick_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tuple[Tensor, Tensor]:
     """The loss of each row and its masked competitors; writes its gradient into ``out``.
 
@@ -96,7 +104,7 @@ def pick_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tupl
 def _softmax(logits: Tensor, column: Tensor, out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The probabilities in ``out`` (which may be ``logits``), the target's, and the target's logarithm."""
     target_logit, peak = logits.gather(-1, column), logits.amax(-1, keepdim=True) if out is logits else None
-    p = torch.softmax(logits.to(out.dtype), -1, out=out)
+    p = torch.softmax(logits if logits.dtype == out.dtype else out.copy_(logits), -1, out=out)
     p_target = p.gather(-1, column)
     # of a probability that is right to the last digits the logarithm is too: no second exponential is needed
     log_p_target = p_target.log()
@@ -173,7 +181,7 @@ def losses_and_gradient(
         if differentiated:
             kernel.zero(block, ~live_rows(masked[piece], None if ignored is None else ignored[piece], classes))
             if not direct:
-                torch.mul(block, gradient_unit(rows.dtype), out=gradient[piece])
+                store_gradient(block, gradient[piece])
     if ignored is not None:
         loss.masked_fill_(ignored, 0.0)
         masked.masked_fill_(ignored, 0)
@@ -224,16 +232,30 @@ class RowLoss(torch.autograd.Function):
 def _scale_in_place(gradient: Tensor, grad_loss: Tensor, live: Tensor) -> Tensor:
     """The upstream gradient's multiple of a stored gradient, written over it; the scale stays in float32."""
     scale = (grad_loss / gradient_unit(gradient.dtype)).unsqueeze(-1)
-    picked = live.nonzero().squeeze(-1) if gradient.device.type == "cpu" else None
-    if picked is None or 8 * picked.numel() > gradient.size(0):
-        same = gradient.dtype == scale.dtype  # a product of two dtypes makes a copy in the wider one
-        size = max(gradient.size(0), 1) if same else block_size(gradient.size(0), gradient.size(1), gradient.device)
-        for start, stop in blocks(gradient.size(0), size):
-            gradient[start:stop].mul_(scale[start:stop])
-    elif picked.numel():  # most rows are 0 and stay it
-        product = gradient.index_select(0, picked) * scale.index_select(0, picked)
-        gradient.index_copy_(0, picked, product.to(gradient.dtype))
+    same, on_cpu = gradient.dtype == scale.dtype, gradient.device.type == "cpu"  # elsewhere the host would wait
+    picked = live.nonzero().squeeze(-1) if on_cpu else None
+    if picked is not None and 8 * picked.numel() <= gradient.size(0):  # most rows are 0 and stay it
+        if picked.numel():
+            product = gradient.index_select(0, picked) * scale.index_select(0, picked)
+            gradient.index_copy_(0, picked, product.to(gradient.dtype))
+        return gradient
+    number = None if same or picked is None else _one_number(scale.index_select(0, picked))
+    if number is not None:
+        return gradient.mul_(number)
+    # a product of two dtypes makes a copy in the wider one
+    size = max(gradient.size(0), 1) if same else block_size(gradient.size(0), gradient.size(1), gradient.device)
+    for start, stop in blocks(gradient.size(0), size):
+        gradient[start:stop].mul_(scale[start:stop])
     return gradient
+
+
+def _one_number(scale: Tensor) -> float | None:
+    """What all elements are, if it is one finite number, as in a mean or a sum without class weights.
+
+    A product with a number is one pass over a gradient of a half type; one with rows of float32 widens it first.
+    """
+    lowest, highest = (x.item() for x in scale.aminmax())
+    return lowest if lowest == highest and math.isfinite(lowest) else None
 
 
 def differentiable_backward(
