@@ -19,7 +19,8 @@ from omegaconf import DictConfig
 
 from as_lightning.benchmark import run_folder  # noqa: F401  (Hydra names the runs' folders by it)
 from as_lightning.benchmark.config_dir import config_dir
-from as_lightning.benchmark.mistakes import in_words, is_interrupt, is_mistake, parsed
+from as_lightning.benchmark.interrupt import interrupts_remembered, is_interrupt, stop_if_interrupted
+from as_lightning.benchmark.mistakes import in_words, is_mistake, parsed
 from as_lightning.benchmark.settings import method_settings
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 
 def run_job(config: DictConfig) -> float:
     """One job of Hydra's: what a sweeper optimises is the best validation score."""
+    stop_if_interrupted()
     # here, so that a misspelt setting and the shell's completion need not wait for torch
     from as_lightning.benchmark.job_processes import command_of_one_job
     from as_lightning.benchmark.run_summary import print_summary
@@ -78,7 +80,8 @@ def main() -> None:
     try:
         sys.argv[1:] = open_method_settings(sys.argv[1:])
         overrides = get_args_parser().parse_args().overrides
-        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="train")(run_job)()
+        with interrupts_remembered():
+            hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="train")(run_job)()
     except (KeyboardInterrupt, SystemExit) as end:
         if not is_interrupt(end):
             raise

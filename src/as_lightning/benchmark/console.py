@@ -16,9 +16,9 @@ def _call(command: str, module: str) -> None:
         sys.exit(f"{command} {how_to_install(missing)}")
     try:
         main = importlib.import_module(module).main
-    except ModuleNotFoundError:
-        raise
     except ImportError as error:  # torchvision or torchaudio beside another torch
+        if isinstance(error, ModuleNotFoundError):  # none that this package names: a fault, to be seen whole
+            raise
         sys.exit(f"{command}: {error}")
     main()
 

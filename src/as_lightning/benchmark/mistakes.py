@@ -35,11 +35,6 @@ def is_mistake(error: BaseException) -> bool:
     return bool(frames) and PACKAGE in Path(frames[-1].filename).parents
 
 
-def is_interrupt(error: BaseException) -> bool:
-    """Whether the user has stopped the command. Lightning leaves the program where it meets an interrupt."""
-    return isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt)
-
-
 def in_words(error: BaseException, overrides: Sequence[str], config_name: str = "train") -> str:
     """What went wrong, with the nearest name where one was misspelt.
 

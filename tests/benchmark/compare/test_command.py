@@ -176,32 +176,44 @@ def test_random_skip_takes_the_shares_of_the_skipping_run_of_its_budget_and_seed
         assert shares["softmax_skip"][-1] < 1
 
 
+class _InterruptsWhereItIsDropped:
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+def _interrupt() -> None:
+    gc.disable()  # so that it does not arrive in a finalizer
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("at_run", "interrupt"), [(3, _interrupt), (2, _InterruptsWhereItIsDropped)], ids=["in a run", "in a finalizer"]
+)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_comparison_that_is_interrupted_says_so_and_goes_on(
-    as_lightning_compare, tmp_path: Path, monkeypatch
+    at_run: int, interrupt: Callable[[], object], as_lightning_compare, tmp_path: Path, monkeypatch
 ) -> None:
     command = ["experiment=digits", "methods=as_softmax", *SHORT]
     begin, begun = RunRecorder.on_train_start, []
 
-    def interrupt_the_third(self, *arguments) -> None:
+    def interrupt_one(self, *arguments) -> None:
         begun.append(1)
-        if len(begun) == 3:
-            gc.disable()  # an interrupt inside a finalizer is lost
-            signal.raise_signal(signal.SIGINT)
+        if len(begun) == at_run:
+            interrupt()
         begin(self, *arguments)
 
-    monkeypatch.setattr(RunRecorder, "on_train_start", interrupt_the_third)
-    handler = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(RunRecorder, "on_train_start", interrupt_one)
     try:
         stopped = as_lightning_compare(*command)
     finally:
         gc.enable()
-        signal.signal(signal.SIGINT, handler)  # Lightning ignores further ones while it shuts down
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert stopped.error == "as-lightning-compare: stopped; the same command again skips the runs that have finished"
     assert len(list(tmp_path.rglob("result.json"))) == 2
     done = as_lightning_compare(*command)
     assert done.error == 0, done
     assert "2 runs taken from another call" in done.printed
-    assert len(begun) == 3 + 4
+    assert len(begun) == at_run + 4
 
 
 def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_compare, tmp_path: Path) -> None:

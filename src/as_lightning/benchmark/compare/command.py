@@ -16,11 +16,13 @@ from omegaconf import DictConfig, open_dict
 
 from as_lightning.benchmark import run_folder  # noqa: F401  (Hydra names the runs' folders by it)
 from as_lightning.benchmark.config_dir import config_dir
-from as_lightning.benchmark.mistakes import in_words, is_interrupt, is_mistake
+from as_lightning.benchmark.interrupt import interrupts_remembered, is_interrupt, stop_if_interrupted
+from as_lightning.benchmark.mistakes import in_words, is_mistake
 
 
 def run_job(config: DictConfig) -> None:
     """One run of a comparison; its checkpoints are removed when it has finished."""
+    stop_if_interrupted()
     # here, so that a misspelt setting and the shell's completion need not wait for torch
     from as_lightning.benchmark.compare.sweep import COMPARISON_SETTINGS
     from as_lightning.benchmark.job_processes import command_of_one_job
@@ -72,7 +74,8 @@ def main() -> None:
         asks = (options.cfg, options.help, options.info, options.hydra_help, options.shell_completion)
         if not (options.multirun or any(asks)):
             sys.argv.insert(1, "--multirun")
-        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="compare")(run_job)()
+        with interrupts_remembered():
+            hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="compare")(run_job)()
     except (KeyboardInterrupt, SystemExit) as end:
         if not is_interrupt(end):
             raise

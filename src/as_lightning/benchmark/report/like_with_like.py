@@ -20,6 +20,7 @@ WITHOUT_EFFECT = re.compile(
     r"|method\.callbacks\.masking_monitor\.step"
     r"|trainer\.(enable_progress_bar|enable_model_summary|log_every_n_steps)"
 )
+INPUT_DATA = "inputs.data"  # the checksum of the user's files, as if it were a setting
 # what is tuned for each method apart: in one table as long as no method has several of them
 TUNED = re.compile(r"optimizer\.lr|lr_scheduler\.max_lr")
 
@@ -32,6 +33,15 @@ def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return settings
 
 
+def settings_of(result: Result) -> dict[str, Any]:
+    """A run's configuration as one level, with the checksum of the user's files that it has read.
+
+    The run that a run follows (``inputs.like``) is left out: it is another for each seed.
+    """
+    checksum = result.inputs.get("data")
+    return flat(result.config) | ({} if checksum is None else {INPUT_DATA: checksum})
+
+
 def chosen(results: Sequence[Result], where: Sequence[str]) -> list[Result]:
     """The results whose settings are those of ``where``, each ``setting=value``.
 
@@ -41,13 +51,13 @@ def chosen(results: Sequence[Result], where: Sequence[str]) -> list[Result]:
     kept = list(results)
     for entry in where:
         setting, equals, value = entry.partition("=")
-        known = {key for result in results for key in flat(result.config)}
+        known = {key for result in results for key in settings_of(result)}
         if not equals:
             raise SettingError(f"--where takes setting=value, got {entry!r}")
         if setting not in known:
             raise SettingError(f"no run has a setting {setting}: {nearest(setting, known)}")
-        values = sorted({_text(flat(result.config).get(setting)) for result in kept})
-        kept = [result for result in kept if _text(flat(result.config).get(setting)) == value]
+        values = sorted({_text(settings_of(result).get(setting)) for result in kept})
+        kept = [result for result in kept if _text(settings_of(result).get(setting)) == value]
         if not kept:
             raise SettingError(f"no run has {entry}: there are {', '.join(values)}")
     return kept
@@ -58,7 +68,7 @@ def differing_settings(results: Sequence[Result]) -> dict[str, list[str]]:
 
     Of settings that always vary together (interpolations) the one with the shortest name is given.
     """
-    settings = [flat(result.config) for result in results]
+    settings = [settings_of(result) for result in results]
     methods = [result.method for result in results]
 
     def matters(key: str) -> bool:
@@ -108,13 +118,15 @@ def comparable_results(results: Sequence[Result]) -> tuple[list[Result], list[st
         if differing:
             found = "; ".join(f"{key} ({', '.join(values)})" for key, values in differing.items())
             choice = " ".join(f"--where {key}={values[0]}" for key, values in differing.items())
+            changed = "Files of the data have changed between them. " if INPUT_DATA in differing else ""
             notes.append(
-                f"The runs of {name} differ in {found}. Runs are compared with their like alone: a table each. "
+                f"The runs of {name} differ in {found}. {changed}"
+                f"Runs are compared with their like alone: a table each. "
                 f"as-lightning-report {choice} reports one of them."
             )
         tables: dict[str, list[Result]] = {}
         for run in runs:
-            settings = flat(run.config)
+            settings = settings_of(run)
             difference = ", ".join(f"{key}={_text(settings.get(key))}" for key in differing)
             tables.setdefault(f"{name} ({difference})" if difference else name, []).append(run)
         for table, of_table in tables.items():
