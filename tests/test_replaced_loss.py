@@ -200,6 +200,27 @@ def test_what_is_no_loss_of_classes_is_refused_and_the_ways_out_are_named(attrib
         WithAS(attribute)
 
 
+@pytest.mark.parametrize("name", ["forward", "training_step", "criterion.forward"])
+def test_a_method_that_every_module_has_is_refused(name):
+    class Replacing(WithAS):
+        as_softmax_replaces = name
+
+    method = name.rpartition(".")[2]
+    with pytest.raises(TypeError, match=rf"names the method {method} that every module has: expected"):
+        Replacing(nn.CrossEntropyLoss())
+
+
+def test_a_method_of_ones_own_is_replaced():
+    class Method(Module):
+        def loss(self, logits, target):
+            return F.cross_entropy(logits, target)
+
+    class MethodAS(ASSoftmaxMixin, Method):
+        as_softmax_replaces = "loss"
+
+    assert MethodAS(None, delta=0.3).loss.delta == 0.3
+
+
 class Focal(nn.Module):
     def forward(self, input, target):
         return F.cross_entropy(input, target)

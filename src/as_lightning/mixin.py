@@ -78,7 +78,7 @@ class ASSoftmaxMixin(_Base):
         as_softmax_replaces: the attribute to replace; None in a module that calls :meth:`as_softmax_loss` itself.
         as_softmax_validation: the loss outside training: ``"as_softmax"``, at the margin ``delta`` also during a
             warm-up (so that the losses of the epochs stay comparable), or ``"softmax"``.
-        as_softmax_temperature: what :meth:`predict_proba` divides the logits by;
+        as_softmax_temperature: what :meth:`predict_proba` divides the logits by, 1 at the start of each training;
             :class:`~as_lightning.TemperatureScaling` sets it, and checkpoints restore it.
         as_softmax_multilabel: whether :meth:`predict_proba` gives a probability for each of several labels; set and
             restored with the temperature.
@@ -87,8 +87,8 @@ class ASSoftmaxMixin(_Base):
     Raises:
         ValueError: if the margin lies outside [0, 1], ``as_softmax_validation`` is neither of the two, or the loss to
             replace has settings that AS-Softmax cannot carry on (it smooths labels, say).
-        TypeError: if the margin is given twice; and when a class is defined that names the mixin after its
-            ``LightningModule``, whose methods would hide those of the mixin.
+        TypeError: if the margin is given twice, or ``as_softmax_replaces`` names no loss of classes; and when a class
+            is defined that names the mixin after its ``LightningModule``, whose methods would hide those of the mixin.
         AttributeError: if ``as_softmax_replaces`` names nothing that the module has after its ``__init__``.
         MisconfigurationException: in training, after the first batch that computes a loss and counts nothing.
 
@@ -191,8 +191,12 @@ class ASSoftmaxMixin(_Base):
         return trainer.evaluating or trainer.sanity_checking or trainer.predicting
 
     def on_fit_start(self) -> None:
-        """Forget what was counted before this training. (Callbacks go on inside a window in ``on_train_start``.)"""
+        """Forget what was counted before this training, and the temperature of an earlier one's weights. (Callbacks go
+        on inside a window in ``on_train_start``.)
+        """
         super().on_fit_start()
+        if self.trainer.global_step == 0 and self.trainer.ckpt_path is None:
+            self.as_softmax_temperature, self.as_softmax_multilabel = 1.0, False
         self.masking_counter.start(self.trainer)
         if self._as_softmax_warmup is not None:
             self._as_softmax_warmup.start(self.trainer)

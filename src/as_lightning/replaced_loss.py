@@ -8,6 +8,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
+import lightning.pytorch as pl
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -102,7 +103,8 @@ def replace_loss(owner: Owner, name: str) -> None:
 
     Raises:
         AttributeError: if there is no such attribute, or it cannot be set.
-        TypeError: if the attribute is no loss of classes: not callable, or another module or function of PyTorch.
+        TypeError: if the attribute is no loss of classes: not callable, another module or function of PyTorch, or a
+            method that every module has.
         ValueError: if the replaced loss has settings that the masked loss does not support.
     """
     parent_name, _, attribute = name.rpartition(".")
@@ -132,9 +134,14 @@ def _refuse_what_is_no_loss_of_classes(name: str, replaced: Any) -> None:
     function = inspect.unwrap(replaced.func if isinstance(replaced, partial) else replaced)
     kind = type(function) if isinstance(function, nn.Module) else function
     known = issubclass(kind, MODULES) if isinstance(kind, type) else kind in FUNCTIONS
-    if callable(function) and (known or not getattr(kind, "__module__", "").startswith("torch.nn.")):
+    of_any_module = inspect.ismethod(function) and hasattr(pl.LightningModule, function.__name__)
+    from_torch = getattr(kind, "__module__", "").startswith("torch.nn.")
+    if callable(function) and (known or not (from_torch or of_any_module)):
         return
-    what = f"torch.nn's {kind.__name__}" if callable(function) else f"{replaced!r}, which cannot be called"
+    if of_any_module:
+        what = f"the method {function.__name__} that every module has"
+    else:
+        what = f"torch.nn's {kind.__name__}" if callable(function) else f"{replaced!r}, which cannot be called"
     raise TypeError(
         f"as_softmax_replaces = {name!r} names {what}: expected a loss of class scores ("
         f"{', '.join(loss.__name__ for loss in (*MODULES, *FUNCTIONS))}, or one of your own). Name the attribute that "

@@ -141,6 +141,24 @@ def test_a_second_training_starts_without_the_temperature_of_the_first(same_modu
     assert not callback.diagrams
 
 
+def test_a_training_without_the_callback_starts_without_the_temperature_of_an_earlier_one(tmp_path: Path) -> None:
+    module = Masked()
+    fitted(module, TemperatureScaling(), tmp_path)
+    assert module.as_softmax_temperature != 1.0
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    pl.Trainer(accelerator="cpu", max_epochs=1, **quiet).fit(module, loader())
+    assert module.as_softmax_temperature == 1.0
+
+
+def test_a_resumed_training_without_the_callback_keeps_the_temperature_of_the_checkpoint(tmp_path: Path) -> None:
+    callback, resumed = TemperatureScaling(), Masked()
+    fitted(Masked(), callback, tmp_path)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = pl.Trainer(accelerator="cpu", max_epochs=2, **quiet)
+    trainer.fit(resumed, loader(), ckpt_path=tmp_path / "last.ckpt", weights_only=True)
+    assert resumed.as_softmax_temperature == callback.temperature != 1.0
+
+
 def test_a_resumed_training_keeps_the_temperature_until_its_next_validation(tmp_path: Path) -> None:
     callback = TemperatureScaling()
     first = fitted(Masked(), callback, tmp_path)
