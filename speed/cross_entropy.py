@@ -2,6 +2,7 @@
 
     python speed/cross_entropy.py --output results/performance/cross_entropy
     python speed/cross_entropy.py --shapes 64x10 64x151 256x100 --no-compile --output results/performance/few_logits
+    python speed/cross_entropy.py --dtype bfloat16 --no-compile --output results/performance/cross_entropy_bfloat16
 
 Sides: ``F.cross_entropy``, ``as_cross_entropy`` and a plain four-line formulation (softmax, gather, where,
 cross_entropy, which is how the paper's code does it), each eager and compiled. A share of the samples is fully masked;
@@ -44,13 +45,15 @@ def with_counts(logits: Tensor, target: Tensor) -> Tensor:
     return loss
 
 
-def batch(rows: int, classes: int, masked_share: float, device: torch.device) -> tuple[Tensor, Tensor]:
+def batch(
+    rows: int, classes: int, masked_share: float, device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
     """Logits of which a share is fully masked, in random order, and their targets."""
     torch.manual_seed(0)
     logits, target = torch.randn(rows, classes, device=device), torch.randint(classes, (rows,), device=device)
     masked = torch.randperm(rows, device=device)[: round(masked_share * rows)]
     logits[masked, target[masked]] += 30.0
-    return logits.requires_grad_(), target
+    return logits.to(dtype).requires_grad_(), target
 
 
 def forward_backward(loss: Any, logits: Tensor, target: Tensor) -> None:
@@ -91,9 +94,9 @@ def table(report: dict[str, Any]) -> str:
     lines = [
         "# Cost of `as_cross_entropy`",
         "",
-        "Forward and backward on the same float32 logits: the time relative to eager `F.cross_entropy` (median of",
-        f"{report['rounds']} interleaved rounds, for few logits {FEW_LOGITS_ROUNDS} times as many, each side called",
-        "once untimed before), in brackets the milliseconds.",
+        f"Forward and backward on the same {report['dtype']} logits: the time relative to eager `F.cross_entropy`",
+        f"(median of {report['rounds']} interleaved rounds, for few logits {FEW_LOGITS_ROUNDS} times as many,",
+        "each side called once untimed before), in brackets the milliseconds.",
         f'`delta = {DELTA}`. "With counts" is `return_counts=True`, as a training calls it.',
         "",
         machine_line(report),
@@ -104,14 +107,14 @@ def table(report: dict[str, Any]) -> str:
     for row in report["rows"]:
         cells = [f"{row['times'][s]['ratio']:.2f} ({row['times'][s]['milliseconds']:.2f})" for s in report["sides"]]
         lines.append(f"| {row['shape']} | {row['masked_share']:.0%} | " + " | ".join(cells) + " |")
-    few = [row for row in report["rows"] if row["few_logits"]]
+    has_bars = report["dtype"] == "float32"
+    few = [row for row in report["rows"] if row["few_logits"] and has_bars]
     if few:
         lines += ["", few_logits_note(few)]
     many = [row for row in report["rows"] if row["peak_bytes"] is not None]
     if many:
         lines += [
-            "",
-            many_logits_note(many),
+            *(["", many_logits_note(many)] if has_bars else []),
             "",
             "Peak memory of forward and backward beyond the logits, the gradient (of their size) included:",
             "",
@@ -130,6 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("--shapes", nargs="+", default=["4096x1000", "1024x32000", "256x131072"], help="rows x classes")
     parser.add_argument("--shares", nargs="+", type=float, default=[0.0, 0.5, 1.0])
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--no-compile", action="store_true", help="leave out the compiled sides")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -151,7 +155,7 @@ def main() -> None:
         samples, classes = map(int, shape.split("x"))
         small = samples * classes < 1 << 17
         for share in arguments.shares:
-            logits, target = batch(samples, classes, share, device)
+            logits, target = batch(samples, classes, share, device, getattr(torch, arguments.dtype))
             sides = {name: partial(forward_backward, loss, logits, target) for name, loss in losses.items()}
             rounds = FEW_LOGITS_ROUNDS * arguments.rounds if small else arguments.rounds
             times = interleaved_times(sides, SIDES[0], device, rounds=rounds, warmup=2, settle=True)
@@ -177,6 +181,7 @@ def main() -> None:
         "command": command(),
         "environment": environment(device),
         "delta": DELTA,
+        "dtype": arguments.dtype,
         "rounds": arguments.rounds,
         "sides": list(losses),
         "rows": rows,
