@@ -171,7 +171,7 @@ def test_a_run_without_the_record_is_refused_with_the_way_to_one(
     assert "is no file of hard samples: train the run again" in message
     assert "allow_pickle" not in message  # what NumPy says of bytes that are no arrays
     (tmp_path / "hard_samples.npz").write_bytes((noisy_run / "hard_samples.npz").read_bytes())
-    assert "result.json" in refusal(capsys, tmp_path)
+    assert "result.json does not exist: a run writes it when it has finished" in refusal(capsys, tmp_path)
 
 
 def test_other_data_than_the_runs_are_refused(

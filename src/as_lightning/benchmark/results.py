@@ -88,8 +88,11 @@ class Result:
         """Read a ``result.json``.
 
         Raises:
+            FileNotFoundError: if there is no such file: a run writes it when it has finished.
             ValueError: if the file is not one, or of another format; the message names the file.
         """
+        if not Path(path).exists():
+            raise FileNotFoundError(f"{path} does not exist: a run writes it when it has finished")
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             if content.get("format") != FORMAT:

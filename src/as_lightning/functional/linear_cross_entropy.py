@@ -104,8 +104,8 @@ def as_linear_cross_entropy(
       :math:`1 / (p_t - \delta)` classes can be kept);
     * unmasked rows are gathered until they fill the workspace and go through the two products together.
 
-    The chunks are rows, not classes: the softmax of a row is not known until all classes have been seen, so
-    that its logits have to be computed twice, 4 products for 3 with nothing masked.
+    The chunks are rows, not classes. Chunks of classes would need each logit twice, 4 products for 3 with nothing
+    masked, because the softmax of a row is not known until all its classes have been seen.
     With ``reduction="none"`` the upstream gradients are not known in forward, and the rows that have a gradient are
     computed again in backward; with ``"mean"`` and ``"sum"`` the gradients are ready when forward ends, and a
     backward that is scaled (gradient accumulation, a loss scaler) multiplies them.
