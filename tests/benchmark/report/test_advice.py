@@ -193,6 +193,18 @@ def test_worse_calibration_is_named_with_its_repair(found) -> None:
     assert "The probabilities of as_softmax are worse calibrated (0.31 against 0.08)." in said
 
 
+def test_where_probabilities_are_not_the_softmax_the_repair_is_that_of_the_softmax(found) -> None:
+    calibration = {
+        "softmax": {"calibration_error": 0.08, "calibration_error_unscaled": 0.08, "calibration_error_scaled": 0.04},
+        "entmax": {"calibration_error": 0.31, "calibration_error_unscaled": 0.43, "calibration_error_scaled": 0.02},
+    }
+    table = {("softmax", 1.0): (BASE, 10.0), ("entmax", 1.0): (shifted(0.0), 10.0)}
+    assert (
+        "The probabilities of entmax are worse calibrated (0.31 against 0.08); the softmax of its logits at one "
+        "temperature, fitted on validation, has 0.020 against 0.040."
+    ) in advice(found(table, calibration=calibration))
+
+
 def test_calibration_that_is_no_worse_is_not_mentioned(found) -> None:
     calibration = {"softmax": {"calibration_error": 0.08}, "as_softmax": {"calibration_error": 0.09}}
     table = {("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(0.0), 10.0)}

@@ -153,7 +153,11 @@ def _calibration(findings: Findings, arm: Arm) -> list[str]:
     base_scaled = findings.reference.metrics.get("calibration_error_scaled")
     if scaled is None or base_scaled is None:
         return [f"{said}."]
-    return [f"{said}; one temperature, fitted on validation, brings them to {scaled:.3f} against {base_scaled:.3f}."]
+    if arm.has_own_probabilities:
+        change = "the softmax of its logits at one temperature, fitted on validation, has"
+    else:
+        change = "one temperature, fitted on validation, brings them to"
+    return [f"{said}; {change} {scaled:.3f} against {base_scaled:.3f}."]
 
 
 def _limits(findings: Findings) -> list[str]:

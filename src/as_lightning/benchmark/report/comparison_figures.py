@@ -59,7 +59,10 @@ def _full_budget(findings: Findings, results: Sequence[Result]) -> dict[str, lis
 
 
 def reliability_diagram(findings: Findings, results: Sequence[Result]) -> PageFigure | None:
-    """How often predictions of a confidence are right, without (dotted) and with the temperature (solid)."""
+    """How often predictions of a confidence are right, without (dotted) and with the temperature (solid).
+
+    The confidence is that of the softmax (of several labels: the sigmoid) of the logits, whatever the method.
+    """
     colors, series = method_colors(findings.methods), {}
     for method, runs in _full_budget(findings, results).items():
         for kind in ("unscaled", "scaled"):
@@ -78,10 +81,12 @@ def reliability_diagram(findings: Findings, results: Sequence[Result]) -> PageFi
 
     errors = []
     for method in findings.methods:
-        metrics = findings.of(method)[0].metrics
+        arm = findings.of(method)[0]
+        metrics = arm.metrics
         if "calibration_error_scaled" in metrics:
             before, after = metrics["calibration_error_unscaled"], metrics["calibration_error_scaled"]
-            errors.append(f"{method}: calibration error {before:.3f} as it is, {after:.3f} with a temperature")
+            of = " of the softmax of its logits" if arm.has_own_probabilities else ""
+            errors.append(f"{method}: calibration error{of} {before:.3f} as it is, {after:.3f} with a temperature")
     return PageFigure(
         f"{file_name(findings.name)}-reliability",
         "reliability without (dotted) and with a temperature (solid)",

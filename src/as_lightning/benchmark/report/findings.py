@@ -21,6 +21,8 @@ from as_lightning.benchmark.report.verdicts import (
 from as_lightning.benchmark.results import Result
 from as_lightning.functional.counts import masking_ratio
 
+SAME_CALIBRATION = 1e-3  # calibration errors of the same probabilities, computed in two ways, differ by less
+
 
 class ArmKey(NamedTuple):
     """A tuned method at a budget."""
@@ -60,6 +62,12 @@ class Arm:
     verdict: Verdict | None
     metrics: Mapping[str, float] = field(default_factory=dict)
     left_out: float | None = None
+
+    @property
+    def has_own_probabilities(self) -> bool:
+        """Whether the method's probabilities are others than the softmax of its logits, as those of entmax are."""
+        own, of_softmax = (self.metrics.get(f"calibration_error{kind}") for kind in ("", "_unscaled"))
+        return own is not None and of_softmax is not None and abs(own - of_softmax) > SAME_CALIBRATION
 
 
 @dataclass(frozen=True)
