@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import lightning.pytorch as pl
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -375,6 +376,28 @@ def test_a_module_that_skips_the_mixins_init_is_told_to_call_it():
 def test_a_margin_outside_zero_and_one_is_refused(delta):
     with pytest.raises(ValueError, match=r"delta .* \[0, 1\], got"):
         WithAS(4, delta=delta)
+
+
+@pytest.mark.parametrize("delta", ["0.1", True, None, torch.tensor(0.1)])
+def test_a_margin_that_is_no_number_is_refused_but_none_is_the_default(delta):
+    if delta is None:
+        assert WithAS(4, delta=None).as_softmax_delta == 0.1
+        return
+    with pytest.raises(TypeError, match=r"delta must be a number in \[0, 1\], got"):
+        WithAS(4, delta=delta)
+
+
+def test_a_margin_of_numpy_is_a_number():
+    margin = WithAS(4, delta=np.float32(0.25)).as_softmax_delta
+    assert type(margin) is float
+    assert margin == 0.25
+
+
+def test_a_warmup_that_is_none_is_refused_when_the_module_is_made():
+    with pytest.raises(
+        TypeError, match=r"delta_warmup must be a DeltaWarmup, such as DeltaWarmup\(ratio=0.1\), got 0.1"
+    ):
+        WithAS(4, delta=0.2, delta_warmup=0.1)
 
 
 def test_a_missing_loss_attribute_is_refused_by_name():

@@ -87,8 +87,9 @@ class ASSoftmaxMixin(_Base):
     Raises:
         ValueError: if the margin lies outside [0, 1], ``as_softmax_validation`` is neither of the two, or the loss to
             replace has settings that AS-Softmax cannot carry on (it smooths labels, say).
-        TypeError: if the margin is given twice, or ``as_softmax_replaces`` names no loss of classes; and when a class
-            is defined that names the mixin after its ``LightningModule``, whose methods would hide those of the mixin.
+        TypeError: if the margin is given twice or is no number, ``delta_warmup`` is no :class:`DeltaWarmup`, or
+            ``as_softmax_replaces`` names no loss of classes; and when a class is defined that names the mixin after its
+            ``LightningModule``, whose methods would hide those of the mixin.
         AttributeError: if ``as_softmax_replaces`` names nothing that the module has after its ``__init__``.
         MisconfigurationException: in training, after the first batch that computes a loss and counts nothing.
 
@@ -139,6 +140,8 @@ class ASSoftmaxMixin(_Base):
         self.masking_counter = MaskingCounter()
         self._as_softmax_delta = margin
         self._as_softmax_delta_name = name
+        if warmup is not None and not isinstance(warmup, DeltaWarmup):
+            raise TypeError(f"delta_warmup must be a DeltaWarmup, such as DeltaWarmup(ratio=0.1), got {warmup!r}")
         self._as_softmax_warmup = None if warmup is None else WarmupOfTraining(warmup)
         if self.as_softmax_replaces is not None:
             replace_loss(self, self.as_softmax_replaces)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import lightning.pytorch as pl
 import torch
 
+from as_lightning.functional.argument_checks import check_count, check_number
 from as_lightning.functional.masking import check_delta
 
 UNKNOWN_LENGTH = (
@@ -38,6 +39,7 @@ class DeltaWarmup:
 
     Raises:
         ValueError: if an argument lies outside its range, or both or none of ``ratio`` and ``batches`` are given.
+        TypeError: if ``ratio`` is no number, or ``batches`` no integer.
 
     Source: the authors' code; batches, not optimizer steps, so that accumulation does not stretch it.
 
@@ -55,10 +57,10 @@ class DeltaWarmup:
     def __post_init__(self) -> None:
         if (self.ratio is None) == (self.batches is None):
             raise ValueError(f"give one of ratio and batches, got ratio={self.ratio}, batches={self.batches}")
-        if self.ratio is not None and not 0.0 <= self.ratio <= 1.0:
-            raise ValueError(f"ratio must lie in [0, 1], got {self.ratio}")
-        if self.batches is not None and self.batches < 0:
-            raise ValueError(f"batches must be at least 0, got {self.batches}")
+        if self.ratio is not None:
+            check_number("ratio", self.ratio, lambda ratio: 0.0 <= ratio <= 1.0, "a number in [0, 1]")
+        if self.batches is not None:
+            check_count("batches", self.batches, least=0)
         if self.shape not in ("hold", "linear"):
             raise ValueError(f"shape must be 'hold' or 'linear', got {self.shape!r}")
         try:

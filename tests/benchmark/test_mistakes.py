@@ -20,6 +20,8 @@ def raised(call, *arguments) -> Exception:
 
 def test_a_value_that_this_package_refuses_is_a_mistake_and_one_that_breaks_elsewhere_is_not():
     assert is_mistake(raised(check_delta, 7))
+    assert is_mistake(raised(check_delta, "abc"))
+    assert not is_mistake(raised(parsed, 7))  # an operation of ours that breaks is a fault of ours
     assert not is_mistake(raised(int, "seven"))
     assert not is_mistake(raised(lambda: [][1]))
 
@@ -61,6 +63,21 @@ def test_a_class_that_does_not_exist_is_a_mistake():
 def test_epochs_that_are_no_integer_are_refused_before_the_run(composed, epochs):
     with pytest.raises(SettingError, match=r"trainer.max_epochs must be an integer, got"):
         train(composed("experiment=digits", f"trainer.max_epochs={epochs}"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("trainer.max_epochs=0", "trainer.max_epochs must be at least 1, or -1 for no limit, got 0"),
+        ("compile=yes", "compile takes keyword arguments of torch.compile"),
+        ("optimizer.lr=-1", "the settings of optimizer are refused: Invalid learning rate: -1"),
+        ("optimizer.weight_decay=abc", "the settings of optimizer are refused: .* 'float' and 'str'"),
+        ("lr_scheduler.pct_start=7", "the settings of lr_scheduler are refused: .*pct_start"),
+    ],
+)
+def test_settings_that_a_library_refuses_are_named_with_their_group(composed, setting, message):
+    with pytest.raises(SettingError, match=message):
+        train(composed("experiment=digits", setting))
 
 
 def test_a_model_of_another_kind_of_data_is_refused_before_the_run(composed):

@@ -329,6 +329,18 @@ def test_logits_that_do_not_fit_their_target_are_refused(tmp_path: Path) -> None
         fitted(Plain(), classes_first, tmp_path, train_dataloaders=data, val_dataloaders=data)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_logits": 0}, "max_logits must be an integer of"),
+        ({"prior_samples": -1}, "prior_samples must be a number of"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TemperatureScaling(**arguments)
+
+
 def test_no_hook_is_left_on_the_module(tmp_path: Path) -> None:
     module = Plain()
     trainer = fitted(module, TemperatureScaling(), tmp_path)

@@ -26,13 +26,12 @@ def is_mistake(error: BaseException) -> bool:
     """Whether an error is the user's to mend: one of Hydra's, or one that this package has raised itself."""
     if isinstance(error, (HydraException, OmegaConfBaseException, SettingError)) or package_of(error) is not None:
         return True
-    if (
-        not isinstance(error, (ValueError, OSError, ImportError))
-        and type(error).__name__ != "MisconfigurationException"
-    ):
-        return False
     frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and PACKAGE in Path(frames[-1].filename).parents
+    if not frames or PACKAGE not in Path(frames[-1].filename).parents:
+        return False
+    if isinstance(error, TypeError):  # Python raises it too, of a fault here: where no line says raise
+        return (frames[-1].line or "").startswith("raise ")
+    return isinstance(error, (ValueError, OSError, ImportError)) or type(error).__name__ == "MisconfigurationException"
 
 
 def in_words(error: BaseException, overrides: Sequence[str], config_name: str = "train") -> str:

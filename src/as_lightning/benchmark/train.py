@@ -7,6 +7,7 @@ import json
 import logging
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,13 @@ def train(config: DictConfig) -> Result:
     epochs = config.trainer.max_epochs
     if epochs is not None and (not isinstance(epochs, int) or isinstance(epochs, bool)):
         raise SettingError(f"trainer.max_epochs must be an integer, got {epochs!r}")
+    if epochs is not None and epochs < 1 and epochs != -1:
+        raise SettingError(f"trainer.max_epochs must be at least 1, or -1 for no limit, got {epochs}")
+    if config.compile is not None and not isinstance(config.compile, DictConfig):
+        raise SettingError(
+            "compile takes keyword arguments of torch.compile, such as compile={mode: reduce-overhead}, or compile={} "
+            f"for its defaults, got {config.compile!r}"
+        )
     directory = Path(config.output_dir)
     directory.mkdir(parents=True, exist_ok=True)
     settings = comparable_config(config)
@@ -206,9 +214,22 @@ def _module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.Lightning
         encoder=encoder,
         class_names=datamodule.class_names,
         task=datamodule.task,
-        optimizer=instantiate(config.optimizer),
-        lr_scheduler=instantiate(config.lr_scheduler),
+        optimizer=_checked("optimizer", config.optimizer),
+        lr_scheduler=_checked("lr_scheduler", config.lr_scheduler),
     )
+
+
+def _checked(group: str, config: DictConfig | None) -> Callable[..., Any] | None:
+    """What makes the optimizer or its schedule once the parameters are there; None where there is none."""
+    make = instantiate(config)
+    return None if make is None else partial(_made, group, make)
+
+
+def _made(group: str, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        return make(*args, **kwargs)
+    except (TypeError, ValueError) as error:
+        raise SettingError(f"the settings of {group} are refused: {error}") from error
 
 
 def _trainer(config: DictConfig, directory: Path, callbacks: list[pl.Callback], loggers: list[Any]) -> pl.Trainer:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from as_lightning.callbacks.evaluation_logits import EvaluationLogits, LogitsAndTarget, fitting
 from as_lightning.callbacks.rank_sums import sum_over_ranks
+from as_lightning.functional.argument_checks import check_count, check_number
 from as_lightning.functional.float64 import in_float64
 from as_lightning.functional.reliability import Reliability, reliability
 from as_lightning.functional.temperature import fit_temperature, known_entries, scaled_probabilities
@@ -59,6 +60,8 @@ class TemperatureScaling(pl.Callback):
         diagrams: of the last test, the :class:`~as_lightning.functional.Reliability` ``unscaled`` and ``scaled``.
 
     Raises:
+        ValueError: if ``prior_samples`` is negative, or ``max_logits`` less than 1.
+        TypeError: if one of them is no number.
         ImportError: at the start of ``fit`` if SciPy is not installed.
         MisconfigurationException: in a validation or test that gave no logits, or logits that do not fit the targets;
             or whose several loaders have none with the number ``dataloader_idx``.
@@ -78,8 +81,8 @@ class TemperatureScaling(pl.Callback):
         dataloader_idx: int = 0,
     ) -> None:
         self.ignore_index = ignore_index
-        self.prior_samples = prior_samples
-        self.max_logits = max_logits
+        self.prior_samples = check_number("prior_samples", prior_samples, lambda n: n >= 0, "a number of at least 0")
+        self.max_logits = check_count("max_logits", max_logits, least=1)
         self._source = EvaluationLogits(type(self).__name__, logits, dataloader_idx)
         self._forget()
 

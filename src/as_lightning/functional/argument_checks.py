@@ -28,6 +28,16 @@ def check_number(name: str, value: object, allowed: Callable[[float], bool], exp
     return number
 
 
+def check_count(name: str, value: object, *, least: int) -> int:
+    """Return ``value`` where it is an integer of at least ``least``, or raise ``TypeError`` / ``ValueError``."""
+    expected = f"{name} must be an integer of at least {least}"
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{expected}, got {value!r} of type {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{expected}, got {value!r}")
+    return value
+
+
 def check_switch(name: str, value: object) -> bool:
     """Return ``value`` where it is True or False, or raise ``TypeError``: ``"no"`` would switch on."""
     if not isinstance(value, bool):

@@ -2,6 +2,8 @@ r"""Which classes the margin keeps (paper, section III: the mask of AS-Softmax).
 
 from __future__ import annotations
 
+from numbers import Real
+
 import torch
 from torch import Tensor
 
@@ -10,7 +12,8 @@ from as_lightning.functional.calling_convention import class_rows, widened
 
 def check_delta(delta: float) -> float:
     """Return the margin ``delta`` as a float, or raise ``ValueError`` where it is not a number in [0, 1]."""
-    if isinstance(delta, bool) or not isinstance(delta, (int, float)):
+    # a float is asked for first: the compiler need not look at Real then
+    if isinstance(delta, bool) or not (type(delta) is float or isinstance(delta, Real)):
         raise TypeError(f"delta must be a number in [0, 1], got {delta!r} of type {type(delta).__name__}")
     if not 0.0 <= delta <= 1.0:
         raise ValueError(f"delta is a margin between probabilities and must lie in [0, 1], got {delta!r}")

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.float64 import in_float64
 from as_lightning.functional.temperature import is_multilabel, known_entries
 
@@ -50,7 +51,9 @@ def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bin
         bins: the number of bins, of equal width.
 
     Raises:
-        ValueError: if the shapes do not fit.
+        ValueError: if the shapes do not fit, or ``bins`` is less than 1.
+        TypeError: if ``bins`` is no integer.
+        IndexError: if a class index is out of range.
 
     Example:
         >>> bins = reliability(torch.tensor([[0.0, 3.0], [3.0, 0.0]]), torch.tensor([1, 1]), bins=10)
@@ -61,6 +64,7 @@ def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bin
 
     Source: Guo et al., ICML 2017, section 2; torchmetrics' calibration error with ``norm="l1"``.
     """
+    check_count("bins", bins, least=1)
     multilabel = is_multilabel(logits, target)
     logits, target = known_entries(logits, target, ignore_index)
     logits = in_float64(logits)
@@ -68,8 +72,17 @@ def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bin
     if multilabel:
         confidence, correct = logits.sigmoid(), target.double()
     else:
+        _refuse_no_class(target, logits.size(-1))
         confidence, predicted = logits.softmax(dim=-1).max(dim=-1)
         correct = (predicted == target).double()
     index = (confidence * bins).ceil().long().clamp(1, bins) - 1
     chosen = F.one_hot(index, bins).double()
     return Reliability(chosen.sum(0), chosen.T @ confidence, chosen.T @ correct)
+
+
+def _refuse_no_class(target: Tensor, classes: int) -> None:
+    if target.numel() and not 0 <= int(target.min()) <= int(target.max()) < classes:
+        raise IndexError(
+            f"target must hold class indices from 0 to {classes - 1} or ignore_index, got {int(target.min())} to "
+            f"{int(target.max())}"
+        )

@@ -77,6 +77,7 @@ def test_what_is_left_out_of_the_data_is_said_before_the_first_run(as_lightning_
     assert "2 rows without text or label are left out, the first in line 34" in before
     assert "2 classes with fewer than 10 rows are left out: 'c' (1); 'd' (1)" in before
     assert "TextFile: 2 classes (a, b); train / validation / test 24 / 3 / 3" in before
+    assert "1 seed: at least 3 are needed for verdicts and advice" in " ".join(before.split())
 
 
 def test_a_comparison_ends_with_the_verdicts_the_advice_and_the_report(as_lightning_compare, tmp_path: Path) -> None:

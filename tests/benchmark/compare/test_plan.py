@@ -14,6 +14,12 @@ def test_the_baseline_comes_first_and_is_added_where_it_is_missing() -> None:
     assert ComparisonPlan(["as_speed", "softmax"]).methods == ("softmax", "as_speed")
 
 
+def test_fewer_seeds_than_a_verdict_needs_are_named_before_the_first_run() -> None:
+    said = ComparisonPlan(["as_softmax"], seeds=2).too_few_seeds
+    assert said == "2 seeds: at least 3 are needed for verdicts and advice, so this comparison ends without them."
+    assert ComparisonPlan(["as_softmax"], seeds=3).too_few_seeds is None
+
+
 def test_every_method_is_tuned_by_the_same_number_of_runs_at_the_full_budget() -> None:
     plan = ComparisonPlan(["as_softmax"], budgets=(0.5, 1), tuning_seeds=2)
     runs = plan.tuning_runs(TRIALS)

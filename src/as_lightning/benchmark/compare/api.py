@@ -135,6 +135,8 @@ def compare(
         spaces = own.spaces(tuple(plan.methods))
         runs, budget = cost(plan, spaces)
         console.print(f"{runs} runs, as long as {budget:.1f} full trainings; equal means within {margin:g} points.")
+        if plan.too_few_seeds:
+            console.print(plan.too_few_seeds, highlight=False)
         with ComparisonProgress(runs, budget, console, store) as bar:
             execute = bar.watch(one_by_one(lambda run: own.train(run, store / run.folder if store else None)))
             comparison = run_comparison(plan, spaces, execute, higher_is_better=mode == "max")

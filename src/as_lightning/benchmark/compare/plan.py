@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from as_lightning.benchmark.report.table_cells import short
-from as_lightning.benchmark.report.verdicts import MARGIN_POINTS, check_seeds
+from as_lightning.benchmark.report.verdicts import MARGIN_POINTS, MIN_PAIRS, check_seeds
 
 FIRST_TUNING_SEED = 1000
 MAX_BUDGET = 2.0
@@ -44,6 +44,15 @@ class Run:
     def __str__(self) -> str:
         chosen = ", ".join(f"{name}={short(value)}" for name, value in self.settings.items())
         return f"{self.method}, {self.phase}, budget {self.budget:g}, seed {self.seed}" + (f", {chosen}" * bool(chosen))
+
+
+def default_baseline(methods: Sequence[str]) -> str:
+    """What the methods are compared with: for methods of several labels alone, softmax over one label and the others.
+
+    >>> default_baseline(["multilabel_as_softmax", "bce"]), default_baseline(["as_softmax", "bce"])
+    ('multilabel_softmax', 'softmax')
+    """
+    return "multilabel_softmax" if all(name.startswith(("multilabel_", "bce")) for name in methods) else "softmax"
 
 
 @dataclass(frozen=True)
@@ -112,6 +121,16 @@ class ComparisonPlan:
     def _tuning_seed_list(self) -> tuple[int, ...]:
         assert isinstance(self.tuning_seeds, tuple)
         return self.tuning_seeds
+
+    @property
+    def too_few_seeds(self) -> str | None:
+        """What a comparison of so few seeds cannot give; None where there are enough."""
+        if len(self._seed_list) >= MIN_PAIRS:
+            return None
+        seeds = f"{len(self._seed_list)} seed{'s' if len(self._seed_list) > 1 else ''}"
+        return (
+            f"{seeds}: at least {MIN_PAIRS} are needed for verdicts and advice, so this comparison ends without them."
+        )
 
     @property
     def full_budget(self) -> float:

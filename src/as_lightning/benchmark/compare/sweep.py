@@ -39,7 +39,7 @@ from as_lightning.benchmark.compare.job_overrides import (
     setting_of,
 )
 from as_lightning.benchmark.compare.own_inspection import inspect_module
-from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
+from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, default_baseline
 from as_lightning.benchmark.compare.progress import ComparisonProgress
 from as_lightning.benchmark.compare.search import Space
 from as_lightning.benchmark.compare.stored_comparison import StoredComparison, earlier_commands
@@ -123,12 +123,10 @@ class ComparisonSweep:
             given = [f"{prefix}{name}" for name in AS_METHODS]
         elif isinstance(given, str):
             given = [given] if given else []
-        if any(str(name).startswith(("multilabel_", "bce")) for name in given):
-            prefix = "multilabel_"
         if not given:
             raise SettingError("methods is empty: give methods=NAME,NAME, or leave it out for " + ",".join(AS_METHODS))
         self.settings["methods"] = given
-        self.settings["baseline"] = self.settings["baseline"] or f"{prefix}softmax"
+        self.settings["baseline"] = self.settings["baseline"] or default_baseline(list(map(str, given)))
         known = self.loader.get_group_options("method")
         for name in [*given, self.settings["baseline"]]:
             if name not in known:
@@ -259,6 +257,8 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
     console.print(
         f"{', '.join(job.plan.methods)}: {runs} runs, as long as {budget:.1f} full trainings.", highlight=False
     )
+    if job.plan.too_few_seeds:
+        console.print(job.plan.too_few_seeds, highlight=False)
     console.print(f"Equal means within {job.plan.margin:g} points. The runs are in {job.directory}.", highlight=False)
     with ComparisonProgress(runs, budget, console, job.directory) as bar:
         mode = "max" if job.own is None else job.own.mode

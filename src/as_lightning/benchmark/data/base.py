@@ -18,6 +18,7 @@ from as_lightning.benchmark.data.label_noise import check_label_noise, corrupt_l
 from as_lightning.benchmark.data.labelled import LabelledDataset
 from as_lightning.benchmark.data.messages import say
 from as_lightning.benchmark.data.resumable_loader import ResumableLoader
+from as_lightning.functional.argument_checks import check_count
 
 Task = Literal["multiclass", "multilabel", "token", "next_token"]
 
@@ -62,8 +63,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         label_noise_seed: int = 0,
     ) -> None:
         super().__init__()
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        check_count("batch_size", batch_size, least=1)
         if num_workers < 0:
             raise ValueError(f"num_workers must be at least 0, got {num_workers}")
         if check_label_noise(label_noise) and self.task != "multiclass":
