@@ -8,8 +8,9 @@ that has it, made by ``pip install torch==2.13.0 lightning torchmetrics`` (this 
 case runs in a process of its own for each interpreter. The sides take turns in it, the dense head among them; ratios
 are to the dense head of the same process.
 
-A case is one line of ``<output>.jsonl``. The same command again skips the cases that are there; with ``--peer-python``
-it measures those again that lack PyTorch's function. ``--list`` names the cases, and those that are left out because
+A case that is measured is a line of ``<output>.jsonl``; in the end all of them are written to ``<output>.json`` and
+``<output>.md``. The same command again skips the cases that are there; with ``--peer-python`` it measures those again
+that lack PyTorch's function. ``--list`` names the cases, and those that are left out because
 they take too much memory or time. On a GPU Liger-Kernel and cut-cross-entropy are sides too, where they are installed.
 """
 
@@ -22,14 +23,25 @@ import os
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 from unittest import mock
 
 import torch
 from head_sides import CHUNKED, COMPILED, DENSE, DTYPES, MARGIN, ON_GPU, OURS, batch, forward_backward, loss_of
-from interleaved import Side, environment, interleaved_times, machine_line, megabytes, peak_memory, seconds
+from interleaved import (
+    Side,
+    environment,
+    interleaved_times,
+    machine_line,
+    megabytes,
+    peak_memory,
+    seconds,
+    write_report,
+)
 
 import as_lightning
 from as_lightning.functional.kernels import head_loss
@@ -146,12 +158,36 @@ def cases_of(arguments: argparse.Namespace) -> tuple[list[Case], list[tuple[Case
     return cases, left_out
 
 
-def table(cases: list[dict[str, Any]], left_out: list[tuple[Case, str]], command: str) -> str:
-    """Markdown of the lines that were measured."""
+def in_short(cases: list[dict[str, Any]], others: list[str]) -> list[str]:
+    """Per dtype how often each side is the fastest of those that compute plain cross-entropy."""
+    lines = []
+    for dtype in sorted({line["case"]["dtype"] for line in cases}):
+        of_dtype = [line["times"] for line in cases if line["case"]["dtype"] == dtype and OURS in line["times"]]
+        fastest = Counter(fastest_plain(times, others) for times in of_dtype)
+        counts = ", ".join(f"{side} {count}" for side, count in fastest.most_common())
+        lines.append(f"* {dtype}, {len(of_dtype)} cases. The fastest is: {counts}.")
+        both = [times[OURS]["ratio"] / times[CHUNKED]["ratio"] for times in of_dtype if CHUNKED in times]
+        if both:
+            faster = sum(ratio < 1 for ratio in both)
+            lines[-1] += (
+                f" Against {CHUNKED} our head is faster in {faster} of {len(both)}: {median(both):.2f} of its time, "
+                f"{min(both):.2f} to {max(both):.2f}."
+            )
+    return lines
+
+
+def fastest_plain(times: dict[str, Any], others: list[str]) -> str:
+    """The fastest of the sides that compute plain cross-entropy."""
+    plain = {side: times[side]["ratio"] for side in (DENSE, COMPILED, OURS, *others) if side in times}
+    return min(plain, key=plain.__getitem__)
+
+
+def table(report: dict[str, Any]) -> str:
+    """Markdown of the cases that were measured."""
+    cases, left_out = report["cases"], report["left_out"]
     others = [CHUNKED, *(side for side in ON_GPU if any(side in line["times"] for line in cases))]
     sides = [COMPILED, OURS, *(margin_side(share) for share in SHARES), *others]
     peers = sorted({line["peer_torch"] for line in cases if line["peer_torch"]})
-    here = {"command": command, "environment": cases[0]["environment"]}
     lines = [
         "# The fused head and its peers",
         "",
@@ -160,9 +196,11 @@ def table(cases: list[dict[str, Any]], left_out: list[tuple[Case, str]], command
         "interleaved rounds. After the comma: the peak memory beyond the operands. The last column names the fastest",
         "of the sides that compute plain cross-entropy.",
         "",
-        machine_line(here),
+        machine_line(report),
         "",
         f"PyTorch of the peers: {', '.join(peers) or 'not measured'}.",
+        "",
+        *in_short(cases, others),
         "",
         f"| dtype | threads | C | N | d | {DENSE} | " + " | ".join(sides) + " | fastest |",
         "| --- |" + " --- |" * (len(sides) + 6),
@@ -178,10 +216,7 @@ def table(cases: list[dict[str, Any]], left_out: list[tuple[Case, str]], command
             measured = line["times"].get(side)
             size = megabytes(line["peak_bytes"].get(side))
             cells.append(f"{measured['ratio']:.2f}, {size}" if measured else "not measured")
-        plain = {
-            side: line["times"][side]["ratio"] for side in (DENSE, COMPILED, OURS, *others) if side in line["times"]
-        }
-        lines.append(head + " | ".join([*cells, min(plain, key=plain.__getitem__)]) + " |")
+        lines.append(head + " | ".join([*cells, fastest_plain(line["times"], others)]) + " |")
     lines += [
         "",
         "## The rule: few logits are held",
@@ -234,7 +269,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true", help="one round per side: to see that everything runs")
     parser.add_argument("--list", action="store_true", help="name the cases and measure nothing")
-    parser.add_argument("--output", type=Path, help="where to write: <output>.jsonl and <output>.md")
+    parser.add_argument("--output", type=Path, help="where to write: <output>.json and <output>.md")
     parser.add_argument("--measure", type=json.loads, help="measure one case in this process: [case, sides, quick]")
     arguments = parser.parse_args()
     if not (arguments.output or arguments.list or arguments.measure):
@@ -257,9 +292,10 @@ def main() -> None:
         return
     if arguments.peer_python and cases:
         refuse_an_interpreter_that_ends_badly(arguments.peer_python, cases[0])
-    path = arguments.output.with_suffix(".jsonl")
+    path, finished = arguments.output.with_suffix(".jsonl"), arguments.output.with_suffix(".json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    read = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    read = json.loads(finished.read_text(encoding="utf-8"))["cases"] if finished.exists() else []
+    read += [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
     measured = {json.dumps(line["case"]): line for line in read}  # the last one of a case
     for number, case in enumerate(cases, 1):
         before = measured.get(json.dumps(case))
@@ -280,8 +316,11 @@ def main() -> None:
         ratios = ", ".join(f"{side} {time['ratio']:.2f}" for side, time in line["times"].items() if side != DENSE)
         print(f"{number} of {len(cases)}: {json.dumps(case)}: {ratios}", flush=True)
     given = [arguments.peer_python and "<torch-2.13>/bin/python" if x == arguments.peer_python else x for x in sys.argv]
-    text = table(list(measured.values()), left_out, shlex.join(["python", *given]))
-    arguments.output.with_suffix(".md").write_text(text, encoding="utf-8")
+    lines = list(measured.values())
+    report = {"command": shlex.join(["python", *given]), "environment": lines[0]["environment"]}
+    report |= {"cases": lines, "left_out": left_out}
+    write_report(report, table(report), arguments.output)
+    path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

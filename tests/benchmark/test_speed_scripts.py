@@ -76,7 +76,8 @@ def test_the_peers_script_goes_on_where_it_stopped_and_says_which_side_it_lacks(
     second = run(PEERS, f"{shapes} 8x64x4 8x96x4", tmp_path / "table")
     assert "1 of 2" not in second.stdout
     assert "2 of 2" in second.stdout
-    lines = [json.loads(line) for line in (tmp_path / "table.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))["cases"]
+    assert not (tmp_path / "table.jsonl").exists()
     assert [line["case"]["classes"] for line in lines] == [64, 96]
     table = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert "no --peer-python was given" in table
@@ -111,7 +112,7 @@ def test_an_interpreter_that_cannot_measure_is_refused_before_the_first_case(tmp
 def test_the_peers_script_measures_in_the_interpreter_that_it_is_given(tmp_path: Path) -> None:
     arguments = f"--dtypes float32 --threads 1 --quick --shapes 8x64x4 --peer-python {sys.executable}"
     run(PEERS, arguments, tmp_path / "table")
-    (line,) = (json.loads(line) for line in (tmp_path / "table.jsonl").read_text(encoding="utf-8").splitlines())
+    (line,) = json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))["cases"]
     assert line["peer_torch"] == torch.__version__
     chunked = [side for side in (*line["times"], *line["not_measured"]) if "chunked" in side]
     assert len(chunked) == 1

@@ -24,8 +24,11 @@ class SettingError(ValueError):
     """A setting that the user can mend: shown without a stack trace."""
 
 
+MANY = 40  # names that are too many to list beside the one that was meant
+
+
 def nearest(name: str, known: Collection[str], elsewhere: Collection[str] = ()) -> str:
-    """``did you mean ...?`` and all that is known, for the end of a message.
+    """``did you mean ...?`` and all that is known, for the end of a message; many names only where none is near.
 
     Args:
         name: what was misspelt.
@@ -34,7 +37,9 @@ def nearest(name: str, known: Collection[str], elsewhere: Collection[str] = ()) 
     """
     close = difflib.get_close_matches(name, sorted(known)) or difflib.get_close_matches(name, sorted(elsewhere))
     there = f"here are: {', '.join(sorted(known))}"
-    return f"did you mean {' or '.join(close)}? T{there}" if close else f"t{there}"
+    if not close:
+        return f"t{there}"
+    return f"did you mean {' or '.join(close)}?" + (f" T{there}" if len(known) <= MANY else "")
 
 
 def located(target: str) -> Callable[..., Any]:
