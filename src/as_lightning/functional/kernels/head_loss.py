@@ -18,14 +18,15 @@ from as_lightning.functional.kernels.head_gradients import Head, HeadGradients
 from as_lightning.functional.kernels.row_loss import block_size, blocks, graph_is_kept, pick_rows, store_gradient
 from as_lightning.functional.tracing import batched
 
-# The logits held at a time take at most this many bytes, or half as many as the head's weight where that is more: the
-# weight's gradient is of that size anyway, and a matrix product over fewer rows than that is slow.
-CPU_WORKSPACE = 64 << 20
+# The logits held at a time: at most so many bytes, on the CPU also at most so many rows, since a chunk that stays in the
+# cache is faster (table "Rows per chunk" in results/performance/linear_cross_entropy.md). Or half as many bytes as the
+# head's weight, where that is more: the weight's gradient is of that size anyway, and a product over few rows is slow.
+CPU_WORKSPACE, CPU_ROWS = 64 << 20, 512
 DEVICE_WORKSPACE = 512 << 20
 FEWEST_ROWS = 16
-# Up to so many logits (4 MiB of float32), on the CPU, holding them costs less than the bookkeeping that avoids it: see
-# the table "Held or not" in results/performance/linear_cross_entropy.md.
-FEW_LOGITS = 1 << 20
+# Up to so many logits on the CPU, and up to four times as many of a half type, holding them costs less than the
+# bookkeeping that avoids it: see "The rule" in results/performance/linear_cross_entropy_peers.md.
+FEW_LOGITS, HALF_FACTOR = 1 << 20, 4
 
 
 def dense_is_faster(rows: int, weight: Tensor) -> bool:
@@ -33,14 +34,16 @@ def dense_is_faster(rows: int, weight: Tensor) -> bool:
 
     On the device ``meta`` it is: there are shapes and no values, of which the chunks have to ask.
     """
-    return weight.is_meta or (weight.device.type == "cpu" and rows * weight.size(0) <= FEW_LOGITS)
+    few = FEW_LOGITS * (HALF_FACTOR if weight.element_size() == 2 else 1)
+    return weight.is_meta or (weight.device.type == "cpu" and rows * weight.size(0) <= few)
 
 
 def workspace_rows(rows: int, weight: Tensor, classes: int) -> int:
     """How many rows of logits of so many classes the workspace holds."""
-    least = CPU_WORKSPACE if weight.device.type == "cpu" else DEVICE_WORKSPACE
     row_bytes = max(classes * weight.element_size(), 1)
-    size = max(least, row_bytes * weight.size(1) // 2) // row_bytes
+    on_cpu = weight.device.type == "cpu"
+    size = min(CPU_WORKSPACE, CPU_ROWS * row_bytes) if on_cpu else DEVICE_WORKSPACE
+    size = max(size, row_bytes * weight.size(1) // 2) // row_bytes
     return max(1, min(rows, max(size, FEWEST_ROWS)))
 
 
