@@ -24,7 +24,7 @@ SMALL = {
     "cross_entropy": "--shapes 8x5 --shares 0.5 --rounds 1 --no-compile --dtype bfloat16",
     "extreme_training": "--classes 300 --samples 64 --batch-size 32 --epochs 1",
     "linear_cross_entropy": (
-        "--shapes 8x64x4 --shares 0.5 --chunk-shape 8x64x4 --chunks 2 --held-shapes 8x64x4 --rounds 1"
+        "--shapes 8x64x4 --shares 0.5 --chunk-shapes 8x64x4 --chunks 2 --held-shapes 8x64x4 --rounds 1"
     ),
     "skip_backward": "docstrings --rounds 1 --set trainer.max_epochs=1 --set trainer.limit_train_batches=5",
     "skipping": "--samples 1000 --epochs 2 --milliseconds 1 --steps 20 --rounds 1",

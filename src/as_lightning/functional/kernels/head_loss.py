@@ -18,9 +18,9 @@ from as_lightning.functional.kernels.head_gradients import Head, HeadGradients
 from as_lightning.functional.kernels.row_loss import block_size, blocks, graph_is_kept, pick_rows, store_gradient
 from as_lightning.functional.tracing import batched
 
-# The logits held at a time: at most so many bytes, on the CPU also at most so many rows, since a chunk that stays in the
-# cache is faster (table "Rows per chunk" in results/performance/linear_cross_entropy.md). Or half as many bytes as the
-# head's weight, where that is more: the weight's gradient is of that size anyway, and a product over few rows is slow.
+# The logits held at a time: at most so many bytes, on the CPU at most so many rows too, since a chunk in the cache is
+# faster (table "Rows per chunk" in results/performance/linear_cross_entropy.md). Or half as many bytes as the head's
+# weight, where that is more: the weight's gradient is of that size anyway, and a product over few rows is slow.
 CPU_WORKSPACE, CPU_ROWS = 64 << 20, 512
 DEVICE_WORKSPACE = 512 << 20
 FEWEST_ROWS = 16
