@@ -37,6 +37,45 @@ def test_the_readme_names_the_data_sets_on_which_untuned_as_softmax_is_worse() -
     assert "untuned, at 0.1, AS-Softmax is *worse* than softmax on a part of CIFAR-10 and on GoEmotions" in README
 
 
+def full_budget_verdicts(method: str) -> dict[str, str]:
+    """The verdict on a tuned method at all epochs, on each data set, one label or several."""
+    rows = pd.concat([tuned(method), tuned(f"multilabel_{method}")])
+    full = rows[rows["budget"] == 1]
+    return dict(zip(full["name"], full["verdict"], strict=True))
+
+
+def test_the_readme_names_the_data_sets_on_which_tuned_as_softmax_is_worse() -> None:
+    worse = {place for place, verdict in full_budget_verdicts("as_softmax").items() if verdict == "worse"}
+    assert worse == {"docstrings", "goemotions"}
+    assert "tuned, it is *worse* on GoEmotions and on docstrings" in README
+
+
+def test_the_readme_counts_the_data_sets_on_which_tuned_as_speed_is_worse() -> None:
+    words = list(full_budget_verdicts("as_speed").values())
+    assert f"AS-Speed is *worse* than softmax on {words.count('worse')} of [{len(words)} data sets]" in README
+
+
+def test_the_readme_gives_the_time_of_a_step_for_four_batches_on_two_processes() -> None:
+    (row,) = [line for line in (ROOT / "results/accumulation/processes.md").read_text().splitlines() if "| 4 |" in line]
+    ratio = row.split("**")[1]
+    assert f"one step for 4 batches took {ratio} of the time" in README
+
+
+def test_the_readme_says_on_which_data_sets_other_losses_are_better_or_worse() -> None:
+    def places_of(method: str, verdict: str) -> set[str]:
+        return {place for place, word in full_budget_verdicts(method).items() if word == verdict}
+
+    assert places_of("entmax", "better") == places_of("label_smoothing", "better") == {"docstrings"}
+    assert places_of("label_smoothing", "worse") == {"fsdd"}
+    assert f"and *inconclusive* on {len(places_of('entmax', 'inconclusive'))} data sets" in README
+    assert len(full_budget_verdicts("entmax")) == 1 + len(places_of("entmax", "inconclusive"))
+    rows = table("docstrings/other_losses")
+    gains = {method: f"{100 * rows.loc[method, 'difference']:.1f}" for method in ("entmax", "label_smoothing")}
+    assert gains == {"entmax": "1.8", "label_smoothing": "0.5"}
+    assert "by 1.8 points" in README
+    assert "is *better* there by 0.5 points" in README
+
+
 def test_the_pages_give_the_number_of_classes_of_python_code_that_its_runs_had() -> None:
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob("results/python_code/**/result.json")]
     epochs = [epoch for run in runs for epoch in run["masking"]]
