@@ -58,6 +58,6 @@ def accumulation_steps(
     if samples == 0:
         return previous
     unmasked = samples - masked_samples
-    wanted = max_steps if unmasked == 0 else int(min(scale * samples / unmasked, max_steps) + 0.5)
-    wanted = min(max(wanted, 1), max_steps, previous + 1)
-    return max(wanted, previous) if monotone else wanted
+    steps = max_steps if unmasked == 0 else int(min(scale * samples / unmasked, max_steps) + 0.5)
+    steps = min(max(steps, 1), max_steps, previous + 1)
+    return max(steps, previous) if monotone else steps

@@ -145,9 +145,9 @@ def as_linear_cross_entropy(
         its operand is.
 
         On an accelerator the number of rows of each kind is read once for each chunk, to skip their work. Inside
-        ``torch.compile`` the head is a graph break. The loss can be differentiated once. For so few logits that holding them is
-        faster, and under ``torch.func`` and forward-mode differentiation, which need operations that they know, the
-        logits are held and :func:`~as_lightning.functional.as_cross_entropy` does the work.
+        ``torch.compile`` the function is a graph break. The loss can be differentiated once. For so few logits that
+        holding them is faster, and under ``torch.func`` and forward-mode differentiation, which need operations that
+        they know, the logits are held and :func:`~as_lightning.functional.as_cross_entropy` does the work.
 
     Source: paper, section III, for the loss; computing gradients chunk by chunk in forward is Liger-Kernel's idea
     (arXiv 2410.10989).

@@ -78,8 +78,8 @@ def fit_temperature(
         return float(sums[0] + prior_samples * sums[1] / rows)
 
     bounds = (-math.log(MAX_TEMPERATURE), -math.log(MIN_TEMPERATURE))
-    found = minimize_scalar(objective, bounds=bounds, method="bounded", options={"xatol": 1e-6})
-    return math.exp(-found.x)
+    minimum = minimize_scalar(objective, bounds=bounds, method="bounded", options={"xatol": 1e-6})
+    return math.exp(-minimum.x)
 
 
 def scaled_probabilities(logits: Tensor, temperature: float, multilabel: bool = False) -> Tensor:
