@@ -30,6 +30,7 @@ class ASSoftmaxLoss(nn.Module):
 
     Raises:
         ValueError: if ``delta`` lies outside [0, 1] or ``reduction`` is unknown.
+        TypeError: if ``delta`` is no number.
 
     Source: paper, section III; see :func:`~as_lightning.functional.as_cross_entropy`.
 
@@ -86,6 +87,7 @@ class MultiLabelASSoftmaxLoss(nn.Module):
 
     Raises:
         ValueError: if ``delta`` lies outside [0, 1] or ``reduction`` is unknown.
+        TypeError: if ``delta`` is no number.
 
     Source: paper, section III; see :func:`~as_lightning.functional.multilabel_as_cross_entropy`.
 

@@ -162,9 +162,9 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
 def test_a_run_without_the_record_is_refused_with_the_way_to_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], noisy_run: Path
 ) -> None:
-    assert f"{tmp_path / 'none'} is no folder: give the folder of a finished run" in refusal(capsys, tmp_path / "none")
+    assert f"{tmp_path / 'none'} is no folder. Give the folder of a finished run" in refusal(capsys, tmp_path / "none")
     message = refusal(capsys, tmp_path)
-    assert "holds no hard_samples.npz: give the folder of a finished run" in message
+    assert "holds no hard_samples.npz. Give the folder of a finished run" in message
     assert "as_skip with method.max_sleep=0" in message
     (tmp_path / "hard_samples.npz").write_bytes(b"no arrays")
     message = refusal(capsys, tmp_path)

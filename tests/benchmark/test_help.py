@@ -46,6 +46,8 @@ def test_help_of_the_comparison_has_its_settings():
     text = help_text("as-lightning-compare")
     assert "  budgets=0.25,0.5,1 " in text
     assert "  trials=6 " in text
+    assert "Methods (methods=NAME,NAME)" in text
+    assert "Methods (method=NAME)" in help_text("as-lightning")
 
 
 def test_every_command_has_a_help_of_its_own_with_all_its_arguments():

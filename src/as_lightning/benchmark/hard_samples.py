@@ -55,9 +55,8 @@ class HardSamples(NamedTuple):
         if not path.exists():
             lacks = f"holds no {HARD_SAMPLES_FILE}" if Path(directory).is_dir() else "is no folder"
             raise ValueError(
-                f"{directory} {lacks}: give the folder of a finished run of data with one class a "
-                "sample, and of a method that skips by masking (as_skip, or as_skip with method.max_sleep=0, which "
-                "skips nothing)"
+                f"{directory} {lacks}. Give the folder of a finished run whose method skips masked samples, such as "
+                "as_skip, or as_skip with method.max_sleep=0, which skips nothing. Each sample must have one class."
             )
         try:
             with np.load(path) as arrays:

@@ -64,7 +64,7 @@ List the training samples of a finished run that were never masked, hardest firs
   as-lightning-hard-samples multirun/digits/method=as_skip,seed=0 --limit 0
   as-lightning-hard-samples multirun/clinc150/data.label_noise=0.2,method=as_skip,seed=0 --data-dir data
 
-  RUN                    the folder of a run of a method that skips by masking, e.g. as_skip
+  RUN                    the folder of a finished run whose method skips masked samples, e.g. as_skip
   --limit COUNT          the number of samples to list; by default 50, 0 lists all
   --data-dir FOLDER      where the data are; by default AS_LIGHTNING_DATA, or data
   --version              the version of as-lightning
@@ -121,9 +121,8 @@ def help_text(command: str) -> str:
         return REPORT
     if command == "as-lightning-hard-samples":
         return HARD_SAMPLES
-    groups = (
-        f"Experiments (experiment=NAME)\n{described('experiment')}\n\nMethods (method=NAME)\n{described('method')}\n"
-    )
+    choice = "methods=NAME,NAME" if command == "as-lightning-compare" else "method=NAME"
+    groups = f"Experiments (experiment=NAME)\n{described('experiment')}\n\nMethods ({choice})\n{described('method')}\n"
     if command == "as-lightning-compare":
         return f"{COMPARE}\n{COMPARE_OPTIONS.format(settings=comparison_settings())}\n{groups}"
     others = "\n".join([listed("data", "Data"), listed("model", "Models"), listed("logger", "Loggers")])

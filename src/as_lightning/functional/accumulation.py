@@ -17,7 +17,8 @@ def accumulation_steps(
     .. math:: k = \operatorname{clip}\!\left(\operatorname{round}\!\left(s\,\frac{N}{N - N_\text{masked}}\right),
               1, k_\text{max}\right)
 
-    The result is at most one above ``previous``. With ``monotone`` it is never below ``previous``. Halves round up.
+    The result is at most one above ``previous``. With ``monotone`` it is never below ``previous``, unless ``max_steps``
+    is. Halves round up.
 
     Args:
         samples: the number of samples :math:`N` since the last decision, without ignored rows.
@@ -28,8 +29,8 @@ def accumulation_steps(
         monotone: never go below ``previous`` (the paper's choice).
 
     Returns:
-        The steps, from 1 to ``max_steps``. If all samples are masked it is ``max_steps`` (no division by zero); without
-        samples it is ``previous``.
+        The steps, from 1 to ``max_steps``. If all samples are masked, the aim is ``max_steps`` (no division by
+        zero). Without samples the steps are ``previous``, at most ``max_steps``.
 
     Raises:
         ValueError: if a count is negative, ``masked_samples > samples``, ``scale <= 0``, ``max_steps < 1`` or
@@ -57,6 +58,6 @@ def accumulation_steps(
     if samples == 0:
         return previous
     unmasked = samples - masked_samples
-    wanted = max_steps if unmasked == 0 else int(min(scale * samples / unmasked, max_steps) + 0.5)
-    wanted = min(max(wanted, 1), max_steps, previous + 1)
-    return max(wanted, previous) if monotone else wanted
+    steps = max_steps if unmasked == 0 else int(min(scale * samples / unmasked, max_steps) + 0.5)
+    steps = min(max(steps, 1), max_steps, previous + 1)
+    return max(steps, previous) if monotone else steps

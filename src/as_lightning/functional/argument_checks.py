@@ -85,8 +85,8 @@ def check_one_device(**operands: Tensor | None) -> None:
     devices = {name: x.device for name, x in operands.items() if x is not None}
     if len(set(devices.values())) > 1:
         *names, last = devices
-        found = ", ".join(f"{name} on {device}" for name, device in devices.items())
-        raise ValueError(f"{', '.join(names)} and {last} must be on one device, got {found}")
+        places = ", ".join(f"{name} on {device}" for name, device in devices.items())
+        raise ValueError(f"{', '.join(names)} and {last} must be on one device, got {places}")
 
 
 def check_class_weight(weight: Tensor | None, num_classes: int, name: str = "weight") -> None:

@@ -171,7 +171,7 @@ class _LocalLogits(torch.autograd.Function):
 
 def _class_shard(name: str, x: DTensor, dimension: int) -> ClassShard:
     mesh, classes = x.device_mesh, x.size(dimension)
-    wanted = f"Shard({dimension})"
+    placement = f"Shard({dimension})"
     if mesh.ndim != 1:
         raise ValueError(
             f"{name} must lie on a mesh of one dimension, got {mesh.ndim} ({mesh.mesh_dim_names}): shard the classes "
@@ -179,8 +179,8 @@ def _class_shard(name: str, x: DTensor, dimension: int) -> ClassShard:
         )
     if x.placements != (Shard(dimension),):
         raise ValueError(
-            f"{name} must be sharded along the classes, placement {wanted}, got {x.placements[0]!r}: call "
-            f"{name}.redistribute(placements=[{wanted}]), or full_tensor() for the loss of one process"
+            f"{name} must be sharded along the classes, placement {placement}, got {x.placements[0]!r}: call "
+            f"{name}.redistribute(placements=[{placement}]), or full_tensor() for the loss of one process"
         )
     if classes < mesh.size():
         raise ValueError(
@@ -225,8 +225,8 @@ def _whole_target(target: Tensor, mesh: DeviceMesh, shard: ClassShard) -> Tensor
         return _whole("target", target, mesh)
     # every process has to see the same rows, or each would wait for the others in another place
     places = torch.arange(1, target.numel() + 1, device=target.device)
-    found = torch.stack([places.new_tensor(target.numel()), (places * target.reshape(-1)).sum()])
-    bounds = shard.all_reduce_max(torch.cat([found, -found]))
+    fingerprint = torch.stack([places.new_tensor(target.numel()), (places * target.reshape(-1)).sum()])
+    bounds = shard.all_reduce_max(torch.cat([fingerprint, -fingerprint]))
     if not torch.equal(bounds[:2], -bounds[2:]):
         raise ValueError(
             "target differs between the processes that share the classes: each needs the same rows in the same order; "

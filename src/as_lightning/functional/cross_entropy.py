@@ -105,7 +105,7 @@ def as_cross_entropy(
 
     Raises:
         ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, or ``reduction`` is unknown.
-        TypeError: if ``target`` does not hold integers (soft targets are not supported).
+        TypeError: if ``target`` does not hold integers (soft targets are not supported), or ``delta`` is no number.
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
 
     Note:
@@ -114,8 +114,8 @@ def as_cross_entropy(
         sharded as the logits are. Class weights and targets are DTensors or alike on every process. These logits can be
         differentiated once.
 
-        It can be differentiated twice, forward and by ``torch.func``. Above 65,536 logits ``torch.compile`` on the CPU
-        makes one operator of it.
+        Plain tensors can be differentiated twice, in forward mode and by ``torch.func``. Above 65,536 logits
+        ``torch.compile`` on the CPU makes one operator of the loss.
 
     Source: paper, section III; shapes and reductions as in :func:`torch.nn.functional.cross_entropy`.
 

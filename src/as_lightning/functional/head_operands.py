@@ -49,8 +49,8 @@ def check_head(
         RuntimeError: if a gradient of the class weights is asked for, which ``F.cross_entropy`` has not either.
     """
     names = names or HeadNames()
-    found = dict(zip(names, (hidden, weight, bias, target, class_weight), strict=True))
-    check_tensors(**{name: x for name, x in found.items() if x is not None or name in _required(names)})
+    operands = dict(zip(names, (hidden, weight, bias, target, class_weight), strict=True))
+    check_tensors(**{name: x for name, x in operands.items() if x is not None or name in _required(names)})
     if weight.dim() != 2 or hidden.dim() == 0 or hidden.size(-1) != weight.size(1):
         raise ValueError(
             f"{names.hidden} must have shape (..., d) and {names.weight} (C, d), got {tuple(hidden.shape)} and "
@@ -72,7 +72,7 @@ def check_head(
             f"{names.class_weight} must not require a gradient: class weights are constants, as in F.cross_entropy; "
             f"pass {names.class_weight}.detach()"
         )
-    check_one_device(**found)
+    check_one_device(**operands)
     return _logits_dtype(hidden, weight, bias, names)
 
 

@@ -131,7 +131,8 @@ def as_linear_cross_entropy(
         ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, or ``reduction`` is unknown.
         ValueError: if the operands are on several devices, a DTensor has a placement that is not supported, there are
             fewer classes than processes, or the targets of the processes differ.
-        TypeError: if ``target`` does not hold integers, or the dtypes of ``hidden``, ``weight`` and ``bias`` differ.
+        TypeError: if ``target`` does not hold integers, the dtypes of ``hidden``, ``weight`` and ``bias`` differ, or
+            ``delta`` is no number.
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
         RuntimeError: in backward, with ``create_graph=True``, and with ``reduction="none"`` for several upstream
             gradients at a time (``is_grads_batched=True``, ``jacobian(vectorize=True)``).
@@ -144,9 +145,9 @@ def as_linear_cross_entropy(
         its operand is.
 
         On an accelerator the number of rows of each kind is read once for each chunk, to skip their work. Inside
-        ``torch.compile`` it is a graph break. It can be differentiated once. For so few logits that holding them is
-        faster, and under ``torch.func`` and forward-mode differentiation, which need operations that they know, the
-        logits are held and :func:`~as_lightning.functional.as_cross_entropy` does the work.
+        ``torch.compile`` the function is a graph break. The loss can be differentiated once. For so few logits that
+        holding them is faster, and under ``torch.func`` and forward-mode differentiation, which need operations that
+        they know, the logits are held and :func:`~as_lightning.functional.as_cross_entropy` does the work.
 
     Source: paper, section III, for the loss; computing gradients chunk by chunk in forward is Liger-Kernel's idea
     (arXiv 2410.10989).

@@ -39,8 +39,10 @@ def live_samples(logits: Tensor, target: Tensor, delta: float = 0.1, ignore_inde
         logits are live.
 
     Raises:
-        ValueError: if ``delta`` lies outside [0, 1] or the shapes do not fit.
-        TypeError: if ``target`` is of a wrong type, or ``logits`` is no floating-point tensor.
+        ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, or (on the CPU) labels are anything but 0,
+            1 and ``ignore_index``.
+        TypeError: if ``target`` is of a wrong type, ``logits`` is no floating-point tensor, or ``delta`` is no number.
+        IndexError: if a class index is out of range (on the CPU; elsewhere the device asserts).
 
     Source: paper, section III; the losses give the same for their own margin with ``return_live=True``.
 
@@ -84,7 +86,8 @@ def linear_live_samples(
 
     Raises:
         ValueError: if ``delta`` lies outside [0, 1] or the shapes do not fit.
-        TypeError: if ``target`` does not hold integers, or ``hidden`` is no floating-point tensor.
+        TypeError: if ``target`` does not hold integers, ``hidden`` is no floating-point tensor, or ``delta`` is no
+            number.
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
 
     Source: paper, section III.

@@ -61,15 +61,16 @@ def as_softmax_mask(logits: Tensor, target: Tensor, delta: float, ignore_index: 
         logits: unnormalised scores, shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating point.
         target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
         delta: the margin, in [0, 1].
-        ignore_index: target value of rows to leave out; they get the mask of target 0 (as the authors' code
-            has it) and means nothing.
+        ignore_index: target value of rows to leave out. Their mask, that of target 0 as in the authors' code, has no
+            meaning.
 
     Returns:
         Boolean tensor of the shape of ``logits``; ``True`` is kept. NaN logits are kept: they must reach the loss.
 
     Raises:
         ValueError: if ``delta`` lies outside [0, 1] or the shapes do not fit.
-        TypeError: if ``target`` is not of an integer type, or ``logits`` is.
+        TypeError: if ``target`` is not of an integer type, ``logits`` is, or ``delta`` is no number.
+        IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
 
     Source: paper, section III; authors' code for the tie.
 

@@ -133,7 +133,7 @@ def multilabel_as_cross_entropy(
     Raises:
         ValueError: if ``delta`` lies outside [0, 1], the shapes differ, ``reduction`` is unknown, or (on the CPU,
             where looking costs no wait) ``target`` holds anything but 0, 1 and ``ignore_index``.
-        TypeError: if ``logits`` is not floating point, or ``target`` is complex.
+        TypeError: if ``logits`` is not floating point, ``target`` is complex, or ``delta`` is no number.
 
     Source: paper, section III; authors' code for the masks; summed relative to the largest term, so any finite logit is
     safe.

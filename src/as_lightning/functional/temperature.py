@@ -33,7 +33,7 @@ def fit_temperature(
 
     where :math:`\ell` is the cross-entropy. The sum is convex in :math:`\beta`; SciPy's ``minimize_scalar`` finds its
     minimum. The second term is the weight of :math:`\kappa` samples whose class is unknown. It keeps the temperature
-    finite where every prediction is right, and its effect vanishes as :math:`N` grows. With several labels
+    above 0 where every prediction is right, and its effect vanishes as :math:`N` grows. With several labels
     :math:`\ell` is the binary cross-entropy of each known label, and :math:`N` counts these.
 
     Args:
@@ -78,8 +78,8 @@ def fit_temperature(
         return float(sums[0] + prior_samples * sums[1] / rows)
 
     bounds = (-math.log(MAX_TEMPERATURE), -math.log(MIN_TEMPERATURE))
-    found = minimize_scalar(objective, bounds=bounds, method="bounded", options={"xatol": 1e-6})
-    return math.exp(-found.x)
+    minimum = minimize_scalar(objective, bounds=bounds, method="bounded", options={"xatol": 1e-6})
+    return math.exp(-minimum.x)
 
 
 def scaled_probabilities(logits: Tensor, temperature: float, multilabel: bool = False) -> Tensor:

@@ -104,5 +104,5 @@ def write_cards(compared: Sequence[CommittedComparison], experiments: Sequence[E
             *fair_rows(card.stem, compared),
             *single_rate_rows(card.stem, experiments),
             *cost_line(card.stem, ratios),
-        ] or ["In no tuned comparison yet.", ""]
+        ] or ["In no tuned comparison.", ""]
         write_between_marks(card, ["", *lines[:-1]], START, END)

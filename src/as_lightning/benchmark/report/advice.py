@@ -140,7 +140,7 @@ def _about(findings: Findings, arm: Arm) -> list[str]:
         said.append(f"{at} cannot be judged: {verdict.reason}.")
     reached = findings.time_to_score(arm.method)
     if reached is None and verdict.word != "no verdict":
-        said.append(f"At no budget is {arm.method} shown to reach the score of {reference.method}.")
+        said.append(f"{arm.method} is not shown to reach the score of {reference.method} at any budget.")
     return [*said, *_calibration(findings, arm)]
 
 

@@ -51,13 +51,13 @@ class HeadGradients:
     Args:
         head: hidden states, weight and bias in the dtype of the products.
         workspace: shape ``(R, C)``, of that dtype.
-        wanted: which of the three gradients are asked for.
+        needs_gradient: whether hidden states, weight and bias each need a gradient.
         scale: the upstream gradient of each row, in the accumulation dtype.
         shard: which classes the weight holds, where other processes hold others.
     """
 
     def __init__(
-        self, head: Head, workspace: Tensor, wanted: tuple[bool, ...], scale: Tensor, shard: ClassShard | None
+        self, head: Head, workspace: Tensor, needs_gradient: tuple[bool, ...], scale: Tensor, shard: ClassShard | None
     ) -> None:
         self.head, self.workspace, self.shard = head, workspace, shard
         # the margin's choice among all classes decides what waits, so that every process takes the same chunks
@@ -72,8 +72,8 @@ class HeadGradients:
             scale, self._factor = scale / largest, largest / gradient_unit(workspace.dtype)
         self._scale = scale
         self._of_hidden, self._of_weight, self._of_bias = (
-            torch.zeros_like(x, dtype=self.dtype) if x is not None and wants else None
-            for x, wants in zip(head, wanted, strict=True)
+            torch.zeros_like(x, dtype=self.dtype) if x is not None and needed else None
+            for x, needed in zip(head, needs_gradient, strict=True)
         )
 
     def add(self, gradient: Tensor, index: Tensor, masked: Tensor) -> None:
@@ -96,12 +96,12 @@ class HeadGradients:
         self._multiply()
         if self.shard is not None and self._of_hidden is not None:
             self.shard.all_reduce_sum(self._of_hidden)
-        found = (self._of_hidden, self._of_weight, self._of_bias)
+        gradients = (self._of_hidden, self._of_weight, self._of_bias)
         if self._factor is not None:
-            for gradient in found:
+            for gradient in gradients:
                 if gradient is not None:
                     gradient.mul_(self._factor)
-        return found
+        return gradients
 
     def _add_dense(self, gradient: Tensor, index: Tensor, picked: Tensor) -> None:
         for start, stop in blocks(picked.numel(), block_size(picked.numel(), gradient.size(1), gradient.device)):

@@ -80,9 +80,9 @@ class HeadLoss(torch.autograd.Function):
         count = hidden.size(0)
         loss, masked = torch.empty_like(row_weight), torch.empty_like(target)
         workspace = workspace_of(head, shard)
-        wanted = ctx.needs_input_grad[:3] if differentiated else (False, False, False)
-        collects = any(wanted) and not each_row
-        gradients = HeadGradients(head, workspace, wanted, row_weight, shard) if collects else None
+        needs_gradient = ctx.needs_input_grad[:3] if differentiated else (False, False, False)
+        collects = any(needs_gradient) and not each_row
+        gradients = HeadGradients(head, workspace, needs_gradient, row_weight, shard) if collects else None
         start = 0
         while start < count:
             stop = start + min(count - start, workspace.size(0) - (gradients.waiting if gradients else 0))
@@ -94,8 +94,9 @@ class HeadLoss(torch.autograd.Function):
                 gradients.add(logits, torch.arange(start, stop, device=target.device), masked[piece])
             start = stop
         ctx.mark_non_differentiable(masked)
-        ctx.each_row, ctx.delta, ctx.dtype, ctx.wanted, ctx.shard = each_row, delta, dtype, wanted, shard
-        if each_row and any(wanted):
+        ctx.each_row, ctx.delta, ctx.dtype, ctx.shard = each_row, delta, dtype, shard
+        ctx.needs_gradient = needs_gradient
+        if each_row and any(needs_gradient):
             ctx.save_for_backward(hidden, weight, bias, target, row_weight, masked)
         elif gradients:
             ctx.save_for_backward(*gradients.finish())
@@ -112,7 +113,7 @@ class HeadLoss(torch.autograd.Function):
         if not ctx.each_row:
             # a graph that is kept may be asked again, and must not see what became of this answer
             scale = torch.mul if batched(grad_loss) or graph_is_kept() else Tensor.mul_
-            found = tuple(None if x is None else scale(x, grad_loss.to(x.dtype)) for x in ctx.saved_tensors)
+            operand_gradients = tuple(None if x is None else scale(x, grad_loss.to(x.dtype)) for x in ctx.saved_tensors)
         elif batched(grad_loss):
             raise RuntimeError(
                 "the fused head with reduction='none' takes one upstream gradient at a time, and this backward was "
@@ -120,8 +121,8 @@ class HeadLoss(torch.autograd.Function):
                 "as_cross_entropy(F.linear(hidden, weight, bias), target)"
             )
         else:
-            found = _gradients_of_rows(ctx, grad_loss)
-        return (*found, None, None, None, None, None, None, None)
+            operand_gradients = _gradients_of_rows(ctx, grad_loss)
+        return (*operand_gradients, None, None, None, None, None, None, None)
 
 
 def _gradients_of_rows(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
@@ -129,7 +130,7 @@ def _gradients_of_rows(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]
     hidden, weight, bias, target, row_weight, masked = ctx.saved_tensors
     head = Head(hidden, weight, bias).to(ctx.dtype)
     workspace = workspace_of(head, ctx.shard)
-    gradients = HeadGradients(head, workspace, ctx.wanted, grad_loss * row_weight, ctx.shard)
+    gradients = HeadGradients(head, workspace, ctx.needs_gradient, grad_loss * row_weight, ctx.shard)
     live = (masked < gradients.classes - 1).nonzero().squeeze(-1)
     start = 0
     while start < live.numel():

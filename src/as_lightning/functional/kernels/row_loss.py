@@ -272,16 +272,16 @@ def differentiable_backward(
         grad_loss: upstream of the loss, shape ``(R,)``.
         grad_gradient: upstream of ``gradient``, of its shape.
     """
-    unit, found = gradient_unit(gradient.dtype), None
+    unit, grad_logits = gradient_unit(gradient.dtype), None
     if grad_loss is not None:
-        found = (gradient * (grad_loss / unit).unsqueeze(-1)).to(gradient.dtype)
+        grad_logits = (gradient * (grad_loss / unit).unsqueeze(-1)).to(gradient.dtype)
     if grad_gradient is not None:
         stored = gradient.to(accumulation_dtype(gradient.dtype)) / unit
         upstream = grad_gradient.to(stored.dtype) * unit
         q = stored + torch.zeros_like(stored).scatter_(-1, target.unsqueeze(-1), 1.0)
-        second = (q * (upstream - (q * upstream).sum(-1, keepdim=True))).to(gradient.dtype)
-        found = second if found is None else found + second
-    return found
+        second_order = (q * (upstream - (q * upstream).sum(-1, keepdim=True))).to(gradient.dtype)
+        grad_logits = second_order if grad_logits is None else grad_logits + second_order
+    return grad_logits
 
 
 def _must_stay(grad_loss: Tensor) -> bool:
@@ -291,5 +291,5 @@ def _must_stay(grad_loss: Tensor) -> bool:
 
 def graph_is_kept() -> bool:
     """Whether the backward that runs now was called with ``retain_graph=True``; True where torch does not tell."""
-    tells = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
-    return tells is None or tells()
+    keep_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return keep_graph is None or keep_graph()
