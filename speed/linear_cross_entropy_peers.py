@@ -269,6 +269,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true", help="one round per side: to see that everything runs")
     parser.add_argument("--list", action="store_true", help="name the cases and measure nothing")
+    parser.add_argument("--only-write", action="store_true", help="measure nothing, write what has been measured")
     parser.add_argument("--output", type=Path, help="where to write: <output>.json and <output>.md")
     parser.add_argument("--measure", type=json.loads, help="measure one case in this process: [case, sides, quick]")
     arguments = parser.parse_args()
@@ -290,7 +291,7 @@ def main() -> None:
             print("left out:", json.dumps(case), why)
         print(f"{len(cases)} cases, {len(left_out)} left out")
         return
-    if arguments.peer_python and cases:
+    if arguments.peer_python and cases and not arguments.only_write:
         refuse_an_interpreter_that_ends_badly(arguments.peer_python, cases[0])
     path, finished = arguments.output.with_suffix(".jsonl"), arguments.output.with_suffix(".json")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -300,6 +301,10 @@ def main() -> None:
     for number, case in enumerate(cases, 1):
         before = measured.get(json.dumps(case))
         if before is not None and (CHUNKED in before["times"] or not arguments.peer_python):
+            continue
+        if arguments.only_write:
+            if before is None:
+                left_out.append((case, "not measured yet"))
             continue
         found = in_a_process_of_its_own(sys.executable, case, own_sides(case), arguments.quick)
         peer: dict[str, Any] = {"times": {}, "peak_bytes": {}, "not_measured": {CHUNKED: "no --peer-python was given"}}
@@ -316,6 +321,8 @@ def main() -> None:
         ratios = ", ".join(f"{side} {time['ratio']:.2f}" for side, time in line["times"].items() if side != DENSE)
         print(f"{number} of {len(cases)}: {json.dumps(case)}: {ratios}", flush=True)
     given = [arguments.peer_python and "<torch-2.13>/bin/python" if x == arguments.peer_python else x for x in sys.argv]
+    if not measured:
+        sys.exit(f"nothing has been measured yet: there is neither {finished} nor {path}")
     lines = list(measured.values())
     report = {"command": shlex.join(["python", *given]), "environment": lines[0]["environment"]}
     report |= {"cases": lines, "left_out": left_out}

@@ -73,6 +73,8 @@ def test_a_script_writes_a_table_with_its_command_and_its_machine(name: str, tmp
 def test_the_peers_script_goes_on_where_it_stopped_and_says_which_side_it_lacks(tmp_path: Path) -> None:
     shapes = "--dtypes float32 --threads 1 --quick --shapes"
     run(PEERS, f"{shapes} 8x64x4", tmp_path / "table")
+    run(PEERS, f"{shapes} 8x64x4 8x96x4 --only-write", tmp_path / "table")
+    assert "8x96x4, float32, threads 1: not measured yet" in (tmp_path / "table.md").read_text(encoding="utf-8")
     second = run(PEERS, f"{shapes} 8x64x4 8x96x4", tmp_path / "table")
     assert "1 of 2" not in second.stdout
     assert "2 of 2" in second.stdout
