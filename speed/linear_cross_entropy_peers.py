@@ -159,21 +159,29 @@ def cases_of(arguments: argparse.Namespace) -> tuple[list[Case], list[tuple[Case
 
 
 def in_short(cases: list[dict[str, Any]], others: list[str]) -> list[str]:
-    """Per dtype how often each side is the fastest of those that compute plain cross-entropy."""
+    """How often each side is the fastest of those that compute plain cross-entropy: per dtype, logits held or not."""
     lines = []
-    for dtype in sorted({line["case"]["dtype"] for line in cases}):
-        of_dtype = [line["times"] for line in cases if line["case"]["dtype"] == dtype and OURS in line["times"]]
-        fastest = Counter(fastest_plain(times, others) for times in of_dtype)
+    for dtype, rule in itertools.product(DTYPES, ("held", "not held")):
+        chosen = [line for line in cases if (line["case"]["dtype"], line["rule"]) == (dtype, rule)]
+        times = [line["times"] for line in chosen if OURS in line["times"]]
+        if not times:
+            continue
+        fastest = Counter(fastest_plain(of_case, others) for of_case in times)
         counts = ", ".join(f"{side} {count}" for side, count in fastest.most_common())
-        lines.append(f"* {dtype}, {len(of_dtype)} cases. The fastest is: {counts}.")
-        both = [times[OURS]["ratio"] / times[CHUNKED]["ratio"] for times in of_dtype if CHUNKED in times]
+        ours = [of_case[OURS]["ratio"] for of_case in times]
+        lines.append(
+            f"* {dtype}, logits {rule} by our head ({len(times)} cases). It takes {spread(ours)} of the dense head's "
+            f"time. The fastest: {counts}."
+        )
+        both = [of_case[OURS]["ratio"] / of_case[CHUNKED]["ratio"] for of_case in times if CHUNKED in of_case]
         if both:
             faster = sum(ratio < 1 for ratio in both)
-            lines[-1] += (
-                f" Against {CHUNKED} our head is faster in {faster} of {len(both)}: {median(both):.2f} of its time, "
-                f"{min(both):.2f} to {max(both):.2f}."
-            )
+            lines[-1] += f" It takes {spread(both)} of the time of {CHUNKED}, less in {faster} of {len(both)} cases."
     return lines
+
+
+def spread(ratios: list[float]) -> str:
+    return f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def fastest_plain(times: dict[str, Any], others: list[str]) -> str:
@@ -254,7 +262,7 @@ def table(report: dict[str, Any]) -> str:
 
 def rule_of(case: Case) -> str:
     """What the function chooses in this case."""
-    weight = torch.empty(case["classes"], 1, device=case["device"])
+    weight = torch.empty(case["classes"], 1, device=case["device"], dtype=getattr(torch, case["dtype"]))
     return "held" if head_loss.dense_is_faster(case["rows"], weight) else "not held"
 
 
