@@ -204,11 +204,13 @@ def test_a_comparison_that_is_interrupted_says_so_and_goes_on(
         begin(self, *arguments)
 
     monkeypatch.setattr(RunRecorder, "on_train_start", interrupt_one)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore the signal
     try:
         stopped = as_lightning_compare(*command)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         gc.enable()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        signal.signal(signal.SIGINT, handler)
     assert stopped.error == "as-lightning-compare: stopped; the same command again skips the runs that have finished"
     assert len(list(tmp_path.rglob("result.json"))) == 2
     done = as_lightning_compare(*command)

@@ -42,8 +42,9 @@ def test_a_batch_is_images_in_the_unit_interval_and_class_indices():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "name"), [({"batch_size": 0}, "batch_size"), ({"num_workers": -1}, "num_workers")]
+    "arguments", [{"batch_size": 0}, {"batch_size": "abc"}, {"num_workers": -1}, {"num_workers": 1.5}]
 )
-def test_bad_loader_arguments_are_refused_by_name(arguments, name):
-    with pytest.raises(ValueError, match=f"{name} must be at least"):
+def test_bad_loader_arguments_are_refused_by_name(arguments):
+    ((name, value),) = arguments.items()
+    with pytest.raises((ValueError, TypeError), match=f"{name} must be an integer of at least .*, got {value!r}"):
         Digits(**arguments)

@@ -64,8 +64,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         check_count("batch_size", batch_size, least=1)
-        if num_workers < 0:
-            raise ValueError(f"num_workers must be at least 0, got {num_workers}")
+        check_count("num_workers", num_workers, least=0)
         if check_label_noise(label_noise) and self.task != "multiclass":
             raise ValueError(f"label_noise={label_noise} is for data of one class per sample, not for {self.task} data")
         self.batch_size, self.num_workers, self.pin_memory = batch_size, num_workers, pin_memory
