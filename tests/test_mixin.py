@@ -378,11 +378,12 @@ def test_a_margin_outside_zero_and_one_is_refused(delta):
         WithAS(4, delta=delta)
 
 
-@pytest.mark.parametrize("delta", ["0.1", True, None, torch.tensor(0.1)])
-def test_a_margin_that_is_no_number_is_refused_but_none_is_the_default(delta):
-    if delta is None:
-        assert WithAS(4, delta=None).as_softmax_delta == 0.1
-        return
+def test_a_margin_of_none_is_the_default():
+    assert WithAS(4, delta=None).as_softmax_delta == 0.1
+
+
+@pytest.mark.parametrize("delta", ["0.1", True, torch.tensor(0.1)])
+def test_a_margin_that_is_no_number_is_refused(delta):
     with pytest.raises(TypeError, match=r"delta must be a number in \[0, 1\], got"):
         WithAS(4, delta=delta)
 
