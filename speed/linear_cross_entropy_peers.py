@@ -23,6 +23,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -39,7 +40,6 @@ from interleaved import (
     machine_line,
     megabytes,
     peak_memory,
-    seconds,
     write_report,
 )
 
@@ -54,7 +54,7 @@ GPU_SHAPES = ("8192x32000x4096", "8192x128256x4096", "8192x256000x4096")
 HELD, NEVER_HELD = "ours, logits held", "ours, logits not held"
 MOST_HELD = 1 << 24  # logits: beyond, nobody would hold them for speed
 LOGITS_AT_ONCE = 4  # tensors of the logits' size that the dense head has at its peak, and one to spare
-LONGEST_SIDE, LEAST_ROUNDS, MOST_ROUNDS = 1.0, 3, 30  # seconds of rounds per side, and bounds on their number
+MEAN_SIDE, LEAST_ROUNDS, MOST_ROUNDS = 1.0, 3, 30  # seconds of rounds per side in the mean, bounds on their number
 
 
 def margin_side(share: float) -> str:
@@ -89,12 +89,12 @@ def measure(case: Case, sides: list[str], quick: bool) -> dict[str, Any]:
             found["not_measured"][side] = f"{type(error).__name__}: {error}".splitlines()[0]
     hidden.grad = weight.grad = None
     found["peak_bytes"] = {}
+    start = time.perf_counter()
     for side, one in calls.items():
         found["peak_bytes"][side] = peak_memory(one, device)
         hidden.grad = weight.grad = None
-    rounds = 1
-    if not quick:
-        rounds = int(min(MOST_ROUNDS, max(LEAST_ROUNDS, LONGEST_SIDE / seconds(calls[DENSE], device))))
+    mean = (time.perf_counter() - start) / len(calls)
+    rounds = 1 if quick else int(min(MOST_ROUNDS, max(LEAST_ROUNDS, MEAN_SIDE / mean)))
     found["times"] = interleaved_times(calls, DENSE, device, rounds=rounds, warmup=0, settle=True)
     return found
 

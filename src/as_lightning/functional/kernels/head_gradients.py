@@ -4,8 +4,9 @@ What the margin leaves of a chunk goes through the two products of backward: a m
 of these, the others gathered until they fill the workspace.
 
 Gradients of half types accumulate in float32 and stay in it until the upstream gradient (with a loss scaler's factor)
-has been multiplied in. In float16 a logit gradient is stored times :func:`~.row_loss.gradient_unit`, so that none is
-lost before the scaler acts, and its products are taken in float32, so that none overflows.
+has been multiplied in; that of a bfloat16 weight stays in bfloat16 where one product is all of it. In float16 a logit
+gradient is stored times :func:`~.row_loss.gradient_unit`, so that none is lost before the scaler acts, and its products
+are taken in float32, so that none overflows.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class HeadGradients:
         # the margin's choice among all classes decides what waits, so that every process takes the same chunks
         self.classes = workspace.size(1) if shard is None else shard.classes
         self.dtype = accumulation_dtype(workspace.dtype)
+        self.product_dtype = self.dtype if workspace.dtype == torch.float16 else workspace.dtype
         self.waiting = 0
         self._waiting_rows: list[Tensor] = []
         self._factor: Tensor | None = None
@@ -71,10 +73,18 @@ class HeadGradients:
             largest = largest.where(largest > 0, 1.0)
             scale, self._factor = scale / largest, largest / gradient_unit(workspace.dtype)
         self._scale = scale
-        self._of_hidden, self._of_weight, self._of_bias = (
+        self._needs_weight = needs_gradient[1]
+        self._of_weight: Tensor | None = None  # until there is something to add up
+        self._of_hidden, self._of_bias = (
             torch.zeros_like(x, dtype=self.dtype) if x is not None and needed else None
-            for x, needed in zip(head, needs_gradient, strict=True)
+            for x, needed in zip(head[::2], needs_gradient[::2], strict=True)
         )
+
+    def room(self) -> int:
+        """How many rows of logits the back of the workspace has room for. At least half of it is free then."""
+        if 2 * self.waiting >= self.workspace.size(0):
+            self._multiply()
+        return self.workspace.size(0) - self.waiting
 
     def add(self, gradient: Tensor, index: Tensor, masked: Tensor) -> None:
         """Take over a chunk of logit gradients, which lies in the workspace and is overwritten.
@@ -88,12 +98,12 @@ class HeadGradients:
         listed = live & (self.classes - masked <= int(LISTED_SHARE * self.classes))
         self._add_listed(gradient, index, listed.nonzero().squeeze(-1))
         self._add_dense(gradient, index, (live & ~listed).nonzero().squeeze(-1))
-        if 2 * self.waiting >= self.workspace.size(0):
-            self._multiply()
 
     def finish(self) -> tuple[Tensor | None, ...]:
-        """The gradients, in the accumulation dtype."""
-        self._multiply()
+        """The gradients, in the accumulation dtype; that of the weight may be in the dtype of a product."""
+        self._multiply(last=True)
+        if self._needs_weight and self._of_weight is None:
+            self._of_weight = torch.zeros_like(self.head.weight, dtype=self.product_dtype)
         if self.shard is not None and self._of_hidden is not None:
             self.shard.all_reduce_sum(self._of_hidden)
         gradients = (self._of_hidden, self._of_weight, self._of_bias)
@@ -104,13 +114,19 @@ class HeadGradients:
         return gradients
 
     def _add_dense(self, gradient: Tensor, index: Tensor, picked: Tensor) -> None:
-        for start, stop in blocks(picked.numel(), block_size(picked.numel(), gradient.size(1), gradient.device)):
-            block = picked[start:stop]
-            rows = index.index_select(0, block)
-            scaled = gradient.index_select(0, block) * self._scale.index_select(0, rows).unsqueeze(-1)
+        count = picked.numel()
+        all_rows = count == gradient.size(0)
+        for start, stop in blocks(count, block_size(count, gradient.size(1), gradient.device)):
+            block = gradient[start:stop] if all_rows else gradient.index_select(0, picked[start:stop])
+            rows = index[start:stop] if all_rows else index.index_select(0, picked[start:stop])
+            scale = self._scale.index_select(0, rows).unsqueeze(-1)
             # rows that wait lie before the chunk, and of the chunk only rows already read are written over
-            self.workspace[self.waiting : self.waiting + scaled.size(0)] = scaled
-            self.waiting += scaled.size(0)
+            place = self.workspace[self.waiting : self.waiting + stop - start]
+            if place.data_ptr() == block.data_ptr() and place.dtype == scale.dtype:
+                place.mul_(scale)
+            else:
+                place.copy_(block * scale)
+            self.waiting += stop - start
             self._waiting_rows.append(rows)
 
     def _add_listed(self, gradient: Tensor, index: Tensor, picked: Tensor) -> None:
@@ -129,34 +145,47 @@ class HeadGradients:
             row, column, value = rows[start:stop], classes[start:stop], values[start:stop].unsqueeze(-1)
             if self._of_hidden is not None:
                 self._of_hidden.index_add_(0, row, value * self.head.weight.index_select(0, column).to(self.dtype))
-            if self._of_weight is not None:
-                self._of_weight.index_add_(0, column, value * self.head.hidden.index_select(0, row).to(self.dtype))
+            if self._needs_weight:
+                self._weight_sum().index_add_(0, column, value * self.head.hidden.index_select(0, row).to(self.dtype))
             if self._of_bias is not None:
                 self._of_bias.index_add_(0, column, value.squeeze(-1))
 
-    def _multiply(self) -> None:
+    def _multiply(self, last: bool = False) -> None:
         if not self.waiting:
             return
-        gradient, rows = self.workspace[: self.waiting], torch.cat(self._waiting_rows)
+        gradient, rows = self.workspace[: self.waiting], _as_slice(torch.cat(self._waiting_rows))
         if self._of_hidden is not None:
-            self._of_hidden.index_copy_(0, rows, self._product(gradient, self.head.weight))
-        if self._of_weight is not None:
-            hidden = self.head.hidden.index_select(0, rows)
-            if self.dtype == hidden.dtype:
-                self._of_weight.addmm_(gradient.t(), hidden)
-            else:  # piece by piece, so that the product beside its sum stays small
-                classes = gradient.size(1)
-                for start, stop in blocks(classes, block_size(classes, hidden.size(1), hidden.device)):
-                    self._of_weight[start:stop] += self._product(gradient[:, start:stop].t(), hidden)
+            if isinstance(rows, slice) and self.dtype == gradient.dtype:
+                torch.mm(gradient, self.head.weight, out=self._of_hidden[rows])
+            else:
+                self._of_hidden[rows] = self._product(gradient, self.head.weight).to(self.dtype)
+        if self._needs_weight:
+            self._add_to_weight(gradient.t(), _selected(self.head.hidden, rows), last)
         if self._of_bias is not None:
             self._of_bias += gradient.sum(0, dtype=self.dtype)
         self.waiting = 0
         self._waiting_rows.clear()
 
+    def _add_to_weight(self, gradient: Tensor, hidden: Tensor, last: bool) -> None:
+        """Add the product of a transposed logit gradient, shape ``(C, n)``, and the hidden states of its rows."""
+        if self._of_weight is None and (last or self.product_dtype == self.dtype):
+            self._of_weight = self._product(gradient, hidden)  # nothing to add it to
+        elif self.dtype == hidden.dtype:
+            self._weight_sum().addmm_(gradient, hidden)
+        else:  # piece by piece, so that the product beside its sum stays small
+            total, classes = self._weight_sum(), gradient.size(0)
+            for start, stop in blocks(classes, block_size(classes, hidden.size(1), hidden.device)):
+                total[start:stop] += self._product(gradient[start:stop], hidden)
+
+    def _weight_sum(self) -> Tensor:
+        if self._of_weight is None:
+            self._of_weight = torch.zeros_like(self.head.weight, dtype=self.dtype)
+        return self._of_weight
+
     def _product(self, left: Tensor, right: Tensor) -> Tensor:
-        """A matrix product in the accumulation dtype; of float16, whose own would overflow, computed in it."""
+        """A matrix product; of float16, whose own would overflow, in the accumulation dtype."""
         if left.dtype != torch.float16:
-            return (left @ right).to(self.dtype)
+            return left @ right
         if left.device.type == "cuda" and HAS_OUT_DTYPE:
             return torch.mm(left, right, out_dtype=self.dtype)
         inner = left.size(1)
@@ -164,6 +193,21 @@ class HeadGradients:
         for start, stop in blocks(inner, block_size(inner, max(left.size(0), right.size(1)), left.device)):
             product.addmm_(left[:, start:stop].to(self.dtype), right[start:stop].to(self.dtype))
         return product
+
+
+def _as_slice(rows: Tensor) -> Tensor | slice:
+    """Ascending row numbers; on the CPU as a slice where none is left out, which selects without a copy.
+
+    Elsewhere, to look would be to wait for the device.
+    """
+    if rows.device.type != "cpu":
+        return rows
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == rows.numel() else rows
+
+
+def _selected(tensor: Tensor, rows: Tensor | slice) -> Tensor:
+    return tensor[rows] if isinstance(rows, slice) else tensor.index_select(0, rows)
 
 
 # torch.mm(..., out_dtype=...), since 2.8

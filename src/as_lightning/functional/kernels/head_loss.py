@@ -85,7 +85,7 @@ class HeadLoss(torch.autograd.Function):
         gradients = HeadGradients(head, workspace, needs_gradient, row_weight, shard) if collects else None
         start = 0
         while start < count:
-            stop = start + min(count - start, workspace.size(0) - (gradients.waiting if gradients else 0))
+            stop = min(count, start + (gradients.room() if gradients else workspace.size(0)))
             logits = workspace[workspace.size(0) - (stop - start) :]
             head.logits(head.hidden[start:stop], out=logits)
             piece = slice(start, stop)
@@ -111,9 +111,7 @@ class HeadLoss(torch.autograd.Function):
                 "second derivatives use as_cross_entropy(F.linear(hidden, weight, bias), target)"
             )
         if not ctx.each_row:
-            # a graph that is kept may be asked again, and must not see what became of this answer
-            scale = torch.mul if batched(grad_loss) or graph_is_kept() else Tensor.mul_
-            operand_gradients = tuple(None if x is None else scale(x, grad_loss.to(x.dtype)) for x in ctx.saved_tensors)
+            operand_gradients = tuple(None if x is None else _scaled(x, grad_loss) for x in ctx.saved_tensors)
         elif batched(grad_loss):
             raise RuntimeError(
                 "the fused head with reduction='none' takes one upstream gradient at a time, and this backward was "
@@ -125,6 +123,15 @@ class HeadLoss(torch.autograd.Function):
         return (*operand_gradients, None, None, None, None, None, None, None)
 
 
+def _scaled(gradient: Tensor, grad_loss: Tensor) -> Tensor:
+    """A gradient times the upstream gradient: in place, unless the graph is kept and may be asked again."""
+    if batched(grad_loss) or graph_is_kept():
+        return gradient * grad_loss
+    if grad_loss.device.type == "cpu" and grad_loss == 1:  # as in loss.backward(): a pass over the weight less
+        return gradient
+    return gradient.mul_(grad_loss)
+
+
 def _gradients_of_rows(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
     """The gradients from the upstream gradient of each row: the live rows' logits are computed again."""
     hidden, weight, bias, target, row_weight, masked = ctx.saved_tensors
@@ -134,7 +141,7 @@ def _gradients_of_rows(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]
     live = (masked < gradients.classes - 1).nonzero().squeeze(-1)
     start = 0
     while start < live.numel():
-        stop = start + min(live.numel() - start, workspace.size(0) - gradients.waiting)
+        stop = min(live.numel(), start + gradients.room())
         index = live[start:stop]
         logits = workspace[workspace.size(0) - index.numel() :]
         head.logits(head.hidden.index_select(0, index), out=logits)
