@@ -17,6 +17,7 @@ they take too much memory or time. On a GPU Liger-Kernel and cut-cross-entropy a
 from __future__ import annotations
 
 import argparse
+import copy
 import itertools
 import json
 import os
@@ -154,15 +155,27 @@ def cases_of(arguments: argparse.Namespace) -> tuple[list[Case], list[tuple[Case
             left_out.append((case, f"{operations:.0e} operations per step"))
         else:
             cases.append(case)
-    cases.sort(key=lambda case: case["rows"] * case["classes"] * case["features"])
+    cases.sort(key=operations_of)
     return cases, left_out
 
 
+def operations_of(case: Case) -> int:
+    """The multiplications of one of the three matrix products."""
+    return int(case["rows"] * case["classes"] * case["features"])
+
+
+def place_in_table(case: Case) -> tuple[int, ...]:
+    """The order of the written cases: by dtype, threads and size."""
+    return DTYPES.index(case["dtype"]), case["threads"], operations_of(case)
+
+
 def in_short(cases: list[dict[str, Any]], others: list[str]) -> list[str]:
-    """How often each side is the fastest of those that compute plain cross-entropy: per dtype, logits held or not."""
+    """How often each side is the fastest of those that compute plain cross-entropy, by dtype, threads and rule."""
     lines = []
-    for dtype, rule in itertools.product(DTYPES, ("held", "not held")):
-        chosen = [line for line in cases if (line["case"]["dtype"], line["rule"]) == (dtype, rule)]
+    all_threads = sorted({line["case"]["threads"] for line in cases})
+    for dtype, threads, rule in itertools.product(DTYPES, all_threads, ("held", "not held")):
+        group = (dtype, threads, rule)
+        chosen = [line for line in cases if (line["case"]["dtype"], line["case"]["threads"], line["rule"]) == group]
         times = [line["times"] for line in chosen if OURS in line["times"]]
         if not times:
             continue
@@ -170,14 +183,18 @@ def in_short(cases: list[dict[str, Any]], others: list[str]) -> list[str]:
         counts = ", ".join(f"{side} {count}" for side, count in fastest.most_common())
         ours = [of_case[OURS]["ratio"] for of_case in times]
         lines.append(
-            f"* {dtype}, logits {rule} by our head ({len(times)} cases). It takes {spread(ours)} of the dense head's "
-            f"time. The fastest: {counts}."
+            f"* {dtype}, {count_threads(threads)}, logits {rule} by our head ({len(times)} cases). It takes "
+            f"{spread(ours)} of the dense head's time. The fastest: {counts}."
         )
         both = [of_case[OURS]["ratio"] / of_case[CHUNKED]["ratio"] for of_case in times if CHUNKED in of_case]
         if both:
             faster = sum(ratio < 1 for ratio in both)
             lines[-1] += f" It takes {spread(both)} of the time of {CHUNKED}, less in {faster} of {len(both)} cases."
     return lines
+
+
+def count_threads(threads: int) -> str:
+    return "one thread" if threads == 1 else f"{threads} threads"
 
 
 def spread(ratios: list[float]) -> str:
@@ -331,9 +348,10 @@ def main() -> None:
     given = [arguments.peer_python and "<torch-2.13>/bin/python" if x == arguments.peer_python else x for x in sys.argv]
     if not measured:
         sys.exit(f"nothing has been measured yet: there is neither {finished} nor {path}")
-    lines = list(measured.values())
-    report = {"command": shlex.join(["python", *given]), "environment": lines[0]["environment"]}
-    report |= {"cases": lines, "left_out": left_out}
+    lines = sorted(measured.values(), key=lambda line: place_in_table(line["case"]))
+    where = copy.deepcopy(lines[0]["environment"])
+    where["machine"] |= {"threads": " and ".join(sorted({str(line["case"]["threads"]) for line in lines}))}
+    report = {"command": shlex.join(["python", *given]), "environment": where, "cases": lines, "left_out": left_out}
     write_report(report, table(report), arguments.output)
     path.unlink(missing_ok=True)
 

@@ -58,6 +58,14 @@ def test_a_committed_table_is_what_its_script_writes_of_its_numbers(
     assert numbers.with_suffix(".md").read_text(encoding="utf-8") == script.table(report)
 
 
+def test_each_measured_case_of_the_peers_is_counted_once_in_their_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "speed"))
+    script = importlib.import_module(PEERS)
+    cases = json.loads((ROOT / f"results/performance/{PEERS}.json").read_text(encoding="utf-8"))["cases"]
+    lines = script.in_short(cases, [script.CHUNKED])
+    assert sum(int(line.partition(" cases)")[0].rpartition("(")[2]) for line in lines) == len(cases)
+
+
 @pytest.mark.slow  # it starts an interpreter
 @pytest.mark.parametrize("name", sorted(SMALL))
 def test_a_script_writes_a_table_with_its_command_and_its_machine(name: str, tmp_path: Path) -> None:

@@ -318,25 +318,41 @@ def test_inside_a_compiled_function_it_gives_the_same_result() -> None:
     torch.testing.assert_close(compiled(hidden), fused(hidden * 2.0, *rest, delta=0.1) + 1.0)
 
 
+class LargestStorage(torch.utils._python_dispatch.TorchDispatchMode):
+    """The bytes of the largest tensor that an operation returns."""
+
+    size = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(x, Tensor):
+                self.size = max(self.size, x.untyped_storage().nbytes())
+        return out
+
+
 def test_peak_memory_is_a_workspace_and_the_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     head = example((64,), classes=2000, features=4, dtype=torch.float32)
     monkeypatch.setattr(head_loss, "workspace_rows", lambda *_: 4)
     monkeypatch.setattr(row_loss, "CPU_BLOCK_PER_THREAD", 2000)
-    largest = 0
-
-    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            nonlocal largest
-            out = func(*args, **(kwargs or {}))
-            for x in out if isinstance(out, (tuple, list)) else (out,):
-                if isinstance(x, Tensor):
-                    largest = max(largest, x.untyped_storage().nbytes())
-            return out
-
     leaves = [x.requires_grad_() for x in head[:3]]
-    with Watch():
+    with LargestStorage() as largest:
         fused(*leaves, head.target, 0.1).backward()
-    assert 0 < largest <= 4 * 2000 * 4
+    assert 0 < largest.size <= 4 * 2000 * 4
+
+
+def test_a_bfloat16_weight_has_no_gradient_in_float32_where_one_chunk_is_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = example((8,), classes=2000, features=16, dtype=torch.bfloat16)
+    monkeypatch.setattr(row_loss, "CPU_BLOCK_PER_THREAD", 1)
+    leaves = [x.requires_grad_() for x in head[:3]]
+    with LargestStorage() as largest:
+        fused(*leaves, head.target, 1.0).backward()
+    assert largest.size == 2000 * 16 * 2
+
+
+def test_row_numbers_without_a_gap_are_a_slice() -> None:
+    assert head_gradients._as_slice(torch.tensor([3, 4, 5])) == slice(3, 6)
+    assert torch.equal(head_gradients._as_slice(torch.tensor([3, 5, 6])), torch.tensor([3, 5, 6]))
 
 
 GOOD: dict[str, Any] = {
