@@ -148,7 +148,7 @@ def cases_of(arguments: argparse.Namespace) -> tuple[list[Case], list[tuple[Case
         case["device"] = arguments.device
         size = getattr(torch, dtype).itemsize
         needed = size * (LOGITS_AT_ONCE * rows * classes + 3 * classes * features) / 1e9
-        operations = 6.0 * rows * classes * features
+        operations = 6.0 * operations_of(case)
         if needed > arguments.gigabytes:
             left_out.append((case, f"needs {needed:.0f} GB"))
         elif operations > arguments.operations:
