@@ -27,6 +27,7 @@ from as_lightning.benchmark.peak_memory import PeakMemory
 from as_lightning.benchmark.progress_bar import RunProgressBar
 from as_lightning.benchmark.random_state import RandomState
 from as_lightning.benchmark.results import RESULT_FILE, Result
+from as_lightning.benchmark.run.feature_cache import cache_features
 from as_lightning.benchmark.run_inputs import changed_inputs, run_inputs
 from as_lightning.benchmark.run_lock import run_lock
 from as_lightning.benchmark.run_recorder import RunRecorder
@@ -107,6 +108,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     memory = PeakMemory()
     datamodule = read_data(config)
     module = _module(config, datamodule)
+    cache_features(datamodule, module.encoder, Path(config.data_dir))
     score = config.data.score
     identity = settings | {"inputs": inputs} if inputs else settings  # what a checkpoint has to be of
     recorder = RunRecorder(score, settings=json.dumps(identity, sort_keys=True))

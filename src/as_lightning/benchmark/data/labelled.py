@@ -37,3 +37,16 @@ class LabelledDataset(Dataset[tuple[Any, Tensor]]):
     def __getitem__(self, index: int) -> tuple[Any, Tensor]:
         taken = self.inputs[index]
         return (taken if self.transform is None else self.transform(taken)), self.targets[index]
+
+
+class Rows(Sequence[Any]):
+    """Some of the inputs of a data set, taken from it when they are asked for."""
+
+    def __init__(self, inputs: Sequence[Any], rows: Sequence[int]) -> None:
+        self.inputs, self.rows = inputs, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.inputs[self.rows[index]]
