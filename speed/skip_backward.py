@@ -22,9 +22,9 @@ import torch
 from hydra import compose, initialize_config_dir
 from interleaved import command, environment, machine_line, write_report
 
-from as_lightning.benchmark.config_dir import config_dir
-from as_lightning.benchmark.results import Result
-from as_lightning.benchmark.train import train
+from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.run.train import train
 
 BASELINE = "as_softmax"
 METHODS = (BASELINE, "as_skip_backward", "as_skip_both")

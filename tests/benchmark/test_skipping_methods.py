@@ -8,10 +8,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from as_lightning.benchmark.config_dir import config_dir
-from as_lightning.benchmark.random_skip import random_skipping
-from as_lightning.benchmark.results import Result
-from as_lightning.benchmark.train import train
+from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.run.random_skip import random_skipping
+from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.run.train import train
 
 
 def run(folder: Path, method: str, *overrides: str) -> Result:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from as_lightning.benchmark.compare.configured_space import configured_space, plain
 from as_lightning.benchmark.compare.job_overrides import check_taken, kept_settings, override_value, overrides_for
-from as_lightning.benchmark.config_dir import config_dir
-from as_lightning.benchmark.settings import SettingError
+from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.run.settings import SettingError
 
 TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF), max_size=8)
 NUMBERS = st.integers(-1000, 1000) | st.floats(allow_nan=False, allow_infinity=False)

@@ -17,7 +17,7 @@ from as_lightning.benchmark.published.equal_time import at_equal_time, equal_tim
 from as_lightning.benchmark.published.saved_time import aim_sentence, saved_time_lines
 from as_lightning.benchmark.report.findings import Findings, findings, left_out
 from as_lightning.benchmark.report.verdicts import Verdict
-from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run.result import Result
 
 Runs = Callable[..., list[Result]]
 

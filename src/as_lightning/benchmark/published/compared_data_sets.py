@@ -19,7 +19,7 @@ from as_lightning.benchmark.report.verdicts import (
     paired_differences,
     paired_verdicts,
 )
-from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run.result import Result
 
 CONTROL = "random_skip"
 LEAST_LEFT_OUT = 0.01  # with less, it is the learning rates that are compared

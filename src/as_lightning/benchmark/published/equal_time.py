@@ -12,7 +12,7 @@ from as_lightning.benchmark.published.compared_data_sets import CONTROL, LEAST_L
 from as_lightning.benchmark.report.findings import left_out
 from as_lightning.benchmark.report.table_cells import difference, short_verdict
 from as_lightning.benchmark.report.verdicts import POINT, Verdict, paired_verdicts
-from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run.result import Result
 
 HEADING = (
     "| data set | epochs | method | time ratio | softmax in that time | difference | verdict |",

@@ -49,7 +49,7 @@ from as_lightning.benchmark.report.report import (
     write_report,
 )
 from as_lightning.benchmark.report.table_cells import short_verdict
-from as_lightning.benchmark.results import find_results
+from as_lightning.benchmark.run.result import find_results
 
 START, END = "<!-- written by as_lightning.benchmark.published.results_readme -->", "<!-- end -->"
 AS_METHODS = ("as_softmax", "as_speed", "multilabel_as_softmax", "multilabel_as_speed")

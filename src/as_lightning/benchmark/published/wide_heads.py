@@ -18,7 +18,7 @@ from as_lightning.benchmark.published.marked_place import write_between_marks
 from as_lightning.benchmark.report.like_with_like import comparable_results
 from as_lightning.benchmark.report.report import commands_of, compared, difference, number, percent
 from as_lightning.benchmark.report.table_cells import short_verdict
-from as_lightning.benchmark.results import Result, find_results
+from as_lightning.benchmark.run.result import Result, find_results
 
 RESULTS = Path("results/python_code")
 RUNS = "heads"
