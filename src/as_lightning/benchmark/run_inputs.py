@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from as_lightning.benchmark.data.checksum import checksum
-from as_lightning.benchmark.random_skip import awake_ratios_of
 from as_lightning.benchmark.settings import class_arguments
 
 
 def run_inputs(config: DictConfig) -> dict[str, str]:
-    """Checksums of the user's own data (``data``) and of the shares of the run that this one follows (``like``).
+    """Checksums of the user's own data (``data``).
 
     What a run does not read, or what is not there, has no entry.
     """
@@ -25,13 +21,6 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
             inputs["data"] = checksum(paths)
     except OSError:
         pass  # the run itself says what is missing; a finished one needs it no more
-    like = config.method.get("like")
-    if like is not None:
-        try:
-            shares = awake_ratios_of(like)
-        except ValueError:
-            return inputs
-        inputs["like"] = hashlib.sha256(json.dumps(shares).encode()).hexdigest()[:16]
     return inputs
 
 
