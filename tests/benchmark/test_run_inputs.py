@@ -1,4 +1,4 @@
-"""A finished run is taken for what it read: other data, or another run to follow, make it anew."""
+"""A finished run is taken for what it read: other data make it anew."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ from as_lightning.benchmark.settings import class_arguments
 
 
 def run_inputs(config: DictConfig) -> dict[str, str]:
-    """Checksums of the user's own data (``data``).
+    """The checksum of the user's own data (``data``).
 
-    What a run does not read, or what is not there, has no entry.
+    A run that reads none, or whose data are not there, has no entry.
     """
     inputs: dict[str, str] = {}
     try:
@@ -27,7 +27,7 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
 def changed_inputs(recorded: dict[str, str], current: dict[str, str]) -> list[str]:
     """What a finished run has read that is another now.
 
-    >>> changed_inputs({"data": "12ab", "like": "cd34"}, {"data": "ffff"})
+    >>> changed_inputs({"data": "12ab", "tokenizer": "cd34"}, {"data": "ffff"})
     ['data']
     """
     return [name for name in recorded if name in current and recorded[name] != current[name]]

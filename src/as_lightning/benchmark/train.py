@@ -35,7 +35,6 @@ from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
 from as_lightning.metrics import LossAccuracyCorrelation
 
 log = logging.getLogger(__name__)
-INPUTS = {"data": "the data"}
 
 
 def comparable_config(config: DictConfig) -> dict[str, Any]:
@@ -54,9 +53,9 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
 def train(config: DictConfig) -> Result:
     """Train, test, and write ``result.json`` into ``config.output_dir``.
 
-    A run that has finished there with the same configuration and the same inputs (the user's data) is not run again;
-    one that was interrupted goes on from its last checkpoint. What lies there of another configuration, or of other
-    inputs, is replaced. While another process runs in that folder, this one waits for it.
+    A run that has finished there with the same configuration and the same inputs (the user's data) is not run
+    again; one that was interrupted goes on from its last checkpoint. What lies there of another configuration, or of
+    other inputs, is replaced. While another process runs in that folder, this one waits for it.
 
     Raises:
         SettingError: if a setting is misspelt, or the seed is no integer.
@@ -95,8 +94,7 @@ def _finished(directory: Path, settings: dict[str, Any], inputs: dict[str, str])
         log.info("%s: already finished, skipped (delete it to run again)", directory)
         return result
     if result.config == settings:
-        read = " and ".join(INPUTS[name] for name in changed)
-        log.warning("%s: finished with %s as it was before it changed, running again", directory, read)
+        log.warning("%s: finished with the data as it was before it changed, running again", directory)
     else:
         log.warning("%s: was made with another configuration, running again", directory)
     (directory / RESULT_FILE).unlink()
