@@ -44,10 +44,3 @@ def report() -> None:
     with _loading("as-lightning-report"):
         from as_lightning.benchmark.commands.report import main
     main()
-
-
-def hard_samples() -> None:
-    """``as-lightning-hard-samples``."""
-    with _loading("as-lightning-hard-samples"):
-        from as_lightning.benchmark.commands.hard_samples import main
-    main()
