@@ -26,7 +26,6 @@ def python(program: str) -> subprocess.CompletedProcess[str]:
         ("train", "as-lightning"),
         ("compare", "as-lightning-compare"),
         ("report", "as-lightning-report"),
-        ("hard_samples", "as-lightning-hard-samples"),
     ],
 )
 def test_a_command_without_its_packages_names_the_extra(function, command):

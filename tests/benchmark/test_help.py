@@ -13,7 +13,7 @@ from as_lightning import __version__
 from as_lightning.benchmark.config_dir import config_dir
 from as_lightning.benchmark.help import answered, described, first_comment, help_text, names
 
-COMMANDS = ["as-lightning", "as-lightning-compare", "as-lightning-report", "as-lightning-hard-samples"]
+COMMANDS = ["as-lightning", "as-lightning-compare", "as-lightning-report"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -53,8 +53,8 @@ def test_help_of_the_comparison_has_its_settings():
 def test_every_command_has_a_help_of_its_own_with_all_its_arguments():
     scripts = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
     assert re.findall(r'^(as-lightning\S*) = "', scripts, re.MULTILINE) == COMMANDS
-    text = help_text("as-lightning-hard-samples")
-    assert all(f"\n  {argument} " in text for argument in ("RUN", "--limit COUNT", "--data-dir FOLDER", "--version"))
+    text = help_text("as-lightning-report")
+    assert all(f"\n  {argument} " in text for argument in ("PATH ...", "--output FOLDER", "--where SETTING=VALUE"))
 
 
 @pytest.mark.parametrize("argument", ["--help", "-h", "--version"])

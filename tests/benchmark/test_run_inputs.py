@@ -1,11 +1,10 @@
-"""A finished run is taken for what it read: other data, or another run to follow, make it anew."""
+"""A finished run is taken for what it read: other data make it anew."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,21 +83,3 @@ def test_a_result_without_a_record_of_its_data_counts(composed: Compose, tmp_pat
     write_reviews(file, good="fine")
     train(config)
     assert len(trained) == 1
-
-
-def test_a_run_at_random_is_made_anew_when_the_run_that_it_follows_has_other_shares(
-    composed: Compose, tmp_path: Path, trained: list[int]
-) -> None:
-    followed = composed("experiment=digits", *BRIEF, "method=as_skip", output="followed")
-    first = train(followed)
-    control = composed("experiment=digits", *BRIEF, "method=random_skip", f"method.like={tmp_path / 'followed'}")
-    train(control)
-    train(control)
-    assert len(trained) == 2
-    replace(first, train_seconds=2.0).write(tmp_path / "followed")  # made anew, with the same shares
-    train(control)
-    assert len(trained) == 2
-    half = [epoch | {"awake": epoch["samples"] // 2} for epoch in first.skipping]
-    replace(first, skipping=half).write(tmp_path / "followed")
-    train(control)
-    assert len(trained) == 3

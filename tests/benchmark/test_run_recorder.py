@@ -50,7 +50,7 @@ class TimedModule(pl.LightningModule):
 
 
 class BetweenEpochs(pl.Callback):
-    """What a callback that skips samples does: before each validation, and at the end of each epoch."""
+    """What a callback may do between epochs: before each validation, and at the end of each epoch."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

@@ -26,8 +26,6 @@ SMALL = {
     "linear_cross_entropy": (
         "--shapes 8x64x4 --shares 0.5 --chunk-shapes 8x64x4 --chunks 2 --held-shapes 8x64x4 --rounds 1"
     ),
-    "skip_backward": "docstrings --rounds 1 --set trainer.max_epochs=1 --set trainer.limit_train_batches=5",
-    "skipping": "--samples 1000 --epochs 2 --milliseconds 1 --steps 20 --rounds 1",
     "step_memory": "--classes 64 --rows 8",
     "variants": "--shapes 8x50 --rounds 1 --budget 0.1",
 }

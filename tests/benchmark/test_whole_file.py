@@ -5,12 +5,9 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
-from as_lightning.benchmark.hard_samples import HardSamples
 from as_lightning.benchmark.results import Result
 from as_lightning.benchmark.whole_file import whole_file
 
@@ -35,23 +32,15 @@ def write_result(folder: Path, content: int, result: Callable[..., Result]) -> N
     result("softmax", 0, 0.8, epoch_seconds=[1.0] * content).write(folder)
 
 
-def write_hard_samples(folder: Path, content: int, result: Callable[..., Result]) -> None:
-    numbers = torch.arange(content)
-    HardSamples(content, numbers, torch.rand(content), numbers).write(folder)
-
-
-@pytest.mark.parametrize("write", [write_result, write_hard_samples])
-def test_a_full_disk_leaves_the_result_and_the_hard_samples_before_as_they_were(
-    write: Callable[..., Any], tmp_path: Path, result: Callable[..., Result]
-) -> None:
-    write(tmp_path, 1, result)
+def test_a_full_disk_leaves_the_result_before_as_it_was(tmp_path: Path, result: Callable[..., Result]) -> None:
+    write_result(tmp_path, 1, result)
     [before] = tmp_path.iterdir()
     content = before.read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
     try:
         with pytest.raises(OSError, match="File too large"):
-            write(tmp_path, 100_000, result)
+            write_result(tmp_path, 100_000, result)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == [before]

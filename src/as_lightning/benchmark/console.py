@@ -36,8 +36,3 @@ def compare() -> None:
 def report() -> None:
     """``as-lightning-report``."""
     _call("as-lightning-report", "as_lightning.benchmark.report_command")
-
-
-def hard_samples() -> None:
-    """``as-lightning-hard-samples``."""
-    _call("as-lightning-hard-samples", "as_lightning.benchmark.hard_samples_command")

@@ -57,21 +57,6 @@ Write the report of a sweep or of a comparison anew, or one report of several sw
   --where SETTING=VALUE  take only the runs with this value of the setting
   --version              the version of as-lightning
 """
-HARD_SAMPLES = """\
-List the training samples of a finished run that were never masked, hardest first.
-
-  as-lightning-hard-samples outputs/digits/method=as_skip
-  as-lightning-hard-samples multirun/digits/method=as_skip,seed=0 --limit 0
-  as-lightning-hard-samples multirun/clinc150/data.label_noise=0.2,method=as_skip,seed=0 --data-dir data
-
-  RUN                    the folder of a finished run whose method skips masked samples, e.g. as_skip
-  --limit COUNT          the number of samples to list; by default 50, 0 lists all
-  --data-dir FOLDER      where the data are; by default AS_LIGHTNING_DATA, or data
-  --version              the version of as-lightning
-
-A line holds the number of the sample, the lead of its label over the strongest other class at the end of training, the
-label, the predicted class, the true label where the run made wrong ones, and the text or the file name.
-"""
 
 
 def first_comment(path: Path) -> str:
@@ -119,8 +104,6 @@ def help_text(command: str) -> str:
     """What ``COMMAND --help`` prints."""
     if command == "as-lightning-report":
         return REPORT
-    if command == "as-lightning-hard-samples":
-        return HARD_SAMPLES
     choice = "methods=NAME,NAME" if command == "as-lightning-compare" else "method=NAME"
     groups = f"Experiments (experiment=NAME)\n{described('experiment')}\n\nMethods ({choice})\n{described('method')}\n"
     if command == "as-lightning-compare":

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,6 @@ class Result:
         optimizer_steps: how often the optimizer has stepped.
         config: the resolved configuration.
         resumed: whether the run was interrupted and went on from a checkpoint.
-        skipping: per epoch the counts of :class:`~as_lightning.callbacks.SkippingEpoch`; empty without skipping.
         command: of the sweep that made it; empty for a single run.
         versions: of the packages that the numbers depend on.
         machine: processor, cores and accelerator.
@@ -66,7 +65,6 @@ class Result:
     optimizer_steps: int
     config: dict[str, Any]
     resumed: bool = False
-    skipping: list[dict[str, int]] = field(default_factory=list)
     command: str = ""
     versions: dict[str, str] = field(default_factory=lambda: package_versions())
     machine: dict[str, Any] = field(default_factory=lambda: machine_description())
@@ -98,7 +96,8 @@ class Result:
             if content.get("format") != FORMAT:
                 raise ValueError(f"expected format {FORMAT}, got {content.get('format')!r}")
             _check(content)
-            return cls(**content)
+            known = {entry.name for entry in fields(cls)}  # older versions have written more
+            return cls(**{name: value for name, value in content.items() if name in known})
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is not a result of as-lightning: {error}") from error
 

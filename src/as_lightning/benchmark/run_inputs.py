@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from as_lightning.benchmark.data.checksum import checksum
-from as_lightning.benchmark.random_skip import awake_ratios_of
 from as_lightning.benchmark.settings import class_arguments
 
 
 def run_inputs(config: DictConfig) -> dict[str, str]:
-    """Checksums of the user's own data (``data``) and of the shares of the run that this one follows (``like``).
+    """The checksum of the user's own data (``data``).
 
-    What a run does not read, or what is not there, has no entry.
+    A run that reads none, or whose data are not there, has no entry.
     """
     inputs: dict[str, str] = {}
     try:
@@ -25,20 +21,13 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
             inputs["data"] = checksum(paths)
     except OSError:
         pass  # the run itself says what is missing; a finished one needs it no more
-    like = config.method.get("like")
-    if like is not None:
-        try:
-            shares = awake_ratios_of(like)
-        except ValueError:
-            return inputs
-        inputs["like"] = hashlib.sha256(json.dumps(shares).encode()).hexdigest()[:16]
     return inputs
 
 
 def changed_inputs(recorded: dict[str, str], current: dict[str, str]) -> list[str]:
     """What a finished run has read that is another now.
 
-    >>> changed_inputs({"data": "12ab", "like": "cd34"}, {"data": "ffff"})
+    >>> changed_inputs({"data": "12ab", "tokenizer": "cd34"}, {"data": "ffff"})
     ['data']
     """
     return [name for name in recorded if name in current and recorded[name] != current[name]]

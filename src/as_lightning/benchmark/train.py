@@ -20,7 +20,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from as_lightning.benchmark.checkpoint_files import WholeFileCheckpointIO, checkpoint_to_resume, readable_result
 from as_lightning.benchmark.data.base import BenchmarkDataModule
-from as_lightning.benchmark.hard_samples import hard_samples
 from as_lightning.benchmark.loader_place import LoaderPlace
 from as_lightning.benchmark.logged_settings import log_settings, run_settings
 from as_lightning.benchmark.memorisation import memorisation
@@ -32,12 +31,10 @@ from as_lightning.benchmark.run_inputs import changed_inputs, run_inputs
 from as_lightning.benchmark.run_lock import run_lock
 from as_lightning.benchmark.run_recorder import RunRecorder
 from as_lightning.benchmark.settings import SettingError, checked_settings, class_arguments, nearest
-from as_lightning.callbacks import MaskedSampleSkipping, MaskingMonitor, TemperatureScaling
-from as_lightning.callbacks.sample_skipping import SampleSkipping
+from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
 from as_lightning.metrics import LossAccuracyCorrelation
 
 log = logging.getLogger(__name__)
-INPUTS = {"data": "the data", "like": "the run of method.like"}
 
 
 def comparable_config(config: DictConfig) -> dict[str, Any]:
@@ -56,9 +53,9 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
 def train(config: DictConfig) -> Result:
     """Train, test, and write ``result.json`` into ``config.output_dir``.
 
-    A run that has finished there with the same configuration and the same inputs (the user's data, the run that it
-    follows) is not run again; one that was interrupted goes on from its last checkpoint. What lies there of another
-    configuration, or of other inputs, is replaced. While another process runs in that folder, this one waits for it.
+    A run that has finished there with the same configuration and the same inputs (the user's data) is not run
+    again; one that was interrupted goes on from its last checkpoint. What lies there of another configuration, or of
+    other inputs, is replaced. While another process runs in that folder, this one waits for it.
 
     Raises:
         SettingError: if a setting is misspelt, or the seed is no integer.
@@ -97,8 +94,7 @@ def _finished(directory: Path, settings: dict[str, Any], inputs: dict[str, str])
         log.info("%s: already finished, skipped (delete it to run again)", directory)
         return result
     if result.config == settings:
-        read = " and ".join(INPUTS[name] for name in changed)
-        log.warning("%s: finished with %s as it was before it changed, running again", directory, read)
+        log.warning("%s: finished with the data as it was before it changed, running again", directory)
     else:
         log.warning("%s: was made with another configuration, running again", directory)
     (directory / RESULT_FILE).unlink()
@@ -130,7 +126,6 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
         correlation.update(evaluation["loss"], evaluation["score"])
     pearson = float(correlation.compute())
     monitors = [callback for callback in callbacks if isinstance(callback, MaskingMonitor)]
-    skippers = [callback for callback in callbacks if isinstance(callback, SampleSkipping)]
     # all that the callbacks hold is taken before the test: it puts them back to where the best checkpoint was written
     result = Result(
         name=str(config.name),  # YAML reads a name like 2024 as a number
@@ -147,13 +142,9 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
         optimizer_steps=trainer.global_step,
         config=settings,
         resumed=checkpoint is not None,
-        skipping=[epoch._asdict() for skipper in skippers for epoch in skipper.history],
         peak_memory=memory.bytes,
         inputs=inputs,
     )
-    for skipper in skippers:
-        if isinstance(skipper, MaskedSampleSkipping) and datamodule.task == "multiclass" and trainer.is_global_zero:
-            hard_samples(trainer, module, datamodule, skipper.never_masked).write(directory)
     remembered = memorisation(trainer, module, datamodule) if datamodule.true_targets is not None else {}
     if config.test:
         best = getattr(trainer.checkpoint_callback, "best_model_path", "")

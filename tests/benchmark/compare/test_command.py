@@ -18,7 +18,6 @@ from as_lightning.benchmark.compare.api import comparison_findings
 from as_lightning.benchmark.compare.command import main
 from as_lightning.benchmark.compare.comparison_page import write_comparison
 from as_lightning.benchmark.compare.stored_comparison import StoredComparison
-from as_lightning.benchmark.results import Result
 from as_lightning.benchmark.run_recorder import RunRecorder
 
 SHORT = ["trials=1", "trainer.limit_train_batches=3", "trainer.max_epochs=1", "budgets=1", "seeds=3"]
@@ -156,27 +155,6 @@ def test_runs_of_other_arguments_of_ones_own_module_are_made_anew_and_every_comm
     assert [command.rpartition("=")[2] for command in commands] == ["8", "4"]
 
 
-@pytest.mark.slow
-def test_random_skip_takes_the_shares_of_the_skipping_run_of_its_budget_and_seed(
-    as_lightning_compare, tmp_path: Path
-) -> None:
-    skipping = ["methods=random_skip", "baseline=softmax_skip", "method.like=softmax_skip", "method.sleep_delta=0.01"]
-    plan = ["trials=1", "tuning_seeds=1", "budgets=1", "seeds=2", "trainer.max_epochs=3"]
-    done = as_lightning_compare("experiment=digits", *skipping, *plan)
-    assert done.error == 0, done
-    folder = tmp_path / "comparisons" / "digits" / "runs"
-    for seed in range(2):
-        shares = {
-            method: [
-                epoch["awake"] / epoch["samples"]
-                for epoch in Result.read(folder / method / f"budget=1,seed={seed}" / "result.json").skipping
-            ]
-            for method in ("softmax_skip", "random_skip")
-        }
-        assert shares["random_skip"] == pytest.approx(shares["softmax_skip"], abs=0.01)
-        assert shares["softmax_skip"][-1] < 1
-
-
 class _InterruptsWhereItIsDropped:
     def __del__(self) -> None:
         signal.raise_signal(signal.SIGINT)
@@ -232,7 +210,6 @@ def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_comp
         (["methods=as_softmx"], "unknown method 'as_softmx': did you mean as_softmax"),
         (["method.dleta=0.2"], "did you mean delta"),
         (["budgets=3"], "in (0, 2], got 3"),
-        (["methods=random_skip,softmax_skip", "method.like=softmax_skip"], "before random_skip"),
         (["trainer.max_epochs=1,2"], "cannot be swept in a comparison"),
         (
             ["method.dleta=0.05,0.2"],

@@ -10,10 +10,8 @@ import pytest
 import torch
 from harness.data_on_two_ranks import Numbered, Watches
 from harness.scripted_masking import quiet_trainer
-from harness.sleeping_samples import SAMPLES, NumberedSamples, SleepingClassifier
 from torch.utils.data import BatchSampler
 
-from as_lightning import MaskedSampleSkipping
 from as_lightning.benchmark.data.epoch_order import EpochOrder
 from as_lightning.benchmark.data.resumable_loader import ResumableLoader
 
@@ -127,22 +125,3 @@ def test_a_run_that_is_resumed_anywhere_sees_the_batches_of_one_that_was_never_s
     assert len(checkpoints) == len(undisturbed) + 3
     for checkpoint in checkpoints[:-2]:  # the last two end the training
         assert fit(checkpoint=checkpoint) == undisturbed[int(checkpoint.name[:3]) :], checkpoint.name
-
-
-def test_a_run_that_skips_samples_goes_on_with_the_plan_where_it_was_resumed(tmp_path):
-    def fit(checkpoint: Path | None = None) -> tuple[torch.Tensor, list[tuple]]:
-        samples = NumberedSamples(noise=0.3)
-        skipping = MaskedSampleSkipping(min_masked=0.0, max_woken=1.0, class_floor=0.0)
-        callbacks = [skipping] if checkpoint else [skipping, Saves(tmp_path)]
-        module, trainer = SleepingClassifier(delta=0.3), quiet_trainer(max_epochs=8, callbacks=callbacks)
-        loader = ResumableLoader(samples, batch_size=4, sampler=EpochOrder(samples, 3), generator=torch.Generator())
-        trainer.fit(module, loader, ckpt_path=checkpoint)
-        return module.net[0].weight.detach().clone(), [tuple(epoch) for epoch in skipping.history]
-
-    weights, history = fit()
-    assert min(epoch[2] for epoch in history) < SAMPLES / 2
-    inside = [path for path in sorted(tmp_path.iterdir()) if not path.stem.endswith("epoch")]
-    for checkpoint in inside[5:-1:9]:
-        resumed_weights, resumed_history = fit(checkpoint)
-        assert torch.equal(resumed_weights, weights), checkpoint.name
-        assert resumed_history == history

@@ -29,7 +29,6 @@ def test_twenty_seeds_of_the_digits_advise_no_switch(digits) -> None:
     [
         ((1, 2, 3, 4, 7), "as_softmax (delta 0.03), 6 epochs, looks as good"),
         ((2, 3, 5, 12, 15), "as_softmax (delta 0.03), 6 epochs, looks better"),
-        ((3, 5, 6, 15, 19), "as_skip (delta 0.35), 12 epochs, looks as good"),
     ],
 )
 def test_five_of_them_whose_verdicts_speak_for_a_switch_by_luck_advise_none(digits, seeds, looks) -> None:

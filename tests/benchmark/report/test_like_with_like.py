@@ -72,11 +72,6 @@ def test_runs_whose_data_files_have_changed_between_them_are_never_in_one_table(
     assert chosen(runs, ["inputs.data=ff00"]) == runs[2:]
 
 
-def test_runs_that_follow_runs_of_their_own_share_a_table(result):
-    runs = [result("random_skip", seed, 0.8, config=config(seed), inputs={"like": f"{seed}"}) for seed in range(3)]
-    assert names(runs) == [("set", "random_skip")]
-
-
 def test_seeds_of_two_budgets_are_not_pooled(result):
     runs = [result("softmax", seed, 0.8, config=config(seed, epochs=1 + 5 * (seed % 2))) for seed in range(4)]
     assert [row["seeds"] for experiment in summarize(runs) for row in experiment.rows] == [2, 2]

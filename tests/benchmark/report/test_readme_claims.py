@@ -209,18 +209,6 @@ CLAIMS: list[tuple[str, str, Callable[[], bool]]] = [
         lambda: places("as_speed", "worse") == {"cifar10_jpeg", "fsdd", "wnut17"},
     ),
     (
-        "as_skip",
-        "In our comparisons it is not shown to reach the score of softmax, and on docstrings it is worse.",
-        lambda: (
-            not (tuned("as_skip")["p_not_worse"] < 0.05).any() and places_tuned("as_skip", "worse") == {"docstrings"}
-        ),
-    ),
-    (
-        "as_skip_both",
-        "In our tuned comparison on CLINC150 it is worse than softmax.",
-        lambda: tuned_words("as_skip_both") == {"clinc150": "worse"},
-    ),
-    (
         "entmax",
         "In our tuned comparisons it is better than softmax on docstrings, by 1.8 points, and inconclusive elsewhere.",
         lambda: (

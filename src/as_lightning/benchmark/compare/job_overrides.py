@@ -32,8 +32,6 @@ def override_value(value: Any) -> str:
 def kept_settings(config: DictConfig) -> set[str]:
     """The settings by which a method is what it is: its ``search`` node holds null for them.
 
-    ``softmax_skip`` has the margin 1, plain cross-entropy, also where a comparison gives other methods another one.
-
     Args:
         config: the method as its file makes it.
     """

@@ -45,7 +45,7 @@ from as_lightning.benchmark.compare.search import Space
 from as_lightning.benchmark.compare.stored_comparison import StoredComparison, earlier_commands
 from as_lightning.benchmark.results import RESULT_FILE, Result
 from as_lightning.benchmark.run_summary import lines_of_report
-from as_lightning.benchmark.settings import SettingError, checked_settings, foreign_settings, nearest
+from as_lightning.benchmark.settings import SettingError, checked_settings, nearest
 
 PLAN_SETTINGS = ("methods", "baseline", "budgets", "trials", "seeds", "tuning_seeds", "margin")
 COMPARISON_SETTINGS = (*PLAN_SETTINGS, "search", "module")
@@ -86,7 +86,6 @@ class ComparisonSweep:
         self.own = configured_module(sample) if sample.module._target_ else None
         self.configured: dict[str, DictConfig] = {}  # each method as a run of it would be
         self.kept: dict[str, set[str]] = {}  # of each method the settings that it keeps
-        self.followed: dict[str, str] = {}
         if self.own is None:
             for method in self.plan.methods:
                 self.kept[method] = kept_settings(self._compose([f"method={method}"]).method)
@@ -94,7 +93,6 @@ class ComparisonSweep:
                 checked_settings(self.configured[method])
             given = {*map(setting_of, self.overrides), *self.swept} - {"", "lr"}
             check_taken(given, {name: config.method for name, config in self.configured.items()}, self.kept)
-            self.followed = self._followed()
 
     def _sort(self, override: Override) -> None:
         """An override is a setting of the comparison, a knob to search, or a setting of every run."""
@@ -158,9 +156,6 @@ class ComparisonSweep:
             f"{'optimizer.lr' if name == 'lr' else f'++method.{name}'}={override_value(value)}"
             for name, value in run.settings.items()
         ]
-        if run.method in self.followed:  # in tuning the run of the default settings
-            like = Run(run.phase, self.followed[run.method], {}, run.budget, run.seed)
-            knobs.append(f"++method.like='{self.directory / like.folder}'")
         settings = override_value(dict(run.settings))
         about = f"phase:{run.phase},budget:{run.budget},epochs:{epochs},settings:{settings}"
         fixed = [] if self.own is None else [f"+found={found_by_inspection(self.own)}"]
@@ -175,31 +170,6 @@ class ComparisonSweep:
             f"+comparison={{{about}}}",
             f"hydra.sweep.subdir='{run.folder}'",
         ]
-
-    def _followed(self) -> dict[str, str]:
-        """The methods whose ``method.like`` names a method: they skip as many samples as its runs do.
-
-        Raises:
-            SettingError: if that method is not run before.
-        """
-        methods, found = list(self.plan.methods), {}
-        for method in methods:
-            config = self.configured[method].method
-            like = config.get("like")
-            if "like" in foreign_settings(config) or like not in self.loader.get_group_options("method"):
-                continue
-            if like not in methods[: methods.index(method)]:
-                raise SettingError(
-                    f"method.like={like} needs {like} among the methods, before {method}: got "
-                    f"methods={','.join(methods)}"
-                )
-            if type(self.launcher).__name__ != "BasicLauncher":
-                raise SettingError(
-                    f"method.like={like} needs finished runs of {like}, and this launcher makes all runs at once: use "
-                    "hydra/launcher=basic, or method.like=FOLDER with the folder of a finished run"
-                )
-            found[method] = like
-        return found
 
     def execute(self, runs: Sequence[Run]) -> Iterator[Outcome]:
         """Make runs by the launcher: the basic one gets them one by one, others all at once."""

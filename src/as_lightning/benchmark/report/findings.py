@@ -19,7 +19,6 @@ from as_lightning.benchmark.report.verdicts import (
     paired_verdicts,
 )
 from as_lightning.benchmark.results import Result
-from as_lightning.functional.counts import masking_ratio
 
 SAME_CALIBRATION = 1e-3  # calibration errors of the same probabilities, computed in two ways, differ by less
 
@@ -47,7 +46,6 @@ class Arm:
         time: its ratio to the baseline's full budget; None where no seed is shared.
         verdict: against the baseline's full budget; None for that arm itself.
         metrics: the means of all test metrics.
-        left_out: the share of the passes that were skipped, see :func:`left_out`; None for a method that skips nothing.
     """
 
     method: str
@@ -61,7 +59,6 @@ class Arm:
     time: TimeRatio | None
     verdict: Verdict | None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    left_out: float | None = None
 
     @property
     def has_own_probabilities(self) -> bool:
@@ -224,14 +221,4 @@ def _arm(
         time=time_ratio(seconds, reference_seconds) if seconds.keys() & reference_seconds.keys() else None,
         verdict=verdict,
         metrics={name: float(np.mean([run.metrics.get(name, np.nan) for run in runs])) for name in runs[0].metrics},
-        left_out=left_out(runs) if any(run.skipping for run in runs) else None,
     )
-
-
-def left_out(runs: Sequence[Result]) -> float:
-    """The share of the samples, over all epochs, that slept or took no backward pass."""
-    epochs = [epoch for run in runs for epoch in run.skipping]
-    samples = sum(epoch["samples"] for epoch in epochs)
-    slept = samples - sum(epoch["awake"] for epoch in epochs)
-    without_backward = sum(epoch["visits"] - epoch.get("backward", epoch["visits"]) for epoch in epochs)
-    return float(masking_ratio(slept + without_backward, samples))

@@ -34,10 +34,7 @@ def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def settings_of(result: Result) -> dict[str, Any]:
-    """A run's configuration as one level, with the checksum of the user's files that it has read.
-
-    The run that a run follows (``inputs.like``) is left out: it is another for each seed.
-    """
+    """A run's configuration as one level, with the checksum of the user's files that it has read."""
     checksum = result.inputs.get("data")
     return flat(result.config) | ({} if checksum is None else {INPUT_DATA: checksum})
 

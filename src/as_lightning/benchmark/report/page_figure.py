@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 # Okabe and Ito's colours, told apart by colour-blind readers, without those too pale or too dark for one of the pages
 PALETTE = ("#0a7ec2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a6fd1", "#7f8c8d", "#b5651d")
 # the methods that most pages show, the same colour on every page
-KNOWN = ("softmax", "as_softmax", "as_speed", "as_skip", "softmax_skip", "random_skip", "infobatch")
+KNOWN = ("softmax", "as_softmax", "as_speed")
 INK = {"light": "#1d2430", "dark": "#e7eaf0"}
 LEGEND_COLUMNS = 3
 

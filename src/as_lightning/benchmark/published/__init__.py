@@ -1,1 +1,0 @@
-"""What the project publishes of its own comparisons: the tables of ``results/`` and the summary in the README."""
