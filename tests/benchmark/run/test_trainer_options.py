@@ -83,3 +83,10 @@ def test_a_logger_whose_package_is_missing_names_it(composed, monkeypatch, logge
 def test_a_seed_that_is_no_integer_is_refused(composed, seed):
     with pytest.raises(SettingError, match="seed must be an integer from 0 to 4294967295"):
         train(composed("experiment=digits", f"seed={seed}"))
+
+
+def test_another_optimizer_of_the_group_trains_with_its_own_settings(composed, tmp_path):
+    config = composed("experiment=digits", "trainer.max_epochs=1", "optimizer=sgd", "optimizer.lr=0.03")
+    train(config)
+    (group,) = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt")["optimizer_states"][0]["param_groups"]
+    assert (group["momentum"], group["weight_decay"], group["initial_lr"]) == (0.9, 1e-4, pytest.approx(0.03 / 25))
