@@ -18,7 +18,7 @@ from as_lightning.benchmark.report.old_verdicts import (
     paired_verdicts,
 )
 from as_lightning.benchmark.report.time_to_score import TimeRatio, TimeToScore, time_ratio, time_to_score
-from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run.result import Result
 
 SAME_CALIBRATION = 1e-3  # calibration errors of the same probabilities, computed in two ways, differ by less
 
