@@ -5,17 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import lightning.pytorch as pl
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
 
+from as_lightning.functional.counts import MaskingCounts
+from as_lightning.functional.cross_entropy import as_cross_entropy
+from as_lightning.functional.head_operands import HeadNames
+from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head
 from as_lightning.functional.masking import check_delta
-from as_lightning.functional.temperature import scaled_probabilities
+from as_lightning.functional.multilabel import multilabel_as_cross_entropy
+from as_lightning.functional.temperature import same_weights, scaled_probabilities, weights_digest
 from as_lightning.linear_head import check_linear_head
-from as_lightning.loss_call import ClassLoss, HeadLoss, LabelLoss, LossCall
 from as_lightning.margin_argument import read_margin
 from as_lightning.masking_counter import MaskingCounter
 from as_lightning.replaced_loss import replace_loss
 from as_lightning.schedules import DeltaWarmup, WarmupOfTraining
 
+HEAD_NAMES = HeadNames("hidden", "head.weight", "head.bias", "target", "weight")  # as as_softmax_head_loss names them
 TEMPERATURE_KEY, LENGTH_KEY = "as_softmax_temperature", "as_softmax_training_batches"  # in checkpoints
 
 if TYPE_CHECKING:
@@ -78,8 +84,8 @@ class ASSoftmaxMixin(_Base):
         as_softmax_replaces: the attribute to replace; None in a module that calls :meth:`as_softmax_loss` itself.
         as_softmax_validation: the loss outside training: ``"as_softmax"``, at the margin ``delta`` also during a
             warm-up (so that the losses of the epochs stay comparable), or ``"softmax"``.
-        as_softmax_temperature: what :meth:`predict_proba` divides the logits by, 1 at the start of each training;
-            :class:`~as_lightning.TemperatureScaling` sets it, and checkpoints restore it.
+        as_softmax_temperature: what :meth:`predict_proba` divides the logits by. None where none is fitted for the
+            present weights; :class:`~as_lightning.TemperatureScaling` sets it, and checkpoints restore it.
         as_softmax_multilabel: whether :meth:`predict_proba` gives a probability for each of several labels; set and
             restored with the temperature.
         masking_counter: counts the masking, in training only.
@@ -101,8 +107,10 @@ class ASSoftmaxMixin(_Base):
 
     as_softmax_replaces: ClassVar[str | None] = None
     as_softmax_validation: Literal["as_softmax", "softmax"] = "as_softmax"
-    as_softmax_temperature: float = 1.0
+    as_softmax_temperature: float | None = None
     as_softmax_multilabel: bool = False
+    _as_softmax_calibrated: dict[str, int] | None = None  # digests of the weights that the temperature was fitted for
+    _as_softmax_warned = False
     masking_counter: MaskingCounter
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -199,10 +207,15 @@ class ASSoftmaxMixin(_Base):
         """
         super().on_fit_start()
         if self.trainer.global_step == 0 and self.trainer.ckpt_path is None:
-            self.as_softmax_temperature, self.as_softmax_multilabel = 1.0, False
+            self.as_softmax_temperature, self.as_softmax_multilabel = None, False
         self.masking_counter.start(self.trainer)
         if self._as_softmax_warmup is not None:
             self._as_softmax_warmup.start(self.trainer)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+        """Drop the temperature: it was fitted for the weights before this batch."""
+        self.as_softmax_temperature = None
+        return super().on_train_batch_start(batch, batch_idx)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Refuse a module whose loss is not the masked one: it would train on without a word."""
@@ -222,7 +235,17 @@ class ASSoftmaxMixin(_Base):
 
         With two losses in one step, both are counted (see the class's note).
         """
-        return self._counted(ClassLoss(logits, target, weight, ignore_index, reduction))
+        loss, counts = as_cross_entropy(
+            logits,
+            target,
+            self.as_softmax_delta,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            return_counts=True,
+        )
+        self._count(counts)
+        return loss
 
     def as_softmax_head_loss(
         self,
@@ -246,18 +269,43 @@ class ASSoftmaxMixin(_Base):
                 its logits could differ from ``hidden @ weight.T + bias``.
         """
         check_linear_head(head)
-        return self._counted(HeadLoss(hidden, head.weight, head.bias, target, weight, ignore_index, reduction))
+        loss, counts = cross_entropy_of_head(
+            (hidden, head.weight, head.bias, target, weight),
+            HEAD_NAMES,
+            self.as_softmax_delta,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            return_counts=True,
+        )
+        self._count(counts)
+        return loss
 
     def multilabel_as_softmax_loss(
         self, logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean"
     ) -> Tensor:
         """:func:`~as_lightning.functional.multilabel_as_cross_entropy` at the current margin, with counting."""
-        return self._counted(LabelLoss(logits, target, ignore_index, reduction))
+        loss, counts = multilabel_as_cross_entropy(
+            logits,
+            target,
+            self.as_softmax_delta,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            return_counts=True,
+        )
+        self._count(counts)
+        return loss
 
     def predict_proba(self, logits: Tensor) -> Tensor:
         """The probabilities of logits with the classes last: ``softmax(logits / as_softmax_temperature)``, or
         ``sigmoid`` for several labels. Train with :class:`~as_lightning.TemperatureScaling` to have them calibrated.
+        Without a fitted temperature it warns once and uses 1.
         """
+        if self.as_softmax_temperature is None and not self._as_softmax_warned:
+            self._as_softmax_warned = True
+            rank_zero_warn(
+                f"no temperature is fitted for the weights of {type(self).__name__}, so predict_proba gives those of "
+                "temperature 1. Train with the callback TemperatureScaling and validation data"
+            )
         return scaled_probabilities(logits, self.as_softmax_temperature, self.as_softmax_multilabel)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -266,6 +314,9 @@ class ASSoftmaxMixin(_Base):
         """
         super().on_save_checkpoint(checkpoint)
         temperature, multilabel = self.as_softmax_temperature, self.as_softmax_multilabel
+        fitted = self._as_softmax_calibrated  # a callback such as EMAWeightAveraging may save other weights
+        if fitted is not None and not same_weights(fitted, weights_digest(checkpoint["state_dict"])):
+            temperature = None
         checkpoint[TEMPERATURE_KEY] = {"temperature": temperature, "multilabel": multilabel}
         warmup = self._as_softmax_warmup
         if warmup is not None and warmup.training_batches is not None:
@@ -277,13 +328,13 @@ class ASSoftmaxMixin(_Base):
         if self._as_softmax_warmup is not None:
             self._as_softmax_warmup.training_batches = checkpoint.get(LENGTH_KEY)
         fitted = checkpoint.get(TEMPERATURE_KEY)
-        if fitted is not None:
-            self.as_softmax_temperature = fitted["temperature"]
-            self.as_softmax_multilabel = bool(fitted["multilabel"])
+        self._as_softmax_calibrated = None
+        self.as_softmax_temperature = None if fitted is None else fitted["temperature"]
+        self.as_softmax_multilabel = fitted is not None and bool(fitted["multilabel"])
 
-    def _counted(self, call: LossCall) -> Tensor:
-        delta = self.as_softmax_delta
-        return self.masking_counter.loss(call, delta) if self._in_training else call(delta)
+    def _count(self, counts: MaskingCounts) -> None:
+        if self._in_training:
+            self.masking_counter.update(counts)
 
 
 def _is_not_the_mixins(base: type) -> bool:

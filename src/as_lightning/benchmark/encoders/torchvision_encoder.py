@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from as_lightning.benchmark.encoders.frozen import Cache, FrozenEncoder, FrozenOutput
-from as_lightning.benchmark.packages.torch_trio import loading
+from as_lightning.benchmark.packages import loading
 
 with loading("torchvision"):
     from torchvision import models
