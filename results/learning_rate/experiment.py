@@ -1,6 +1,6 @@
 """Score against learning rate when the last two layers of a pretrained encoder are trained, method by method.
 
-    python results/learning_rate/experiment.py run --encoder FOLDER --runs runs.jsonl [--minutes 60] [--only clinc150_20]
+    python results/learning_rate/experiment.py run --encoder FOLDER [--minutes 60] [--only clinc150_20]
     python results/learning_rate/experiment.py show
 
 ``run`` goes through the plan in its order and writes a line for each run; runs that are there are not run again.
@@ -65,28 +65,24 @@ class Job(NamedTuple):
 
 def plan() -> Iterator[Job]:
     """All runs, in an order in which what is there at any time is a result."""
-    first, rest = list(METHODS)[:2], list(METHODS)[2:]
+    first = list(METHODS)[:2]
     blocks = [
         ("clinc150_20", 6, first, range(2)),
-        ("clinc150_20", 6, ["as_softmax 0.5"], range(2)),
+        ("clinc150_20", 6, ["as_softmax 0.5", "as_speed 0.1"], range(1)),
         ("sst5", 2, first, range(1)),
-        ("clinc150_20", 6, ["as_speed 0.1"], range(2)),
+        ("clinc150_20", 6, list(METHODS), range(2)),
         ("clinc150_20", 2, first, range(2)),
         ("wnut17", 3, first, range(1)),
-        ("sst5", 2, first, range(1, 2)),
-        ("clinc150_20", 6, list(METHODS), range(5)),
-        ("sst5", 2, list(METHODS), range(2)),
-        ("clinc150", 2, list(METHODS), range(2)),
+        ("sst5", 2, first, range(2)),
         *((data, epochs, list(METHODS), range(5)) for data in DATA for epochs in (2, 6)),
     ]
     planned = dict.fromkeys(
         Job(data, epochs, method, rate, seed)
         for data, epochs, methods, seeds in blocks
         for seed in seeds
-        for rate in RATES
+        for rate in (1e-4, 5e-4, 2e-5, 2e-4, 1e-3, 5e-5)
         for method in methods
     )
-    assert set(rest) <= {job.method for job in planned}
     return iter(planned)
 
 
@@ -130,7 +126,9 @@ def run(encoder: Path, runs: Path, minutes: float, only: str | None) -> None:
             "test": result.metrics[result.score],
             "validation": result.evaluations[-1]["score"],
             "validation_loss": result.evaluations[-1]["loss"],
-            "masked_by_epoch": [round(epoch["sample_ratio"], 4) for epoch in result.masking],
+            "masked_by_epoch": [
+                round(epoch["masked_samples"] / max(epoch["samples"], 1), 4) for epoch in result.masking
+            ],
             "steps": result.optimizer_steps,
             "seconds": round(result.train_seconds, 1),
         }

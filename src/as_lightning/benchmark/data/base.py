@@ -157,9 +157,9 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     def describe(self, number: int) -> str:
         """A training sample in words: its text, the name of its file, or its number; known after ``setup``."""
+        number = number if self.shot_rows is None else self.shot_rows[number]
         if self.training_texts is None:
             return f"sample {number}"
-        number = number if self.shot_rows is None else self.shot_rows[number]
         texts = self.training_texts
         return texts.where(number) if isinstance(texts, DecodableFiles) else texts[number]
 

@@ -135,14 +135,18 @@ class AutoModelEncoder(FrozenEncoder):
         with torch.no_grad():
             whole = self._hidden(probe, probe != self.padding_id)
         path = next(
-            (path for path, part in self.model.named_modules() if isinstance(part, nn.ModuleList) and len(part) == count),
+            (
+                path
+                for path, part in self.model.named_modules()
+                if isinstance(part, nn.ModuleList) and len(part) == count
+            ),
             "",
         )
         self.top = copy.deepcopy(self.model, {id(tensor): tensor for tensor in self.model.parameters()})
         self.top.embeddings = _Given()
         parent, _, attribute = path.rpartition(".")
         try:
-            layers = self.model.get_submodule(path)[count - trainable_layers :]  # type: ignore[index]
+            layers = self.model.get_submodule(path)[count - trainable_layers :]
             own = self.top.get_submodule(path)[count - trainable_layers :]  # type: ignore[index]
             setattr(self.top.get_submodule(parent), attribute, own)
             layers[0].register_forward_pre_hook(_stop, with_kwargs=True)
@@ -177,4 +181,3 @@ class _Given(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         given = (*args, *kwargs.values())
         return next(value for value in given if isinstance(value, Tensor) and value.is_floating_point())
-

@@ -39,7 +39,8 @@ class TorchvisionEncoder(FrozenEncoder):
         out_features: what the last linear layer took in.
 
     Shape:
-        - input: ``(N, in_channels, H, W)``, or the :class:`FrozenOutput` of them; some networks take one size only, e.g. 224x224 the vision transformers.
+        - input: ``(N, in_channels, H, W)``, or the :class:`FrozenOutput` of them; some networks take one size only, as
+          vision transformers take 224x224.
         - output: ``(N, out_features)``.
 
     Raises:

@@ -39,7 +39,7 @@ class FrozenOutputs(Sequence[Tensor]):
     def __len__(self) -> int:
         return len(self.values) if self.ends is None else len(self.ends)
 
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self, index: Any) -> Any:
         if self.ends is None:
             return torch.from_numpy(self.values[index])
         start = self.ends[index - 1] if index else 0

@@ -109,6 +109,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     memory = PeakMemory()
     datamodule = read_data(config)
     module = made_module(config, datamodule)
+    assert isinstance(module.encoder, torch.nn.Module)
     cache_features(datamodule, module.encoder, Path(config.data_dir))
     score = config.data.score
     identity = settings | {"inputs": inputs} if inputs else settings  # what a checkpoint has to be of

@@ -18,8 +18,8 @@ class Clinc150(TextDataModule):
     ``github.com/clinc/oos-eval``.
 
     Args:
-        out_of_scope: keep the queries that have none of the intents, as a class of their own. They are 1 of 151 training
-            queries and 1,000 of 5,500 test queries.
+        out_of_scope: keep the queries that have none of the intents, as a class of their own: 100 of the 15,100 for
+            training, 1,000 of the 5,500 for the test.
         **text: arguments of :class:`TokenizedDataModule`.
     """
 
