@@ -45,3 +45,12 @@ def _compiled_backward(
 
 
 compiled_row_loss.register_autograd(_compiled_backward, setup_context=_save_gradient)
+
+
+def compiled_loss(
+    batch: ClassRows, delta: float, weight: Tensor | None, reduction: str, counting: bool
+) -> tuple[Tensor, MaskingCounts | None]:
+    """A :class:`~as_lightning.functional.calling_convention.RowsLoss`."""
+    differentiated = torch.is_grad_enabled() and batch.logits.requires_grad
+    loss, masked, _ = compiled_row_loss(batch.logits, batch.target, batch.ignored, delta, differentiated)
+    return reduce_batch(loss, batch, weight, reduction), counts_of_rows(masked, batch) if counting else None
