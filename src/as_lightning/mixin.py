@@ -11,10 +11,10 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from as_lightning.functional.class_parallel import is_dtensor, is_placement_hook
+from as_lightning.functional.class_parallel import HeadNames, is_dtensor, is_placement_hook
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.linear_cross_entropy import HeadNames, cross_entropy_of_head
+from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.functional.temperature import same_weights, scaled_probabilities, weights_digest
@@ -152,8 +152,8 @@ class ASSoftmaxMixin(_Base):
                 delta = _own_delta(owner, self, *args, **kwargs)
             elif as_softmax_delta is None:
                 rank_zero_warn(
-                    f"{owner.__name__}.__init__ has an argument delta of its own, which {delta=} goes to. The margin of "
-                    f"AS-Softmax is the default, {DEFAULT_DELTA}: give it as as_softmax_delta=..."
+                    f"{owner.__name__}.__init__ has an argument delta of its own, which {delta=} goes to. The margin "
+                    f"of AS-Softmax is the default, {DEFAULT_DELTA}: give it as as_softmax_delta=..."
                 )
             kwargs = of_next | {"as_softmax_delta": value}
             super().__init__(*args, **of_next)
@@ -251,7 +251,7 @@ class ASSoftmaxMixin(_Base):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> Tensor:
-        """:func:`~as_lightning.functional.as_cross_entropy` at :attr:`current_delta`; counts the masking in training."""
+        """:func:`~as_lightning.functional.as_cross_entropy` at :attr:`current_delta`, counted in training."""
         loss, counts = as_cross_entropy(
             logits,
             target,
@@ -285,14 +285,9 @@ class ASSoftmaxMixin(_Base):
                 its logits could differ from ``hidden @ weight.T + bias``.
         """
         _check_linear_head(head)
-        loss, counts = cross_entropy_of_head(
-            (hidden, head.weight, head.bias, target, weight),
-            HEAD_NAMES,
-            self.current_delta,
-            ignore_index=ignore_index,
-            reduction=reduction,
-        )
-        return self._counted(loss, counts)
+        operands, delta = (hidden, head.weight, head.bias, target, weight), self.current_delta
+        loss, counts = cross_entropy_of_head(operands, HEAD_NAMES, delta, ignore_index, reduction, self._in_training)
+        return loss if counts is None else self._counted(loss, counts)
 
     def multilabel_as_softmax_loss(
         self, logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean"
@@ -365,7 +360,7 @@ def _parameters(cls: type) -> dict[str, inspect.Parameter]:
 
 
 def _own_delta(owner: type, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """What a class's own ``delta`` is where it is not given by name: by position, if that can be told, or its default."""
+    """A class's own ``delta`` where it is not given by name: given by position, if that can be told, or its default."""
     if owner is next(_classes_reached(type(module))):
         bound = inspect.signature(owner.__init__).bind_partial(module, *args, **kwargs)  # type: ignore[misc]
         return bound.arguments.get("delta", _parameters(owner)["delta"].default)

@@ -14,7 +14,7 @@ from as_lightning.callbacks.evaluation_logits import EvaluationLogits, LogitsAnd
 from as_lightning.callbacks.masking_monitor import MaskingMonitor
 from as_lightning.callbacks.rank_sums import sum_over_ranks
 from as_lightning.callbacks.tensorboard_layout import write_layout
-from as_lightning.functional.float64 import in_float64
+from as_lightning.functional.calling_convention import in_float64
 from as_lightning.functional.leads import target_leads
 
 TAG = "margin/validation"

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import accumulation_dtype
+from as_lightning.functional.calling_convention import ClassRows, accumulation_dtype, reduce_batch
+from as_lightning.functional.counts import MaskingCounts, counts_of_rows
 from as_lightning.functional.kernels.row_loss import differentiable_backward, losses_and_gradient
 
 
@@ -53,4 +54,5 @@ def compiled_loss(
     """A :class:`~as_lightning.functional.calling_convention.RowsLoss`."""
     differentiated = torch.is_grad_enabled() and batch.logits.requires_grad
     loss, masked, _ = compiled_row_loss(batch.logits, batch.target, batch.ignored, delta, differentiated)
-    return reduce_batch(loss, batch, weight, reduction), counts_of_rows(masked, batch) if counting else None
+    counts = counts_of_rows(masked, batch.ignored, batch.classes) if counting else None
+    return reduce_batch(loss, batch, weight, reduction), counts

@@ -46,7 +46,8 @@ def traceable_loss(
         weight = weight.to(rows.dtype)
     loss = F.cross_entropy(rows, target, weight=weight, ignore_index=IGNORED, reduction=reduction)
     loss = loss + 0.0 if reduction == "none" else loss  # of a fully masked row it is -0.0
-    return loss, counts_of_rows(_masked(mask, batch), batch) if counting else None
+    counts = counts_of_rows(_masked(mask, batch), batch.ignored, batch.classes) if counting else None
+    return loss, counts
 
 
 # what is taken from the logit of a masked class
