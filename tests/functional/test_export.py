@@ -1,4 +1,4 @@
-"""The losses where operations are recorded: ``torch.export``, ``torch.compile`` and ONNX with any batch, fake tensors."""
+"""The losses where they are recorded: ``torch.export``, ``torch.compile`` and ONNX with any batch; fake tensors."""
 
 from __future__ import annotations
 
