@@ -17,7 +17,7 @@ from as_lightning.functional.kernels.compiled_row_loss import compiled_loss
 from as_lightning.functional.kernels.row_loss import loss_by_rows
 from as_lightning.functional.kernels.traceable import few_logits, traceable_loss
 from as_lightning.functional.masking import check_delta
-from as_lightning.functional.tracing import has_tangent, traced
+from as_lightning.functional.tracing import has_tangent, recorded, traced
 
 
 @overload
@@ -113,7 +113,7 @@ def _kernel(logits: Tensor, shard: ClassShard | None) -> RowsLoss:
     """What computes the loss of such rows of logits fastest, and can be differentiated as the caller may want."""
     if shard is not None:
         return partial(sharded_loss, shard=shard)
-    if few_logits(logits):
+    if few_logits(logits) or recorded(logits):
         return traceable_loss
     if torch.compiler.is_compiling():  # on the CPU the operator is faster than what the compiler makes of the formula
         return compiled_loss if logits.is_cpu else traceable_loss
