@@ -41,7 +41,7 @@ def main() -> None:
         "# Results",
         "",
         "Written by `python results/summary.py` from the reports, and these by `as-lightning-report` from the records",
-        "below (`runs.jsonl`: a run a line). Scores are of the test split, over seeds that tuning did not see. The runs",
+        "below (`runs.jsonl`). Scores are of the test split, over seeds that tuning did not see. The runs",
         "of a comparison take turns on a two-core machine, one thread a run. [How to read it](../docs/compare.md).",
         "",
     ]
