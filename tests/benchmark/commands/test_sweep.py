@@ -19,7 +19,7 @@ from harness.run_findings import found
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
 from as_lightning.benchmark.commands.console import train
-from as_lightning.benchmark.run.lock import run_lock
+from as_lightning.benchmark.run.folder import run_lock
 from as_lightning.benchmark.run.result import Result
 
 ROOT = Path(__file__).parents[3]
@@ -203,5 +203,5 @@ def test_the_wheel_carries_the_app_and_its_configs(tmp_path):
     finished = python("-m", "as_lightning.benchmark.commands.train", *settings)
     assert finished.returncode == 0, finished.stderr
     assert json.loads((tmp_path / "out" / "result.json").read_text())["method"] == "as_softmax"
-    where = python("-c", "from as_lightning.benchmark.run.config_dir import config_dir; print(config_dir())")
+    where = python("-c", "from as_lightning.benchmark.packages import config_dir; print(config_dir())")
     assert Path(where.stdout.strip()) == installed / "as_lightning" / "conf"

@@ -1,20 +1,61 @@
-"""A sweep's job that takes several processes (``trainer=ddp``)."""
+"""What surrounds Hydra's jobs: Ctrl-C, also where Python drops it, and jobs of several processes."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import Any
 
-import torch.distributed
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, read_write
+
+_interrupted = False
+
+
+@contextmanager
+def interrupts_remembered() -> Iterator[None]:
+    """Within, :func:`stop_if_interrupted` knows of each Ctrl-C.
+
+    Another handler than Python's own stays: a command in the background ignores the signal.
+    """
+    global _interrupted
+    _interrupted = False
+    own = threading.current_thread() is threading.main_thread()
+    if not own or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def stop_if_interrupted() -> None:
+    """Raise ``KeyboardInterrupt`` if one has been dropped."""
+    if _interrupted:
+        raise KeyboardInterrupt
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether the user has stopped the command. Lightning leaves the program where it meets an interrupt."""
+    return isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt)
+
+
+def _remember(number: int, frame: FrameType | None) -> None:
+    global _interrupted
+    _interrupted = True
+    signal.default_int_handler(number, frame)
+
 
 # what Lightning sets for the processes that it starts, and what would make the next job wait for them
 PROCESS_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
@@ -36,6 +77,8 @@ def command_of_one_job(config: DictConfig) -> Iterator[None]:
     hydra: Any = HydraConfig.get()  # a DictConfig, whatever it says
     with read_write(hydra):
         hydra.run.dir = hydra.runtime.output_dir  # which Lightning hands on
+    # Lightning reads the command from sys.argv and __main__ and has no argument for another one. The plain way, a child
+    # process for each job, would cost each job the seconds that torch takes to load
     main = sys.modules["__main__"]
     argv, spec = sys.argv, main.__spec__
     variables = {name: os.environ.get(name) for name in PROCESS_VARIABLES}
@@ -47,6 +90,8 @@ def command_of_one_job(config: DictConfig) -> Iterator[None]:
             yield
         finally:
             sys.argv, main.__spec__ = argv, spec
+            import torch.distributed  # here: a misspelt setting need not wait for torch
+
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()
             for name, value in variables.items():
