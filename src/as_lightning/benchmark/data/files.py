@@ -80,11 +80,11 @@ class FolderTree(FileTree):
     """
 
     def _names(self) -> Iterator[str]:
-        skipped: list[str] = []
-        for path in files_below(self.root, (self.root.resolve(),), skipped):
+        unfollowed: list[str] = []
+        for path in files_below(self.root, (self.root.resolve(),), unfollowed):
             yield path.relative_to(self.root).as_posix()
-        if skipped:
-            rank_zero_warn(f"{self.root}: {len(skipped)} links are not followed: {shortened(skipped)}")
+        if unfollowed:
+            rank_zero_warn(f"{self.root}: {len(unfollowed)} links are not followed: {shortened(unfollowed)}")
 
     def read(self, name: str) -> bytes:
         path = self.root / name
@@ -96,7 +96,7 @@ class FolderTree(FileTree):
             raise
 
 
-def files_below(folder: Path, real: tuple[Path, ...], skipped: list[str]) -> Iterator[Path]:
+def files_below(folder: Path, real: tuple[Path, ...], unfollowed: list[str]) -> Iterator[Path]:
     """The files below a folder, hidden ones left out; ``real`` are the root and the targets of the links above."""
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
@@ -105,16 +105,16 @@ def files_below(folder: Path, real: tuple[Path, ...], skipped: list[str]) -> Ite
                 continue
             if not entry.is_dir():
                 if entry.is_symlink() and not path.exists():
-                    skipped.append(f"{path} ({_dangling(path)})")
+                    unfollowed.append(f"{path} ({_dangling(path)})")
                 yield path
             elif not entry.is_symlink():
-                yield from files_below(path, real, skipped)
+                yield from files_below(path, real, unfollowed)
             else:
                 target = path.resolve()
                 if any(target.is_relative_to(above) or above.is_relative_to(target) for above in real):
-                    skipped.append(f"{path} (a link to {target}, which is part of the folder, or holds it)")
+                    unfollowed.append(f"{path} (a link to {target}, which is part of the folder, or holds it)")
                 else:
-                    yield from files_below(path, (*real, target), skipped)
+                    yield from files_below(path, (*real, target), unfollowed)
 
 
 def _dangling(path: Path) -> str:

@@ -149,7 +149,7 @@ class ResumableLoader(DataLoader[Any]):
 
     Lightning saves the ``state_dict`` of a training loader that has one, and loads it before it resumes: without it, a
     run that is resumed inside an epoch trains the rest of the epoch on batches from the epoch's start. The batches that
-    were already given are skipped without being loaded.
+    were already given are left out without being loaded.
 
     The sampler must give the order of its ``epoch`` whenever it is asked, as :class:`EpochOrder` and PyTorch's
     ``DistributedSampler`` do. Where ``generator`` is given, it is seeded anew for each epoch, and the

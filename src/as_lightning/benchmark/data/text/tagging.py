@@ -139,7 +139,7 @@ def read_conll(
     """Read CoNLL columns: one word with its tag on each line, columns parted by a tab or spaces.
 
     A blank line ends a sentence.
-    Lines that start with ``-DOCSTART-`` are skipped.
+    Lines that start with ``-DOCSTART-`` are left out.
 
     Args:
         path: the file.
