@@ -90,7 +90,7 @@ def run(encoder: Path, runs: Path, minutes: float, only: str | None) -> None:
     """Run what the plan has and ``runs`` lacks, until the time is over."""
     from hydra import compose, initialize_config_dir
 
-    from as_lightning.benchmark.run.config_dir import config_dir
+    from as_lightning.benchmark.packages import config_dir
     from as_lightning.benchmark.run.train import train
 
     until = time.monotonic() + 60 * minutes

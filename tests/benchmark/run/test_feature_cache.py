@@ -14,9 +14,9 @@ from harness.tiny_encoder import save_encoder
 from torch.utils.data import Subset
 from transformers import BertModel
 
+from as_lightning.benchmark.data.base import collected_messages
 from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
-from as_lightning.benchmark.data.messages import collected_messages
 from as_lightning.benchmark.data.text.text_file import TextFile
 from as_lightning.benchmark.encoders.auto_model import AutoModelEncoder
 from as_lightning.benchmark.encoders.torchvision_encoder import TorchvisionEncoder

@@ -16,9 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from as_lightning.benchmark.data.base import BenchmarkDataModule
-from as_lightning.benchmark.data.labelled import LabelledDataset
-from as_lightning.benchmark.data.messages import say
+from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, say
 from as_lightning.benchmark.encoders.frozen import FrozenEncoder, FrozenOutput
 
 CHUNK = 64  # samples of one size that the frozen layers take at once
