@@ -23,7 +23,8 @@ import numpy as np
 from scipy import stats
 
 HERE = Path(__file__).parent
-RATES = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3)
+RATES = (1e-4, 5e-4, 2e-5, 2e-4, 1e-3, 5e-5)  # in the order in which they are run
+SGD_RATES = (0.03, 0.1, 0.3, 0.01)
 PAPER_RATE = 2e-5
 METHODS = {
     "softmax": ("method=softmax",),
@@ -32,14 +33,17 @@ METHODS = {
     "as_softmax 0.5": ("method=as_softmax", "method.delta=0.5"),
     "as_speed 0.1": ("method=as_speed", "method.delta=0.1"),
 }
+SHOTS = ("experiment=clinc150", "data.out_of_scope=false", "data.shots=20")
 DATA = {
-    "clinc150_20": ("experiment=clinc150", "data.out_of_scope=false", "data.shots=20"),
+    "clinc150_20": SHOTS,
+    "clinc150_20_sgd": (*SHOTS, "optimizer._target_=torch.optim.SGD", "+optimizer.momentum=0.9"),
     "sst5": ("experiment=sst5",),
     "wnut17": ("experiment=wnut17",),
     "clinc150": ("experiment=clinc150", "data.out_of_scope=false"),
 }
 TITLES = {
     "clinc150_20": "CLINC150, 20 examples a class (150 intents)",
+    "clinc150_20_sgd": "CLINC150, 20 examples a class, SGD with momentum 0.9",
     "sst5": "SST-5",
     "wnut17": "WNUT-17 (tokens)",
     "clinc150": "CLINC150, whole (150 intents)",
@@ -69,6 +73,7 @@ def plan() -> Iterator[Job]:
     blocks = [
         ("clinc150_20", 6, first, range(2)),
         ("clinc150_20", 6, ["as_softmax 0.5", "as_speed 0.1"], range(1)),
+        ("clinc150_20_sgd", 6, first, range(1)),
         ("sst5", 2, first, range(1)),
         ("clinc150_20", 6, list(METHODS), range(2)),
         ("clinc150_20", 2, first, range(2)),
@@ -80,7 +85,7 @@ def plan() -> Iterator[Job]:
         Job(data, epochs, method, rate, seed)
         for data, epochs, methods, seeds in blocks
         for seed in seeds
-        for rate in (1e-4, 5e-4, 2e-5, 2e-4, 1e-3, 5e-5)
+        for rate in (SGD_RATES if data.endswith("sgd") else RATES)
         for method in methods
     )
     return iter(planned)
@@ -88,6 +93,7 @@ def plan() -> Iterator[Job]:
 
 def run(encoder: Path, runs: Path, minutes: float, only: str | None) -> None:
     """Run what the plan has and ``runs`` lacks, until the time is over."""
+    from gradient_share import GradientShare
     from hydra import compose, initialize_config_dir
 
     from as_lightning.benchmark.packages import config_dir
@@ -116,7 +122,9 @@ def run(encoder: Path, runs: Path, minutes: float, only: str | None) -> None:
                 "+trainer.enable_checkpointing=false",
                 "~callbacks.model_checkpoint",
                 "~callbacks.temperature_scaling",
+                "trainer.precision=bf16-mixed",
                 "trainer.enable_progress_bar=false",
+                "+callbacks.share._target_=gradient_share.GradientShare",
                 "logger=none",
                 f"output_dir={folder}",
             ]
@@ -129,6 +137,8 @@ def run(encoder: Path, runs: Path, minutes: float, only: str | None) -> None:
             "masked_by_epoch": [
                 round(epoch["masked_samples"] / max(epoch["samples"], 1), 4) for epoch in result.masking
             ],
+            "right_share_of_gradient": GradientShare.shares,
+            "right_share_of_rows": GradientShare.right,
             "steps": result.optimizer_steps,
             "seconds": round(result.train_seconds, 1),
         }
@@ -179,8 +189,9 @@ def show(lines: list[dict], folder: Path) -> None:
             axis.plot(rates, means, marker="o", markersize=4, color=COLOURS[method], label=method)
             if not np.isnan(halves).any():
                 axis.fill_between(rates, means - halves, means + halves, color=COLOURS[method], alpha=0.12, linewidth=0)
-        axis.axvline(PAPER_RATE, color="#999999", linestyle=":", linewidth=1)
-        axis.text(PAPER_RATE * 1.05, 0.02, "the paper's rate", transform=axis.get_xaxis_transform(), fontsize=8)
+        if PAPER_RATE in {rate for method in groups[key].values() for rate in method}:
+            axis.axvline(PAPER_RATE, color="#999999", linestyle=":", linewidth=1)
+            axis.text(PAPER_RATE * 1.05, 0.02, "the paper's rate", transform=axis.get_xaxis_transform(), fontsize=8)
         axis.set(xscale="log", xlabel="learning rate", ylabel="test score, %")
         axis.set_title(f"{TITLES[key[0]]}, {key[1]} epochs", fontsize=10)
         axis.legend(fontsize=8)
