@@ -16,7 +16,7 @@ from as_lightning.functional.kernels.compiled_row_loss import compiled_row_loss
 from as_lightning.functional.kernels.row_loss import RowLoss
 from as_lightning.functional.kernels.traceable import few_logits, masked_of_mask, traceable_loss
 from as_lightning.functional.masking import check_delta
-from as_lightning.functional.tracing import traced, transformed
+from as_lightning.functional.tracing import recorded, traced, transformed
 
 
 @overload
@@ -131,7 +131,9 @@ def as_cross_entropy(
 
 
 def needs_plain_operations(logits: Tensor) -> bool:
-    """Whether a transform is at work that neither the rows' autograd function nor their operator can serve."""
+    """Whether the call is recorded or transformed as neither the rows' autograd function nor their operator allows."""
+    if recorded(logits):
+        return True
     if torch.compiler.is_compiling():
         return not logits.is_cpu  # on the CPU the operator is faster than what the compiler makes of the formula
     return traced() or has_tangent(logits)

@@ -22,7 +22,7 @@ from as_lightning.benchmark.compare.progress import ComparisonProgress
 from as_lightning.benchmark.compare.stored_comparison import StoredComparison
 from as_lightning.benchmark.report.advice import advice
 from as_lightning.benchmark.report.findings import Findings, findings
-from as_lightning.benchmark.report.verdicts import MARGIN_POINTS, POINT
+from as_lightning.benchmark.report.old_verdicts import MARGIN_POINTS, POINT
 
 
 @dataclass(frozen=True)

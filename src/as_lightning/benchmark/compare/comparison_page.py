@@ -20,11 +20,11 @@ from as_lightning.benchmark.report.advice import advice, folded_advice, recommen
 from as_lightning.benchmark.report.comparison_figures import comparison_figures
 from as_lightning.benchmark.report.figures import score_name
 from as_lightning.benchmark.report.findings import Arm, Findings
+from as_lightning.benchmark.report.old_verdicts import POINT, points
 from as_lightning.benchmark.report.page_figure import method_colors
 from as_lightning.benchmark.report.page_templates import page_templates
 from as_lightning.benchmark.report.report import described
 from as_lightning.benchmark.report.table_cells import difference, epochs_in_words, ratio, settings_cell, short_verdict
-from as_lightning.benchmark.report.verdicts import POINT, points
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
 from as_lightning.benchmark.compare.search import Space, at_edge, trials
-from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run.result import Result
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from as_lightning.benchmark.report.old_verdicts import MARGIN_POINTS, MIN_PAIRS, check_seeds
 from as_lightning.benchmark.report.table_cells import short
-from as_lightning.benchmark.report.verdicts import MARGIN_POINTS, MIN_PAIRS, check_seeds
 
 FIRST_TUNING_SEED = 1000
 MAX_BUDGET = 2.0

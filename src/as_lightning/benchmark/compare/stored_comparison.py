@@ -10,7 +10,7 @@ from typing import Any
 
 from as_lightning.benchmark.compare.engine import Comparison, Failure
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
-from as_lightning.benchmark.results import RESULT_FILE, Result
+from as_lightning.benchmark.run.result import RESULT_FILE, read_runs
 
 COMPARISON_FILE = "comparison.json"
 FORMAT = 1
@@ -89,8 +89,8 @@ class StoredComparison:
         # an earlier comparison in the same folder may have left runs of another plan
         failed = {failure.run.folder for failure in comparison.failures}
         planned = [run.folder for run in comparison.plan.final_runs(comparison.settings)]
-        files = [Path(directory) / folder / RESULT_FILE for folder in planned if folder not in failed]
-        comparison.results = [Result.read(file) for file in files if file.exists()]
+        runs = read_runs(directory)
+        comparison.results = [runs[folder] for folder in planned if folder not in failed and folder in runs]
         if not comparison.results:
             raise FileNotFoundError(f"none of the {len(planned)} final runs of {path} has its {RESULT_FILE} beside it")
         return cls(comparison, content["split"], content["mode"], content["commands"])

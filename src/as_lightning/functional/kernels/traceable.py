@@ -13,7 +13,7 @@ from torch import Tensor
 
 from as_lightning.functional.calling_convention import ClassRows, widened
 from as_lightning.functional.masking import below_margin
-from as_lightning.functional.tracing import traced
+from as_lightning.functional.tracing import certain, recorded, traced
 
 # Up to so many logits, on the CPU, an operation costs more than what it does.
 FEW_LOGITS = 1 << 16
@@ -21,7 +21,7 @@ FEW_LOGITS = 1 << 16
 
 def few_logits(rows: Tensor) -> bool:
     """Whether there are so few logits that the number of operations is their cost."""
-    return rows.is_cpu and rows.numel() <= FEW_LOGITS
+    return rows.is_cpu and certain(rows.numel() <= FEW_LOGITS)
 
 
 def traceable_loss(
@@ -46,8 +46,9 @@ def traceable_loss(
     if delta < 1.0:
         probability = rows.detach().softmax(-1)
         target_probability = probability.gather(-1, batch.target.unsqueeze(-1))
-        # transforms refuse to write in place
-        mask = below_margin(probability, target_probability, delta, in_place=not traced())
+        # transforms refuse to write in place, fake tensors the constant that it takes
+        in_place = not (traced() or recorded(rows))
+        mask = below_margin(probability, target_probability, delta, in_place=in_place)
         # A logit of -inf in effect: its exponential is exactly 0. The derivative of a difference is no work in
         # backward, where that of masked_fill is another pass.
         penalised = mask if mask.dtype == rows.dtype else mask.to(rows.dtype)
