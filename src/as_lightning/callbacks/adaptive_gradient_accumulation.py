@@ -167,7 +167,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self.policy.load_state_dict(copy.deepcopy(self._policy_start))
         self._next_length: int | None = None  # what the policy has said last
         self._window = OpenWindow()
-        self._weights.unit = 1.0
+        self._weights.unit = None
         self._drop_sums()
         self._resumed: dict[str, Any] | None = None  # a checkpoint's state, until training goes on from it
         self._saved: dict[str, Any] = {}  # of the open window, from a checkpoint
@@ -292,9 +292,12 @@ class AdaptiveGradientAccumulation(pl.Callback):
         items = self._batch_items
         if items is None:
             items = self._weights.counted_since(masking_counter(pl_module, self))
-        self._items = self._items + (
-            self._weights.weigh(pl_module, loss, items) if self.normalize == "items" else items
-        )
+        if self.normalize == "items":
+            if self._weights.unit is None:  # once in a training
+                first = torch.as_tensor(items, dtype=torch.float64).reshape(1)
+                self._weights.see(sum_over_ranks(trainer, first).item(), ranks_with_own_batches(trainer))
+            items = self._weights.weigh(pl_module, loss, items)
+        self._items = self._items + items
 
     def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._weights.end_backward()

@@ -6,7 +6,8 @@ With the batch's loss a mean over its :math:`n_b` items, and :math:`n` the items
 .. math:: \frac{R A}{n} \cdot \frac1R \sum_{r, b} \frac{n_{rb}}{A} \nabla \ell_{rb} = \frac1n \sum_i \nabla \ell_i.
 
 The gradient of each loss is multiplied by :math:`n_b / u`, that of the step by :math:`R A u / n`. The unit :math:`u` is
-the last window's mean of :math:`n_b`: the products stay near 1, as half precision needs.
+the mean of :math:`n_b` in the last window (the first batch, in the first): the products stay near 1, as half precision
+needs.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ class ItemWeights:
         loss_is: what ``training_step`` returns: the ``"mean"`` over the batch's items, or their ``"sum"``.
 
     Attributes:
-        unit: what a batch's items are divided by, the same number on every rank.
+        unit: what a batch's items are divided by, the same number on every rank; None until one is known.
     """
 
     def __init__(self, items: Callable[[Any], Any] | None, loss_is: Literal["mean", "sum"]) -> None:
         self._items, self._loss_is = items, loss_is
         self._samples_before: Items = 0.0
         self._hooks: list[RemovableHandle] = []
-        self.unit = 1.0
+        self.unit: float | None = None
 
     def source(self, pl_module: pl.LightningModule) -> str | None:
         """Where the number of items comes from, for messages; None from nowhere."""
@@ -92,15 +93,16 @@ class ItemWeights:
                 "sum over the batch's items: return one of the two and say which, as in loss_is='mean'."
             )
         weight: Items = 1.0
+        unit = self.unit or 1.0  # there is none before the first items
         if isinstance(items, Tensor):
             valid = items.isfinite() & (items >= 0)
-            weight, items = torch.where(valid, items, 0.0) / self.unit, torch.where(valid, items, math.nan)
+            weight, items = torch.where(valid, items, 0.0) / unit, torch.where(valid, items, math.nan)
         elif items == 0:
             # the gradient of a mean over nothing may be 0 / 0, which a weight of 0 leaves as it is
             parameters = [parameter for parameter in pl_module.parameters() if parameter.requires_grad]
             self._hooks = [parameter.register_hook(torch.zeros_like) for parameter in parameters]
         else:
-            weight = items / self.unit
+            weight = items / unit
         if self._loss_is == "mean" and loss.requires_grad and not (isinstance(weight, float) and weight == 1.0):
             loss.register_hook(lambda gradient: (gradient * weight).to(gradient.dtype))
         return items
@@ -112,16 +114,16 @@ class ItemWeights:
 
     def factor(self, items: Tensor, ranks: int, length: int) -> Items:
         """What turns the gradient of a window of ``items`` on all ranks into the mean over them; 0 without items."""
-        share = ranks * length * (self.unit if self._loss_is == "mean" else 1.0)
+        share = ranks * length * ((self.unit or 1.0) if self._loss_is == "mean" else 1.0)
         if items.device.type == "cpu":
             return share / number if (number := float(items)) > 0 else 0.0
         return torch.where(items > 0, share / items, 0.0)
 
     def see(self, items: float, batches: int) -> None:
-        """Learn from a closed window of so many batches, those of all ranks, how many items a batch has."""
+        """Learn from so many batches, those of all ranks, how many items a batch has."""
         if not math.isfinite(items):
             raise ValueError(
-                "the number of items in a batch must be finite and at least 0, and in a batch of this window it was "
+                "the number of items in a batch must be finite and at least 0, and in one of the latest it was "
                 "not: return how many terms the loss of the batch is a mean (or a sum) of"
             )
         if items > 0:
