@@ -22,9 +22,9 @@ def transformed() -> bool:
     return _functorch_active() and not torch.compiler.is_compiling()
 
 
-def recorded(*tensors: Tensor | None) -> bool:
-    """True while ``torch.export`` records a call, and for tensors without values, as ``FakeTensorMode`` makes them."""
-    return _exporting() or any(isinstance(x, FakeTensor) for x in tensors)
+def recorded(x: Tensor) -> bool:
+    """True while ``torch.export`` records a call, and for a tensor without values, as ``FakeTensorMode`` makes it."""
+    return isinstance(x, FakeTensor) or _exporting()
 
 
 def certain(condition: bool) -> bool:
@@ -52,3 +52,8 @@ def batched(gradient: Tensor) -> bool:
     """Whether an upstream gradient stands for several at a time: ``is_grads_batched``, ``jacobian(vectorize=True)``."""
     functorch = torch._C._functorch  # torch has no public question for it
     return functorch.is_batchedtensor(gradient) or functorch.is_legacy_batchedtensor(gradient)
+
+
+def has_tangent(*tensors: Tensor | None) -> bool:
+    """Whether a tensor carries a tangent of forward-mode differentiation."""
+    return any(x is not None and torch.autograd.forward_ad.unpack_dual(x).tangent is not None for x in tensors)
