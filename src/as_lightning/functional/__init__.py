@@ -11,12 +11,11 @@ from as_lightning.functional.plain_linear_cross_entropy import linear_cross_entr
 from as_lightning.functional.reliability import Reliability, reliability
 from as_lightning.functional.temperature import fit_temperature
 from as_lightning.functional.variants.am_softmax import am_softmax, am_softmax_loss
-from as_lightning.functional.variants.entmax import entmax, entmax_loss
+from as_lightning.functional.variants.entmax import entmax, entmax_loss, sparsemax, sparsemax_loss
 from as_lightning.functional.variants.label_smoothing import label_smoothing_loss
 from as_lightning.functional.variants.multilabel import bce_loss, multilabel_softmax_loss, multilabel_sparse_loss
 from as_lightning.functional.variants.perturb_max import perturb_max, perturb_max_loss
 from as_lightning.functional.variants.sparse_softmax import sparse_softmax, sparse_softmax_loss
-from as_lightning.functional.variants.sparsemax import sparsemax, sparsemax_loss
 from as_lightning.functional.variants.t_softmax import t_softmax, t_softmax_loss
 from as_lightning.functional.variants.taylor_softmax import taylor_softmax, taylor_softmax_loss
 
