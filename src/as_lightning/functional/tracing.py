@@ -52,3 +52,8 @@ def batched(gradient: Tensor) -> bool:
     """Whether an upstream gradient stands for several at a time: ``is_grads_batched``, ``jacobian(vectorize=True)``."""
     functorch = torch._C._functorch  # torch has no public question for it
     return functorch.is_batchedtensor(gradient) or functorch.is_legacy_batchedtensor(gradient)
+
+
+def has_tangent(*tensors: Tensor | None) -> bool:
+    """Whether a tensor carries a tangent of forward-mode differentiation."""
+    return any(x is not None and torch.autograd.forward_ad.unpack_dual(x).tangent is not None for x in tensors)
