@@ -116,20 +116,20 @@ PROMISES = (
     Promise(
         "A run that is killed at any moment and started again ends with the results of an undisturbed run.",
         (
-            "benchmark/test_killed_runs.py::test_a_killed_run_ends_with_the_results_of_an_undisturbed_one",
-            "benchmark/test_killed_runs.py::test_twenty_kills_at_random_moments_change_nothing",
+            "benchmark/run/test_killed_runs.py::test_a_killed_run_ends_with_the_results_of_an_undisturbed_one",
+            "benchmark/run/test_killed_runs.py::test_twenty_kills_at_random_moments_change_nothing",
         ),
     ),
     Promise(
         "Files that a full disk has cut short are named and renamed. Two identical sweeps at once make each run once.",
         (
-            "benchmark/test_killed_runs.py::"
+            "benchmark/run/test_killed_runs.py::"
             "test_unreadable_checkpoints_are_named_and_set_aside_and_the_one_before_is_taken_or_none",
-            "benchmark/test_killed_runs.py::test_a_truncated_result_is_set_aside_and_the_run_made_again",
-            "benchmark/test_killed_runs.py::test_a_full_disk_leaves_the_checkpoint_before_as_it_was",
-            "benchmark/test_killed_runs.py::"
+            "benchmark/run/test_killed_runs.py::test_a_truncated_result_is_set_aside_and_the_run_made_again",
+            "benchmark/run/test_killed_runs.py::test_a_full_disk_leaves_the_checkpoint_before_as_it_was",
+            "benchmark/run/test_killed_runs.py::"
             "test_a_folder_is_locked_while_a_run_is_in_it_and_free_once_the_process_is_killed",
-            "benchmark/test_sweep.py::"
+            "benchmark/commands/test_sweep.py::"
             "test_two_equal_sweeps_at_once_make_each_run_once_with_the_results_of_one_sweep_and_both_report_all",
             "benchmark/report/test_report_callback.py::"
             "test_a_sweep_that_begins_in_the_folder_of_another_leaves_its_notes_alone",
@@ -142,8 +142,8 @@ PROMISES = (
             "benchmark/report/test_report.py::test_an_output_that_cannot_be_written_ends_with_a_message",
             "benchmark/report/test_report.py::test_a_file_that_is_no_result_ends_with_its_path_and_no_traceback",
             "benchmark/report/test_report.py::test_a_hostile_name_writes_no_file_elsewhere_and_no_html",
-            "benchmark/test_console.py::test_a_command_without_its_packages_names_the_extra",
-            "benchmark/test_settings.py::test_what_hydra_does_not_know_is_told_with_the_nearest_name",
+            "benchmark/commands/test_console.py::test_a_command_without_its_packages_names_the_extra",
+            "benchmark/run/test_settings.py::test_what_hydra_does_not_know_is_told_with_the_nearest_name",
         ),
     ),
 )
