@@ -78,7 +78,7 @@ def main() -> None:
     except (KeyboardInterrupt, SystemExit) as end:
         if not is_interrupt(end):
             raise
-        sys.exit("as-lightning-compare: stopped; the same command again skips the runs that have finished")
+        sys.exit("as-lightning-compare: stopped; the same command again makes the missing runs")
     except Exception as error:
         if stack_traces or not is_mistake(error):
             raise

@@ -71,9 +71,8 @@ class RunRecorder(pl.Callback):
     """Record the time spent training, validation excluded, and every evaluation with the time at which it came.
 
     The clock runs from the first epoch's start to the last one's end. It stands still in validation, from its first
-    batch on, and while a checkpoint is saved. So it counts the loading of data, and what happens between two epochs:
-    the plan of a callback that skips samples, the renewal of the loader and of BatchNorm statistics. It counts what
-    callbacks do that stand before this one.
+    batch on, and while a checkpoint is saved. So it counts the loading of data, and what happens between two epochs,
+    such as the renewal of the loader. It counts what callbacks do that stand before this one.
 
     Attributes:
         train_seconds: wall time of training so far.

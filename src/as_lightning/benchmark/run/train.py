@@ -160,7 +160,7 @@ def _finished(directory: Path, settings: dict[str, Any], inputs: dict[str, str])
         return None
     changed = changed_inputs(result.inputs, inputs)
     if result.config == settings and not changed:
-        log.info("%s: already finished, skipped (delete it to run again)", directory)
+        log.info("%s: already finished (delete it to run again)", directory)
         return result
     if result.config == settings:
         was = "another Python, whose library is the data" if "python" in changed else "the data before they changed"

@@ -130,7 +130,7 @@ def multilabel_sparse_loss(
 
 
 def bce_loss(logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
-    r"""Binary cross-entropy of every label on its own: ``F.binary_cross_entropy_with_logits`` that can skip labels.
+    r"""Binary cross-entropy of every label on its own: ``F.binary_cross_entropy_with_logits`` for known labels.
 
     .. math:: \ell_i = \log(1 + e^{o_i}) - y_i o_i
 
