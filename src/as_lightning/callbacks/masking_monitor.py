@@ -8,10 +8,17 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from as_lightning.callbacks.hook_order import move_to_front
-from as_lightning.callbacks.open_window import COUNTS, save_open_counts, start_counting
 from as_lightning.callbacks.tensorboard_layout import write_layout
-from as_lightning.callbacks.window import close_window, masking_counter, window_ends
+from as_lightning.callbacks.window import (
+    COUNTS,
+    close_window,
+    masking_counter,
+    move_to_front,
+    publish,
+    save_open_counts,
+    start_counting,
+    window_ends,
+)
 from as_lightning.functional.counts import MaskingCounts, masking_ratio
 
 
@@ -132,8 +139,8 @@ class MaskingMonitor(pl.Callback):
         if not window_ends(trainer, batch_idx):
             return
         self._open_epoch = trainer.current_epoch
-        self._windows.append(close_window(trainer, pl_module, self, outputs, batch_idx))
-        # Not pl_module.log: it costs more than a millisecond for five names, on every step, written or not.
+        masking_counter(pl_module, self).refuse_silence(pl_module, outputs)
+        self._windows.append(close_window(trainer, pl_module, self))
         step = logged_step(trainer, pl_module)
         delta = getattr(pl_module, "current_delta", None)
         self._unwritten = _Step(step, self._windows[-1], trainer.accumulate_grad_batches, delta)
@@ -167,7 +174,7 @@ class MaskingMonitor(pl.Callback):
         }
         if delta is not None:
             metrics["masking/delta"] = float(delta)
-        _publish(trainer, metrics, step=samples_seen if self.step == "samples" else step)
+        publish(trainer, metrics, step=samples_seen if self.step == "samples" else step)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.log_every_n_steps:  # type: ignore[attr-defined]
@@ -184,7 +191,7 @@ class MaskingMonitor(pl.Callback):
         pl_module.log_dict(ratios, logger=self.step == "optimizer")
         if self.step == "samples":
             samples_seen = self._samples_before + int(counts.samples)
-            _publish(trainer, {name: float(ratio) for name, ratio in ratios.items()}, step=samples_seen)
+            publish(trainer, {name: float(ratio) for name, ratio in ratios.items()}, step=samples_seen)
         self._end_epoch()
 
     def _end_epoch(self) -> None:
@@ -222,15 +229,6 @@ class MaskingMonitor(pl.Callback):
     ) -> None:
         if self._fitting:
             self._saved_counts = checkpoint.get(COUNTS)
-
-
-def _publish(trainer: pl.Trainer, metrics: dict[str, float], step: int) -> None:
-    """Hand metrics to every logger, and to the callbacks that read the trainer's."""
-    values = {name: torch.tensor(value, dtype=torch.float64) for name, value in metrics.items()}
-    trainer.callback_metrics.update(values)
-    trainer.logged_metrics.update(values)
-    for logger in trainer.loggers:
-        logger.log_metrics(metrics, step=step)
 
 
 def logged_step(trainer: pl.Trainer, pl_module: pl.LightningModule) -> int:
