@@ -211,7 +211,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
         evaluations=recorder.evaluations,
         loss_accuracy_correlation=None if math.isnan(pearson) else pearson,
         masking=[epoch._asdict() for monitor in monitors for epoch in monitor.history],
-        accumulation=[list(window) for window in recorder.accumulation],
+        accumulation=[list(window[:5]) for window in recorder.accumulation],
         optimizer_steps=trainer.global_step,
         config=settings,
         resumed=checkpoint is not None,

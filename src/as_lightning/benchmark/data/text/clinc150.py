@@ -43,11 +43,7 @@ class Clinc150(TextDataModule):
 
 
 def read_clinc_json(path: Path) -> dict[str, list[Sentence]]:
-    """Read a file in CLINC150's format: a JSON object of lists of ``[text, label]``.
-
-    Raises:
-        ValueError: if the file is not such an object; the message names the file and the line or the entry.
-    """
+    """Read CLINC150's JSON object of lists of ``[text, label]``; a ValueError names the file and the entry."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
