@@ -1,6 +1,6 @@
 """What a training step costs when the last layers of a pretrained encoder are trained, beside training all of it.
 
-    python speed/finetuning.py --output results/performance/finetuning
+    python speed/finetuning.py --output results/performance/finetuning --page docs/finetuning.md
 
 The encoder has random weights, of the size of MiniLM (6 layers of 384) by default: the time does not depend on them.
 """
@@ -25,6 +25,7 @@ from as_lightning.benchmark.encoders.frozen import FrozenOutput
 
 VOCAB, CLASSES = 30522, 150
 WHOLE = "the whole encoder"
+START, END = "<!-- from results/performance/finetuning.md -->", "<!-- end -->"
 
 
 def step(encoder: AutoModelEncoder, head: nn.Module, optimizer: Any, inputs: Any, target: torch.Tensor) -> None:
@@ -82,6 +83,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=11, help="of a text; CLINC150's have 11 on average")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--page", type=Path, help="the page whose table is written anew")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     config = BertConfig(
@@ -102,6 +104,10 @@ def main() -> None:
         "times": times,
     }
     write_report(report, table(report), arguments.output)
+    if arguments.page is not None:
+        before, rest = arguments.page.read_text(encoding="utf-8").split(START)
+        inner = table(report).split("\n", 2)[2]
+        arguments.page.write_text(f"{before}{START}\n{inner}{END}{rest.split(END, 1)[1]}", encoding="utf-8")
 
 
 if __name__ == "__main__":

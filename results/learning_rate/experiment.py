@@ -14,7 +14,6 @@ import json
 import math
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -161,9 +160,10 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 def grouped(lines: list[dict]) -> dict[tuple[str, int], dict[str, dict[float, dict[int, dict]]]]:
     """Runs by data set and epochs, method, rate and seed."""
-    groups: dict = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
+    groups: dict = {}
     for line in lines:
-        groups[line["data"], line["epochs"]][line["method"]][line["rate"]][line["seed"]] = line
+        methods = groups.setdefault((line["data"], line["epochs"]), {})
+        methods.setdefault(line["method"], {}).setdefault(line["rate"], {})[line["seed"]] = line
     return groups
 
 
@@ -172,10 +172,11 @@ def show(lines: list[dict], folder: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "learning rate"
     from matplotlib import pyplot
 
     groups = grouped(lines)
-    order = sorted(groups, key=lambda key: (list(DATA).index(key[0]), -key[1]))
+    order = _order(groups)
     figure, axes = pyplot.subplots(
         math.ceil(len(order) / 2), min(len(order), 2), figsize=(11, 4.2 * math.ceil(len(order) / 2)), squeeze=False
     )
@@ -197,7 +198,46 @@ def show(lines: list[dict], folder: Path) -> None:
         axis.legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(folder / "learning_rate.svg", metadata={"Date": None})
-    (folder / "README.md").write_text(_page(groups, order), encoding="utf-8")
+    shares = [key for key in order if any(_share(runs) for runs in groups[key].get("softmax", {}).values())]
+    if shares:
+        figure, axes = pyplot.subplots(1, 2, figsize=(11, 3.8), sharey=True)
+        for axis, rate in zip(axes, (1e-4, 5e-4), strict=True):
+            for method in METHODS:
+                share = _share(groups[shares[0]].get(method, {}).get(rate, {}))
+                if share:
+                    steps = (np.arange(len(share)) + 0.5) / len(share)
+                    axis.plot(steps, 100 * np.array(share), color=COLOURS[method], label=method)
+            axis.set(xlabel="share of the steps", ylabel="from right rows, %", title=f"learning rate {rate:g}")
+            axis.legend(fontsize=8)
+        figure.tight_layout()
+        figure.savefig(folder / "gradient_share.svg", metadata={"Date": None})
+    (folder / "README.md").write_text(page(lines), encoding="utf-8")
+
+
+def _share(runs: dict[int, dict]) -> list[float]:
+    """The share of the gradient from right rows, by part of the steps, over the seeds."""
+    found = [run["right_share_of_gradient"] for run in runs.values() if any(run["right_share_of_gradient"])]
+    return np.mean(found, axis=0).tolist() if found else []
+
+
+def _why(groups: dict, order: list[tuple[str, int]]) -> str:
+    """What part of the gradient comes from rows that are right."""
+    text = (HERE / "cause.md").read_text(encoding="utf-8").rstrip() + "\n"
+    for key in order:
+        rows = [
+            (method, rate, share)
+            for method in METHODS
+            for rate in sorted(groups[key].get(method, {}))
+            if (share := _share(groups[key][method][rate]))
+        ]
+        if rows:
+            text += f"\n{TITLES[key[0]]}, {key[1]} epochs, right rows' share of the gradient's norm in percent:\n\n"
+            text += "| method | learning rate | first quarter of the steps | second | third | last |\n"
+            text += "| --- |" + " ---: |" * 5 + "\n"
+            for method, rate, share in rows:
+                quarters = np.array(share).reshape(4, -1).mean(1)
+                text += f"| {method} | {rate:g} | " + " | ".join(f"{100 * part:.0f}" for part in quarters) + " |\n"
+    return text
 
 
 def paired(first: dict[int, dict], second: dict[int, dict]) -> tuple[float, float, int]:
@@ -217,7 +257,18 @@ def _number(mean: float, half: float, sign: str = "") -> str:
     return f"{mean:{sign}.2f}" + ("" if math.isnan(half) else f" ± {half:.2f}")
 
 
-def _page(groups: dict, order: list[tuple[str, int]]) -> str:
+def page(lines: list[dict]) -> str:
+    """The whole page of the runs."""
+    groups = grouped(lines)
+    order = _order(groups)
+    return _scores(groups, order) + _why(groups, order)
+
+
+def _order(groups: dict) -> list[tuple[str, int]]:
+    return sorted(groups, key=lambda key: (list(DATA).index(key[0]), -key[1]))
+
+
+def _scores(groups: dict, order: list[tuple[str, int]]) -> str:
     text = (HERE / "introduction.md").read_text(encoding="utf-8").rstrip() + "\n"
     for key in order:
         methods = [name for name in METHODS if name in groups[key]]
