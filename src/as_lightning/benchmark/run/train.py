@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.run.evaluation import memorisation, metrics_of_test
+from as_lightning.benchmark.run.feature_cache import cache_features
 from as_lightning.benchmark.run.folder import changed_inputs, run_inputs, run_lock
 from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
@@ -173,6 +174,8 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     memory = PeakMemory()
     datamodule = read_data(config)
     module = made_module(config, datamodule)
+    assert isinstance(module.encoder, torch.nn.Module)
+    cache_features(datamodule, module.encoder, Path(config.data_dir))
     score = config.data.score
     identity = settings | {"inputs": inputs} if inputs else settings  # what a checkpoint has to be of
     recorder = RunRecorder(score, settings=json.dumps(identity, sort_keys=True))

@@ -229,6 +229,10 @@ class AudioDataModule(BenchmarkDataModule):
     def input_spec(self) -> dict[str, Any]:
         return {} if self.log_mel is None else {"in_channels": 1}
 
+    @property
+    def random_inputs(self) -> bool:
+        return bool(self.freq_mask or self.time_mask)
+
     def load_splits(self) -> dict[str, LabelledDataset]:
         indexed = self.index_clips()
         targets = self.encode_labels({split: [row.label for row in rows] for split, rows in indexed.items()})

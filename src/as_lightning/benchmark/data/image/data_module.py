@@ -81,6 +81,10 @@ class ImageDataModule(BenchmarkDataModule):
     def input_spec(self) -> dict[str, Any]:
         return {"in_channels": 3}
 
+    @property
+    def random_inputs(self) -> bool:
+        return bool(self.crop_padding or self.horizontal_flip)
+
     def load_splits(self) -> dict[str, LabelledDataset]:
         splits = self.read_images()
         if self.mean is None or self.std is None:
