@@ -40,9 +40,9 @@ class TemperatureScaling(pl.Callback):
     Where the logits come from, in this order:
 
     1. ``logits(pl_module, batch)``, if the argument is given: returns logits and target;
-    2. ``pl_module.validation_logits(batch)``, if the module has that method: returns the same;
+    2. ``pl_module.validation_logits(batch)``, if the module has that method;
     3. what ``forward`` returned in ``validation_step`` (a tensor, or an output with ``.logits``), and the target of the
-       batch: ``batch["labels"]`` of a mapping, the last element of a sequence. This costs no second forward pass.
+       batch: ``batch["labels"]`` of a mapping, the last element of a sequence.
 
     Logits are ``(N, C)`` with targets ``(N)``; ``(N, L, C)`` with ``(N, L)`` for tokens; or several labels, targets
     {0, 1} of the logits' shape, for which the probability of a label is ``sigmoid(logits / temperature)``.

@@ -31,10 +31,9 @@ def fit_temperature(
 
         \sum_n \ell(\beta o_n, t_n) + \frac{\kappa}{N} \sum_n \frac{1}{C} \sum_c \ell(\beta o_n, c)
 
-    where :math:`\ell` is the cross-entropy. The sum is convex in :math:`\beta`; SciPy's ``minimize_scalar`` finds its
-    minimum. The second term is the weight of :math:`\kappa` samples whose class is unknown. It keeps the temperature
-    above 0 where every prediction is right, and its effect vanishes as :math:`N` grows. With several labels
-    :math:`\ell` is the binary cross-entropy of each known label, and :math:`N` counts these.
+    where :math:`\ell` is the cross-entropy. The sum is convex in :math:`\beta`. The second term, the weight of
+    :math:`\kappa` samples whose class is unknown, keeps the temperature above 0 where every prediction is right. With
+    several labels :math:`\ell` is the binary cross-entropy of each known label, and :math:`N` counts these.
 
     Args:
         logits: shape ``(..., C)``, classes last.
