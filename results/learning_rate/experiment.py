@@ -96,6 +96,34 @@ def plan() -> Iterator[Job]:
     return iter(planned)
 
 
+def overrides(job: Job, encoder: Path, folder: str) -> list[str]:
+    """The app's settings of a run that writes into a folder."""
+    return [
+        *DATA[job.data],
+        *(
+            word.replace("method=", "method=multilabel_") if job.data == "goemotions" else word
+            for word in METHODS[job.method]
+        ),
+        "model=auto_model",
+        f"model.name={encoder}",
+        "model.trainable_layers=2",
+        f"model.pooling={'none' if job.data == 'wnut17' else 'mean'}",
+        "data.batch_size=32",
+        f"optimizer.lr={job.rate}",
+        f"seed={job.seed}",
+        f"trainer.max_epochs={job.epochs}",
+        f"+trainer.check_val_every_n_epoch={job.epochs}",
+        "+trainer.enable_checkpointing=false",
+        "~callbacks.model_checkpoint",
+        "~callbacks.temperature_scaling",
+        "trainer.precision=bf16-mixed",
+        "trainer.enable_progress_bar=false",
+        "+callbacks.share._target_=gradient_share.GradientShare",
+        "logger=none",
+        f"output_dir={folder}",
+    ]
+
+
 def run(encoder: Path, runs: Path, minutes: float, only: str | None) -> None:
     """Run what the plan has and ``runs`` lacks, until the time is over."""
     from gradient_share import GradientShare
@@ -112,31 +140,7 @@ def run(encoder: Path, runs: Path, minutes: float, only: str | None) -> None:
         if job in done or only not in (None, job.data):
             continue
         with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(config_dir()), version_base="1.3"):
-            overrides = [
-                *DATA[job.data],
-                *(
-                    word.replace("method=", "method=multilabel_") if job.data == "goemotions" else word
-                    for word in METHODS[job.method]
-                ),
-                "model=auto_model",
-                f"model.name={encoder}",
-                "model.trainable_layers=2",
-                f"model.pooling={'none' if job.data == 'wnut17' else 'mean'}",
-                "data.batch_size=32",
-                f"optimizer.lr={job.rate}",
-                f"seed={job.seed}",
-                f"trainer.max_epochs={job.epochs}",
-                f"+trainer.check_val_every_n_epoch={job.epochs}",
-                "+trainer.enable_checkpointing=false",
-                "~callbacks.model_checkpoint",
-                "~callbacks.temperature_scaling",
-                "trainer.precision=bf16-mixed",
-                "trainer.enable_progress_bar=false",
-                "+callbacks.share._target_=gradient_share.GradientShare",
-                "logger=none",
-                f"output_dir={folder}",
-            ]
-            result = train(compose("train", overrides=overrides))
+            result = train(compose("train", overrides=overrides(job, encoder, folder)))
         line = {
             **job._asdict(),
             "test": result.metrics[result.score],
