@@ -81,7 +81,7 @@ def test_every_data_set_and_method_of_the_plan_has_a_configuration(script, tmp_p
                 config = compose("train", overrides=experiment.overrides(job, Path("encoder"), str(tmp_path)))
             config, foreign = checked_settings(config)
             assert not foreign
-            assert config.method.get("delta") == (None if method == "softmax" else float(method.split()[1]))
+            assert config.method.get("delta") == (None if method == "softmax" else float(method.split()[-1]))
 
 
 def test_the_page_of_learning_rates_is_written_from_its_records(script):

@@ -337,7 +337,7 @@ def _words(method: str, own: dict[float, dict[int, dict]], base: dict[float, dic
         if rates
     ]
     left = paired(own[best_rate(own)], base[best_rate(base)])[0]
-    return f"`{method}` {', '.join(parts)}. With the best rate of each, {left:+.2f} points are left."
+    return f"`{method}` {'; it '.join(parts)}. With the best rate of each, {left:+.2f} points are left."
 
 
 def main() -> None:
