@@ -16,34 +16,28 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "ARCHITECTURE.md"
 START, END = "<!-- drawn by docs/imports_drawing.py -->", "<!-- end of drawing -->"
 PACKAGE = "as_lightning"
+APP = f"{PACKAGE}.benchmark"
 # packages that the drawing opens; every other package or module below them is one box
-OPENED = (PACKAGE, f"{PACKAGE}.benchmark")
-# the app's own files share one box, but for the command line, which stands above the report
-APP_FILES = f"{PACKAGE}.benchmark"
-COMMAND = f"{APP_FILES}.command"
-# `python -m as_lightning.benchmark.train` hands over to the command line; importing train does not
-NOT_DRAWN = (f"{APP_FILES}.train", COMMAND)
+OPENED = (PACKAGE, APP)
 
 
 def box_of(module: str) -> str:
     """The box that a module belongs to: the part right below the deepest opened package above it."""
     for package in sorted(OPENED, key=len, reverse=True):
         if module.startswith(f"{package}."):
-            part = f"{package}.{module[len(package) + 1 :].split('.')[0]}"
-            is_file = package == APP_FILES and not (ROOT / "src" / Path(*part.split("."))).is_dir()
-            return package if is_file and part != COMMAND else part
+            return f"{package}.{module[len(package) + 1 :].split('.')[0]}"
     return module
 
 
 def boxes_and_arrows() -> tuple[list[str], dict[tuple[str, str], int]]:
-    """All boxes, and the number of imports between each two; the package's own ``__init__`` is left out."""
+    """All boxes, and the number of imports between each two; the ``__init__`` of opened packages is left out."""
     graph = grimp.build_graph(PACKAGE, cache_dir=None)
-    modules = sorted(graph.modules - {PACKAGE})
+    modules = sorted(graph.modules - set(OPENED))
     counted: dict[tuple[str, str], int] = {}
     for importer in modules:
-        for imported in sorted(graph.find_modules_directly_imported_by(importer) - {PACKAGE}):
+        for imported in sorted(graph.find_modules_directly_imported_by(importer) - set(OPENED)):
             pair = box_of(importer), box_of(imported)
-            if pair[0] != pair[1] and (importer, imported) != NOT_DRAWN:
+            if pair[0] != pair[1]:
                 counted[pair] = counted.get(pair, 0) + 1
     return sorted({box_of(module) for module in modules}), counted
 
@@ -51,7 +45,7 @@ def boxes_and_arrows() -> tuple[list[str], dict[tuple[str, str], int]]:
 def drawing() -> str:
     """The Mermaid graph, boxes of the app in a frame of their own."""
     boxes, counted = boxes_and_arrows()
-    inside = [box for box in boxes if box.startswith(APP_FILES)]
+    inside = [box for box in boxes if box.startswith(f"{APP}.")]
     lines = ["```mermaid", "flowchart TD"]
     lines += ['    subgraph app ["benchmark/ (the Hydra app)"]']
     lines += [f"        {node(box)}" for box in inside]
@@ -67,7 +61,7 @@ def name(box: str) -> str:
 
 def node(box: str) -> str:
     is_package = (ROOT / "src" / Path(*box.split("."))).is_dir()
-    label = "train, results, ..." if box == APP_FILES else box.rpartition(".")[2] + ("/" if is_package else ".py")
+    label = box.rpartition(".")[2] + ("/" if is_package else ".py")
     return f'{name(box)}["{label}"]'
 
 

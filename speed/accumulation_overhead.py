@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxMixin, MaskingMonitor
-from as_lightning.benchmark.results import machine_description
+from as_lightning.benchmark.run.result import machine_description
 from as_lightning.functional import MaskingCounts
 
 CLASSES = 32

@@ -12,3 +12,9 @@ def test_the_drawing_of_the_imports_is_that_of_the_code():
     script = runpy.run_path(str(ROOT / "docs" / "imports_drawing.py"))
     page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     assert page == script["page_with_drawing"](page), "run `python docs/imports_drawing.py`"
+
+
+def test_no_two_parts_import_each_other():
+    _, arrows = runpy.run_path(str(ROOT / "docs" / "imports_drawing.py"))["boxes_and_arrows"]()
+    assert arrows
+    assert not [pair for pair in arrows if pair[::-1] in arrows]

@@ -59,29 +59,3 @@ def test_a_copy_counts_on_its_own(duplicate):
     other.update(counts(1, 2, 3, 4))
     assert counter.close_window((0, 0), lambda window: window).tolist() == [1, 2, 3, 4]
     assert other.close_window((0, 0), lambda window: window).tolist() == [2, 4, 6, 8]
-
-
-def live(*flags: bool) -> torch.Tensor:
-    return torch.tensor(flags)
-
-
-def test_live_samples_are_recorded_until_they_are_taken():
-    counter = MaskingCounter()
-    assert (counter.wants_live, counter.live_delta, counter.take_live()) == (False, None, None)
-    counter.record_live(live(True, False, False))
-    assert counter.take_live().tolist() == [True, False, False]
-    assert counter.take_live() is None
-
-
-def test_a_sample_that_is_live_in_one_of_two_losses_is_live():
-    counter = MaskingCounter()
-    counter.record_live(live(True, False, False))
-    counter.record_live(live(False, False, True))
-    assert counter.take_live().tolist() == [True, False, True]
-
-
-def test_two_losses_of_other_samples_are_refused():
-    counter = MaskingCounter()
-    counter.record_live(live(True, False, False))
-    with pytest.raises(ValueError, match=r"two losses .* shapes \(3,\) and \(2,\).*one\s+loss per step"):
-        counter.record_live(live(True, False))

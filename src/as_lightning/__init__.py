@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from as_lightning.callbacks import (
         AdaptiveGradientAccumulation,
         MarginHistogram,
-        MaskedSampleSkipping,
         MaskingMonitor,
         TemperatureScaling,
     )
@@ -32,7 +31,6 @@ __all__ = [
     "LinearCrossEntropyLoss",
     "LossAccuracyCorrelation",
     "MarginHistogram",
-    "MaskedSampleSkipping",
     "MaskingCounter",
     "MaskingMonitor",
     "MaskingRate",
@@ -46,7 +44,6 @@ _MODULES = {
     "callbacks": (
         "AdaptiveGradientAccumulation",
         "MarginHistogram",
-        "MaskedSampleSkipping",
         "MaskingMonitor",
         "TemperatureScaling",
     ),

@@ -11,8 +11,6 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from as_lightning.functional.counts import MaskingCounts
-from as_lightning.loss_call import LossCall
-from as_lightning.narrowed_loss import NarrowedLoss, counted
 
 
 class MaskingCounter:
@@ -25,13 +23,6 @@ class MaskingCounter:
     Attributes:
         counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would
             compile ``training_step`` anew for every value.)
-        wants_live: set by a callback, while a batch runs, that needs to know which samples are *live*, that is, have a
-            competitor which the margin keeps (a sample that is not live has zero loss and zero gradient). Otherwise
-            nothing is recorded.
-        live_delta: the margin of that record; None for the margin of the loss.
-        live: which samples of the running batch are live, a boolean tensor on the logits' device of the shape of the
-            target (for several labels per sample: ``(N,)``); None if no loss has recorded it. See :meth:`take_live`.
-        narrowed_loss: set by a callback while it narrows batches to their live samples; it then computes the losses.
 
     Example:
         >>> import torch
@@ -45,58 +36,16 @@ class MaskingCounter:
 
     def __init__(self) -> None:
         self.counted = False
-        self.wants_live = False
-        self.live_delta: float | None = None
-        self.live: Tensor | None = None
-        self.narrowed_loss: NarrowedLoss | None = None
         self._open: Tensor | None = None
         self._closed = torch.zeros(4, dtype=torch.int64)
         self._closed_key: Hashable = None
         self._steps_before: int | None = None  # optimizer steps when training began
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy, also a pickled one, has the counts, and nothing of what a callback wants of the running training."""
-        return vars(self) | {"wants_live": False, "live_delta": None, "live": None, "narrowed_loss": None}
-
-    def loss(self, call: LossCall, delta: float) -> Tensor:
-        """The loss of ``call`` at the margin ``delta``, counted, and recorded where a callback asks for it."""
-        live_delta = delta if self.live_delta is None else self.live_delta
-        if self.narrowed_loss is not None:
-            loss, counts, live = self.narrowed_loss.loss(call, delta, live_delta)
-        elif self.wants_live:
-            loss, counts, live = counted(call, delta, live_delta)
-        else:
-            loss, counts = call(delta, return_counts=True)
-            live = None
-        if live is not None and self.wants_live:
-            self.record_live(live)
-        self.update(counts)
-        return loss
 
     def update(self, counts: MaskingCounts) -> None:
         """Add a batch's counts to the open window, without waiting for the device."""
         stacked = counts.stacked().detach()
         self._open = stacked if self._open is None else self._open + stacked
         self.counted = True
-
-    def record_live(self, live: Tensor) -> None:
-        """Note which samples of the batch are live; with two losses in one step, those that are live in either.
-
-        Raises:
-            ValueError: if an earlier loss of the batch has recorded another shape.
-        """
-        if self.live is not None and self.live.shape != live.shape:
-            raise ValueError(
-                f"two losses in one training step have live samples of shapes {tuple(self.live.shape)} and "
-                f"{tuple(live.shape)}, which cannot be told apart by sample: a callback that skips samples needs one "
-                "loss per step, or losses with targets of one shape"
-            )
-        self.live = live if self.live is None else self.live | live
-
-    def take_live(self) -> Tensor | None:
-        """Return the record of the batch and forget it. Call it in ``on_train_batch_end``. The host reads nothing."""
-        live, self.live = self.live, None
-        return live
 
     @property
     def open_counts(self) -> Tensor:
@@ -127,7 +76,7 @@ class MaskingCounter:
             open_counts: the counts of the open window in a checkpoint, ``int64`` of shape ``(4,)``.
         """
         self.drop_window()
-        self.counted, self.live = False, None
+        self.counted = False
         self._open = open_counts
         self._steps_before = trainer.global_step
 

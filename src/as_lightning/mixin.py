@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import lightning.pytorch as pl
 from torch import Tensor, nn
 
+from as_lightning.functional.counts import MaskingCounts
+from as_lightning.functional.cross_entropy import as_cross_entropy
+from as_lightning.functional.head_operands import HeadNames
+from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head
 from as_lightning.functional.masking import check_delta
+from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.functional.temperature import scaled_probabilities
 from as_lightning.linear_head import check_linear_head
-from as_lightning.loss_call import ClassLoss, HeadLoss, LabelLoss, LossCall
 from as_lightning.margin_argument import read_margin
 from as_lightning.masking_counter import MaskingCounter
 from as_lightning.replaced_loss import replace_loss
 from as_lightning.schedules import DeltaWarmup, WarmupOfTraining
 
+HEAD_NAMES = HeadNames("hidden", "head.weight", "head.bias", "target", "weight")  # as as_softmax_head_loss names them
 TEMPERATURE_KEY, LENGTH_KEY = "as_softmax_temperature", "as_softmax_training_batches"  # in checkpoints
 
 if TYPE_CHECKING:
@@ -222,7 +227,17 @@ class ASSoftmaxMixin(_Base):
 
         With two losses in one step, both are counted (see the class's note).
         """
-        return self._counted(ClassLoss(logits, target, weight, ignore_index, reduction))
+        loss, counts = as_cross_entropy(
+            logits,
+            target,
+            self.as_softmax_delta,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            return_counts=True,
+        )
+        self._count(counts)
+        return loss
 
     def as_softmax_head_loss(
         self,
@@ -246,13 +261,31 @@ class ASSoftmaxMixin(_Base):
                 its logits could differ from ``hidden @ weight.T + bias``.
         """
         check_linear_head(head)
-        return self._counted(HeadLoss(hidden, head.weight, head.bias, target, weight, ignore_index, reduction))
+        loss, counts = cross_entropy_of_head(
+            (hidden, head.weight, head.bias, target, weight),
+            HEAD_NAMES,
+            self.as_softmax_delta,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            return_counts=True,
+        )
+        self._count(counts)
+        return loss
 
     def multilabel_as_softmax_loss(
         self, logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean"
     ) -> Tensor:
         """:func:`~as_lightning.functional.multilabel_as_cross_entropy` at the current margin, with counting."""
-        return self._counted(LabelLoss(logits, target, ignore_index, reduction))
+        loss, counts = multilabel_as_cross_entropy(
+            logits,
+            target,
+            self.as_softmax_delta,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            return_counts=True,
+        )
+        self._count(counts)
+        return loss
 
     def predict_proba(self, logits: Tensor) -> Tensor:
         """The probabilities of logits with the classes last: ``softmax(logits / as_softmax_temperature)``, or
@@ -281,9 +314,9 @@ class ASSoftmaxMixin(_Base):
             self.as_softmax_temperature = fitted["temperature"]
             self.as_softmax_multilabel = bool(fitted["multilabel"])
 
-    def _counted(self, call: LossCall) -> Tensor:
-        delta = self.as_softmax_delta
-        return self.masking_counter.loss(call, delta) if self._in_training else call(delta)
+    def _count(self, counts: MaskingCounts) -> None:
+        if self._in_training:
+            self.masking_counter.update(counts)
 
 
 def _is_not_the_mixins(base: type) -> bool:

@@ -9,8 +9,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from as_lightning.benchmark.config_dir import config_dir
-from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.run.result import Result
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from as_lightning.benchmark.data.text.standard_library import library_folder
-from as_lightning.benchmark.peak_memory import PeakMemory
-from as_lightning.benchmark.train import train
+from as_lightning.benchmark.run.peak_memory import PeakMemory
+from as_lightning.benchmark.run.train import train
 from as_lightning.functional.kernels import head_loss
 
 MEGABYTES = 2**20

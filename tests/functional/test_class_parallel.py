@@ -15,7 +15,7 @@ from harness import class_parallel_ranks as program
 from harness.class_parallel_ranks import LINEAR_CASES, LOGITS_CASES, TIED, Case, operands
 from harness.prepared_processes import run
 from harness.torch_limits import TENSOR_PARALLEL_OUTSIDE, skipped_by
-from oracles.as_softmax import as_cross_entropy_reference, as_rows, counts_reference, keep_of_row
+from oracles.as_softmax import as_cross_entropy_reference, counts_reference
 
 from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy
 
@@ -73,12 +73,9 @@ def reference(case: Case) -> dict[str, Any]:
         logits, given.target, case.delta, weight=given.class_weight, reduction=case.reduction
     )
     loss.backward(given.upstream.double())
-    rows, targets = as_rows(logits, given.target)
-    live = [t >= 0 and int(keep_of_row(row, t, case.delta).sum()) > 1 for row, t in zip(rows, targets, strict=True)]
     return {
         "loss": loss.detach(),
         "counts": counts_reference(logits, given.target, case.delta),
-        "live": torch.tensor(live).reshape(given.target.shape),
         "hidden": given.hidden.grad,
         "weight": given.weight.grad,
         "bias": None if given.bias is None else given.bias.grad,
@@ -125,7 +122,6 @@ def assert_equal(found: dict[str, Any], expected: dict[str, Any], case: Case, *n
         assert found[name].dtype == case.dtype
         torch.testing.assert_close(found[name].double(), expected[name].double(), **TOLERANCE[case.dtype])
     assert tuple(map(int, found["counts"])) == expected["counts"]
-    assert torch.equal(found["live"], expected["live"])
 
 
 HALF = [name for name, case in LINEAR_CASES.items() if case.rounding > 1e-6]

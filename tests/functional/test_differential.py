@@ -170,12 +170,9 @@ def one_case_of_class_rows(generator: random.Random, seen: Counter[str], classes
     upstream = upstream.to(dtype).double()
     leaf = logits.detach().requires_grad_() if generator.random() < 0.5 else logits.detach().clone().requires_grad_()
     options: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index}
-    loss, found, found_live = as_cross_entropy(
-        leaf, target, delta, reduction=reduction, return_counts=True, return_live=True, **options
-    )
+    loss, found = as_cross_entropy(leaf, target, delta, reduction=reduction, return_counts=True, **options)
     assert loss.dtype == dtype
     assert tuple(map(int, found)) == counts
-    assert found_live.reshape(-1).tolist() == live
     assert live_samples(leaf, target, delta, ignore_index).reshape(-1).tolist() == live
     assert as_softmax_mask(leaf, target, delta, ignore_index).shape == leaf.shape
     size = max(1.0, float(expected.detach().abs().nan_to_num().max())) if expected.numel() else 1.0
@@ -258,14 +255,13 @@ def one_case_of_the_fused_head(generator: random.Random, seen: Counter[str], cla
         return False  # a forbidden target
     if near_the_margin(logits.detach(), safe, delta, 1e-12 if dtype == torch.float64 else 1e-5):
         return False
-    expected, live, counts = reference(logits, target.long().reshape(-1), delta, class_weight, ignore_index, reduction)
+    expected, _, counts = reference(logits, target.long().reshape(-1), delta, class_weight, ignore_index, reduction)
     options: dict[str, Any] = {"bias": leaves[2] if bias is not None else None, "reduction": reduction}
     options["ignore_index"] = ignore_index
-    loss, found, found_live = as_linear_cross_entropy(
-        *leaves[:2], target, delta, class_weight=class_weight, return_counts=True, return_live=True, **options
+    loss, found = as_linear_cross_entropy(
+        *leaves[:2], target, delta, class_weight=class_weight, return_counts=True, **options
     )
     assert tuple(map(int, found)) == counts
-    assert found_live.reshape(-1).tolist() == live
     if delta == 1.0 and class_weight is None:
         plain = linear_cross_entropy(
             *leaves[:2], target, **{"linear_bias" if k == "bias" else k: v for k, v in options.items()}
@@ -337,11 +333,11 @@ def one_case_of_several_labels(generator: random.Random, seen: Counter[str]) -> 
     if [found for _, found in nearby] != [counts] * 2:
         return False
     leaf = logits.detach().requires_grad_()
-    loss, found, live = multilabel_as_cross_entropy(
-        leaf, target, delta, ignore_index=ignore_index, reduction=reduction, return_counts=True, return_live=True
+    loss, found = multilabel_as_cross_entropy(
+        leaf, target, delta, ignore_index=ignore_index, reduction=reduction, return_counts=True
     )
     assert tuple(map(int, found)) == counts
-    assert int(live.sum()) == counts[1] - counts[0]
+    assert int(live_samples(leaf, target, delta, ignore_index).sum()) == counts[1] - counts[0]
     seen[reduction] += 1
     size = max(1.0, float(expected.detach().abs().nan_to_num().max())) if expected.numel() else 1.0
     assert_near(loss.detach(), expected.detach(), dtype, size)

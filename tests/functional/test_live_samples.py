@@ -1,4 +1,4 @@
-"""Which samples have a gradient: ``return_live`` of the losses, and ``live_samples``, against the float64 oracle."""
+"""Which samples have a gradient, against the float64 oracle."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from torch import Tensor
 
 from as_lightning.functional import (
     as_cross_entropy,
-    as_linear_cross_entropy,
-    linear_live_samples,
     live_samples,
     multilabel_as_cross_entropy,
 )
-from as_lightning.functional.kernels import head_loss, row_loss, traceable
+from as_lightning.functional.kernels import row_loss
 
 DELTAS = (0.0, 0.1, 0.5, 1.0)
 SHAPES = ((7,), (40, 7), (6, 7, 4), (3, 7, 2, 2), (5, 1))
@@ -33,85 +31,25 @@ def example(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     return logits, target
 
 
-@pytest.fixture(params=["few logits", "many logits"])
-def _both_paths_of_the_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "many logits":
-        monkeypatch.setattr(traceable, "FEW_LOGITS", 0)
-
-
-@pytest.mark.usefixtures("_both_paths_of_the_cpu")
 @pytest.mark.parametrize("delta", DELTAS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_live_samples_follow_the_formula(shape: tuple[int, ...], delta: float) -> None:
+def test_live_samples_follow_the_formula_and_are_those_with_a_gradient(shape: tuple[int, ...], delta: float) -> None:
     logits, target = example(shape)
-    expected = torch.tensor(live_reference(logits, target, delta)).reshape(target.shape)
-    loss, live = as_cross_entropy(logits, target, delta, return_live=True)
+    live = live_samples(logits, target, delta)
     assert live.dtype == torch.bool
-    assert torch.equal(live, expected)
-    assert torch.equal(live_samples(logits, target, delta), expected)
-    torch.testing.assert_close(loss, as_cross_entropy(logits, target, delta), equal_nan=True)
-
-
-@pytest.mark.usefixtures("_both_paths_of_the_cpu")
-@pytest.mark.parametrize("delta", DELTAS)
-def test_live_samples_are_those_with_a_gradient(delta: float) -> None:
-    logits, target = example((40, 7))
-    leaf = logits.requires_grad_()
-    loss, counts, live = as_cross_entropy(leaf, target, delta, reduction="sum", return_counts=True, return_live=True)
+    assert torch.equal(live, torch.tensor(live_reference(logits, target, delta)).reshape(target.shape))
+    loss, counts = as_cross_entropy(logits.requires_grad_(), target, delta, reduction="sum", return_counts=True)
     loss.backward()
-    assert leaf.grad is not None
-    assert torch.equal(leaf.grad.any(1), live)
+    assert logits.grad is not None
+    assert torch.equal(logits.grad.any(0 if logits.dim() == 1 else 1), live)
     assert int(live.sum()) == int(counts.samples - counts.masked_samples)
 
 
-@pytest.mark.parametrize("reduction", ["none", "mean"])
-@pytest.mark.parametrize("delta", DELTAS)
-@pytest.mark.parametrize("shape", [(24,), (4, 6)], ids=str)
-def test_live_samples_of_the_fused_head_are_those_of_its_logits(
-    shape: tuple[int, ...], delta: float, reduction: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(head_loss, "FEW_LOGITS", 0)
-    generator = torch.Generator().manual_seed(2)
-    weight = torch.randn(50, 6, generator=generator, dtype=torch.float64) * 2
-    hidden = torch.randn(*shape, 6, generator=generator, dtype=torch.float64)
-    target = (hidden @ weight.t()).argmax(-1)
-    target.view(-1)[3] = -100
-    options: dict[str, Any] = {"reduction": reduction, "return_live": True}
-    loss, live = as_linear_cross_entropy(hidden, weight, target, delta, **options)
-    logits = hidden @ weight.t()
-    logits = logits if logits.dim() == 2 else logits.movedim(-1, 1)
-    assert live.tolist() == torch.tensor(live_reference(logits, target, delta)).reshape(shape).tolist()
-    assert loss.shape == (target.shape if reduction == "none" else ())
-    assert torch.equal(linear_live_samples(hidden, weight, target, delta), live)
-
-
-def test_live_samples_of_a_head_are_those_of_its_logits_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_loss, "CPU_WORKSPACE", 0)
+def test_live_samples_are_found_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, target = example((40, 7))
+    whole = live_samples(logits, target, 0.3)
     monkeypatch.setattr(row_loss, "CPU_BLOCK_PER_THREAD", 64)
-    generator = torch.Generator().manual_seed(2)
-    weight, bias = torch.randn(50, 6, generator=generator), torch.randn(50, generator=generator)
-    hidden, target = torch.randn(5, 9, 6, generator=generator), torch.randint(50, (5, 9), generator=generator)
-    target[0, :3] = -1
-    hidden = hidden + weight[target]
-    logits = torch.nn.functional.linear(hidden, weight, bias).movedim(-1, 1).requires_grad_()
-    live = linear_live_samples(hidden, weight, target, 0.3, bias=bias, ignore_index=-1)
-    assert torch.equal(live, live_samples(logits, target, 0.3, ignore_index=-1))
-    assert 0 < live.sum() < 42
-    assert linear_live_samples(hidden[:0], weight, target[:0]).shape == (0, 9)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"delta": -0.5}, r"delta .* got -0\.5"),
-        ({"weight": torch.zeros(5, 3)}, r"weight \(C, d\), got \(2, 4\) and \(5, 3\)"),
-        ({"target": torch.zeros(3, dtype=torch.int64)}, r"target"),
-    ],
-)
-def test_bad_input_to_the_live_samples_of_a_head_is_refused_by_name(change: dict[str, Any], message: str) -> None:
-    arguments = {"hidden": torch.zeros(2, 4), "weight": torch.zeros(5, 4), "target": torch.tensor([0, 1]), **change}
-    with pytest.raises(ValueError, match=message):
-        linear_live_samples(**arguments)
+    assert torch.equal(live_samples(logits, target, 0.3), whole)
 
 
 @pytest.mark.parametrize("delta", DELTAS)
@@ -126,17 +64,16 @@ def test_a_sample_of_several_labels_is_live_iff_the_margin_keeps_a_label(shape: 
     expected = [
         any(multilabel_keep_of_row(row, label.bool().tolist(), delta)) for row, label in zip(rows, labels, strict=True)
     ]
-    _, counts, live = multilabel_as_cross_entropy(logits, target, delta, return_counts=True, return_live=True)
+    _, counts = multilabel_as_cross_entropy(logits, target, delta, return_counts=True)
+    live = live_samples(logits, target, delta)
     assert live.reshape(-1).tolist() == expected
     assert live.shape == logits.movedim(class_dim, -1).shape[:-1]
-    assert torch.equal(live_samples(logits, target, delta), live)
     assert int(live.sum()) == int(counts.samples - counts.masked_samples)
 
 
 def test_a_sample_without_a_known_label_is_not_live() -> None:
     logits, target = torch.zeros(2, 3), torch.tensor([[1, -1, 0], [-1, -1, -1]])
-    _, live = multilabel_as_cross_entropy(logits, target, ignore_index=-1, return_live=True)
-    assert live.tolist() == live_samples(logits, target, ignore_index=-1).tolist() == [True, False]
+    assert live_samples(logits, target, ignore_index=-1).tolist() == [True, False]
 
 
 def test_a_wider_margin_keeps_more_samples_live() -> None:

@@ -173,7 +173,7 @@ def linear_head(case: Case, mesh: DeviceMesh) -> dict[str, Any]:
     hidden.requires_grad_()
     # a small workspace, so that there are several chunks
     with mock.patch.object(head_loss, "CPU_WORKSPACE", 1), torch.autocast("cpu", enabled=case.autocast):
-        loss, counts, live = as_linear_cross_entropy(
+        loss, counts = as_linear_cross_entropy(
             hidden,
             weight,
             target,
@@ -182,13 +182,11 @@ def linear_head(case: Case, mesh: DeviceMesh) -> dict[str, Any]:
             class_weight=given.class_weight,
             reduction=case.reduction,
             return_counts=True,
-            return_live=True,
         )
     loss.backward(given.upstream)
     return {
         "loss": loss.detach(),
         "counts": counts,
-        "live": live,
         "hidden": whole(hidden.grad),
         "weight": whole(weight.grad),
         "bias": None if bias is None else whole(bias.grad),
@@ -207,20 +205,18 @@ def sharded_logits(folder: Path) -> dict[str, Any]:
     for name, case in LOGITS_CASES.items():
         given = operands(case)
         logits = distribute_tensor(given.logits, mesh, [Shard(0 if given.logits.dim() == 1 else 1)]).requires_grad_()
-        loss, counts, live = as_cross_entropy(
+        loss, counts = as_cross_entropy(
             logits,
             given.target,
             case.delta,
             weight=given.class_weight,
             reduction=case.reduction,
             return_counts=True,
-            return_live=True,
         )
         loss.backward(given.upstream)
         seen[name] = {
             "loss": loss.detach(),
             "counts": counts,
-            "live": live,
             "logits": whole(logits.grad),
             "placements": [placement_of(logits.grad)],
         }

@@ -10,12 +10,12 @@ from pathlib import Path
 
 def as_lightning(folder: Path, *arguments: str) -> str:
     """Run ``as-lightning`` in ``folder``, without progress bars, and give what it has printed, errors too."""
-    return _run("as_lightning.benchmark.train", folder, arguments)
+    return _run("as_lightning.benchmark.commands.train", folder, arguments)
 
 
 def as_lightning_compare(folder: Path, *arguments: str) -> str:
     """Run ``as-lightning-compare`` in ``folder``, and give what it has printed, errors too."""
-    return _run("as_lightning.benchmark.compare.command", folder, arguments)
+    return _run("as_lightning.benchmark.commands.compare", folder, arguments)
 
 
 def _run(module: str, folder: Path, arguments: tuple[str, ...]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from as_lightning.benchmark.results import RESULT_FILE, Result
+from as_lightning.benchmark.run.result import RESULT_FILE, Result
 
 OF_THIS_TIME = ("train_seconds", "epoch_seconds", "peak_memory", "resumed", "command")
 

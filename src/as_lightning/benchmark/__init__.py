@@ -3,7 +3,7 @@
 import sys
 from pathlib import PurePath
 
-from as_lightning.benchmark.packages.extra import how_to_install, missing_packages
+from as_lightning.benchmark.packages import how_to_install, missing_packages
 
 # the console scripts say the same without a stack trace
 if not PurePath(sys.argv[0]).name.startswith("as-lightning") and (_missing := missing_packages()):

@@ -2,7 +2,7 @@
 
 Lightning advances such a scheduler once for each optimizer step. A schedule that was built from
 ``trainer.estimated_stepping_batches`` counts the steps of a training with one step for each batch.
-Accumulation takes fewer steps, and skipping leaves out batches. With either the schedule would not reach its end.
+Accumulation takes fewer steps: the schedule would not reach its end.
 
 Source: Lightning's training loop advances a scheduler on a stepping batch :math:`b` with
 :math:`(b + 1) \\bmod \\text{frequency} = 0`, where :math:`b` counts from 0 in each epoch.
@@ -42,43 +42,6 @@ def follow_batches(
     _advance(trainer, pl_module, missing)
 
 
-def follow_data(
-    trainer: pl.Trainer,
-    pl_module: pl.LightningModule,
-    *,
-    last_batch: int,
-    batches: int,
-    epoch_batches: int,
-    full_epoch_batches: int,
-    accumulated: int = 1,
-) -> None:
-    """Advance the schedulers by what a shortened epoch leaves out, spread evenly over its batches.
-
-    The schedulers then end an epoch of ``epoch_batches`` where an epoch of ``full_epoch_batches`` would have ended.
-    Call it in ``on_train_batch_end`` of a batch on which the optimizer steps. It adds to what Lightning and
-    :func:`follow_batches` advance.
-
-    Args:
-        trainer: the trainer, for its schedulers.
-        pl_module: the module, whose ``lr_scheduler_step`` advances a scheduler.
-        last_batch: 0-based index in the epoch of the batch that has ended.
-        batches: how many batches have ended since the last call in this epoch, this one included.
-        epoch_batches: batches of this epoch.
-        full_epoch_batches: batches of an epoch that leaves out nothing, at least ``epoch_batches``.
-        accumulated: batches that the schedule counts as one step: ``Trainer(accumulate_grad_batches)``, and 1 where
-            :func:`follow_batches` is used.
-    """
-    end = last_batch + 1
-
-    def missing(frequency: int) -> int:
-        left_out = _advances_of_epoch(full_epoch_batches, accumulated, frequency) - _advances_of_epoch(
-            epoch_batches, accumulated, frequency
-        )
-        return end * left_out // epoch_batches - (end - batches) * left_out // epoch_batches
-
-    _advance(trainer, pl_module, missing)
-
-
 def scheduled_batches(trainer: pl.Trainer, last_batch: int, batches: int, *, stepped: bool) -> int:
     """How many of a window's ``batches`` count for a schedule of ``trainer.estimated_stepping_batches`` steps.
 
@@ -93,12 +56,6 @@ def scheduled_batches(trainer: pl.Trainer, last_batch: int, batches: int, *, ste
     steps_left = trainer.max_steps - trainer.global_step
     before = min(steps_left + stepped, batches_left + batches)
     return int(before - min(steps_left, batches_left))
-
-
-def _advances_of_epoch(batches: int, accumulated: int, frequency: int) -> int:
-    """How often Lightning advances a scheduler in an epoch: on the stepping batches that ``frequency`` divides."""
-    on_last_batch_alone = batches % frequency == 0 and batches % accumulated != 0
-    return batches // math.lcm(accumulated, frequency) + int(on_last_batch_alone)
 
 
 def _advance(trainer: pl.Trainer, pl_module: pl.LightningModule, missing: Callable[[int], int]) -> None:

@@ -51,7 +51,7 @@ class MaskingMonitor(pl.Callback):
     written, and once per epoch. An empty window (only ignored rows) has ratio 0.
 
     A ``TensorBoardLogger`` also gets a layout for the dashboard *Custom Scalars*: masked samples and classes, margin,
-    accumulation, share of the data that is awake, loss and score, a chart each.
+    accumulation, loss and score, a chart each.
 
     It counts training alone: what was counted before ``fit`` began (a learning-rate search, an earlier fit, a call by
     hand) is forgotten, and a resumed run goes on where its checkpoint was saved, also inside a window.

@@ -15,7 +15,6 @@ CHARTS = {
     "loss": [r"(?!test).*loss"],
     "margin delta": [r"masking/delta$"],
     "batches per optimizer step": [r"masking/accumulate_grad_batches$"],
-    "samples awake / samples": [r"masking/awake_ratio$"],
     "lead of the target in validation": [r"margin/mean$", r"margin/share_above_delta$"],
 }
 LAYOUT = {"as-lightning": {title: ["Multiline", tags] for title, tags in CHARTS.items()}}

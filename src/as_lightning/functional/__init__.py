@@ -4,7 +4,7 @@ from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy
-from as_lightning.functional.live_samples import linear_live_samples, live_samples
+from as_lightning.functional.live_samples import live_samples
 from as_lightning.functional.masking import as_softmax_mask
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.functional.plain_linear_cross_entropy import linear_cross_entropy
@@ -35,7 +35,6 @@ __all__ = [
     "fit_temperature",
     "label_smoothing_loss",
     "linear_cross_entropy",
-    "linear_live_samples",
     "live_samples",
     "multilabel_as_cross_entropy",
     "multilabel_softmax_loss",

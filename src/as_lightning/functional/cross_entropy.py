@@ -10,7 +10,7 @@ from torch import Tensor
 from as_lightning.functional.argument_checks import check_class_weight, check_reduction
 from as_lightning.functional.calling_convention import class_rows, loss_dtype, reduce_rows, row_weights
 from as_lightning.functional.class_parallel import is_dtensor, local_logits, refuse_transforms
-from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
+from as_lightning.functional.counts import MaskingCounts, counts_of_rows
 from as_lightning.functional.kernels.class_parallel import ShardRowLoss
 from as_lightning.functional.kernels.compiled_row_loss import compiled_row_loss
 from as_lightning.functional.kernels.row_loss import RowLoss
@@ -29,7 +29,6 @@ def as_cross_entropy(
     ignore_index: int = ...,
     reduction: str = ...,
     return_counts: Literal[False] = ...,
-    return_live: Literal[False] = ...,
 ) -> Tensor: ...
 @overload
 def as_cross_entropy(
@@ -41,32 +40,7 @@ def as_cross_entropy(
     ignore_index: int = ...,
     reduction: str = ...,
     return_counts: Literal[True],
-    return_live: Literal[False] = ...,
 ) -> tuple[Tensor, MaskingCounts]: ...
-@overload
-def as_cross_entropy(
-    logits: Tensor,
-    target: Tensor,
-    delta: float = ...,
-    *,
-    weight: Tensor | None = ...,
-    ignore_index: int = ...,
-    reduction: str = ...,
-    return_counts: Literal[False] = ...,
-    return_live: Literal[True],
-) -> tuple[Tensor, Tensor]: ...
-@overload
-def as_cross_entropy(
-    logits: Tensor,
-    target: Tensor,
-    delta: float = ...,
-    *,
-    weight: Tensor | None = ...,
-    ignore_index: int = ...,
-    reduction: str = ...,
-    return_counts: Literal[True],
-    return_live: Literal[True],
-) -> tuple[Tensor, MaskingCounts, Tensor]: ...
 def as_cross_entropy(
     logits: Tensor,
     target: Tensor,
@@ -76,8 +50,7 @@ def as_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     return_counts: bool = False,
-    return_live: bool = False,
-) -> Tensor | tuple[Tensor, MaskingCounts] | tuple[Tensor, Tensor] | tuple[Tensor, MaskingCounts, Tensor]:
+) -> Tensor | tuple[Tensor, MaskingCounts]:
     r"""Cross-entropy over the classes that the margin keeps.
 
     .. math:: \ell = \log \sum_{i \text{ kept}} e^{o_i} - o_t, \qquad
@@ -95,13 +68,10 @@ def as_cross_entropy(
         ignore_index: target value of rows that count neither in the loss nor in the counts.
         reduction: ``"none"``, ``"mean"`` (weighted, over the rows not ignored) or ``"sum"``.
         return_counts: also return the counts: ``(loss, counts)``.
-        return_live: also return which samples have a gradient, last: ``(loss, live)`` or ``(loss, counts, live)``.
 
     Returns:
         The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``target`` with
-        ``reduction="none"``; with ``return_counts`` also the :class:`~as_lightning.functional.MaskingCounts`, with
-        ``return_live`` also a boolean tensor of the shape of ``target`` on the same device, as
-        :func:`~as_lightning.functional.live_samples` gives it.
+        ``reduction="none"``; with ``return_counts`` also the :class:`~as_lightning.functional.MaskingCounts`.
 
     Raises:
         ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, or ``reduction`` is unknown.
@@ -110,7 +80,7 @@ def as_cross_entropy(
 
     Note:
         Logits that are a DTensor sharded along their classes (``Shard(1)``, or ``Shard(0)`` of shape ``(C)``) are never
-        gathered: loss, counts and live samples are plain tensors, the same on every process, and the gradient is
+        gathered: loss and counts are plain tensors, the same on every process, and the gradient is
         sharded as the logits are. Class weights and targets are DTensors or alike on every process. These logits can be
         differentiated once.
 
@@ -140,7 +110,7 @@ def as_cross_entropy(
     check_class_weight(weight, classes)
     if shard is None and (few_logits(batch.logits) or needs_plain_operations(logits)):
         loss, mask = traceable_loss(batch, delta, weight=weight, reduction=reduction)
-        masked = masked_of_mask(mask, batch) if return_counts or return_live else None
+        masked = masked_of_mask(mask, batch) if return_counts else None
     else:
         differentiated = torch.is_grad_enabled() and logits.requires_grad
         if shard is not None:
@@ -154,11 +124,10 @@ def as_cross_entropy(
         loss = loss.to(loss_dtype(logits.dtype, logits.device))
     if reduction == "none":
         loss = loss.reshape(target.shape)
-    if masked is None:
+    if not return_counts:
         return loss
-    counts = (counts_of_rows(masked, batch.ignored, classes),) if return_counts else ()
-    live = (live_rows(masked, batch.ignored, classes).reshape(target.shape),) if return_live else ()
-    return (loss, *counts, *live) if counts or live else loss
+    assert masked is not None
+    return loss, counts_of_rows(masked, batch.ignored, classes)
 
 
 def needs_plain_operations(logits: Tensor) -> bool:

@@ -16,7 +16,7 @@ from as_lightning.functional.calling_convention import (
     safe_targets,
 )
 from as_lightning.functional.class_parallel import local_head, refuse_transforms
-from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
+from as_lightning.functional.counts import MaskingCounts, counts_of_rows
 from as_lightning.functional.cross_entropy import as_cross_entropy, has_tangent
 from as_lightning.functional.head_operands import HeadNames, HeadOperands, check_head
 from as_lightning.functional.kernels.class_parallel import ClassShard
@@ -37,7 +37,6 @@ def as_linear_cross_entropy(
     ignore_index: int = ...,
     reduction: str = ...,
     return_counts: Literal[False] = ...,
-    return_live: Literal[False] = ...,
 ) -> Tensor: ...
 @overload
 def as_linear_cross_entropy(
@@ -51,36 +50,7 @@ def as_linear_cross_entropy(
     ignore_index: int = ...,
     reduction: str = ...,
     return_counts: Literal[True],
-    return_live: Literal[False] = ...,
 ) -> tuple[Tensor, MaskingCounts]: ...
-@overload
-def as_linear_cross_entropy(
-    hidden: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    delta: float = ...,
-    *,
-    bias: Tensor | None = ...,
-    class_weight: Tensor | None = ...,
-    ignore_index: int = ...,
-    reduction: str = ...,
-    return_counts: Literal[False] = ...,
-    return_live: Literal[True],
-) -> tuple[Tensor, Tensor]: ...
-@overload
-def as_linear_cross_entropy(
-    hidden: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    delta: float = ...,
-    *,
-    bias: Tensor | None = ...,
-    class_weight: Tensor | None = ...,
-    ignore_index: int = ...,
-    reduction: str = ...,
-    return_counts: Literal[True],
-    return_live: Literal[True],
-) -> tuple[Tensor, MaskingCounts, Tensor]: ...
 def as_linear_cross_entropy(
     hidden: Tensor,
     weight: Tensor,
@@ -92,8 +62,7 @@ def as_linear_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     return_counts: bool = False,
-    return_live: bool = False,
-) -> Tensor | tuple[Tensor, MaskingCounts] | tuple[Tensor, Tensor] | tuple[Tensor, MaskingCounts, Tensor]:
+) -> Tensor | tuple[Tensor, MaskingCounts]:
     r""":func:`~as_lightning.functional.as_cross_entropy` of ``F.linear(hidden, weight, bias)``, never held whole.
 
     The logits of a few rows at a time are computed into one workspace. Their loss and their gradient are computed while
@@ -120,12 +89,10 @@ def as_linear_cross_entropy(
         ignore_index: target value of rows that count neither in the loss nor in the counts.
         reduction: ``"none"``, ``"mean"`` (weighted, over the rows not ignored) or ``"sum"``.
         return_counts: also return the counts: ``(loss, counts)``.
-        return_live: also return which samples have a gradient, last: ``(loss, live)`` or ``(loss, counts, live)``.
 
     Returns:
         The loss in the dtype of ``hidden`` (float32 under autocast): a scalar, or of the shape of ``target`` with
-        ``reduction="none"``; with ``return_counts`` also the :class:`~as_lightning.functional.MaskingCounts`, with
-        ``return_live`` also a boolean tensor of the shape of ``target`` on the same device.
+        ``reduction="none"``; with ``return_counts`` also the :class:`~as_lightning.functional.MaskingCounts`.
 
     Raises:
         ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, or ``reduction`` is unknown.
@@ -141,7 +108,7 @@ def as_linear_cross_entropy(
         The classes may be spread over processes: ``weight`` and ``bias`` are DTensors, ``Shard(0)`` on one mesh of one
         dimension. Then ``hidden`` and ``target`` are plain tensors that are alike on every process, or DTensors on that
         mesh, for example ``Shard(0)`` where each process has its own rows. The loss is over all rows and all
-        classes; loss, counts and live samples are plain tensors, the same on every process. Each gradient is placed as
+        classes; loss and counts are plain tensors, the same on every process. Each gradient is placed as
         its operand is.
 
         On an accelerator the number of rows of each kind is read once for each chunk, to skip their work. Inside
@@ -169,7 +136,6 @@ def as_linear_cross_entropy(
         ignore_index=ignore_index,
         reduction=reduction,
         return_counts=return_counts,
-        return_live=return_live,
     )
 
 
@@ -181,7 +147,6 @@ def cross_entropy_of_head(
     ignore_index: int,
     reduction: str,
     return_counts: bool = False,
-    return_live: bool = False,
 ) -> Any:
     """:func:`as_linear_cross_entropy` for functions that call its operands by names of their own.
 
@@ -192,7 +157,6 @@ def cross_entropy_of_head(
         ignore_index: target value of rows that take no part.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
         return_counts: also return the counts.
-        return_live: also return which samples have a gradient.
     """
     delta = check_delta(delta)
     check_reduction(reduction)
@@ -202,11 +166,15 @@ def cross_entropy_of_head(
     if plain:
         refuse_transforms(**dict(zip(names, operands, strict=True)))
     hidden, weight, bias, target, class_weight, shard = local_head(*operands, names)
-    options = {"return_counts": return_counts, "return_live": return_live}
     if shard is None and (plain or dense_is_faster(target.numel(), weight)):
         logits = F.linear(hidden, weight, bias)
         logits = logits if logits.dim() < 3 else logits.movedim(-1, 1)
-        kwargs = {"weight": class_weight, "ignore_index": ignore_index, "reduction": reduction, **options}
+        kwargs = {
+            "weight": class_weight,
+            "ignore_index": ignore_index,
+            "reduction": reduction,
+            "return_counts": return_counts,
+        }
         return as_cross_entropy(logits, target, delta, **kwargs)  # type: ignore[call-overload]
     flat_hidden, flat_target = hidden.reshape(target.numel(), hidden.size(-1)), target.reshape(-1)
     safe_target, ignored = safe_targets(flat_target, classes, ignore_index)
@@ -226,9 +194,7 @@ def cross_entropy_of_head(
     elif reduction == "mean" and safe_target.numel() == 0:
         loss = loss + torch.nan  # the mean over no row, as F.cross_entropy has it
     loss = loss.to(loss_dtype(dtype, hidden.device))
-    counts = (counts_of_rows(masked, ignored, classes),) if return_counts else ()
-    live = (live_rows(masked, ignored, classes).reshape(target.shape),) if return_live else ()
-    return (loss, *counts, *live) if counts or live else loss
+    return (loss, counts_of_rows(masked, ignored, classes)) if return_counts else loss
 
 
 def _row_weights(

@@ -3,12 +3,9 @@ r"""Which samples have a gradient at a margin (paper, section III: what is not m
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from as_lightning.functional.calling_convention import ClassRows, class_rows, widened
-from as_lightning.functional.head_operands import check_head
-from as_lightning.functional.kernels.head_loss import workspace_rows
 from as_lightning.functional.kernels.row_loss import block_size, blocks
 from as_lightning.functional.label_convention import label_rows
 from as_lightning.functional.leads import target_and_strongest
@@ -44,7 +41,7 @@ def live_samples(logits: Tensor, target: Tensor, delta: float = 0.1, ignore_inde
         TypeError: if ``target`` is of a wrong type, ``logits`` is no floating-point tensor, or ``delta`` is no number.
         IndexError: if a class index is out of range (on the CPU; elsewhere the device asserts).
 
-    Source: paper, section III; the losses give the same for their own margin with ``return_live=True``.
+    Source: paper, section III.
 
     Example:
         >>> import torch
@@ -57,56 +54,6 @@ def live_samples(logits: Tensor, target: Tensor, delta: float = 0.1, ignore_inde
         labels = label_rows(logits.detach(), target, ignore_index)
         return live_labels(labels, *multilabel_keep(labels, delta))
     return _live_rows(class_rows(logits.detach(), target, ignore_index), delta).reshape(target.shape)
-
-
-def linear_live_samples(
-    hidden: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    delta: float = 0.1,
-    *,
-    bias: Tensor | None = None,
-    ignore_index: int = -100,
-) -> Tensor:
-    r""":func:`live_samples` of ``F.linear(hidden, weight, bias)``, whose logits are never held as a whole.
-
-    One matrix product, and no gradient: a third of the products of
-    :func:`~as_lightning.functional.as_linear_cross_entropy` where nothing is masked.
-
-    Args:
-        hidden: shape ``(..., d)``, floating point.
-        weight: the head, shape ``(C, d)``, of the dtype of ``hidden`` (any, under autocast).
-        target: class indices, shape ``(...)``.
-        delta: the margin, in [0, 1]. It need not be the margin of the loss.
-        bias: shape ``(C)``.
-        ignore_index: target value of rows that take no part.
-
-    Returns:
-        Boolean tensor of the shape of ``target`` on the same device.
-
-    Raises:
-        ValueError: if ``delta`` lies outside [0, 1] or the shapes do not fit.
-        TypeError: if ``target`` does not hold integers, ``hidden`` is no floating-point tensor, or ``delta`` is no
-            number.
-        IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
-
-    Source: paper, section III.
-
-    Example:
-        >>> import torch
-        >>> hidden, head = torch.tensor([[4.0, 0.0], [1.0, 0.9]]), torch.eye(2)
-        >>> linear_live_samples(hidden, head, torch.tensor([0, 0]), delta=0.1)
-        tensor([False,  True])
-    """
-    delta = check_delta(delta)
-    check_head(hidden, weight, bias, target)
-    with torch.no_grad():
-        rows, targets = hidden.reshape(target.numel(), hidden.size(-1)), target.reshape(-1)
-        live = torch.empty_like(targets, dtype=torch.bool)
-        for start, stop in blocks(len(targets), workspace_rows(len(targets), weight, weight.size(0))):
-            logits = F.linear(rows[start:stop], weight, bias)
-            live[start:stop] = _live_rows(class_rows(logits, targets[start:stop], ignore_index), delta)
-    return live.reshape(target.shape)
 
 
 def _live_rows(batch: ClassRows, delta: float) -> Tensor:

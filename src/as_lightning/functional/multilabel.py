@@ -50,7 +50,6 @@ def multilabel_as_cross_entropy(
     ignore_index: int = ...,
     reduction: str = ...,
     return_counts: Literal[False] = ...,
-    return_live: Literal[False] = ...,
 ) -> Tensor: ...
 @overload
 def multilabel_as_cross_entropy(
@@ -61,30 +60,7 @@ def multilabel_as_cross_entropy(
     ignore_index: int = ...,
     reduction: str = ...,
     return_counts: Literal[True],
-    return_live: Literal[False] = ...,
 ) -> tuple[Tensor, MaskingCounts]: ...
-@overload
-def multilabel_as_cross_entropy(
-    logits: Tensor,
-    target: Tensor,
-    delta: float = ...,
-    *,
-    ignore_index: int = ...,
-    reduction: str = ...,
-    return_counts: Literal[False] = ...,
-    return_live: Literal[True],
-) -> tuple[Tensor, Tensor]: ...
-@overload
-def multilabel_as_cross_entropy(
-    logits: Tensor,
-    target: Tensor,
-    delta: float = ...,
-    *,
-    ignore_index: int = ...,
-    reduction: str = ...,
-    return_counts: Literal[True],
-    return_live: Literal[True],
-) -> tuple[Tensor, MaskingCounts, Tensor]: ...
 def multilabel_as_cross_entropy(
     logits: Tensor,
     target: Tensor,
@@ -93,8 +69,7 @@ def multilabel_as_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     return_counts: bool = False,
-    return_live: bool = False,
-) -> Tensor | tuple[Tensor, MaskingCounts] | tuple[Tensor, Tensor] | tuple[Tensor, MaskingCounts, Tensor]:
+) -> Tensor | tuple[Tensor, MaskingCounts]:
     r"""Multi-label cross-entropy over the labels that the margin keeps.
 
     .. math:: \ell = \log\Bigl(1 + \sum_{i \in N \text{ kept}} e^{o_i}\Bigr)
@@ -122,13 +97,11 @@ def multilabel_as_cross_entropy(
         ignore_index: target value of the labels that are not known.
         reduction: ``"none"``, ``"mean"`` (over the samples) or ``"sum"``.
         return_counts: also return the counts: ``(loss, counts)``.
-        return_live: also return which samples have a gradient, last: ``(loss, live)`` or ``(loss, counts, live)``.
 
     Returns:
         The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``logits`` without
         the label dimension with ``reduction="none"``; with ``return_counts`` also the
-        :class:`~as_lightning.functional.MaskingCounts`, with ``return_live`` also a boolean tensor of the logits' shape
-        without the label dimension.
+        :class:`~as_lightning.functional.MaskingCounts`.
 
     Raises:
         ValueError: if ``delta`` lies outside [0, 1], the shapes differ, ``reduction`` is unknown, or (on the CPU,
@@ -158,10 +131,7 @@ def multilabel_as_cross_entropy(
     loss = reduce_rows(loss, None if counted is None else ~counted, reduction=reduction)
     loss = loss.to(loss_dtype(logits.dtype, logits.device))
     live = live_labels(labels, keep_as_negative, keep_as_positive)
-    counts = (_counts(labels, kept_negative | kept_positive, live),) if return_counts else ()
-    if return_live:
-        return (loss, *counts, live)
-    return (loss, *counts) if counts else loss
+    return (loss, _counts(labels, kept_negative | kept_positive, live)) if return_counts else loss
 
 
 def _counts(labels: LabelRows, kept: Tensor, live: Tensor) -> MaskingCounts:

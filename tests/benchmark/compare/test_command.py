@@ -14,11 +14,11 @@ from typing import NamedTuple
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
+from as_lightning.benchmark.commands.compare import main
 from as_lightning.benchmark.compare.api import comparison_findings
-from as_lightning.benchmark.compare.command import main
 from as_lightning.benchmark.compare.comparison_page import write_comparison
 from as_lightning.benchmark.compare.stored_comparison import StoredComparison
-from as_lightning.benchmark.run_recorder import RunRecorder
+from as_lightning.benchmark.run.recorder import RunRecorder
 
 SHORT = ["trials=1", "trainer.limit_train_batches=3", "trainer.max_epochs=1", "budgets=1", "seeds=3"]
 

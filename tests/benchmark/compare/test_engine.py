@@ -19,7 +19,7 @@ from as_lightning.benchmark.compare.engine import (
 )
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
 from as_lightning.benchmark.compare.search import Range, learning_rates
-from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run.result import Result
 
 SPACES = {
     "softmax": {"lr": learning_rates(0.01)},

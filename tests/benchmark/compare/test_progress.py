@@ -12,7 +12,7 @@ from rich.console import Console
 from as_lightning.benchmark.compare.engine import Failure, Outcome
 from as_lightning.benchmark.compare.plan import Run
 from as_lightning.benchmark.compare.progress import ComparisonProgress
-from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run.result import Result
 
 
 def test_runs_that_an_earlier_call_has_finished_take_no_part_in_the_estimate(

@@ -13,7 +13,7 @@ from as_lightning.benchmark.compare.api import comparison_findings
 from as_lightning.benchmark.compare.engine import Comparison, one_by_one, run_comparison
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
 from as_lightning.benchmark.compare.stored_comparison import StoredComparison
-from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run.result import Result
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from as_lightning.benchmark.compare.stored_run import stored_run
-from as_lightning.benchmark.results import RESULT_FILE, Result
-from as_lightning.benchmark.run_lock import run_lock
+from as_lightning.benchmark.run.lock import run_lock
+from as_lightning.benchmark.run.result import RESULT_FILE, Result
 
 
 @pytest.fixture

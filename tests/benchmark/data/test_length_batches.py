@@ -8,11 +8,10 @@ from harness.data_on_two_ranks import TRAIN, Numbered, Watches
 from harness.scripted_masking import quiet_trainer
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
+from torch.utils.data import RandomSampler
 
 from as_lightning.benchmark.data.epoch_order import EpochOrder
 from as_lightning.benchmark.data.length_batches import LengthBatchSampler
-from as_lightning.callbacks.epoch_batches import batches_of_awake
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=80)
 
@@ -70,20 +69,6 @@ def test_the_batches_of_a_pool_do_not_come_in_the_order_of_their_lengths():
     sampler = LengthBatchSampler(range(64), 4, False, lengths=list(range(64)), shuffle=True)
     assert sorted(sampler) == [list(range(start, start + 4)) for start in range(0, 64, 4)]
     assert list(sampler) != sorted(sampler)
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_when_samples_sleep_the_batches_of_the_others_are_of_similar_length(ranks):
-    lengths = torch.randint(100, (96,)).tolist()
-    awake, taken = torch.arange(96) % 3 != 0, []
-    batches_of = LengthBatchSampler.bound(lengths, pool_batches=8, shuffle=True)
-    for rank in range(ranks):
-        shard = DistributedSampler(lengths, num_replicas=ranks, rank=rank, seed=5)
-        for batch in batches_of_awake(DataLoader(lengths, batch_sampler=batches_of(shard, 4, False)), awake, 0):
-            taken += batch
-            assert len(batch) == 4
-            assert max(lengths[n] for n in batch) - min(lengths[n] for n in batch) < 50
-    assert sorted(taken) == awake.nonzero().squeeze(-1).tolist()
 
 
 def test_a_pool_of_no_batches_is_refused():

@@ -8,7 +8,7 @@ import pytest
 
 from as_lightning.benchmark.report.advice import advice, recommended
 from as_lightning.benchmark.report.findings import Findings, findings
-from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run.result import Result
 
 BASE = [0.90, 0.91, 0.89, 0.905, 0.895]
 SMALL = [0.0004, -0.0003, 0.0001, -0.0002, 0.0]  # around equality

@@ -12,7 +12,7 @@ from as_lightning.benchmark.compare.api import comparison_findings
 from as_lightning.benchmark.compare.comparison_page import print_findings, write_comparison
 from as_lightning.benchmark.compare.engine import Comparison, Failure
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
-from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run.result import Result
 
 
 def test_a_hostile_name_writes_no_file_elsewhere_and_no_html(result: Callable[..., Result], tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from as_lightning.benchmark.report.figures import report_figures, score_against_delta
-from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run.result import Result
 
 Make = Callable[..., Result]
 

@@ -6,7 +6,7 @@ import pytest
 
 from as_lightning.benchmark.report.like_with_like import chosen, comparable_results, differing_settings
 from as_lightning.benchmark.report.report import summarize
-from as_lightning.benchmark.settings import SettingError
+from as_lightning.benchmark.run.settings import SettingError
 
 
 def config(seed: int = 0, *, epochs: int = 4, lr: float = 0.1, noise: float = 0.0, **method) -> dict:

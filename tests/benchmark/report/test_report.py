@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from as_lightning.benchmark.commands.report import main
 from as_lightning.benchmark.report.report import FailedRun, print_comparison, write_report
-from as_lightning.benchmark.report_command import main
 
 
 class Page(HTMLParser):

@@ -10,7 +10,7 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from as_lightning.benchmark.compare.own_module import OwnModule
-from as_lightning.benchmark.settings import SettingError
+from as_lightning.benchmark.run.settings import SettingError
 
 OWN_SETTINGS = ("_target_", "replaces", "monitor", "mode")
 FOUND = ("test_metric", "learning_rate", "calibrated")

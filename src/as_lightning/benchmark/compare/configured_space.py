@@ -9,7 +9,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from as_lightning.benchmark.compare.job_overrides import taken
 from as_lightning.benchmark.compare.search import Choice, Space, learning_rates, setting_range
-from as_lightning.benchmark.settings import SettingError
+from as_lightning.benchmark.run.settings import SettingError
 
 
 def configured_space(

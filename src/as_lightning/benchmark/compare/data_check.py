@@ -7,8 +7,8 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from as_lightning.benchmark.data.messages import collected_messages
-from as_lightning.benchmark.settings import SettingError
-from as_lightning.benchmark.train import encoder_for, read_data
+from as_lightning.benchmark.run.settings import SettingError
+from as_lightning.benchmark.run.train import encoder_for, read_data
 
 
 def summary_of_data(config: DictConfig) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from as_lightning.benchmark.settings import APP_SETTINGS, SettingError, foreign_settings, known_settings, nearest
+from as_lightning.benchmark.run.settings import APP_SETTINGS, SettingError, foreign_settings, known_settings, nearest
 
 
 def override_value(value: Any) -> str:

@@ -26,8 +26,8 @@ from as_lightning.benchmark.compare.trainer_arguments import (
     described,
     shortened,
 )
-from as_lightning.benchmark.results import Result
-from as_lightning.benchmark.run_recorder import RunRecorder
+from as_lightning.benchmark.run.recorder import RunRecorder
+from as_lightning.benchmark.run.result import Result
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor, TemperatureScaling
 
 METHODS = ("softmax", "as_softmax", "as_speed")

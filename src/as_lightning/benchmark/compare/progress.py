@@ -12,8 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from as_lightning.benchmark.compare.engine import Execute, Outcome
 from as_lightning.benchmark.compare.plan import Run
-from as_lightning.benchmark.results import RESULT_FILE, Result
-from as_lightning.benchmark.run_summary import counted_runs
+from as_lightning.benchmark.run.result import RESULT_FILE, Result
+from as_lightning.benchmark.run.summary import counted_runs
 
 
 class ComparisonProgress:

@@ -10,7 +10,7 @@ from typing import Any
 
 from as_lightning.benchmark.compare.engine import Comparison, Failure
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
-from as_lightning.benchmark.results import RESULT_FILE, Result
+from as_lightning.benchmark.run.result import RESULT_FILE, Result
 
 COMPARISON_FILE = "comparison.json"
 FORMAT = 1

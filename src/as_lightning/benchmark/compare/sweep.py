@@ -43,9 +43,9 @@ from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, default_bas
 from as_lightning.benchmark.compare.progress import ComparisonProgress
 from as_lightning.benchmark.compare.search import Space
 from as_lightning.benchmark.compare.stored_comparison import StoredComparison, earlier_commands
-from as_lightning.benchmark.results import RESULT_FILE, Result
-from as_lightning.benchmark.run_summary import lines_of_report
-from as_lightning.benchmark.settings import SettingError, checked_settings, nearest
+from as_lightning.benchmark.run.result import RESULT_FILE, Result
+from as_lightning.benchmark.run.settings import SettingError, checked_settings, nearest
+from as_lightning.benchmark.run.summary import lines_of_report
 
 PLAN_SETTINGS = ("methods", "baseline", "budgets", "trials", "seeds", "tuning_seeds", "margin")
 COMPARISON_SETTINGS = (*PLAN_SETTINGS, "search", "module")

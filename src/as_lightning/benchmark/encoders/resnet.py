@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from as_lightning.benchmark.packages.torch_trio import loading
+from as_lightning.benchmark.packages import loading
 
 with loading("torchvision"):
     from torchvision import models

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from as_lightning.benchmark.packages.torch_trio import loading
+from as_lightning.benchmark.packages import loading
 
 
 class Architecture(NamedTuple):

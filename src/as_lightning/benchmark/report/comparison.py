@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from as_lightning.benchmark.report.verdicts import Verdict, paired_verdicts
-from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run.result import Result
 from as_lightning.functional.counts import masking_ratio
 
 TARGET_SHARE = 0.98

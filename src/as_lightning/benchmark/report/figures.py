@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from as_lightning.benchmark.report.page_figure import PageFigure, file_name, method_colors
-from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run.result import Result
 from as_lightning.functional.counts import masking_ratio
 
 ByMethod = Mapping[str, Sequence[Result]]

@@ -18,7 +18,7 @@ from as_lightning.benchmark.report.verdicts import (
     paired_differences,
     paired_verdicts,
 )
-from as_lightning.benchmark.results import Result
+from as_lightning.benchmark.run.result import Result
 
 SAME_CALIBRATION = 1e-3  # calibration errors of the same probabilities, computed in two ways, differ by less
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from as_lightning.benchmark.results import Result
-from as_lightning.benchmark.run_summary import counted_runs
-from as_lightning.benchmark.settings import SettingError, nearest
+from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.run.settings import SettingError, nearest
+from as_lightning.benchmark.run.summary import counted_runs
 
 NAMED = 5  # of many runs, those that a note names
 # what changes nothing that is compared

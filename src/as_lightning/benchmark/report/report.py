@@ -23,8 +23,8 @@ from as_lightning.benchmark.report.page_templates import page_templates
 from as_lightning.benchmark.report.sweep_advice import sweep_advice
 from as_lightning.benchmark.report.table_cells import short_verdict, with_interval
 from as_lightning.benchmark.report.verdicts import MARGIN_POINTS
-from as_lightning.benchmark.results import Result
-from as_lightning.benchmark.settings import SettingError, nearest
+from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.run.settings import SettingError, nearest
 
 # metrics that not every task has
 OPTIONAL_COLUMNS = (

@@ -10,18 +10,17 @@ import tempfile
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from as_lightning.benchmark.report.like_with_like import comparable_results
-from as_lightning.benchmark.report.report import FailedRun, print_comparison, write_report
-from as_lightning.benchmark.results import RESULT_FILE, Result, find_results
-from as_lightning.benchmark.run_lock import run_lock
-from as_lightning.benchmark.run_summary import counted_runs, has_events, lines_of_report, tensorboard_lines
+from as_lightning.benchmark.run.result import RESULT_FILE, Result, find_results
+
+if TYPE_CHECKING:
+    from as_lightning.benchmark.report.report import FailedRun
 
 RUNS_FOLDER = ".runs"
 COMMAND_FILE = "command.txt"
@@ -85,6 +84,12 @@ def finish_sweep() -> list[FailedRun]:
     """Write the report of the open sweep, if there is one; the runs that failed."""
     if ReportCallback.open_sweep is None:
         return []
+    # here, so that the command, which asks after each error, need not wait for torch and pandas
+    from as_lightning.benchmark.report.like_with_like import comparable_results
+    from as_lightning.benchmark.report.report import FailedRun, print_comparison, write_report
+    from as_lightning.benchmark.run.lock import run_lock
+    from as_lightning.benchmark.run.summary import counted_runs, has_events, lines_of_report, tensorboard_lines
+
     directory, folder = ReportCallback.open_sweep
     ReportCallback.open_sweep = None
     notes = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
@@ -125,6 +130,8 @@ def _is_older(result: Path, command: Path) -> bool:
 
 def _note_command(run: Path, command: Path) -> None:
     """Put the sweep's command into the result that it has made; one that was there before keeps its own."""
+    from as_lightning.benchmark.run.lock import run_lock
+
     with run_lock(run):
         result = Result.read(run / RESULT_FILE)
         if not result.command:

@@ -14,7 +14,7 @@ from torch import Tensor
 from as_lightning.benchmark.data.audio.log_mel import LogMel
 from as_lightning.benchmark.data.decoded_files import DecodableFiles
 from as_lightning.benchmark.data.files import FileTree
-from as_lightning.benchmark.packages.torch_trio import loading
+from as_lightning.benchmark.packages import loading
 
 # torchaudio is imported where it is used: it refuses to load beside a torch that was built for another CUDA, and that
 # must not keep anybody from images and text

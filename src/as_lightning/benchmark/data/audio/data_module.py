@@ -14,7 +14,7 @@ from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.data.decoded_files import Cache, check_cache, decode_once
 from as_lightning.benchmark.data.labelled import LabelledDataset
 from as_lightning.benchmark.data.standardisation import Standardise, mean_and_std
-from as_lightning.benchmark.packages.torch_trio import loading
+from as_lightning.benchmark.packages import loading
 
 Features = Literal["log_mel", "waveform"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from as_lightning.benchmark.packages.torch_trio import loading
+from as_lightning.benchmark.packages import loading
 
 LOG_FLOOR = 1e-6  # power below which log-mel takes all for silence: about that of 16-bit rounding noise
 

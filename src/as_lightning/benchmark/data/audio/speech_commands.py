@@ -10,7 +10,7 @@ from typing import ClassVar
 from as_lightning.benchmark.data.audio.clips import AudioFile, LabelledClip
 from as_lightning.benchmark.data.audio.data_module import AudioDataModule
 from as_lightning.benchmark.data.files import FolderTree
-from as_lightning.benchmark.packages.torch_trio import loading
+from as_lightning.benchmark.packages import loading
 
 
 class SpeechCommands(AudioDataModule):

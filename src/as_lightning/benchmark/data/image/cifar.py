@@ -18,7 +18,7 @@ from as_lightning.benchmark.data.download import RemoteFile, fetch
 from as_lightning.benchmark.data.files import open_tree
 from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
 from as_lightning.benchmark.data.standardisation import value_sums
-from as_lightning.benchmark.packages.torch_trio import loading
+from as_lightning.benchmark.packages import loading
 
 with loading("torchvision"):
     from torchvision import datasets

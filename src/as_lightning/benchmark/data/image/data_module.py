@@ -14,7 +14,7 @@ from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.data.decoded_files import DecodableFiles
 from as_lightning.benchmark.data.labelled import LabelledDataset
 from as_lightning.benchmark.data.standardisation import mean_and_std
-from as_lightning.benchmark.packages.torch_trio import loading
+from as_lightning.benchmark.packages import loading
 
 with loading("torchvision"):
     from torchvision.transforms import v2

@@ -1,0 +1,124 @@
+"""``--help`` and ``--version`` of the commands: quick, since nothing of the app is loaded for them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from as_lightning import __version__
+from as_lightning.benchmark.run.config_dir import config_dir
+
+WIDTH = 120
+COLUMN = 21  # the longest name of a method
+
+TRAIN = """\
+Train one model and test it, or with -m one for every combination of settings.
+
+  as-lightning experiment=digits
+  as-lightning -m experiment=clinc150 method=softmax,as_softmax,as_speed seed=0,1,2
+  as-lightning experiment=text_file data.path=reviews.csv name=reviews
+"""
+TRAIN_OPTIONS = """\
+Options
+  -m, --multirun         a run for each combination of settings given with commas, and a report
+  --cfg job              print all settings and their values, with what the command changes
+  --hydra-help           more options, those of Hydra
+  -sc install=bash       shell completion: eval "$(as-lightning -sc install=bash)"
+  --version              the version of as-lightning
+"""
+COMPARE = """\
+Does it help? Tune every method equally, compare at equal time, and get the answer in words.
+
+  as-lightning-compare experiment=digits
+  as-lightning-compare experiment=clinc150 budgets=0.25,0.5,1 trials=6 seeds=5
+  as-lightning-compare experiment=text_file data.path=reviews.csv methods=softmax,as_softmax
+"""
+COMPARE_OPTIONS = """\
+Settings of the comparison, beside those of as-lightning
+{settings}
+
+Options
+  --cfg job              print all settings and their values, with what the command changes
+  --hydra-help           more options, those of Hydra
+  -sc install=bash       shell completion: eval "$(as-lightning-compare -sc install=bash)"
+  --version              the version of as-lightning
+"""
+REPORT = """\
+Write the report of a sweep or of a comparison anew, or one report of several sweeps.
+
+  as-lightning-report comparisons/digits
+  as-lightning-report multirun/digits multirun/chords --output both
+  as-lightning-report multirun/digits --where trainer.max_epochs=6 --baseline softmax
+
+  PATH ...               folders with result.json files below them, or the folder of one comparison
+  --output FOLDER        where the report goes; by default 'report' in the first path
+  --baseline METHOD      what is compared with; by default softmax, or multilabel_softmax with several labels
+  --where SETTING=VALUE  take only the runs with this value of the setting
+  --version              the version of as-lightning
+"""
+
+
+def first_comment(path: Path) -> str:
+    """The first comment line of a configuration; empty where it has none."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#") and not line.startswith("# @package"):
+            return line.removeprefix("#").strip()
+    return ""
+
+
+def names(group: str) -> list[str]:
+    """What can be chosen of a group."""
+    # a file that others take their settings from alone is no choice
+    return sorted(path.stem for path in (config_dir() / group).glob("*.yaml") if not path.stem.endswith("base"))
+
+
+def described(group: str) -> str:
+    """The names of a group, a line each, with the first comment line of its file."""
+    folder = config_dir() / group
+    return "\n".join(f"  {name:<{COLUMN}}  {first_comment(folder / f'{name}.yaml')}" for name in names(group))
+
+
+def listed(group: str, title: str) -> str:
+    """The names of a group on a few lines."""
+    text = f"{title} ({group}=NAME): {', '.join(names(group))}"
+    return "\n".join(textwrap.wrap(text, WIDTH, subsequent_indent="  "))
+
+
+def comparison_settings() -> str:
+    """The settings of ``compare.yaml`` itself with their values and the comments beside them."""
+    lines, started = [], False
+    for line in (config_dir() / "compare.yaml").read_text(encoding="utf-8").splitlines():
+        started = started or line.startswith("methods:")
+        if line.startswith("search:"):
+            break
+        if started and "#" in line:
+            setting, _, comment = line.partition(" # ")
+            name, _, value = setting.partition(": ")
+            text = f"  {name + '=' + value.strip('[]').replace(', ', ','):<{COLUMN}}  {comment}"
+            lines += textwrap.wrap(text, WIDTH, subsequent_indent=" " * (COLUMN + 4))
+    return "\n".join(lines)
+
+
+def help_text(command: str) -> str:
+    """What ``COMMAND --help`` prints."""
+    if command == "as-lightning-report":
+        return REPORT
+    choice = "methods=NAME,NAME" if command == "as-lightning-compare" else "method=NAME"
+    groups = f"Experiments (experiment=NAME)\n{described('experiment')}\n\nMethods ({choice})\n{described('method')}\n"
+    if command == "as-lightning-compare":
+        return f"{COMPARE}\n{COMPARE_OPTIONS.format(settings=comparison_settings())}\n{groups}"
+    others = "\n".join([listed("data", "Data"), listed("model", "Models"), listed("logger", "Loggers")])
+    single = "Any setting: trainer.max_epochs=5 optimizer.lr=0.003 method.delta=0.2 data.batch_size=64 seed=1"
+    return f"{TRAIN}\n{groups}\n{others}\n{single}\n\n{TRAIN_OPTIONS}"
+
+
+def answered(command: str, arguments: Sequence[str]) -> bool:
+    """Print the help or the version, if the command was asked for one of them alone."""
+    if "--version" in arguments:
+        print(f"as-lightning {__version__}")
+    elif {"-h", "--help"} & set(arguments):
+        print(help_text(command), end="")
+    else:
+        return False
+    return True

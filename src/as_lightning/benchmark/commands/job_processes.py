@@ -1,0 +1,56 @@
+"""A sweep's job that takes several processes (``trainer=ddp``)."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch.distributed
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, read_write
+
+# what Lightning sets for the processes that it starts, and what would make the next job wait for them
+PROCESS_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
+
+
+@contextmanager
+def command_of_one_job(config: DictConfig) -> Iterator[None]:
+    """While a job of a sweep runs, this program's command is that of the job alone; what it leaves behind is undone.
+
+    Lightning starts the other processes of a run by this program's command. In a sweep that would be the whole sweep
+    once more, in a launcher's worker the worker.
+
+    Args:
+        config: of the job. Outside a sweep nothing is changed.
+    """
+    if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
+        yield
+        return
+    hydra: Any = HydraConfig.get()  # a DictConfig, whatever it says
+    with read_write(hydra):
+        hydra.run.dir = hydra.runtime.output_dir  # which Lightning hands on
+    main = sys.modules["__main__"]
+    argv, spec = sys.argv, main.__spec__
+    variables = {name: os.environ.get(name) for name in PROCESS_VARIABLES}
+    with TemporaryDirectory(prefix="as_lightning_") as folder:
+        OmegaConf.save(config, Path(folder, "job.yaml"))
+        sys.argv = [argv[0], "--config-path", folder, "--config-name", "job"]
+        main.__spec__ = importlib.util.find_spec("as_lightning.benchmark.commands.train")
+        try:
+            yield
+        finally:
+            sys.argv, main.__spec__ = argv, spec
+            if torch.distributed.is_available() and torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
+            for name, value in variables.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value

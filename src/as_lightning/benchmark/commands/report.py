@@ -1,0 +1,126 @@
+"""The command ``as-lightning-report``: the report of a sweep, of several, or of a comparison, written again."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from as_lightning.benchmark.report.like_with_like import chosen, comparable_results
+from as_lightning.benchmark.report.report import print_comparison, write_report
+from as_lightning.benchmark.run.result import Result, find_results
+from as_lightning.benchmark.run.settings import SettingError
+from as_lightning.benchmark.run.summary import lines_of_report
+
+COMPARISON_FILE = "comparison.json"
+
+
+def report_of_sweep(results: Sequence[Result], output: Path, baseline: str | None = None) -> None:
+    """Write and print the report of a sweep's runs.
+
+    Raises:
+        SettingError: if no run has test metrics, or none is of the method ``baseline``.
+        OSError: if the files cannot be written.
+    """
+    if not any(result.metrics for result in results):
+        raise SettingError("no run has test metrics: make the runs with test=true")
+    report = write_report(results, output, baseline=baseline)
+    for note in comparable_results(results)[1]:
+        print(note)
+    print_comparison(results, baseline)
+    print("\n".join(lines_of_report(report.html, report.markdown, report.csv)))
+
+
+def report_of_comparison(folder: Path, output: Path) -> None:
+    """Write and print the report of a comparison.
+
+    Raises:
+        ValueError: if the comparison cannot be read, or no run of its baseline has finished.
+        OSError: if a file is missing, or the report cannot be written.
+    """
+    # here, so that the report of a sweep need not wait for Lightning
+    from as_lightning.benchmark.compare.api import comparison_findings
+    from as_lightning.benchmark.compare.comparison_page import print_findings, write_comparison
+    from as_lightning.benchmark.compare.stored_comparison import StoredComparison
+
+    stored = StoredComparison.read(folder)
+    findings = comparison_findings(stored.comparison, split=stored.split, mode=stored.mode)
+    page = write_comparison(findings, stored.comparison, output, commands=stored.commands)
+    print_findings(findings)
+    print("\n".join(lines_of_report(page.html, page.markdown, page.csv)))
+
+
+def _comparison_among(paths: Sequence[Path], *, alone: bool) -> Path | None:
+    """The folder of a comparison that is asked for; None where it is a sweep.
+
+    Raises:
+        SettingError: if there is more than this folder to report, or ``alone`` is False.
+    """
+    folders = [path for path in paths if (path / COMPARISON_FILE).is_file()]
+    if folders and (len(paths) > 1 or not alone):
+        raise SettingError(
+            f"{folders[0]} is a comparison, which is reported whole and alone: give no other path, no --where and no "
+            "--baseline"
+        )
+    return folders[0] if folders else None
+
+
+def _refuse_runs_of_comparisons(results: Sequence[Result], paths: Sequence[Path]) -> None:
+    if not any("comparison" in result.config for result in results):
+        return
+    around = {folder for path in paths for folder in path.parents if (folder / COMPARISON_FILE).is_file()}
+    folders = sorted(around | {file.parent for path in paths for file in path.rglob(COMPARISON_FILE)})
+    if folders:
+        raise SettingError(
+            "these are runs of comparisons, which are reported one by one: give the folder of a comparison: "
+            f"{', '.join(map(str, folders))}"
+        )
+    raise SettingError(
+        "these are runs of a comparison that has not ended: give the same as-lightning-compare command again, which "
+        "skips the finished runs and writes the report"
+    )
+
+
+def _described_error(error: ValueError | OSError) -> str:
+    """The error in words; of an error of the operating system its path and reason."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script ``as-lightning-report``."""
+    # what each means is in as_lightning.benchmark.commands.help, which answers --help
+    parser = argparse.ArgumentParser(prog="as-lightning-report", add_help=False)
+    parser.add_argument("paths", nargs="+", metavar="PATH", type=Path)
+    parser.add_argument("--output", metavar="FOLDER", type=Path)
+    parser.add_argument("--baseline", metavar="METHOD")
+    parser.add_argument("--where", action="append", default=[], metavar="SETTING=VALUE")
+    options = parser.parse_args(arguments)
+    results: list[Result] = []
+    try:
+        comparison = _comparison_among(options.paths, alone=not (options.where or options.baseline))
+        if comparison is None:
+            results = find_results(options.paths)
+            _refuse_runs_of_comparisons(results, options.paths)
+            results = chosen(results, options.where)
+    except (ValueError, OSError) as error:
+        parser.exit(1, f"as-lightning-report: {_described_error(error)}\n")
+    first = options.paths[0]
+    output = options.output or (first if first.is_dir() else first.parent) / "report"
+    try:
+        if comparison is not None:
+            report_of_comparison(comparison, output)
+        else:
+            report_of_sweep(results, output, options.baseline)
+    except (ValueError, FileNotFoundError) as error:
+        parser.exit(1, f"as-lightning-report: {error}\n")
+    except OSError as error:
+        reason = _described_error(error)
+        parser.exit(1, f"as-lightning-report: cannot write to {output} ({reason}): give another folder with --output\n")
+
+
+if __name__ == "__main__":
+    from as_lightning.benchmark.commands.console import report as command
+
+    command()

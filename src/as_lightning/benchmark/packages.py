@@ -1,0 +1,90 @@
+"""What the extra ``as-lightning[benchmark]`` installs, and what to say where a package is missing or does not load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+# what no run, comparison or report goes without; packages of one modality are loaded where they are used
+CORE = {
+    "hydra": "hydra-core",
+    "sklearn": "scikit-learn",
+    "scipy": "scipy",
+    "statsmodels": "statsmodels",
+    "pandas": "pandas",
+    "matplotlib": "matplotlib",
+    "rich": "rich",
+    "jinja2": "jinja2",
+    "filelock": "filelock",
+}
+MODALITIES = {
+    "torchvision": "torchvision",
+    "torchaudio": "torchaudio",
+    "tensorboard": "tensorboard",
+    "baycomp": "baycomp",
+    "pooch": "pooch",
+    "soundfile": "soundfile",
+    "tokenizers": "tokenizers",
+    "seqeval": "seqeval",
+    "entmax": "entmax",
+}
+
+COMMAND = 'pip install "as-lightning[benchmark]" (in a checkout: pip install -c constraints.txt ".[benchmark]")'
+
+
+def missing_packages() -> list[str]:
+    """The packages that the benchmark always needs and that are not installed."""
+    return [package for module, package in CORE.items() if find_spec(module) is None]
+
+
+def how_to_install(packages: list[str]) -> str:
+    """The end of a message: ``needs the package x: pip install ...``."""
+    kind = "package" if len(packages) == 1 else "packages"
+    return f"needs the {kind} {', '.join(packages)}: {COMMAND}"
+
+
+def package_of(error: BaseException | None) -> str | None:
+    """The package of the extra that an error, or one of its causes, says is missing; None if it says no such thing."""
+    while error is not None:
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            top = error.name.partition(".")[0]
+            return (CORE | MODALITIES).get(top)
+        error = error.__cause__ or error.__context__
+    return None
+
+
+TOGETHER = ("torch==2.11.0", "torchvision==0.26.0", "torchaudio==2.11.0")  # as constraints.txt
+
+
+@contextmanager
+def loading(package: str) -> Iterator[None]:
+    """Import ``torchvision`` or ``torchaudio`` inside: if it was built for another torch, the error says what to do.
+
+    Args:
+        package: its name.
+
+    Raises:
+        ImportError: in place of the ``RuntimeError`` (an operator does not exist, another version of CUDA) or
+            ``OSError`` (an undefined symbol) that such a package ends with. A missing one stays a
+            ``ModuleNotFoundError``.
+    """
+    try:
+        yield
+    except ModuleNotFoundError:
+        raise
+    except (ImportError, OSError, RuntimeError) as error:
+        raise ImportError(
+            f"{package} {_version(package)} does not load beside torch {_version('torch')}: it was built for another "
+            f"one ({' '.join(str(error).split())}). Install three that belong together: pip install "
+            f"{' '.join(TOGETHER)} (for a build without CUDA add --index-url https://download.pytorch.org/whl/cpu)",
+            name=package,
+        ) from error
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "of an unknown version"

@@ -1,0 +1,138 @@
+"""What a run leaves for the report: its training time, its evaluations and its accumulation windows."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import lightning.pytorch as pl
+
+from as_lightning.benchmark.run.settings import SettingError, nearest
+from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation
+
+
+class RunRecorder(pl.Callback):
+    """Record the time spent training, validation excluded, and every evaluation with the time at which it came.
+
+    The clock runs from the first epoch's start to the last one's end. It stands still in validation, from its first
+    batch on, and while a checkpoint is saved. So it counts the loading of data, and what happens between two epochs:
+    the plan of a callback that skips samples, the renewal of the loader and of BatchNorm statistics. It counts what
+    callbacks do that stand before this one.
+
+    Attributes:
+        train_seconds: wall time of training so far.
+        evaluations: for each validation its ``epoch`` and ``step``, the ``train_seconds`` so far, its
+            ``score``, and its ``loss`` if ``val/loss`` is logged.
+        epoch_seconds: the training time of each epoch, with what prepares it.
+        accumulation: the windows that :class:`~as_lightning.AdaptiveGradientAccumulation` has taken, also those
+            before the run was resumed (its own ``history`` begins there).
+
+    Args:
+        score: the validation metric that runs are compared by.
+        settings: the run's configuration as text, for the checkpoints: a run goes on from its own alone.
+        monitor: the name under which the score is logged; ``val/`` and the score by default.
+        clock: the time in seconds.
+    """
+
+    def __init__(
+        self,
+        score: str = "accuracy",
+        settings: str = "",
+        monitor: str | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.score, self.settings = score, settings
+        self.monitor = monitor or f"val/{score}"
+        self.train_seconds = 0.0
+        self.epoch_seconds: list[float] = []
+        self.evaluations: list[dict[str, float]] = []
+        self.accumulation: list[AccumulationWindow] = []
+        self._clock = clock
+        self._mark = 0.0
+        self._epoch_start = 0.0
+
+    def _count(self) -> None:
+        """Count the time since the mark, and set the mark."""
+        now = self._clock()
+        self.train_seconds += now - self._mark
+        self._mark = now
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        save = trainer.save_checkpoint  # no hook comes after a checkpoint callback's own, and before the next loader
+
+        @functools.wraps(save)
+        def save_outside_the_time(*args: Any, **kwargs: Any) -> None:
+            self._count()
+            save(*args, **kwargs)
+            self._mark = self._clock()
+
+        trainer.save_checkpoint = save_outside_the_time  # type: ignore[method-assign]
+        self._mark = self._clock()
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._free(trainer)
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._free(trainer)
+
+    def _free(self, trainer: pl.Trainer) -> None:
+        vars(trainer).pop("save_checkpoint", None)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any, **kwargs: Any) -> None:
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, AdaptiveGradientAccumulation) and callback.history:
+                latest = callback.history[-1]  # the callback stands first: it has closed this batch's window
+                if not self.accumulation or self.accumulation[-1] != latest:
+                    self.accumulation.append(latest)
+        self._count()
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not trainer.sanity_checking:
+            self._count()
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._mark = self._clock()
+        if trainer.sanity_checking:
+            return
+        evaluation = {
+            "epoch": trainer.current_epoch,
+            "step": trainer.global_step,
+            "train_seconds": self.train_seconds,
+            "score": self._score(trainer),
+        }
+        if "val/loss" in trainer.callback_metrics:
+            evaluation["loss"] = float(trainer.callback_metrics["val/loss"])
+        self.evaluations.append(evaluation)
+
+    def _score(self, trainer: pl.Trainer) -> float:
+        if self.monitor in trainer.callback_metrics:
+            return float(trainer.callback_metrics[self.monitor])
+        if self.monitor != f"val/{self.score}":
+            logged = ", ".join(sorted(trainer.callback_metrics)) or "nothing"
+            raise ValueError(f"monitor={self.monitor!r} is never logged: after a validation there is {logged}")
+        names = sorted(name.removeprefix("val/") for name in trainer.callback_metrics if name.startswith("val/"))
+        raise SettingError(f"data.score={self.score!r} is no metric of this task: {nearest(self.score, names)}")
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._count()
+        self.epoch_seconds.append(self.train_seconds - self._epoch_start)
+        self._epoch_start = self.train_seconds
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "settings": self.settings,
+            "train_seconds": self.train_seconds,
+            "epoch_seconds": self.epoch_seconds,
+            "epoch_start": self._epoch_start,
+            "evaluations": self.evaluations,
+            "accumulation": [tuple(window) for window in self.accumulation],
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.train_seconds = state_dict["train_seconds"]
+        self.epoch_seconds = list(state_dict["epoch_seconds"])
+        self._epoch_start = state_dict.get("epoch_start", self.train_seconds)
+        self.evaluations = list(state_dict["evaluations"])
+        self.accumulation = [AccumulationWindow(*window) for window in state_dict["accumulation"]]

@@ -1,0 +1,159 @@
+"""``result.json``: what one run has found, and where and by what it was made."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from as_lightning.benchmark.run.whole_file import whole_file
+
+RESULT_FILE = "result.json"
+FORMAT = 2
+KINDS: dict[type, str] = {str: "text", int: "an integer", dict: "a mapping"}
+
+
+@dataclass
+class Result:
+    """One finished run.
+
+    Attributes:
+        name: the experiment, a column of the report.
+        method: the method, a row of the report.
+        score: the metric that runs are compared by, a key of ``metrics``; higher is better.
+        seed: what the runs of different methods are paired by.
+        metrics: of the test split, at the weights of the best validation score; with label noise also what became of
+            the wrong labels (:mod:`as_lightning.benchmark.run.memorisation`); plain numbers.
+        train_seconds: training time, validation excluded.
+        epoch_seconds: the same, per epoch.
+        evaluations: see :class:`~as_lightning.benchmark.run.recorder.RunRecorder`.
+        loss_accuracy_correlation: Pearson's, over the evaluations; None where it is not defined.
+        masking: per epoch the counts ``epoch, masked_samples, samples, masked_classes, classes``.
+        accumulation: per window ``[epoch, batch, length, masked_samples, samples]``; empty without adaptive
+            accumulation.
+        optimizer_steps: how often the optimizer has stepped.
+        config: the resolved configuration.
+        resumed: whether the run was interrupted and went on from a checkpoint.
+        command: of the sweep that made it; empty for a single run.
+        versions: of the packages that the numbers depend on.
+        machine: processor, cores and accelerator.
+        reliability: of the test split, per diagram (``unscaled``, ``scaled``) its bins, see
+            :meth:`as_lightning.functional.Reliability.points`; empty where it was not measured.
+        test_samples: how many samples the test metrics are of; None where unknown.
+        peak_memory: bytes, see :class:`~as_lightning.benchmark.run.peak_memory.PeakMemory`; None where unknown.
+        inputs: checksums of what the run has read beside its configuration, see
+            :func:`~as_lightning.benchmark.run.inputs.run_inputs`; empty where it has read nothing, or where unknown.
+        format: version of this file's format.
+    """
+
+    name: str
+    method: str
+    score: str
+    seed: int
+    metrics: dict[str, float]
+    train_seconds: float
+    epoch_seconds: list[float]
+    evaluations: list[dict[str, float]]
+    loss_accuracy_correlation: float | None
+    masking: list[dict[str, int]]
+    accumulation: list[list[int]]
+    optimizer_steps: int
+    config: dict[str, Any]
+    resumed: bool = False
+    command: str = ""
+    versions: dict[str, str] = field(default_factory=lambda: package_versions())
+    machine: dict[str, Any] = field(default_factory=lambda: machine_description())
+    reliability: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+    test_samples: int | None = None
+    peak_memory: int | None = None
+    inputs: dict[str, str] = field(default_factory=dict)
+    format: int = FORMAT
+
+    def write(self, directory: str | Path) -> Path:
+        """Write ``result.json`` into ``directory``, in one move, so that no reader ever meets half a file."""
+        path = Path(directory) / RESULT_FILE
+        with whole_file(path) as partial:
+            partial.write_text(json.dumps(asdict(self), indent=None, separators=(",", ":")) + "\n", encoding="utf-8")
+        return path
+
+    @classmethod
+    def read(cls, path: str | Path) -> Result:
+        """Read a ``result.json``.
+
+        Raises:
+            FileNotFoundError: if there is no such file: a run writes it when it has finished.
+            ValueError: if the file is not one, or of another format; the message names the file.
+        """
+        if not Path(path).exists():
+            raise FileNotFoundError(f"{path} does not exist: a run writes it when it has finished")
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            if content.get("format") != FORMAT:
+                raise ValueError(f"expected format {FORMAT}, got {content.get('format')!r}")
+            _check(content)
+            known = {entry.name for entry in fields(cls)}  # older versions have written more
+            return cls(**{name: value for name, value in content.items() if name in known})
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} is not a result of as-lightning: {error}") from error
+
+
+def _check(content: dict[str, Any]) -> None:
+    for name, kind in (("name", str), ("method", str), ("score", str), ("seed", int), ("metrics", dict)):
+        if not isinstance(content.get(name), kind) or isinstance(content.get(name), bool):
+            raise ValueError(f"expected {name} to be {KINDS[kind]}, got {content.get(name)!r}")
+    seconds = content.get("train_seconds")
+    if not isinstance(seconds, (int, float)) or seconds < 0:
+        raise ValueError(f"expected train_seconds to be 0 or more, got {seconds!r}")
+    if content["metrics"] and content["score"] not in content["metrics"]:
+        raise ValueError(f"expected metrics with the score {content['score']!r}, got {', '.join(content['metrics'])}")
+
+
+def find_results(paths: Iterable[str | Path]) -> list[Result]:
+    """All results below the given folders (or in the given files), in the order of their names.
+
+    Raises:
+        FileNotFoundError: if a path does not exist, or none of them holds a result.
+    """
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if not path.exists():
+            raise FileNotFoundError(f"{path} does not exist: expected a result.json or a folder with some below it")
+        files += [path] if path.is_file() else sorted(path.rglob(RESULT_FILE))
+    if not files:
+        raise FileNotFoundError(f"no {RESULT_FILE} below {', '.join(map(str, paths))}: run `as-lightning -m ...` first")
+    return [Result.read(file) for file in files]
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of what the numbers depend on."""
+    versions = {"python": platform.python_version()}
+    for package in ("as-lightning", "torch", "lightning", "torchmetrics", "torchvision", "torchaudio", "numpy"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def machine_description() -> dict[str, Any]:
+    """Processor, cores and accelerator; no host names, no paths."""
+    import torch
+
+    processor = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            processor = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return {
+        "system": platform.system(),
+        "processor": processor,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }

@@ -1,0 +1,191 @@
+"""Every setting has a reader: a misspelt one is an error that names the nearest that exists."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import re
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import yaml
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from as_lightning.benchmark.run.config_dir import config_dir
+
+# what the app itself reads of a group, beside the arguments of the group's class
+APP_SETTINGS = {"method": {"name", "callbacks", "search"}, "data": {"name", "score"}}
+GROUPS = ("data", "model", "method", "optimizer", "lr_scheduler", "trainer", "callbacks", "logger")
+
+
+class SettingError(ValueError):
+    """A setting that the user can mend: shown without a stack trace."""
+
+
+MANY = 40  # names that are too many to list beside the one that was meant
+
+
+def nearest(name: str, known: Collection[str], elsewhere: Collection[str] = ()) -> str:
+    """``did you mean ...?`` and all that is known, for the end of a message; many names only where none is near.
+
+    Args:
+        name: what was misspelt.
+        known: what it could have been.
+        elsewhere: what it could have been in another method, if nothing of ``known`` is near.
+    """
+    close = difflib.get_close_matches(name, sorted(known)) or difflib.get_close_matches(name, sorted(elsewhere))
+    there = f"here are: {', '.join(sorted(known))}"
+    if not close:
+        return f"t{there}"
+    return f"did you mean {' or '.join(close)}?" + (f" T{there}" if len(known) <= MANY else "")
+
+
+def located(target: str) -> Callable[..., Any]:
+    """The class or function that a ``_target_`` names.
+
+    Raises:
+        SettingError: if there is none.
+    """
+    try:
+        return get_object(target)
+    except (ImportError, ValueError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise SettingError(f"_target_={target} cannot be loaded: {reason}") from error
+
+
+def accepted_arguments(target: Callable[..., Any]) -> set[str] | None:
+    """The names of the arguments that ``target`` takes; None if it takes any name.
+
+    For a class whose ``__init__`` hands ``**kwargs`` on these are also the arguments of the classes it inherits from.
+    """
+    if not inspect.isclass(target):
+        try:
+            parameters = list(inspect.signature(target).parameters.values())
+        except ValueError:  # a built-in function without a signature
+            return None
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            return None
+        return {parameter.name for parameter in parameters}
+    accepted: set[str] = set()
+    for base in target.__mro__:
+        if "__init__" not in vars(base) or base is object:
+            continue
+        parameters = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]
+        accepted |= {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+        if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):
+            return accepted
+    return None
+
+
+def class_arguments(group: DictConfig, name: str) -> DictConfig:
+    """The settings of a group that are arguments of its class: those that the app reads and the knobs are left out.
+
+    Args:
+        group: ``config.data`` or ``config.method``.
+        name: ``"data"`` or ``"method"``.
+
+    Returns:
+        A configuration for :func:`hydra.utils.instantiate`, with ``_target_``.
+    """
+    accepted = accepted_arguments(located(group._target_))
+    left_out = APP_SETTINGS[name]
+    arguments = group.copy()  # which keeps its place in the configuration, and so its references
+    with open_dict(arguments):
+        for key in map(str, group):
+            if not key.startswith("_") and (key in left_out or (accepted is not None and key not in accepted)):
+                del arguments[key]
+    return arguments
+
+
+def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
+    """The configuration without settings that belong to another method, and their names.
+
+    A setting of a group has a reader if it is an argument of the group's class, if another setting refers to it
+    (``${method.tau}``), or if the app reads it. The same holds in each part of it that has a ``_target_``.
+
+    Raises:
+        SettingError: for a setting that has no reader and that no method of the package has, and for a learning rate
+            that is no number.
+    """
+    config = config.copy()
+    rate = OmegaConf.select(config, "optimizer.lr")
+    if rate is not None and (not isinstance(rate, (int, float)) or isinstance(rate, bool)):
+        raise SettingError(f"optimizer.lr must be a number, got {rate!r}")
+    foreign = foreign_settings(config.method)
+    with open_dict(config.method):
+        for key in foreign:
+            del config.method[key]
+    for group in GROUPS:
+        node = config.get(group)
+        for path, part in _parts_with_target(node, group):
+            for key in _without_reader(part, path, group):
+                raise SettingError(_message(f"{path}.{key}", part))
+    return config, foreign
+
+
+def foreign_settings(method: DictConfig) -> list[str]:
+    """The settings of a method that are another method's."""
+    known = method_settings()
+    return [key for key in _without_reader(method, "method", "method") if key in known]
+
+
+@functools.cache
+def method_settings() -> frozenset[str]:
+    """The names of the settings of all methods of the package."""
+    settings: set[str] = set()
+    for path in (config_dir() / "method").glob("*.yaml"):
+        settings |= set(yaml.safe_load(path.read_text(encoding="utf-8"))) - {"defaults"}
+    return frozenset(settings)
+
+
+def known_settings(group: DictConfig, name: str) -> set[str]:
+    """What can be set in a group: what its file sets, and the arguments of its class."""
+    accepted = accepted_arguments(located(group._target_)) or set()
+    declared = {str(key) for key in group if not str(key).startswith("_")}
+    unread = set(_without_reader(group, name, name))
+    given_by_app = {"encoder", "class_names", "task", "optimizer", "lr_scheduler", "args", "self"}
+    return (accepted | declared) - unread - given_by_app
+
+
+def _message(setting: str, group: DictConfig) -> str:
+    path, _, key = setting.rpartition(".")
+    reader = group._target_.rpartition(".")[2]
+    near = nearest(key, known_settings(group, path), method_settings() if path == "method" else ())
+    return f"{setting} is read by nothing: {reader} has no such setting; {near}"
+
+
+def _without_reader(node: DictConfig, path: str, group: str) -> list[str]:
+    accepted = accepted_arguments(located(node._target_))
+    if accepted is None:
+        return []
+    by_app = APP_SETTINGS[group] if path == group and group in APP_SETTINGS else set()
+    referred = {
+        match
+        for text in _texts(OmegaConf.to_container(node, resolve=False))
+        for match in re.findall(rf"\$\{{{re.escape(path)}\.(\w+)", text)
+    }
+    return [str(key) for key in node if not str(key).startswith("_") and str(key) not in accepted | by_app | referred]
+
+
+def _parts_with_target(node: Any, path: str) -> Iterator[tuple[str, DictConfig]]:
+    if not isinstance(node, DictConfig):
+        return
+    if "_target_" in node:
+        yield path, node
+    for key in map(str, node):
+        if OmegaConf.is_missing(node, key) or OmegaConf.is_interpolation(node, key):
+            continue
+        yield from _parts_with_target(node[key], f"{path}.{key}")
+
+
+def _texts(content: Any) -> Iterator[str]:
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, dict):
+        for value in content.values():
+            yield from _texts(value)
+    elif isinstance(content, list):
+        for value in content:
+            yield from _texts(value)

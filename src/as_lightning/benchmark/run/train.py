@@ -1,0 +1,241 @@
+"""The app: one run of one method on one data set, configured by Hydra."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from as_lightning.benchmark.data.base import BenchmarkDataModule
+from as_lightning.benchmark.run.checkpoint_files import WholeFileCheckpointIO, checkpoint_to_resume, readable_result
+from as_lightning.benchmark.run.inputs import changed_inputs, run_inputs
+from as_lightning.benchmark.run.loader_state import DataLoaderState
+from as_lightning.benchmark.run.lock import run_lock
+from as_lightning.benchmark.run.logged_settings import log_settings, run_settings
+from as_lightning.benchmark.run.memorisation import memorisation
+from as_lightning.benchmark.run.peak_memory import PeakMemory
+from as_lightning.benchmark.run.progress_bar import RunProgressBar
+from as_lightning.benchmark.run.random_state import RandomState
+from as_lightning.benchmark.run.recorder import RunRecorder
+from as_lightning.benchmark.run.result import RESULT_FILE, Result
+from as_lightning.benchmark.run.settings import SettingError, checked_settings, class_arguments, nearest
+from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
+from as_lightning.metrics import LossAccuracyCorrelation
+
+log = logging.getLogger(__name__)
+
+
+def comparable_config(config: DictConfig) -> dict[str, Any]:
+    """The resolved configuration without what differs between machines: paths are left as their names."""
+    config = config.copy()
+    with open_dict(config):
+        config.data_dir, config.output_dir = "<data_dir>", "<output_dir>"
+        config.method.pop("search", None)  # what a comparison would tune is no setting of a run
+        if config.get("test"):
+            config.pop("test")
+    resolved = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(resolved, dict)
+    return {str(key): value for key, value in resolved.items()}
+
+
+def train(config: DictConfig) -> Result:
+    """Train, test, and write ``result.json`` into ``config.output_dir``.
+
+    A run that has finished there with the same configuration and the same inputs (the user's data) is not run
+    again; one that was interrupted goes on from its last checkpoint. What lies there of another configuration, or of
+    other inputs, is replaced. While another process runs in that folder, this one waits for it.
+
+    Raises:
+        SettingError: if a setting is misspelt, or the seed is no integer.
+    """
+    config, foreign = checked_settings(config)
+    for setting in foreign:
+        log.info("method.%s is no setting of %s: it goes without", setting, config.method.name)
+    if not isinstance(config.seed, int) or isinstance(config.seed, bool) or not 0 <= config.seed < 2**32:
+        raise SettingError(
+            f"seed must be an integer from 0 to {2**32 - 1}, by which runs are paired, got {config.seed}"
+        )
+    epochs = config.trainer.max_epochs
+    if epochs is not None and (not isinstance(epochs, int) or isinstance(epochs, bool)):
+        raise SettingError(f"trainer.max_epochs must be an integer, got {epochs!r}")
+    if epochs is not None and epochs < 1 and epochs != -1:
+        raise SettingError(f"trainer.max_epochs must be at least 1, or -1 for no limit, got {epochs}")
+    if config.compile is not None and not isinstance(config.compile, DictConfig):
+        raise SettingError(
+            "compile takes keyword arguments of torch.compile, such as compile={mode: reduce-overhead}, or compile={} "
+            f"for its defaults, got {config.compile!r}"
+        )
+    directory = Path(config.output_dir)
+    directory.mkdir(parents=True, exist_ok=True)
+    settings = comparable_config(config)
+    with run_lock(directory):
+        inputs = run_inputs(config)
+        return _finished(directory, settings, inputs) or _run(config, directory, settings, inputs)
+
+
+def _finished(directory: Path, settings: dict[str, Any], inputs: dict[str, str]) -> Result | None:
+    result = readable_result(directory)
+    if result is None:
+        return None
+    changed = changed_inputs(result.inputs, inputs)
+    if result.config == settings and not changed:
+        log.info("%s: already finished, skipped (delete it to run again)", directory)
+        return result
+    if result.config == settings:
+        log.warning("%s: finished with the data as it was before it changed, running again", directory)
+    else:
+        log.warning("%s: was made with another configuration, running again", directory)
+    (directory / RESULT_FILE).unlink()
+    return None
+
+
+def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: dict[str, str]) -> Result:
+    loggers = [_logger(name, logger) for name, logger in config.logger.items()]
+    pl.seed_everything(config.seed, workers=True, verbose=False)
+    memory = PeakMemory()
+    datamodule = read_data(config)
+    module = _module(config, datamodule)
+    score = config.data.score
+    identity = settings | {"inputs": inputs} if inputs else settings  # what a checkpoint has to be of
+    recorder = RunRecorder(score, settings=json.dumps(identity, sort_keys=True))
+    method_callbacks = [instantiate(callback) for callback in config.method.callbacks.values()]
+    app_callbacks = [instantiate(callback) for callback in config.callbacks.values()]
+    if not loggers:  # a LearningRateMonitor refuses a trainer that could not log its rates
+        app_callbacks = [callback for callback in app_callbacks if not isinstance(callback, LearningRateMonitor)]
+    if config.trainer.get("enable_progress_bar") and not any(isinstance(c, ProgressBar) for c in app_callbacks):
+        app_callbacks.append(RunProgressBar(f"val/{score}"))
+    # the app's callbacks come last: they see what the method's have logged and decided
+    callbacks = [*method_callbacks, recorder, memory, RandomState(), DataLoaderState(), *app_callbacks]
+    trainer = _trainer(config, directory, callbacks, loggers)
+    checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.settings)
+    trainer.fit(module, datamodule=datamodule, ckpt_path=checkpoint)
+    correlation = LossAccuracyCorrelation()
+    for evaluation in recorder.evaluations:
+        correlation.update(evaluation["loss"], evaluation["score"])
+    pearson = float(correlation.compute())
+    monitors = [callback for callback in callbacks if isinstance(callback, MaskingMonitor)]
+    # all that the callbacks hold is taken before the test: it puts them back to where the best checkpoint was written
+    result = Result(
+        name=str(config.name),  # YAML reads a name like 2024 as a number
+        method=config.method.name,
+        score=score,
+        seed=config.seed,
+        metrics={},
+        train_seconds=recorder.train_seconds,
+        epoch_seconds=recorder.epoch_seconds,
+        evaluations=recorder.evaluations,
+        loss_accuracy_correlation=None if math.isnan(pearson) else pearson,
+        masking=[epoch._asdict() for monitor in monitors for epoch in monitor.history],
+        accumulation=[list(window) for window in recorder.accumulation],
+        optimizer_steps=trainer.global_step,
+        config=settings,
+        resumed=checkpoint is not None,
+        peak_memory=memory.bytes,
+        inputs=inputs,
+    )
+    remembered = memorisation(trainer, module, datamodule) if datamodule.true_targets is not None else {}
+    if config.test:
+        best = getattr(trainer.checkpoint_callback, "best_model_path", "")
+        (metrics,) = trainer.test(module, datamodule=datamodule, ckpt_path=best or None, verbose=False)
+        result.metrics = {key.removeprefix("test/"): float(value) for key, value in metrics.items()} | remembered
+        if score not in result.metrics:
+            raise SettingError(f"data.score={score!r} is no metric of this task: {nearest(score, result.metrics)}")
+        result.test_samples = len(datamodule.splits["test"])
+        for callback in callbacks:
+            if isinstance(callback, TemperatureScaling):
+                result.reliability = {name: bins.points() for name, bins in callback.diagrams.items()}
+    log_settings(loggers, run_settings(config), _scores(result))
+    if trainer.is_global_zero:
+        result.write(directory)
+        found = f"test {score} {result.metrics[score]:.4f}; " if config.test else ""
+        log.info("%swrote %s", found, directory / RESULT_FILE)
+    return result
+
+
+def _scores(result: Result) -> dict[str, float]:
+    """The test score, and the best validation score, for the table of runs."""
+    scores = {f"test_{result.score}": result.metrics[result.score]} if result.score in result.metrics else {}
+    if result.evaluations:
+        scores[f"best_validation_{result.score}"] = max(evaluation["score"] for evaluation in result.evaluations)
+    return scores
+
+
+def read_data(config: DictConfig) -> BenchmarkDataModule:
+    """The data module of a configuration, with its splits read."""
+    datamodule = instantiate(class_arguments(config.data, "data"))
+    datamodule.prepare_data()
+    datamodule.setup("fit")
+    return datamodule
+
+
+def encoder_for(config: DictConfig, datamodule: BenchmarkDataModule) -> Callable[..., torch.nn.Module]:
+    """What makes the configured model from the data's ``input_spec``.
+
+    Raises:
+        SettingError: if the model is one of another kind of data.
+    """
+    make_encoder = instantiate(config.model)
+    try:
+        inspect.signature(make_encoder).bind(**datamodule.input_spec)
+    except TypeError as error:
+        raise SettingError(
+            f"the model does not fit the data: {config.model._target_} cannot be made from "
+            f"{', '.join(datamodule.input_spec)}, which data={config.data.name} gives it ({error})"
+        ) from error
+    return make_encoder
+
+
+def _module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.LightningModule:
+    encoder = encoder_for(config, datamodule)(**datamodule.input_spec)
+    if config.compile is not None:
+        encoder.compile(**instantiate(config.compile))
+    return instantiate(class_arguments(config.method, "method"), _partial_=True)(
+        encoder=encoder,
+        class_names=datamodule.class_names,
+        task=datamodule.task,
+        optimizer=_checked("optimizer", config.optimizer),
+        lr_scheduler=_checked("lr_scheduler", config.lr_scheduler),
+    )
+
+
+def _checked(group: str, config: DictConfig | None) -> Callable[..., Any] | None:
+    """What makes the optimizer or its schedule once the parameters are there; None where there is none."""
+    make = instantiate(config)
+    return None if make is None else partial(_made, group, make)
+
+
+def _made(group: str, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        return make(*args, **kwargs)
+    except (TypeError, ValueError) as error:
+        raise SettingError(f"the settings of {group} are refused: {error}") from error
+
+
+def _trainer(config: DictConfig, directory: Path, callbacks: list[pl.Callback], loggers: list[Any]) -> pl.Trainer:
+    plugins = list(instantiate(config.trainer.get("plugins")) or [])
+    if str(config.trainer.strategy).startswith(("auto", "ddp")):  # others write checkpoints in their own way
+        plugins.append(WholeFileCheckpointIO())
+    return instantiate(
+        config.trainer, callbacks=callbacks, logger=loggers, plugins=plugins, default_root_dir=str(directory)
+    )
+
+
+def _logger(name: str, config: DictConfig) -> Any:
+    try:
+        return instantiate(config)
+    except InstantiationException as error:
+        if not isinstance(error.__cause__, ModuleNotFoundError):
+            raise
+        raise SettingError(f"logger={name} needs the package {name}: pip install {name} ({error.__cause__})") from error

@@ -1,0 +1,98 @@
+"""What is said where the benchmark's packages are missing, or torchvision belongs to another torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from as_lightning.benchmark.packages import CORE, MODALITIES, TOGETHER, loading, package_of
+
+ROOT = Path(__file__).parents[3]
+
+INSTALL = 'pip install "as-lightning[benchmark]" (in a checkout: pip install -c constraints.txt ".[benchmark]")'
+
+
+def python(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("function", "command"),
+    [
+        ("train", "as-lightning"),
+        ("compare", "as-lightning-compare"),
+        ("report", "as-lightning-report"),
+    ],
+)
+def test_a_command_without_its_packages_names_the_extra(function, command):
+    module, package = ("pandas", "pandas") if function == "report" else ("hydra", "hydra-core")
+    finished = python(
+        f"import sys; sys.argv = ['{command}', 'x']; sys.modules['{module}'] = None\n"
+        f"from as_lightning.benchmark.commands.console import {function}; {function}()"
+    )
+    assert finished.returncode == 1
+    assert finished.stderr == f"{command} needs the package {package}: {INSTALL}\n"
+
+
+def test_importing_the_benchmark_without_its_packages_names_all_that_are_missing_and_the_extra():
+    finished = python(
+        "import sys; sys.modules['hydra'] = sys.modules['pandas'] = None\nimport as_lightning.benchmark.run.train"
+    )
+    assert finished.returncode == 1
+    last = finished.stderr.rstrip().splitlines()[-1]
+    assert last == (f"ImportError: as_lightning.benchmark needs the packages hydra-core, pandas: {INSTALL}")
+
+
+def test_every_package_that_is_named_is_one_of_the_extra():
+    declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for package in (CORE | MODALITIES).values():
+        assert f'"{package}>=' in declared, package
+
+
+def test_a_missing_package_is_found_behind_the_errors_that_it_has_caused():
+    caused = RuntimeError("no digits")
+    caused.__cause__ = ModuleNotFoundError("No module named 'sklearn.datasets'", name="sklearn.datasets")
+    assert package_of(caused) == "scikit-learn"
+    assert package_of(ModuleNotFoundError("No module named 'mine'", name="mine")) is None
+
+
+# what the packages say beside a torch that they were not built for
+MISMATCHES = [
+    RuntimeError("operator torchvision::nms does not exist"),
+    OSError("libtorchaudio.so: undefined symbol: _ZN3c10"),
+    RuntimeError("Detected that PyTorch and TorchAudio were compiled with different CUDA versions."),
+]
+
+
+@pytest.mark.parametrize("error", MISMATCHES, ids=["operator", "symbol", "cuda"])
+def test_a_package_that_was_built_for_another_torch_is_an_import_error_that_says_how_to_mend_it(error):
+    message = r"does not load beside torch .* pip install torch==\S+ torchvision=="
+    with pytest.raises(ImportError, match=message) as raised, loading("torchvision"):
+        raise error
+    assert " ".join(str(error).split()) in str(raised.value)
+
+
+def test_a_missing_package_is_no_mismatch():
+    with pytest.raises(ModuleNotFoundError, match="not_there"), loading("torchvision"):
+        import not_there  # noqa: F401
+
+
+def test_a_torchvision_of_another_torch_ends_the_import_of_our_modules_with_that_message(tmp_path):
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text(
+        'raise RuntimeError("operator torchvision::nms does not exist")'
+    )
+    finished = python(
+        f"import torch, sys; sys.path.insert(0, {str(tmp_path)!r})\nimport as_lightning.benchmark.encoders.resnet"
+    )
+    last = finished.stderr.rstrip().splitlines()[-1]
+    assert last.startswith("ImportError: torchvision")
+    assert " ".join(TOGETHER) in last
+
+
+def test_the_three_that_belong_together_are_those_of_the_constraints():
+    pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert set(TOGETHER) <= set(pinned)

@@ -1,0 +1,125 @@
+"""The commands in README and docs are right: Hydra composes them, make has the targets, options are known."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+from harness.documented_commands import ROOT, commands_of, documented_commands, words_of
+from hydra import initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.types import RunMode
+
+from as_lightning.benchmark.commands.help import answered
+from as_lightning.benchmark.commands.train import open_method_settings
+from as_lightning.benchmark.compare.sweep import ComparisonSweep
+from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.run.settings import checked_settings
+
+COMMANDS = documented_commands()
+SCRIPTS = dict(re.findall(r'^(as-lightning\S*) = "(\S+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE))
+HYDRA_APPS = ("as-lightning", "as-lightning-compare")
+
+# what a page's reader would have written: the module and the data of the command that compares one's own
+MY_PACKAGE = """
+from harness.own_modules import Points, WithCriterion as LitModel
+
+class MyData(Points):
+    def __init__(self, root):
+        super().__init__()
+"""
+
+
+def called(*programs: str) -> pytest.MarkDecorator:
+    """The documented calls of these programs, each once."""
+    return pytest.mark.parametrize("command", [command for command in COMMANDS if words_of(command)[0] in programs])
+
+
+def loader() -> ConfigLoaderImpl:
+    return ConfigLoaderImpl(create_config_search_path(str(config_dir())))
+
+
+def jobs(overrides: list[str]) -> Iterator[list[str]]:
+    """Jobs of a sweep that have every value of every swept setting but the seed; a seed changes no configuration."""
+    fixed, swept = [], []
+    for override in OverridesParser.create().parse_overrides(overrides):
+        if not override.is_sweep_override():
+            fixed.append(str(override.input_line))
+            continue
+        values = list(override.sweep_string_iterator())
+        key = str(override.input_line).partition("=")[0]
+        swept.append([f"{key}={value}" for value in (values[:1] if key == "seed" else values)])
+    for values in zip_longest(*swept):
+        yield fixed + [value or choices[-1] for value, choices in zip(values, swept, strict=True)]
+    if not swept:
+        yield fixed
+
+
+def test_commands_are_found_in_blocks_and_in_sentences() -> None:
+    block = "```\nas-lightning a=1 \\\n    b=2  # c\npip install .\n```\n"
+    page = f"Call `make setup`, then `as-lightning`.\n{block}    make docs\n"
+    assert [words_of(command) for command in commands_of(page)] == [
+        ["as-lightning", "a=1", "b=2"],
+        ["make", "docs"],
+        ["make", "setup"],
+    ]
+
+
+def test_every_program_that_is_called_exists() -> None:
+    assert {words_of(command)[0] for command in COMMANDS} <= {*SCRIPTS, "make"}
+
+
+@called("make")
+def test_make_has_the_target(command: str) -> None:
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert set(words_of(command)[1:]) <= set(targets), COMMANDS[command]
+
+
+@called("as-lightning")
+def test_every_job_of_a_documented_call_has_a_configuration(command: str) -> None:
+    if answered("as-lightning", words_of(command)[1:]):  # --help and --version make no job
+        return
+    options = get_args_parser().parse_args(open_method_settings(words_of(command)[1:]))
+    of_jobs = jobs(options.overrides) if options.multirun else [options.overrides]
+    for overrides in of_jobs:
+        job = loader().load_configuration("train", overrides, run_mode=RunMode.RUN)
+        checked_settings(job)  # a setting that nothing reads raises
+
+
+@called("as-lightning-compare")
+def test_a_documented_comparison_is_planned(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_package.py").write_text(MY_PACKAGE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    options = get_args_parser().parse_args(words_of(command)[1:])
+    overrides = [f"++{word}" if word.startswith("method.") else word for word in options.overrides]
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        composer = loader()
+        config = composer.load_configuration("compare", overrides, run_mode=RunMode.MULTIRUN)
+        ComparisonSweep(config, launcher=None, loader=composer, arguments=overrides)  # type: ignore[arg-type]
+
+
+@called(*(script for script in SCRIPTS if script not in HYDRA_APPS))
+def test_the_arguments_of_a_documented_call_are_understood(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In an empty folder the call ends because files are missing (status 1), not because of its arguments (2)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", words_of(command))
+    module, function = SCRIPTS[words_of(command)[0]].split(":")
+    with pytest.raises(SystemExit) as end:
+        getattr(importlib.import_module(module), function)()
+    assert end.value.code not in (0, 2), (capsys.readouterr().err, COMMANDS[command])
+
+
+def test_a_misspelt_setting_in_a_page_would_be_found() -> None:
+    command = shlex.join(["as-lightning", "experiment=digits", "+method.dleta=0.2"])
+    with pytest.raises(ValueError, match="did you mean delta"):
+        test_every_job_of_a_documented_call_has_a_configuration(command)

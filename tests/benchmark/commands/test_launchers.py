@@ -1,0 +1,97 @@
+"""Sweeps whose jobs run in other processes, are chosen by Optuna, or take several processes each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from harness.command_line import as_lightning, as_lightning_compare
+
+from as_lightning.benchmark.run.result import Result
+
+pytestmark = pytest.mark.slow
+
+DIGITS = ("-m", "experiment=digits", "trainer.max_epochs=1")
+DDP = ("trainer=ddp", "trainer.accelerator=cpu")
+
+
+def results(folder: Path) -> list[Result]:
+    return [Result.read(path) for path in sorted(folder.rglob("result.json"))]
+
+
+def reported(folder: Path) -> list[tuple[str, int]]:
+    """Method and number of runs of each row of the report."""
+    rows = pd.read_csv(folder / "multirun/digits/report/report.csv")
+    return list(zip(rows["method"], rows["seeds"], strict=True))
+
+
+@pytest.fixture(scope="module")
+def search(tmp_path_factory) -> tuple[Path, str]:
+    """Three trials of Optuna's, two at a time in processes of joblib's; with what the command printed."""
+    folder = tmp_path_factory.mktemp("search")
+    side_by_side = ("hydra.sweeper.n_jobs=2", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    return folder, as_lightning(
+        folder, *DIGITS, "hparams_search=delta_optuna", "hydra.sweeper.n_trials=3", *side_by_side
+    )
+
+
+def test_optuna_looks_for_the_margin_of_the_best_validation_score(search):
+    folder, _ = search
+    runs = results(folder)
+    assert len(runs) == 3
+    best_scores = {run.config["method"]["delta"]: max(e["score"] for e in run.evaluations) for run in runs}
+    assert len(best_scores) == 3
+    assert all(0.01 <= delta <= 1.0 for delta in best_scores)
+    found = yaml.safe_load((folder / "multirun/digits/optimization_results.yaml").read_text())
+    assert found["best_value"] == max(best_scores.values()) == best_scores[found["best_params"]["method.delta"]]
+
+
+def test_the_report_of_jobs_in_other_processes_has_a_row_a_margin_and_the_command_with_the_number_of_trials(search):
+    folder, printed = search
+    deltas = [run.config["method"]["delta"] for run in results(folder)]
+    assert sorted(reported(folder)) == sorted((f"as_softmax (delta={delta})", 1) for delta in deltas)
+    assert "multirun/digits/report/report.html" in printed
+    report = (folder / "multirun/digits/report/report.md").read_text()
+    command = "as-lightning -m experiment=digits trainer.max_epochs=1 hparams_search=delta_optuna"
+    assert command in report
+    assert "hydra.sweeper.n_trials=3" in report
+    assert "launcher" not in report
+
+
+def test_the_report_of_submitted_jobs_is_of_their_runs_alone(search):
+    folder, _ = search
+    as_lightning(folder, *DIGITS, "method=softmax", "hydra/launcher=submitit_local")
+    assert len(results(folder)) == 4
+    assert reported(folder) == [("softmax", 1)]
+
+
+def test_a_run_in_two_processes_writes_one_result_of_all_samples(tmp_path):
+    as_lightning(tmp_path, *DIGITS[1:], *DDP, "method=as_speed")
+    (run,) = results(tmp_path)
+    assert run.masking[0]["samples"] == sum(window[4] for window in run.accumulation) == 2 * 20 * 32 - 2 * 11
+    assert sum(window[2] for window in run.accumulation) == 20
+    assert len(run.evaluations) == 1
+
+
+def test_a_sweep_of_runs_in_two_processes_runs_each_job_once_in_its_own_folder(tmp_path):
+    printed = as_lightning(tmp_path, *DIGITS, *DDP, "method=as_speed", "seed=0,1")
+    assert [run.seed for run in results(tmp_path)] == [0, 1]
+    assert all(sum(window[2] for window in run.accumulation) == 20 for run in results(tmp_path))
+    assert reported(tmp_path) == [("as_speed", 2)]
+    for seed in (0, 1):  # each process says it once
+        assert printed.count(f"digits, method as_speed, seed {seed}") == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["multirun"]
+
+
+def test_a_comparison_whose_runs_go_side_by_side_has_the_scores_of_one_whose_runs_take_turns(tmp_path):
+    plan = ("methods=softmax,as_softmax", "trials=1", "tuning_seeds=1", "seeds=2", "budgets=1")
+    short = ("experiment=digits", "trainer.max_epochs=1", "trainer.limit_train_batches=5")
+    launchers = {"turns": (), "sides": ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")}
+    scores = {}
+    for name, launcher in launchers.items():
+        as_lightning_compare(tmp_path, *short, *plan, *launcher, f"hydra.sweep.dir={name}")
+        scores[name] = {(run.method, run.seed): run.metrics for run in results(tmp_path / name)}
+    assert len(scores["turns"]) == 4
+    assert scores["turns"] == scores["sides"]

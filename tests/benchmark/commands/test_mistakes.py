@@ -1,0 +1,96 @@
+"""Which errors are a user's mistake, and what is said of them."""
+
+from __future__ import annotations
+
+import pytest
+from hydra.errors import InstantiationException, OverrideParseException
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from as_lightning.benchmark.commands.mistakes import in_words, is_mistake, parsed
+from as_lightning.benchmark.run.settings import SettingError, located
+from as_lightning.benchmark.run.train import train
+from as_lightning.functional.masking import check_delta
+
+
+def raised(call, *arguments) -> Exception:
+    with pytest.raises(Exception) as found:  # noqa: PT011  (what it is, the test asks)
+        call(*arguments)
+    return found.value
+
+
+def test_a_value_that_this_package_refuses_is_a_mistake_and_one_that_breaks_elsewhere_is_not():
+    assert is_mistake(raised(check_delta, 7))
+    assert is_mistake(raised(check_delta, "abc"))
+    assert not is_mistake(raised(parsed, 7))  # an operation of ours that breaks is a fault of ours
+    assert not is_mistake(raised(int, "seven"))
+    assert not is_mistake(raised(lambda: [][1]))
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (SettingError("seed must be an integer"), "seed must be an integer"),
+        (
+            ModuleNotFoundError("No module named 'pooch'", name="pooch"),
+            'this needs the package pooch: pip install "as-',
+        ),
+        (OverrideParseException("digits", "no viable alternative"), "got 'digits': did you mean experiment=digits?"),
+        (OverrideParseException("a b", "no viable alternative"), "expected settings as name=value, got 'a b'"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(error, words):
+    assert is_mistake(error)
+    assert words in in_words(error, [])
+    assert "\n" not in in_words(error, [])
+
+
+def test_of_a_class_that_refuses_its_arguments_the_refusal_is_told_and_not_hydras_frame_around_it():
+    error = InstantiationException("Error in call to target 'x':\nValueError(...)\nfull_key: y")
+    error.__cause__ = raised(check_delta, 7)
+    assert in_words(error, []).startswith("delta is a margin between probabilities and must lie in [0, 1], got 7")
+
+
+@pytest.mark.parametrize("error", [MisconfigurationException("No supported gpu backend found!"), TypeError("x")])
+def test_what_a_library_raises_without_hydra_keeps_its_stack_trace(error):
+    assert not is_mistake(error)
+
+
+def test_a_class_that_does_not_exist_is_a_mistake():
+    assert "_target_=torch.optim.Adamm cannot be loaded" in str(raised(located, "torch.optim.Adamm"))
+
+
+@pytest.mark.parametrize("epochs", ["two", "1.5", "true"])
+def test_epochs_that_are_no_integer_are_refused_before_the_run(composed, epochs):
+    with pytest.raises(SettingError, match=r"trainer.max_epochs must be an integer, got"):
+        train(composed("experiment=digits", f"trainer.max_epochs={epochs}"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("trainer.max_epochs=0", "trainer.max_epochs must be at least 1, or -1 for no limit, got 0"),
+        ("compile=yes", "compile takes keyword arguments of torch.compile"),
+        ("optimizer.lr=-1", "the settings of optimizer are refused: Invalid learning rate: -1"),
+        ("optimizer.weight_decay=abc", "the settings of optimizer are refused: .* 'float' and 'str'"),
+        ("lr_scheduler.pct_start=7", "the settings of lr_scheduler are refused: .*pct_start"),
+    ],
+)
+def test_settings_that_a_library_refuses_are_named_with_their_group(composed, setting, message):
+    with pytest.raises(SettingError, match=message):
+        train(composed("experiment=digits", setting))
+
+
+def test_a_model_of_another_kind_of_data_is_refused_before_the_run(composed):
+    with pytest.raises(SettingError, match=r"the model does not fit the data: .*TextTransformer .* in_channels"):
+        train(composed("experiment=digits", "model=text_transformer"))
+
+
+def test_a_misspelt_setting_of_the_comparison_is_told_with_the_nearest():
+    from hydra import compose, initialize_config_dir
+
+    from as_lightning.benchmark.run.config_dir import config_dir
+
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        error = raised(lambda: compose("compare", overrides=["trails=3"], return_hydra_config=False))
+    assert parsed(["trails=3"])[0].key_or_group == "trails"
+    assert "there is no trails: did you mean trials" in in_words(error, ["trails=3"], "compare")

@@ -1,0 +1,97 @@
+"""``as-lightning-report`` on what is no plain sweep: comparisons, and runs that were not tested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from as_lightning.benchmark.commands.report import main
+from as_lightning.benchmark.compare.api import comparison_findings
+from as_lightning.benchmark.compare.comparison_page import write_comparison
+from as_lightning.benchmark.compare.engine import Comparison
+from as_lightning.benchmark.compare.plan import ComparisonPlan
+from as_lightning.benchmark.compare.stored_comparison import COMPARISON_FILE, StoredComparison
+from as_lightning.benchmark.run.result import Result
+
+
+@pytest.fixture
+def comparison(result: Callable[..., Result], tmp_path: Path) -> Path:
+    """The folder of a finished comparison of two methods, with a run of its tuning."""
+    plan = ComparisonPlan(["as_softmax"], budgets=[1.0], trials=1, seeds=3)
+    stored = Comparison(plan, settings={method: {} for method in plan.methods})
+    folder = tmp_path / "comparisons" / "digits"
+    for number, run in enumerate(plan.final_runs(stored.settings)):
+        about = {"comparison": {"phase": "final", "budget": 1.0, "epochs": 4, "settings": {}}}
+        made = result(run.method, run.seed, 0.8 + number / 100, config=about)
+        (folder / run.folder).mkdir(parents=True)
+        made.write(folder / run.folder)
+        stored.results.append(made)
+    tuned = folder / "tuning" / "softmax" / "trial=0,seed=1000"
+    tuned.mkdir(parents=True)
+    about = {"comparison": {"phase": "tuning", "budget": 1.0, "epochs": 4, "settings": {}}}
+    result("softmax", 1000, 0.8, metrics={}, config=about).write(tuned)
+    StoredComparison(stored, commands=["as-lightning-compare experiment=digits"]).write(folder)
+    write_comparison(
+        comparison_findings(stored), stored, folder / "report", commands=["as-lightning-compare experiment=digits"]
+    )
+    return folder
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as end:
+        main(list(arguments))
+    assert end.value.code == 1
+    return capsys.readouterr().err
+
+
+def test_the_folder_of_a_comparison_gives_the_report_of_the_comparison(
+    comparison: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = comparison / "report" / "report.md"
+    before = report.read_text(encoding="utf-8")
+    report.unlink()
+    main([str(comparison)])
+    assert report.read_text(encoding="utf-8") == before
+    printed = capsys.readouterr().out
+    assert "paired by seed with softmax, 4 epochs" in printed
+    assert str(report) in printed
+
+
+def test_a_comparison_is_reported_whole_and_alone(comparison: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--baseline", "as_softmax"], ["--where", "seed=0"], [str(comparison.parent)]):
+        said = refused(capsys, str(comparison), *arguments)
+        assert f"{comparison} is a comparison, which is reported whole and alone" in said
+
+
+def test_runs_of_comparisons_are_refused_with_the_folders_to_give(
+    comparison: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in (comparison.parent, comparison / "runs"):
+        said = refused(capsys, str(path))
+        assert f"give the folder of a comparison: {comparison}\n" in said
+    (comparison / COMPARISON_FILE).unlink()
+    assert "give the same as-lightning-compare command again" in refused(capsys, str(comparison))
+
+
+def test_runs_without_test_metrics_are_left_out_and_named(
+    result: Callable[..., Result], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in range(3):
+        for method, metrics in (("softmax", {"accuracy": 0.8}), ("as_softmax", {} if seed == 1 else {"accuracy": 0.9})):
+            folder = tmp_path / f"{method}{seed}"
+            folder.mkdir()
+            result(method, seed, 0.8, metrics=metrics).write(folder)
+    main([str(tmp_path)])
+    note = "1 run without test metrics, as made with test=false, is left out: as_softmax, seed 1."
+    assert note in " ".join(capsys.readouterr().out.split())
+    assert note in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_report_of_runs_without_test_metrics_alone_is_refused(
+    result: Callable[..., Result], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result("softmax", 0, 0.8, metrics={}).write(tmp_path)
+    assert "has test metrics: make the runs with test=true" in refused(capsys, str(tmp_path))
+    assert not (tmp_path / "report").exists()

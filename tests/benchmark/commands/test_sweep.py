@@ -1,0 +1,207 @@
+"""A sweep from the command line, its report, its TensorBoard; and the same from an installed wheel."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from harness.prepared_processes import Finished, run
+from harness.run_findings import found
+from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+
+from as_lightning.benchmark.commands.console import train
+from as_lightning.benchmark.run.lock import run_lock
+from as_lightning.benchmark.run.result import Result
+
+ROOT = Path(__file__).parents[3]
+SWEEP = ("-m", "experiment=digits", "seed=0,1", "trainer.max_epochs=2", "trainer.enable_progress_bar=false")
+
+
+def run_app(folder: Path, *arguments: str) -> Finished:
+    """``as-lightning`` with these arguments, in ``folder``."""
+    return run(train, "as-lightning", *arguments, folder=folder)
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    """Two methods, two seeds, two epochs; with what the command printed."""
+    folder = tmp_path_factory.mktemp("sweep")
+    finished = run_app(folder, *SWEEP, "method=softmax,as_speed")
+    assert finished.returncode == 0, finished.stderr
+    return folder, finished.stdout
+
+
+def test_a_sweep_leaves_a_result_a_run_and_ends_with_table_report_and_tensorboard_line(sweep):
+    folder, printed = sweep
+    results = sorted((folder / "multirun" / "digits").glob("*/result.json"))
+    assert [path.parent.name for path in results] == [
+        f"method={method},seed={seed},trainer.max_epochs=2" for method in ("as_speed", "softmax") for seed in (0, 1)
+    ]
+    assert "no verdict" in printed
+    *_, html, markdown, csv, opens, tensorboard, address = printed.rstrip().splitlines()
+    for line in (html, markdown, csv):
+        assert (folder / line.split()[-1]).is_file()
+    assert opens.endswith((folder / "multirun/digits/report/report.html").as_uri())
+    assert tensorboard == "tensorboard: tensorboard --logdir multirun/digits"
+    assert address.split()[-1] == "http://localhost:6006/#custom_scalars"
+
+
+def test_every_run_prints_the_classes_and_the_samples_of_each_split(sweep):
+    understood = "Digits: 10 classes (0, 1, 2, 3, 4, 5, 6, 7, 8, 9); train / validation / test 1,257 / 180 / 360"
+    assert sweep[1].count(understood) == 4
+
+
+def test_the_report_names_the_command_that_made_it(sweep):
+    report = (sweep[0] / "multirun/digits/report/report.md").read_text()
+    assert "as-lightning -m experiment=digits seed=0,1 trainer.max_epochs=2" in report
+
+
+def test_a_second_call_skips_what_is_finished_runs_what_is_new_and_reports_its_own_runs(sweep):
+    folder, _ = sweep
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
+    finished = run_app(folder, *SWEEP, "method=softmax,as_softmax")
+    assert finished.stdout.count("already finished, skipped") == 2
+    assert "2 runs taken from another call" in finished.stdout
+    after = {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
+    assert len(after) == 6
+    assert before.items() <= after.items()
+    rows = pd.read_csv(folder / "multirun/digits/report/report.csv")
+    assert rows["method"].tolist() == ["softmax", "as_softmax"]
+
+
+def files_of(run: Path) -> Counter[str]:
+    """How often each file is in a run's folder; event files by their name without time and process."""
+    paths = [str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()]
+    return Counter(re.sub(r"(events\.out\.tfevents)\..*", r"\1", path) for path in paths)
+
+
+def until_it_waits(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start the app, and read what it prints until it waits for a folder that another process runs in."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "as_lightning.benchmark.commands.train", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    printed = []
+    for line in process.stdout:
+        printed.append(line)
+        if "another process runs here, waiting for it to end" in line:
+            return process
+    raise AssertionError("".join(printed))
+
+
+@pytest.mark.slow
+def test_two_equal_sweeps_at_once_make_each_run_once_with_the_results_of_one_sweep_and_both_report_all(sweep, tmp_path):
+    runs = {path.name: path for path in (sweep[0] / "multirun" / "digits").glob("method=as_speed,*")}
+    folder = tmp_path / "multirun" / "digits"
+    last = folder / sorted(runs)[-1]
+    last.mkdir(parents=True)
+    command = [*SWEEP, "method=as_speed"]
+    with run_lock(last):  # here the two meet, when one of them has made the first run
+        both = [until_it_waits(tmp_path, *command), until_it_waits(tmp_path, *command)]
+    with ThreadPoolExecutor(2) as readers:
+        printed = [said for said, _ in readers.map(subprocess.Popen.communicate, both)]
+    assert [process.returncode for process in both] == [0, 0], printed
+    assert sum(said.count("; wrote ") for said in printed) == 1
+    assert sum(said.count("already finished, skipped") for said in printed) == 1
+    taken = "1 run taken from another call\n"
+    assert sum(said.count(taken) for said in printed) == 1
+    tables = [said[said.index("test accuracy, paired with") :].replace(taken, "") for said in printed]
+    assert tables[0] == tables[1]
+    assert sorted(path.name for path in folder.glob("method=*")) == sorted(runs)
+    for name, alone in runs.items():
+        assert files_of(folder / name) == files_of(alone)
+        assert found(folder / name) == found(alone)
+        assert Result.read(folder / name / "result.json").command == shlex.join(["as-lightning", *command])
+    rows = pd.read_csv(folder / "report" / "report.csv")
+    assert list(zip(rows["method"], rows["seeds"], strict=True)) == [("as_speed", 2)]
+
+
+def test_tensorboard_finds_the_masking_curves_of_the_run(sweep):
+    board = EventMultiplexer().AddRunsFromDirectory(str(sweep[0] / "multirun" / "digits")).Reload()
+    tags = {run: kinds["scalars"] for run, kinds in board.Runs().items()}
+    (curves,) = [set(names) for run, names in tags.items() if "method=as_speed,seed=0" in run]
+    assert curves >= {
+        "masking/sample_ratio",
+        "masking/class_ratio",
+        "masking/delta",
+        "masking/accumulate_grad_batches",
+        "masking/samples_seen",
+        "masking/sample_ratio_epoch",
+        "masking/class_ratio_epoch",
+    }
+
+
+def test_a_moved_run_directory_holds_the_result(tmp_path):
+    arguments = ("experiment=digits", "trainer.max_epochs=1", "hydra.run.dir=elsewhere")
+    assert run_app(tmp_path, *arguments).returncode == 0
+    assert (tmp_path / "elsewhere" / "result.json").is_file()
+
+
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory):
+    """A sweep over methods and margins, one of them impossible, under a name with a slash and without validation."""
+    folder = tmp_path_factory.mktemp("failing")
+    settings = ("name=a/b", "trainer.max_epochs=1", "trainer.limit_train_batches=3", "trainer.limit_val_batches=0")
+    methods = ("method=softmax,as_softmax", "method.delta=0.1,7")
+    return folder, run_app(folder, "-m", "experiment=digits", *settings, *methods, *SWEEP[-1:])
+
+
+def test_a_sweep_with_a_failed_run_ends_with_its_report_and_a_status_that_says_so(failing):
+    folder, finished = failing
+    assert finished.returncode == 1
+    assert finished.stderr.rstrip().endswith("as-lightning: 1 run failed")
+    report = (folder / "multirun/a/b/report/report.md").read_text()
+    assert "method.delta=7" in report
+    assert r"delta is a margin between probabilities and must lie in \[0, 1\], got 7" in report
+    assert "must lie in [0, 1], got 7" in finished.stdout
+
+
+def test_in_a_sweep_over_methods_a_setting_of_one_leaves_the_others_to_run_once(failing):
+    folder, finished = failing
+    rows = pd.read_csv(folder / "multirun/a/b/report/report.csv")
+    assert sorted(zip(rows["method"], rows["seeds"], strict=True)) == [("as_softmax", 1), ("softmax", 1)]
+    assert finished.stdout.count("already finished, skipped") == 1
+    assert finished.stdout.count("method.delta is no setting of softmax") == 2
+
+
+def test_an_unknown_method_ends_with_the_methods_there_are(tmp_path):
+    finished = run_app(tmp_path, "method=nope")
+    assert finished.returncode != 0
+    assert "there is no method=nope" in finished.stderr
+    assert "as_softmax" in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
+@pytest.mark.slow
+def test_the_wheel_carries_the_app_and_its_configs(tmp_path):
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    installed = tmp_path / "installed"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(installed), str(wheel)]
+    subprocess.run(pip, check=True, capture_output=True)
+
+    def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+        variables = os.environ | {"PYTHONPATH": str(installed)}
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+
+    settings = ("experiment=digits", "trainer.max_epochs=1", "hydra.run.dir=out")
+    finished = python("-m", "as_lightning.benchmark.commands.train", *settings)
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["method"] == "as_softmax"
+    where = python("-c", "from as_lightning.benchmark.run.config_dir import config_dir; print(config_dir())")
+    assert Path(where.stdout.strip()) == installed / "as_lightning" / "conf"

@@ -1,0 +1,85 @@
+"""A finished run is taken for what it read: other data make it anew."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig
+
+from as_lightning.benchmark.run.recorder import RunRecorder
+from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.run.train import train
+
+Compose = Callable[..., DictConfig]
+BRIEF = ("trainer.max_epochs=1", "trainer.limit_train_batches=2", "method=softmax", "logger=none")
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Gets an entry for each run that begins."""
+    begun: list[int] = []
+    start = RunRecorder.on_train_start
+
+    def note(self: RunRecorder, *arguments: object) -> None:
+        begun.append(1)
+        start(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RunRecorder, "on_train_start", note)
+    return begun
+
+
+def write_reviews(path: Path, good: str = "good") -> None:
+    rows = [f"{word} {index},{word}" for index in range(20) for word in (good, "bad")]
+    path.write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
+
+
+def test_a_run_whose_data_file_has_changed_is_made_anew(
+    composed: Compose, tmp_path: Path, trained: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "reviews.csv"
+    write_reviews(file)
+    config = composed("data=text_file", f"data.path={file}", *BRIEF)
+    train(config)
+    write_reviews(file)  # the same content, written later
+    train(config)
+    assert len(trained) == 1
+    write_reviews(file, good="fine")
+    with caplog.at_level(logging.WARNING):
+        train(config)
+    assert len(trained) == 2
+    assert "data" in caplog.text
+    assert "changed" in caplog.text
+    train(config)
+    assert len(trained) == 2
+
+
+def test_an_interrupted_run_does_not_go_on_with_other_data(
+    composed: Compose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "reviews.csv"
+    write_reviews(file)
+    config = composed("data=text_file", f"data.path={file}", *BRIEF)
+    with monkeypatch.context() as patch:
+        patch.setattr(Result, "write", lambda self, directory: pytest.fail("stopped before its end"))
+        with pytest.raises(pytest.fail.Exception):
+            train(config)
+    write_reviews(file, good="fine")
+    assert not train(config).resumed
+
+
+def test_a_result_without_a_record_of_its_data_counts(composed: Compose, tmp_path: Path, trained: list[int]) -> None:
+    file = tmp_path / "reviews.csv"
+    write_reviews(file)
+    config = composed("data=text_file", f"data.path={file}", *BRIEF)
+    train(config)
+    path = tmp_path / "run" / "result.json"
+    content = json.loads(path.read_text())
+    assert content.pop("inputs").keys() == {"data"}
+    path.write_text(json.dumps(content))
+    write_reviews(file, good="fine")
+    train(config)
+    assert len(trained) == 1

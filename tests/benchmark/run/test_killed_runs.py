@@ -1,0 +1,140 @@
+"""A run that was killed, at whatever moment, ends as it would have without; what a full disk left does not stop it."""
+
+from __future__ import annotations
+
+import random
+import resource
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from filelock import FileLock, Timeout
+from harness.killed_run import CALLS_FILE, hold_the_lock, run_in_process
+from harness.prepared_processes import context
+from harness.run_findings import found
+
+from as_lightning.benchmark.run.checkpoint_files import WholeFileCheckpointIO
+from as_lightning.benchmark.run.lock import LOCK_FILE, run_lock
+from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.run.train import train
+
+SETTINGS = [
+    "experiment=digits",
+    "method=as_speed",
+    "optimizer.lr=1e-2",
+    "trainer.max_epochs=3",
+    "trainer.limit_train_batches=12",
+    "trainer.enable_progress_bar=false",
+    "logger=none",
+]
+INSIDE_EPOCHS = [*SETTINGS, "trainer.val_check_interval=5"]  # checkpoints after batches 5 and 10 of 12
+
+
+def found_undisturbed(settings: list[str], folder: Path) -> tuple[dict[str, Any], int]:
+    """What the run finds when nothing happens to it, and the number of its Python calls."""
+    assert run_in_process(settings, folder) == 0
+    return found(folder), int((folder / CALLS_FILE).read_text())
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> tuple[dict[str, Any], int]:
+    return found_undisturbed(SETTINGS, tmp_path_factory.mktemp("undisturbed"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed_inside_epochs(tmp_path_factory) -> tuple[dict[str, Any], int]:
+    return found_undisturbed(INSIDE_EPOCHS, tmp_path_factory.mktemp("undisturbed_inside_epochs"))
+
+
+def kill_and_resume(
+    folder: Path, undisturbed: tuple[dict[str, Any], int], share: float, settings: list[str] = SETTINGS
+) -> Result:
+    expected, calls = undisturbed
+    assert run_in_process(settings, folder, kill_after=int(share * calls)) == -signal.SIGKILL
+    assert not (folder / "result.json").exists()
+    assert run_in_process(settings, folder) == 0
+    assert found(folder) == expected
+    return Result.read(folder / "result.json")
+
+
+@pytest.mark.parametrize("share", [0.05, 0.7])
+def test_a_killed_run_ends_with_the_results_of_an_undisturbed_one(tmp_path, undisturbed, share):
+    result = kill_and_resume(tmp_path, undisturbed, share)
+    assert result.resumed == (share > 0.5)
+
+
+def test_a_run_that_is_killed_inside_an_epoch_goes_on_with_the_batches_that_are_left(
+    tmp_path, undisturbed_inside_epochs
+):
+    assert kill_and_resume(tmp_path, undisturbed_inside_epochs, 0.62, INSIDE_EPOCHS).resumed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(20))
+def test_twenty_kills_at_random_moments_change_nothing(
+    tmp_path, undisturbed, undisturbed_inside_epochs, number, record_property
+):
+    share = random.Random(number).uniform(0.02, 0.99)
+    if number % 2:
+        kill_and_resume(tmp_path, undisturbed_inside_epochs, share, INSIDE_EPOCHS)
+    else:
+        kill_and_resume(tmp_path, undisturbed, share)
+    record_property("runs killed at a random moment end as the undisturbed one", 1)
+
+
+def test_unreadable_checkpoints_are_named_and_set_aside_and_the_one_before_is_taken_or_none(
+    composed, tmp_path, undisturbed, caplog
+):
+    folder = tmp_path / "run"
+    assert run_in_process(SETTINGS, folder, kill_after=int(0.8 * undisturbed[1])) == -signal.SIGKILL
+    shutil.copytree(folder, tmp_path / "copy")
+    last = folder / "checkpoints" / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:5000])
+    result = train(composed(*SETTINGS))
+    assert f"{last} cannot be read" in caplog.text
+    assert last.with_name("last.ckpt.unreadable").exists()
+    assert result.resumed
+    assert found(folder) == undisturbed[0]
+    for file in [path for path in (tmp_path / "copy").rglob("*") if path.is_file()]:
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    assert not train(composed(*SETTINGS, output="copy")).resumed
+    assert found(tmp_path / "copy") == undisturbed[0]
+
+
+def test_a_truncated_result_is_set_aside_and_the_run_made_again(composed, tmp_path, caplog):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "result.json").write_text('{"format": 2, "na')
+    result = train(composed(*SETTINGS, "trainer.max_epochs=1"))
+    assert "result.json cannot be read" in caplog.text
+    assert Result.read(tmp_path / "run" / "result.json") == result
+
+
+def test_a_full_disk_leaves_the_checkpoint_before_as_it_was(tmp_path):
+    path = tmp_path / "last.ckpt"
+    files = WholeFileCheckpointIO()
+    files.save_checkpoint({"step": 1}, path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        with pytest.raises((OSError, RuntimeError)):
+            files.save_checkpoint({"step": 2, "weights": torch.zeros(100_000)}, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert torch.load(path) == {"step": 1}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["last.ckpt"]
+
+
+def test_a_folder_is_locked_while_a_run_is_in_it_and_free_once_the_process_is_killed(tmp_path):
+    held = context().Event()
+    process = context().Process(target=hold_the_lock, args=(tmp_path, held))
+    process.start()
+    assert held.wait(60)
+    with pytest.raises(Timeout):
+        FileLock(tmp_path / LOCK_FILE).acquire(timeout=0)
+    process.kill()
+    process.join()
+    with run_lock(tmp_path):
+        pass

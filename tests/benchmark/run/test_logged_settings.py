@@ -1,0 +1,58 @@
+"""What TensorBoard's tab HParams shows of a run, and the lines at its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import metadata
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+from as_lightning.benchmark.run.logged_settings import run_settings
+from as_lightning.benchmark.run.summary import summary
+from as_lightning.benchmark.run.train import train
+
+SHORT = ("experiment=digits", "trainer.max_epochs=1", "trainer.limit_train_batches=6", "optimizer.lr=1e-2")
+
+
+def hparams_of(folder: Path) -> dict[str, object]:
+    accumulator = EventAccumulator(str(folder))
+    accumulator.Reload()
+    content = accumulator.summary_metadata[metadata.SESSION_START_INFO_TAG].plugin_data.content
+    values = HParamsPluginData.FromString(content).session_start_info.hparams
+    return {name: getattr(value, value.WhichOneof("kind")) for name, value in values.items()}
+
+
+def test_the_tab_has_method_margin_rate_budget_and_score_of_a_run_and_its_summary_the_score(composed, tmp_path):
+    result = train(composed(*SHORT, "method=as_speed"))
+    folder = tmp_path / "run"
+    shown = hparams_of(folder)
+    assert {name: shown[name] for name in ("method", "delta", "lr", "budget", "seed")} == {
+        "method": "as_speed",
+        "delta": 0.1,
+        "lr": 0.01,
+        "budget": 1.0,
+        "seed": 0.0,
+    }
+    assert "max_steps 4" in str(shown["settings"])
+    accumulator = EventAccumulator(str(folder))
+    accumulator.Reload()
+    (score,) = accumulator.Scalars("hparams/test_accuracy")
+    assert score.value == pytest.approx(result.metrics["accuracy"])
+    (masked, *_), last = accumulator.Scalars("masking/sample_ratio"), accumulator.Scalars("masking/sample_ratio")[-1]
+    assert (masked.step, last.step) == (0, result.optimizer_steps - 1)
+    lines = dict(summary(result, folder))
+    assert lines["test accuracy"] == f"{result.metrics['accuracy']:.4f}"
+    assert lines["masked samples"].endswith("% in the last epoch")
+    assert (folder / "result.json").as_posix() in lines["files"]
+    assert lines["curves"] == f"tensorboard --logdir {folder}"
+
+
+@pytest.mark.parametrize(("method", "delta"), [("softmax", 1.0), ("label_smoothing", 1.0), ("as_softmax", 0.1)])
+def test_a_method_without_a_margin_is_shown_with_the_margin_of_plain_cross_entropy(composed, method, delta):
+    assert run_settings(composed("experiment=digits", f"method={method}"))["delta"] == delta
+
+
+def test_a_run_of_a_comparison_is_shown_with_its_budget(composed):
+    assert run_settings(composed("experiment=digits", "+comparison={budget:0.25}"))["budget"] == 0.25

@@ -1,0 +1,57 @@
+"""Wrong training labels: what a run tells of them, and that every method has the same ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from harness.data_on_two_ranks import SaysTheLabelOfEvenSamples
+from harness.scripted_masking import quiet_trainer
+from hydra.utils import instantiate
+from lightning.pytorch import seed_everything
+
+from as_lightning.benchmark.data.digits import Digits
+from as_lightning.benchmark.run.memorisation import memorisation
+from as_lightning.benchmark.run.settings import class_arguments
+from as_lightning.benchmark.run.train import train
+
+DIGITS = ("experiment=digits", "trainer.max_epochs=3", "optimizer.lr=1e-2")
+
+
+def test_a_run_with_wrong_labels_tells_how_many_were_memorised_and_how_many_recovered(composed):
+    metrics = train(composed(*DIGITS, "data.label_noise=0.4")).metrics
+    assert 0 < metrics["memorised"] < metrics["recovered"] < 1  # three epochs: the digits are learnt first
+    assert metrics["memorised"] + metrics["recovered"] <= 1
+    assert metrics["accuracy"] > 0.5  # of the test split, whose labels are right
+
+
+def test_a_run_without_wrong_labels_tells_neither(composed):
+    assert not {"memorised", "recovered"} & set(train(composed(*DIGITS)).metrics)
+
+
+def test_methods_and_seeds_share_the_wrong_labels(composed):
+    targets = []
+    for method, seed in (("softmax", 0), ("as_softmax", 0), ("as_softmax", 1)):
+        config = composed("experiment=digits", f"method={method}", f"seed={seed}", "data.label_noise=0.4")
+        seed_everything(config.seed, verbose=False)
+        data = instantiate(class_arguments(config.data, "data"))
+        data.setup("fit")
+        targets.append(data.splits["train"].targets)
+    assert torch.equal(targets[0], targets[1])
+    assert torch.equal(targets[0], targets[2])
+
+
+def test_the_shares_are_of_the_samples_with_wrong_labels():
+    data = Digits(label_noise=0.4)
+    data.setup()
+    count = round(0.4 * 1257)
+    found = memorisation(quiet_trainer(), SaysTheLabelOfEvenSamples(data.corrupted_dataloader()), data)
+    assert found == {
+        "memorised": pytest.approx(len(range(0, count, 2)) / count),
+        "recovered": pytest.approx(len(range(3, count, 6)) / count),
+    }
+
+
+def test_noise_too_little_for_a_single_wrong_label_tells_nothing(composed):
+    few = ("trainer.limit_train_batches=12", "trainer.limit_val_batches=1", "trainer.limit_test_batches=1")
+    result = train(composed("experiment=digits", "trainer.max_epochs=1", "data.label_noise=1e-4", *few))
+    assert "memorised" not in result.metrics

@@ -1,0 +1,136 @@
+"""Every file in ``conf/method`` is a complete method: it trains, and it has a card."""
+
+from __future__ import annotations
+
+import functools
+import math
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from as_lightning.benchmark.data.digits import Digits
+from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.run.settings import class_arguments
+
+METHODS = sorted(path.stem for path in (config_dir() / "method").glob("*.yaml"))
+CARDS = Path(__file__).parents[3] / "docs" / "methods"
+# what a method is made of; all else in its file is a knob
+PARTS = {"_target_", "name", "criterion", "probabilities", "targets", "head", "callbacks", "search"}
+OF_THE_COMPARISON = {
+    *("softmax", "t_softmax", "label_smoothing", "sparse_softmax", "sparsemax", "entmax", "taylor_softmax"),
+    *("am_softmax", "perturb_max", "as_softmax", "as_speed"),
+    *("multilabel_softmax", "multilabel_sparse", "bce", "multilabel_as_softmax", "multilabel_as_speed"),
+}
+
+
+class LossRecorder(pl.Callback):
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self.losses.append(float(trainer.callback_metrics["train/loss"]))
+
+
+@functools.cache
+def composed(method: str, *overrides: str) -> DictConfig:
+    """The app's configuration, composed once for all the tests of a method (they only read it)."""
+    with initialize_config_dir(config_dir=str(config_dir()), version_base="1.3"):
+        return compose("train", [f"method={method}", "experiment=digits", *overrides])
+
+
+@pytest.fixture(scope="module")
+def digits() -> Digits:
+    datamodule = Digits(batch_size=64)
+    datamodule.prepare_data()
+    datamodule.setup("fit")
+    return datamodule
+
+
+def test_every_method_of_the_comparison_has_a_config() -> None:
+    assert set(METHODS) >= OF_THE_COMPARISON
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_is_named_after_its_file(method: str) -> None:
+    assert composed(method).method.name == method
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_learns_a_batch_of_digits(method: str, digits: Digits) -> None:
+    config = composed(method)
+    torch.manual_seed(0)
+    module = instantiate(class_arguments(config.method, "method"), _partial_=True)(
+        encoder=instantiate(config.model)(**digits.input_spec),
+        class_names=digits.class_names,
+        optimizer=instantiate(config.optimizer),
+        lr_scheduler=None,
+    )
+    recorder = LossRecorder()
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=12,
+        overfit_batches=1,
+        limit_val_batches=1,
+        check_val_every_n_epoch=12,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[recorder, *(instantiate(callback) for callback in config.method.callbacks.values())],
+    )
+    trainer.fit(module, digits)
+    assert len(recorder.losses) == 12
+    assert all(math.isfinite(loss) for loss in recorder.losses)
+    assert recorder.losses[-1] < 0.9 * recorder.losses[0]
+    for name in ("loss", "accuracy", "f1_macro", "calibration_error"):
+        assert math.isfinite(trainer.callback_metrics[f"val/{name}"])
+    assert 0 <= trainer.callback_metrics["val/calibration_error"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("sparse_softmax method.k=11", "k must lie between 1 and the number of classes, 10, got 11"),
+        ("entmax method.alpha=1", r"alpha must be a number in \(1, 2\]"),
+        ("taylor_softmax method.order=3", "order must be 2, 4 or 6, got 3"),
+        ("t_softmax method.tau=0", "tau must be a positive temperature"),
+        ("am_softmax method.margin=-1", "margin must be a margin between cosines"),
+        ("perturb_max method.noise=cauchy", "noise must be one of 'gumbel', 'normal', 'logistic', got 'cauchy'"),
+        ("label_smoothing method.smoothing=1", r"smoothing must be a number in \[0, 1\)"),
+        ("multilabel_sparse method.k=0", "k must lie between 1 and the number of labels, 10, got 0"),
+    ],
+)
+def test_a_knob_on_the_command_line_reaches_the_loss(override: str, message: str) -> None:
+    config = composed(*override.split())
+    criterion = instantiate(config.method.criterion)
+    logits, target = torch.randn(2, 10), torch.tensor([0, 1])
+    if config.method.targets == "multi_hot":
+        target = torch.nn.functional.one_hot(target, 10)
+    with pytest.raises(ValueError, match=message):
+        criterion(logits, target)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_has_a_card_that_says_what_style_asks_for(method: str) -> None:
+    card = (CARDS / f"{method}.md").read_text(encoding="utf-8")
+    for heading in ("## Formula", "## Knobs", "## When it helps", "## When it hurts", "## Our numbers"):
+        assert heading in card, f"{method}.md has no section {heading!r}"
+    assert card.startswith(f"# {method}\n\n**In short:** "), f"{method}.md does not begin with what it does in short"
+    knobs = [knob for knob in composed(method).method if knob not in PARTS]
+    for knob in knobs:
+        assert f"`method.{knob}`" in card, f"{method}.md does not describe method.{knob}"
+    if knobs:
+        _, _, suggested = card.partition("## When it helps")[0].partition("\n\n**Suggested values.** ")
+        assert any(f"`{knob}`" in suggested or f"`method.{knob}`" in suggested for knob in knobs), (
+            f"{method}.md suggests no values of {', '.join(knobs)}"
+        )
+    for link in card.split("](")[1:]:
+        target = link.split(")")[0]
+        if not target.startswith(("http", "#")):
+            assert (CARDS / target.split("#")[0]).exists(), f"{method}.md links to {target}, which does not exist"

@@ -1,0 +1,100 @@
+"""``paper=table``: the paper's settings, on every experiment of text and with every method, in a real run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hydra.utils import instantiate
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from as_lightning.benchmark.data.text.tokenizer import fit_tokenizer
+from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.run.settings import checked_settings
+from as_lightning.benchmark.run.train import train
+
+EXPERIMENTS = sorted(path.stem for path in (config_dir() / "experiment").glob("*.yaml"))
+TEXT = ("clinc150", "conll", "docstrings", "goemotions", "sst5", "text_file", "wnut17")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    """A tiny BERT of random weights, with a tokeniser."""
+    folder = tmp_path_factory.mktemp("bert")
+    tokenizer = fit_tokenizer(["a good film", "a bad film"], vocab_size=100)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]").save_pretrained(folder)
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    BertModel(BertConfig(vocab_size=100, **size)).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("experiment", "method"),
+    [*((experiment, "as_speed") for experiment in TEXT), ("sst5", "softmax"), ("clinc150", "as_softmax")],
+)
+def test_every_experiment_of_text_takes_the_settings(composed, experiment, method):
+    plain = composed(f"experiment={experiment}", f"method={method}")
+    config, _ = checked_settings(composed(f"experiment={experiment}", f"method={method}", "paper=table"))
+    assert config.model.name == config.data.tokenizer == "bert-base-uncased"
+    assert config.model.keys() == {"_target_", "_partial_", "name", "pooling"}
+    assert config.data.batch_size == 16
+    assert config.optimizer == {**plain.optimizer, "_target_": "torch.optim.AdamW", "lr": 2e-5}
+    assert config.lr_scheduler.max_lr == 2e-5
+    assert config.trainer == plain.trainer
+    assert config.method.keys() == plain.method.keys()
+    assert config.method.get("delta", 0.1) == 0.1
+    assert config.method.get("max_steps", 2) == 2
+    assert plain.method.get("max_steps", 4) == 4
+
+
+def test_single_settings_can_be_changed(composed):
+    changed = ("model.name=elsewhere", "method.max_steps=3", "optimizer.lr=1e-5", "data.batch_size=8")
+    config = composed("experiment=sst5", "method=as_speed", "paper=table", *changed)
+    assert config.model.name == config.data.tokenizer == "elsewhere"
+    assert config.method.callbacks.adaptive_gradient_accumulation.max_steps == 3
+    assert config.lr_scheduler.max_lr == 1e-5
+    assert config.data.batch_size == 8
+
+
+def test_the_rate_rises_linearly_over_a_tenth_of_the_steps_and_falls_linearly_to_zero(composed):
+    config = composed("experiment=sst5", "paper=table")
+    optimizer = instantiate(config.optimizer)([torch.nn.Parameter(torch.zeros(1))])
+    scheduler = instantiate(config.lr_scheduler)(optimizer, total_steps=100)
+    rates = []
+    for _ in range(100):
+        rates.append(scheduler.get_last_lr()[0] / 2e-5)
+        optimizer.step()
+        scheduler.step() if len(rates) < 100 else None
+    top = rates.index(max(rates))
+    assert max(rates) == pytest.approx(1)
+    assert top == 9
+    assert rates[: top + 1] == pytest.approx(torch.linspace(0, 1, top + 1).tolist(), abs=1e-3)
+    assert rates[top:] == pytest.approx(torch.linspace(1, 0, 100 - top).tolist(), abs=1e-3)
+
+
+def test_a_run_with_a_local_checkpoint_accumulates_at_most_two_batches(composed, checkpoint, real_data):
+    config = composed(
+        "experiment=sst5",
+        "method=as_speed",
+        "paper=table",
+        "method.delta=0.0",  # masks much, so that more than two would be accumulated if they could
+        "optimizer.lr=1e-2",
+        f"model.name={checkpoint}",
+        f"data_dir={real_data}",
+        "trainer.max_epochs=1",
+        "trainer.limit_train_batches=30",
+        "trainer.limit_val_batches=3",
+        "trainer.limit_test_batches=3",
+    )
+    result = train(config)
+    assert {window[2] for window in result.accumulation} == {1, 2}
+    assert 0 <= result.metrics["accuracy"] <= 1
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_an_experiment_takes_another_model_as_it_is(composed, experiment):
+    # a key of one model that an experiment changes would reach every model that is put in its place
+    config = composed(f"experiment={experiment}", "model=torchvision")
+    assert config.model.keys() == {"_target_", "_partial_", "name", "weights"}

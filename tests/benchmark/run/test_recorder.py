@@ -1,0 +1,118 @@
+"""The time of a run: what counts as training, on a clock that only the run itself moves."""
+
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from as_lightning.benchmark.run.recorder import RunRecorder
+
+EPOCHS, BATCHES, VALIDATION_BATCHES = 3, 4, 2
+BATCH, LOADER, REFRESH, PLAN, VALIDATION, SAVE = 1.0, 0.1, 0.01, 0.001, 100.0, 10_000.0
+
+
+class Clock:
+    """Moves where a piece of the run says how long it takes."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class TimedModule(pl.LightningModule):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock, self.head = clock, torch.nn.Linear(2, 1)
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+        self.clock.now += BATCH
+        return self.head(batch[0]).sum()  # type: ignore[no-any-return]
+
+    def validation_step(self, batch: list[Tensor], batch_idx: int) -> None:
+        self.clock.now += VALIDATION
+        self.log("val/accuracy", 0.5)
+
+    def train_dataloader(self) -> Any:
+        self.clock.now += LOADER
+        return DataLoader(TensorDataset(torch.zeros(BATCHES, 2)), num_workers=0)
+
+    def val_dataloader(self) -> Any:
+        return DataLoader(TensorDataset(torch.zeros(VALIDATION_BATCHES, 2)), num_workers=0)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class BetweenEpochs(pl.Callback):
+    """What a callback may do between epochs: before each validation, and at the end of each epoch."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def on_validation_start(self, *args: Any) -> None:
+        self.clock.now += REFRESH
+
+    def on_train_epoch_end(self, *args: Any) -> None:
+        self.clock.now += PLAN
+
+    def on_save_checkpoint(self, *args: Any) -> None:
+        self.clock.now += SAVE
+
+
+def fitted(folder: Path, **options: Any) -> tuple[RunRecorder, pl.Trainer]:
+    clock = Clock()
+    recorder = RunRecorder(clock=clock)
+    trainer = pl.Trainer(
+        max_epochs=EPOCHS,
+        reload_dataloaders_every_n_epochs=1,
+        callbacks=[BetweenEpochs(clock), recorder, ModelCheckpoint(folder)],
+        default_root_dir=folder,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+    trainer.fit(TimedModule(clock))
+    return recorder, trainer
+
+
+def test_the_time_counts_batches_and_what_lies_between_epochs_but_neither_validation_nor_checkpoints(
+    tmp_path: Path,
+) -> None:
+    recorder, trainer = fitted(tmp_path)
+    epoch = BATCHES * BATCH + REFRESH + PLAN
+    expected = [epoch, *[epoch + LOADER] * (EPOCHS - 1)]  # the first loader comes before the training
+    torch.testing.assert_close(recorder.epoch_seconds, expected)
+    torch.testing.assert_close(recorder.train_seconds, sum(expected))
+    assert (tmp_path / "epoch=2-step=12.ckpt").exists()
+    assert "save_checkpoint" not in vars(trainer)
+
+
+def test_the_time_stands_still_in_a_validation_inside_an_epoch(tmp_path: Path) -> None:
+    recorder, _ = fitted(tmp_path, val_check_interval=0.5)
+    times = [evaluation["train_seconds"] for evaluation in recorder.evaluations]
+    half = BATCHES * BATCH / 2 + REFRESH
+    expected = [epoch * (LOADER + PLAN) + (2 * epoch + part) * half for epoch in range(EPOCHS) for part in (1, 2)]
+    torch.testing.assert_close(times, expected)
+
+
+def test_an_exception_leaves_the_trainer_as_it_was(tmp_path: Path) -> None:
+    class Stops(pl.Callback):
+        def on_train_batch_end(self, *args: Any) -> None:
+            raise RuntimeError("stopped")
+
+    recorder = RunRecorder()
+    trainer = pl.Trainer(callbacks=[recorder, Stops()], accelerator="cpu", logger=False, default_root_dir=tmp_path)
+    try:
+        trainer.fit(TimedModule(Clock()))
+    except RuntimeError:
+        assert "save_checkpoint" not in vars(trainer)
+    else:
+        raise AssertionError("the training went on")

@@ -1,0 +1,183 @@
+"""A setting that nothing reads is an error, and a default has one place."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
+
+import as_lightning
+from as_lightning import functional
+from as_lightning.benchmark.commands.train import in_words, open_method_settings
+from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.run.folder import run_folder
+from as_lightning.benchmark.run.settings import SettingError, checked_settings
+from as_lightning.benchmark.run.train import train
+
+MISSPELT = [
+    ("+method.dleta=0.2", r"method.dleta is read by nothing: ASSoftmaxClassifier .*did you mean delta\?"),
+    ("+data.batchsize=3", r"data.batchsize is read by nothing: Digits .*did you mean batch_size\?"),
+    ("+model.chanels=[3]", r"model.chanels is read by nothing: SmallCNN .*did you mean channels"),
+    ("+method.criterion.weigth=[1]", r"method.criterion.weigth is read by nothing: .*did you mean weight\?"),
+    ("+trainer.max_epoch=1", r"trainer.max_epoch is read by nothing: Trainer .*did you mean max_epochs"),
+    ("+optimizer.learning_rate=1", r"optimizer.learning_rate is read by nothing: AdamW .*here are: .*lr,"),
+]
+
+
+@pytest.mark.parametrize(("override", "message"), MISSPELT)
+def test_a_misspelt_setting_that_is_added_is_refused_with_the_nearest(composed, override, message):
+    with pytest.raises(SettingError, match=message):
+        train(composed("experiment=digits", override))
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        *([f"experiment={path.stem}"] for path in (config_dir() / "experiment").glob("*.yaml")),
+        *([f"method={path.stem}"] for path in (config_dir() / "method").glob("*.yaml")),
+        *([f"debug={path.stem}"] for path in (config_dir() / "debug").glob("*.yaml")),
+        *([f"logger={path.stem}"] for path in (config_dir() / "logger").glob("*.yaml")),
+        ["experiment=sst5", "paper=table", "method=as_speed"],
+    ],
+    ids="-".join,
+)
+def test_every_setting_of_our_configurations_is_read(composed, choices):
+    config, foreign = checked_settings(composed(*choices))
+    assert foreign == []
+    assert isinstance(config, DictConfig)
+
+
+def test_a_setting_of_another_method_is_taken_away(composed):
+    config, foreign = checked_settings(composed("method=softmax", "+method.delta=0.3", "+method.tau=2"))
+    assert foreign == ["delta", "tau"]
+    assert config == composed("method=softmax")
+
+
+def test_the_settings_of_the_paper_reach_the_methods_that_have_them(composed):
+    config, foreign = checked_settings(composed("experiment=sst5", "method=softmax", "paper=table"))
+    assert foreign == ["max_steps"]
+    assert "max_steps" not in config.method
+
+
+def test_in_a_sweep_over_methods_a_setting_of_some_is_no_error_for_the_others():
+    arguments = ["-m", "method=softmax,as_softmax", "method.delta=0.05,0.1", "seed=0"]
+    assert open_method_settings(arguments) == [*arguments[:2], "++method.delta=0.05,0.1", "seed=0"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["method=softmax", "method.delta=0.05"],
+        ["-m", "method=softmax", "method.delta=0.05"],
+        ["-m", "method=softmax,as_softmax", "method.dleta=0.05"],
+        ["-m", "method=softmax,as_softmax", "+method.delta=0.05"],
+    ],
+)
+def test_other_commands_stay_as_they_are(arguments):
+    assert open_method_settings(arguments) == arguments
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["method.dleta=0.2"], r"there is no method.dleta: did you mean delta\?"),
+        (["method=softmax,as_softmax", "method.dleta=0.2"], r"there is no method.dleta: did you mean delta\?"),
+        (["method=softmax", "method.delta=0.2"], r"method.delta is no setting of this method, but of another one"),
+        (["data.batchsize=1"], r"there is no data.batchsize: did you mean batch_size\?"),
+        (["data.split_seed=1"], r"data.split_seed is not in the configuration: set it with \+data.split_seed="),
+        (["sed=1"], r"there is no sed: did you mean seed\?"),
+        (["trainer.max_epoch=1"], r"there is no trainer.max_epoch: did you mean max_epochs"),
+        (["method=as_sofmax"], r"there is no method=as_sofmax: did you mean as_softmax"),
+        (["experiment=digts"], r"there is no experiment=digts: did you mean digits\?"),
+    ],
+)
+def test_what_hydra_does_not_know_is_told_with_the_nearest_name(composed, overrides, message):
+    with pytest.raises(Exception, match=r"Could not") as raised:
+        composed(*[override.replace("=softmax,as_softmax", "=softmax") for override in overrides])
+    assert re.search(message, in_words(raised.value, overrides))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "folder"),
+    [
+        (["seed=1", "method=softmax"], "method=softmax,seed=1"),
+        (["method=softmax", "++method.delta=0.1"], "method=softmax"),
+        (["experiment=digits", "+data.split_seed=3"], "data.split_seed=3"),
+    ],
+)
+def test_a_folder_is_named_after_the_settings_that_the_method_reads(composed, overrides, folder):
+    method = composed("method=softmax", "++method.delta=0.1").method
+    assert run_folder(overrides, method, ["experiment"]) == folder
+
+
+def test_a_folder_name_has_no_path_and_tells_two_files_of_one_name_apart(composed):
+    method = composed().method
+    names = [run_folder([f"data.path={path}"], method, []) for path in ("/a/x.csv", "/b/x.csv", "x.csv")]
+    assert len(set(names)) == 3
+    assert all(name.startswith("data.path=x.csv") and "/" not in name for name in names)
+
+
+def test_a_folder_name_is_one_that_file_systems_take(composed):
+    method = composed().method
+    names = [run_folder([f"name={'x' * 300}{end}"], method, []) for end in "ab"]
+    assert names[0] != names[1]
+    assert all(len(name) <= 200 for name in names)
+
+
+def parts_with_target(content: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(content, dict):
+        if content.get("_target_"):
+            yield content
+        for value in content.values():
+            yield from parts_with_target(value)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(config_dir().rglob("*.yaml")), ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
+def test_a_default_has_one_place(path, composed):
+    # a setting of a file has no default in the benchmark's own Python; the public functions, which are called without
+    # configurations too, have the same one
+    content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    knobs = {}
+    if path.parent.name == "method":
+        knobs = OmegaConf.to_container(composed(f"method={path.stem}").method, resolve=False)
+    for part in parts_with_target(content):
+        if not part["_target_"].startswith("as_lightning.") or part["_target_"].startswith(
+            "as_lightning.benchmark.data"
+        ):
+            continue
+        parameters = inspect.signature(get_object(part["_target_"])).parameters
+        for name, value in part.items():
+            default = parameters[name].default if name in parameters else inspect.Parameter.empty
+            if name.startswith("_") or default is inspect.Parameter.empty:
+                continue
+            if isinstance(value, str) and value.startswith("${method."):
+                value = knobs[value.removeprefix("${method.").removesuffix("}")]
+            elif isinstance(value, str) and value.startswith("${"):
+                continue  # another setting's value
+            elif path.parent.name == "method":
+                continue  # no knob, but what makes the method
+            default = list(default) if isinstance(default, tuple) else default
+            assert value == default, f"{part['_target_']}: {name} is {default} in Python and {value} in {path.name}"
+
+
+def test_the_margin_has_the_default_of_the_configuration_wherever_a_public_name_has_one(composed):
+    names = {name: getattr(package, name) for package in (as_lightning, functional) for name in package.__all__}
+    parameters = {name: inspect.signature(value).parameters for name, value in names.items() if callable(value)}
+    margins = {name: of_name["delta"].default for name, of_name in parameters.items() if "delta" in of_name}
+    defaults = {name: margin for name, margin in margins.items() if isinstance(margin, float)}
+
+    class Module(as_lightning.ASSoftmaxMixin, pl.LightningModule):
+        pass
+
+    defaults["ASSoftmaxMixin"] = Module().as_softmax_delta  # its argument is None where none is given
+    assert {"ASSoftmaxLoss", "ASSoftmaxMixin", "as_cross_entropy", "as_linear_cross_entropy"} <= defaults.keys()
+    for method in ("as_softmax", "multilabel_as_softmax"):
+        assert set(defaults.values()) == {composed(f"method={method}").method.delta}

@@ -1,0 +1,228 @@
+"""One run of the app, for real, on the embedded digits and on CLINC150."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+
+import pytest
+from hydra.errors import MissingConfigException
+
+from as_lightning.benchmark.run.recorder import RunRecorder
+from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.run.settings import SettingError
+from as_lightning.benchmark.run.train import train
+
+SHORT = ("experiment=digits", "trainer.max_epochs=3", "optimizer.lr=1e-2")
+BRIEF = (*SHORT, "trainer.limit_train_batches=5", "trainer.limit_val_batches=5", "trainer.limit_test_batches=5")
+
+
+def reproducible(result: Result) -> dict:
+    """What must be the same in two runs of one command: all but the times."""
+    content = asdict(result)
+    for evaluation in content["evaluations"]:
+        del evaluation["train_seconds"]
+    return {
+        key: value for key, value in content.items() if key not in ("train_seconds", "epoch_seconds", "peak_memory")
+    }
+
+
+def test_the_same_command_twice_gives_the_same_result(composed):
+    runs = [train(composed(*SHORT, "method=as_speed", output=name)) for name in ("first", "second")]
+    assert reproducible(runs[0]) == reproducible(runs[1])
+
+
+def test_another_seed_gives_another_result(composed):
+    runs = [train(composed(*BRIEF, f"seed={seed}", output=str(seed))) for seed in (0, 1)]
+    assert runs[0].metrics != runs[1].metrics
+
+
+def test_a_result_holds_every_epoch_also_where_the_tested_weights_are_early_ones(composed):
+    # the worst checkpoint in place of the best: that of an early epoch, whose callback states the test puts back
+    worst = "callbacks.model_checkpoint.mode=min"
+    result = train(composed("experiment=digits", "method=as_speed", "trainer.max_epochs=5", worst))
+    assert min(result.evaluations, key=lambda evaluation: evaluation["score"])["epoch"] < 4
+    assert [evaluation["epoch"] for evaluation in result.evaluations] == [0, 1, 2, 3, 4]
+    assert [epoch["epoch"] for epoch in result.masking] == [0, 1, 2, 3, 4]
+    assert len(result.epoch_seconds) == 5
+    assert sum(result.epoch_seconds) == pytest.approx(result.train_seconds)
+    assert len(result.accumulation) == result.optimizer_steps
+    assert sum(window[2] for window in result.accumulation) == 5 * 40
+
+
+def test_a_run_learns(composed):
+    assert train(composed("experiment=digits", "trainer.max_epochs=4")).metrics["accuracy"] > 0.8
+
+
+def test_the_result_on_disk_is_the_one_returned_and_names_no_path(composed, tmp_path):
+    result = train(composed(*BRIEF))
+    written = (tmp_path / "run" / "result.json").read_text()
+    assert asdict(Result.read(tmp_path / "run" / "result.json")) == asdict(result)
+    assert str(tmp_path) not in written
+    assert json.loads(written)["config"]["method"]["delta"] == 0.1
+
+
+def test_a_finished_run_is_not_run_again(composed, monkeypatch):
+    config = composed(*BRIEF)
+    first = train(config)
+    monkeypatch.setattr(RunRecorder, "__init__", lambda self, *arguments, **settings: pytest.fail("trained again"))
+    assert asdict(train(config)) == asdict(first)
+
+
+def test_a_run_of_another_configuration_replaces_what_lies_there(composed):
+    train(composed(*BRIEF))
+    result = train(composed(*BRIEF, "method.delta=0.3"))
+    assert result.config["method"]["delta"] == 0.3
+    assert len(result.evaluations) == 3
+
+
+class Interrupted(Exception):
+    """The machine goes down."""
+
+
+@pytest.mark.parametrize(("changed", "evaluated_again"), [((), [2]), (("seed=7",), [0, 1, 2])])
+def test_an_interrupted_run_goes_on_from_its_checkpoint_unless_the_configuration_has_changed(
+    composed, monkeypatch, changed, evaluated_again
+):
+    on_train_epoch_start = RunRecorder.on_train_epoch_start
+
+    def interrupt(self, trainer, pl_module):
+        if trainer.current_epoch == 2:
+            raise Interrupted
+        on_train_epoch_start(self, trainer, pl_module)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunRecorder, "on_train_epoch_start", interrupt)
+        with pytest.raises(Interrupted):
+            train(composed(*SHORT, "method=as_speed"))
+    started = []
+    monkeypatch.setattr(
+        RunRecorder,
+        "on_train_epoch_start",
+        lambda self, trainer, pl_module: (
+            started.append(trainer.current_epoch),
+            on_train_epoch_start(self, trainer, pl_module),
+        ),
+    )
+    result = train(composed(*SHORT, "method=as_speed", *changed))
+    assert started == evaluated_again
+    assert [evaluation["epoch"] for evaluation in result.evaluations] == [0, 1, 2]
+    assert [epoch["epoch"] for epoch in result.masking] == [0, 1, 2]
+    assert sum(window[2] for window in result.accumulation) == 3 * 40
+
+
+def test_a_run_that_goes_on_inside_an_epoch_counts_its_own_training_time_alone(composed, monkeypatch):
+    halves = (*SHORT, "trainer.val_check_interval=0.5")
+    on_train_batch_end = RunRecorder.on_train_batch_end
+
+    def interrupt(self, trainer, *arguments, **settings):
+        if trainer.current_epoch == 1 and trainer.fit_loop.batch_idx == 30:  # after the validation in its middle
+            raise Interrupted
+        on_train_batch_end(self, trainer, *arguments, **settings)
+
+    start = time.perf_counter()
+    with monkeypatch.context() as patch:
+        patch.setattr(RunRecorder, "on_train_batch_end", interrupt)
+        with pytest.raises(Interrupted):
+            train(composed(*halves))
+    result = train(composed(*halves))
+    assert result.resumed
+    assert 0 < result.train_seconds < time.perf_counter() - start
+    assert len(result.epoch_seconds) == 3
+    assert min(result.epoch_seconds) > 0
+    assert sum(result.epoch_seconds) == pytest.approx(result.train_seconds)
+
+
+FEW_BATCHES = (
+    "trainer.max_epochs=1",
+    "trainer.limit_train_batches=30",
+    "trainer.limit_val_batches=5",
+    "trainer.limit_test_batches=5",
+)
+
+
+def test_clinc150_trains_on_the_real_file(composed, real_data):
+    result = train(composed("experiment=clinc150", "method=as_speed", f"data_dir={real_data}", *FEW_BATCHES))
+    assert result.metrics["accuracy"] > 5 / 151
+    assert len(result.evaluations) == 1
+
+
+# what TemperatureScaling measures
+SCALED = ("nll_unscaled", "nll_scaled", "calibration_error_unscaled", "calibration_error_scaled")
+
+
+@pytest.mark.slow
+def test_goemotions_trains_on_the_real_files(composed, real_data):
+    settings = ("method=multilabel_as_speed", f"data_dir={real_data}")
+    result = train(composed("experiment=goemotions", *settings, *FEW_BATCHES))
+    assert result.score == "f1_micro"
+    assert set(result.metrics) == {"loss", "accuracy", "f1_micro", "f1_macro", "calibration_error", *SCALED}
+    assert result.evaluations[0]["score"] > 0.1
+    assert result.masking[0]["classes"] == 30 * 128 * 28
+    assert sum(window[2] for window in result.accumulation) == 30
+
+
+def test_wnut17_trains_on_the_real_files(composed, real_data):
+    result = train(composed("experiment=wnut17", "method=as_speed", f"data_dir={real_data}", *FEW_BATCHES))
+    assert result.score == "span_f1"
+    assert set(result.metrics) == {"loss", "accuracy", "span_f1", "f1_macro", "calibration_error", *SCALED}
+    assert result.metrics["accuracy"] > 0.8  # most words are no part of an entity
+    # words are counted, and neither padding nor other pieces
+    assert 30 * 32 < result.masking[0]["samples"] < 62_730
+
+
+def test_head_and_loss_in_one_give_the_same_run_as_one_after_the_other(composed):
+    overrides = ("experiment=extreme", "data.classes=500", "data.train_samples=2000")
+    apart, fused = (
+        train(composed(*overrides, "trainer.max_epochs=1", f"method.fused_head={fused}", output=fused))
+        for fused in ("false", "true")
+    )
+    assert apart.evaluations[0]["score"] > 0.05
+    for key in ("loss", "score"):
+        assert fused.evaluations[0][key] == pytest.approx(apart.evaluations[0][key], rel=1e-4)
+    assert fused.metrics == pytest.approx(apart.metrics, rel=1e-4)
+    assert fused.optimizer_steps == apart.optimizer_steps == 8
+    for fused_epoch, epoch in zip(fused.masking, apart.masking, strict=True):
+        assert fused_epoch["samples"] == epoch["samples"] == 2000
+        assert fused_epoch["masked_classes"] == pytest.approx(epoch["masked_classes"], rel=1e-3)
+
+
+def test_a_fused_head_is_refused_for_a_method_of_several_labels(composed):
+    with pytest.raises(
+        ValueError, match=r"a fused head needs a head that is nn.Linear, and data and a method of one cl"
+    ):
+        train(composed("experiment=digits", "method=multilabel_as_softmax", "method.fused_head=true"))
+
+
+def test_a_score_that_the_task_does_not_have_is_refused_with_those_it_has(composed):
+    with pytest.raises(
+        ValueError, match=r"data.score='span_f1' is no metric of this task: .*here are: accuracy, .*f1_mac"
+    ):
+        train(composed("experiment=digits", "data.score=span_f1", *FEW_BATCHES))
+
+
+@pytest.mark.parametrize("group", ["method", "experiment", "data"])
+def test_an_unknown_name_is_refused_with_the_names_there_are(composed, group):
+    with pytest.raises(
+        MissingConfigException, match=rf"(?s)Could not find '{group}/nope'.*Available options.*digits|softmax"
+    ):
+        composed(f"{group}=nope")
+
+
+@pytest.mark.parametrize("seed", ["null", "one", "1.5", "-1", "true"])
+def test_a_seed_that_is_no_integer_is_refused_before_anything_is_written(composed, tmp_path, seed):
+    with pytest.raises(SettingError, match=r"seed must be an integer from 0 to 4294967295, .* got"):
+        train(composed("experiment=digits", f"seed={seed}"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_damaged_result_is_refused_by_its_path(tmp_path):
+    (tmp_path / "result.json").write_text('{"format": 1, "name": "x"')
+    with pytest.raises(ValueError, match=r"result.json is not a result of as-lightning"):
+        Result.read(tmp_path / "result.json")
+
+
+def test_a_name_that_is_a_number_is_a_name(composed, tmp_path):
+    assert train(composed(*BRIEF, "name=2024")).name == "2024"
+    assert Result.read(tmp_path / "run" / "result.json").name == "2024"

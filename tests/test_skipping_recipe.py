@@ -1,0 +1,67 @@
+"""The recipe in docs/skipping.md trains the live rows alone, and its step is that of AS-Softmax."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from as_lightning.functional import as_cross_entropy, live_samples
+
+PAGE = (Path(__file__).parents[1] / "docs" / "skipping.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def module() -> Any:
+    """A module with the ``training_step`` of the page."""
+    namespace: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0], namespace)
+    torch.manual_seed(0)
+    module = namespace["TrainsLiveRows"]()
+    module.net = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 5)).double()
+    return module
+
+
+@pytest.mark.parametrize("scale", [1.0, 20.0, None], ids=["few masked", "many masked", "all masked"])
+def test_the_loss_and_the_gradients_of_the_live_rows_are_those_of_as_softmax(module: Any, scale: float | None) -> None:
+    inputs = torch.randn(40, 6, dtype=torch.float64)
+    target = module.net(inputs).argmax(1)
+    if scale is None:
+        module.net[2].weight.data *= 1000
+        target = module.net(inputs).argmax(1)
+    else:
+        module.net[2].weight.data *= scale
+    live = live_samples(module.net(inputs), target, delta=0.1)
+    if scale is None:
+        assert live.sum() <= 1
+    else:
+        assert 0 < live.sum() < 40
+    parameters = list(module.net.parameters())
+    loss = module.training_step((inputs, target), 0)
+    gradients = torch.autograd.grad(loss, parameters)
+    expected = as_cross_entropy(module.net(inputs), target, delta=0.1)
+    torch.testing.assert_close(loss, expected, rtol=0, atol=1e-12)
+    for gradient, wanted in zip(gradients, torch.autograd.grad(expected, parameters), strict=True):
+        torch.testing.assert_close(gradient, wanted, rtol=0, atol=1e-12)
+
+
+def test_the_page_has_at_most_80_lines_and_its_step_at_most_12() -> None:
+    assert len(PAGE.splitlines()) <= 80
+    step = re.search(r"    def training_step.*?```", PAGE, re.DOTALL)
+    assert step is not None
+    assert len(step[0].splitlines()) - 1 <= 12
+
+
+def test_the_counts_on_the_page_are_those_of_its_tables() -> None:
+    equal_time, chance = PAGE.split("## Against softmax of the same time")[1].split("## Against chance")
+    for text in (equal_time, chance):
+        rows = [line for line in text.splitlines() if re.match(r"\| \w+ \| \d", line)]
+        words = {word: sum(f"| {word}" in row for row in rows) for word in ("better", "worse", "equal", "inconclusive")}
+        assert (
+            f"etter in {words['better']} of {len(rows)} comparisons, worse in {words['worse']}, equal in "
+            f"{words['equal']} and inconclusive in {words['inconclusive']}."
+        ) in text.replace(" than `random_skip`", "")
