@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import lightning.pytorch as pl
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
 
 from as_lightning.functional.counts import MaskingCounts
@@ -13,7 +14,7 @@ from as_lightning.functional.head_operands import HeadNames
 from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
-from as_lightning.functional.temperature import scaled_probabilities
+from as_lightning.functional.temperature import same_weights, scaled_probabilities, weights_digest
 from as_lightning.linear_head import check_linear_head
 from as_lightning.margin_argument import read_margin
 from as_lightning.masking_counter import MaskingCounter
@@ -83,8 +84,8 @@ class ASSoftmaxMixin(_Base):
         as_softmax_replaces: the attribute to replace; None in a module that calls :meth:`as_softmax_loss` itself.
         as_softmax_validation: the loss outside training: ``"as_softmax"``, at the margin ``delta`` also during a
             warm-up (so that the losses of the epochs stay comparable), or ``"softmax"``.
-        as_softmax_temperature: what :meth:`predict_proba` divides the logits by, 1 at the start of each training;
-            :class:`~as_lightning.TemperatureScaling` sets it, and checkpoints restore it.
+        as_softmax_temperature: what :meth:`predict_proba` divides the logits by. None where none is fitted for the
+            present weights; :class:`~as_lightning.TemperatureScaling` sets it, and checkpoints restore it.
         as_softmax_multilabel: whether :meth:`predict_proba` gives a probability for each of several labels; set and
             restored with the temperature.
         masking_counter: counts the masking, in training only.
@@ -106,8 +107,10 @@ class ASSoftmaxMixin(_Base):
 
     as_softmax_replaces: ClassVar[str | None] = None
     as_softmax_validation: Literal["as_softmax", "softmax"] = "as_softmax"
-    as_softmax_temperature: float = 1.0
+    as_softmax_temperature: float | None = None
     as_softmax_multilabel: bool = False
+    _as_softmax_calibrated: dict[str, int] | None = None  # digests of the weights that the temperature was fitted for
+    _as_softmax_warned = False
     masking_counter: MaskingCounter
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -204,10 +207,15 @@ class ASSoftmaxMixin(_Base):
         """
         super().on_fit_start()
         if self.trainer.global_step == 0 and self.trainer.ckpt_path is None:
-            self.as_softmax_temperature, self.as_softmax_multilabel = 1.0, False
+            self.as_softmax_temperature, self.as_softmax_multilabel = None, False
         self.masking_counter.start(self.trainer)
         if self._as_softmax_warmup is not None:
             self._as_softmax_warmup.start(self.trainer)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+        """Drop the temperature: it was fitted for the weights before this batch."""
+        self.as_softmax_temperature = None
+        return super().on_train_batch_start(batch, batch_idx)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Refuse a module whose loss is not the masked one: it would train on without a word."""
@@ -290,7 +298,14 @@ class ASSoftmaxMixin(_Base):
     def predict_proba(self, logits: Tensor) -> Tensor:
         """The probabilities of logits with the classes last: ``softmax(logits / as_softmax_temperature)``, or
         ``sigmoid`` for several labels. Train with :class:`~as_lightning.TemperatureScaling` to have them calibrated.
+        Without a fitted temperature it warns once and uses 1.
         """
+        if self.as_softmax_temperature is None and not self._as_softmax_warned:
+            self._as_softmax_warned = True
+            rank_zero_warn(
+                f"no temperature is fitted for the weights of {type(self).__name__}, so predict_proba gives those of "
+                "temperature 1. Train with the callback TemperatureScaling and validation data"
+            )
         return scaled_probabilities(logits, self.as_softmax_temperature, self.as_softmax_multilabel)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -299,6 +314,9 @@ class ASSoftmaxMixin(_Base):
         """
         super().on_save_checkpoint(checkpoint)
         temperature, multilabel = self.as_softmax_temperature, self.as_softmax_multilabel
+        fitted = self._as_softmax_calibrated  # a callback such as EMAWeightAveraging may save other weights
+        if fitted is not None and not same_weights(fitted, weights_digest(checkpoint["state_dict"])):
+            temperature = None
         checkpoint[TEMPERATURE_KEY] = {"temperature": temperature, "multilabel": multilabel}
         warmup = self._as_softmax_warmup
         if warmup is not None and warmup.training_batches is not None:
@@ -310,9 +328,9 @@ class ASSoftmaxMixin(_Base):
         if self._as_softmax_warmup is not None:
             self._as_softmax_warmup.training_batches = checkpoint.get(LENGTH_KEY)
         fitted = checkpoint.get(TEMPERATURE_KEY)
-        if fitted is not None:
-            self.as_softmax_temperature = fitted["temperature"]
-            self.as_softmax_multilabel = bool(fitted["multilabel"])
+        self._as_softmax_calibrated = None
+        self.as_softmax_temperature = None if fitted is None else fitted["temperature"]
+        self.as_softmax_multilabel = fitted is not None and bool(fitted["multilabel"])
 
     def _count(self, counts: MaskingCounts) -> None:
         if self._in_training:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import lightning.pytorch as pl
 import pytest
 import torch
 import torch.nn.functional as F
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint, StochasticWeightAveraging
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -80,6 +81,14 @@ def fitted(
     return trainer
 
 
+QUIET = {
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
+
+
 def all_of(data: DataLoader) -> tuple[torch.Tensor, torch.Tensor]:
     return tuple(data.dataset.tensors)
 
@@ -115,16 +124,113 @@ def test_unknown_labels_take_no_part_in_fit_and_test(tmp_path: Path) -> None:
     assert float(callback.diagrams["scaled"].predictions.sum()) == int(known.sum())
 
 
-def test_each_checkpoint_holds_the_temperature_of_its_own_weights(tmp_path: Path) -> None:
-    fitted(Masked(), TemperatureScaling(), tmp_path)
+@pytest.mark.parametrize("save_weights_only", [False, True])
+@pytest.mark.parametrize(
+    "averaging",
+    [
+        None,
+        lambda: StochasticWeightAveraging(swa_lrs=0.3, swa_epoch_start=1),
+        lambda: EMAWeightAveraging(decay=0.7),
+    ],
+    ids=["plain", "SWA", "EMA"],
+)
+@pytest.mark.parametrize("normalised", [False, True])
+def test_each_checkpoint_and_the_trained_module_hold_the_temperature_of_their_own_weights_or_none(
+    normalised: bool, averaging, save_weights_only: bool, tmp_path: Path
+) -> None:
+    module = Masked()
+    if normalised:
+        module.net = torch.nn.Sequential(torch.nn.BatchNorm1d(4), module.net)
+    kept = {"save_top_k": -1, "save_weights_only": save_weights_only}
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=3,
+        logger=False,
+        val_check_interval=3,
+        callbacks=[
+            TemperatureScaling(),
+            *([] if averaging is None else [averaging()]),
+            ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, **kept),
+            ModelCheckpoint(tmp_path, "val-{step}", **kept),
+        ],
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(module, loader(), loader())
+    trainer.save_checkpoint(tmp_path / "end.ckpt", save_weights_only)
     inputs, target = all_of(loader())
-    temperatures = []
-    for epoch in range(2):
-        module = Masked.load_from_checkpoint(tmp_path / f"epoch={epoch}.ckpt")
-        temperatures.append(module.as_softmax_temperature)
-        expected = fit_temperature(module(inputs).detach(), target)
-        assert module.as_softmax_temperature == pytest.approx(expected, rel=1e-4)
-    assert temperatures[0] != temperatures[1]
+
+    def of_its_weights(loaded: Masked) -> float:
+        return fit_temperature(loaded.eval()(inputs).detach(), target)
+
+    held = {}
+    for path in tmp_path.glob("*.ckpt"):
+        loaded = Masked()
+        loaded.net = copy.deepcopy(module.net)
+        saved = torch.load(path, weights_only=True)
+        loaded.load_state_dict(saved["state_dict"])
+        loaded.on_load_checkpoint(saved)
+        held[path.stem] = loaded.as_softmax_temperature
+        if held[path.stem] is not None:
+            assert held[path.stem] == pytest.approx(of_its_weights(loaded), rel=1e-3), path.stem
+    assert held["step=4"] is None  # between two validations
+    assert len(set(held.values()) - {None}) > 1 or (averaging is not None and save_weights_only)
+    assert held["end"] == module.as_softmax_temperature == pytest.approx(of_its_weights(module), rel=1e-3)
+
+
+@pytest.mark.parametrize("save_weights_only", [False, True])
+@pytest.mark.parametrize("with_the_callback_of_the_fit", [False, True])
+@pytest.mark.parametrize("by_trainer", [False, True])
+def test_a_test_measures_at_the_temperature_of_the_checkpoint(
+    by_trainer: bool, with_the_callback_of_the_fit: bool, save_weights_only: bool, tmp_path: Path
+) -> None:
+    callback, module = TemperatureScaling(), Masked()
+    trainer = fitted(module, callback, tmp_path, save_weights_only)
+    first = Masked.load_from_checkpoint(tmp_path / "epoch=0.ckpt")
+    assert first.as_softmax_temperature != pytest.approx(module.as_softmax_temperature, rel=0.02)
+    if not with_the_callback_of_the_fit:
+        trainer = pl.Trainer(accelerator="cpu", callbacks=[TemperatureScaling()], **QUIET)
+    chosen = {"ckpt_path": str(tmp_path / "epoch=0.ckpt"), "weights_only": True} if by_trainer else {}
+    (metrics,) = trainer.test(module if by_trainer else first, loader(), verbose=False, **chosen)
+    inputs, target = all_of(loader())
+    logits = first(inputs).detach()
+    expected = F.cross_entropy(logits / fit_temperature(logits, target), target)
+    assert metrics["test/nll_scaled"] == pytest.approx(float(expected), rel=1e-5)
+    assert metrics["test/nll_unscaled"] == pytest.approx(float(F.cross_entropy(logits, target)), rel=1e-5)
+
+
+def test_the_best_checkpoint_of_a_fit_is_tested_at_its_own_temperature(tmp_path: Path) -> None:
+    class Worse(Masked):
+        def validation_step(self, batch, batch_idx):
+            self(batch[0])
+            self.log("worse", float(self.current_epoch))
+
+    best = ModelCheckpoint(tmp_path, monitor="worse", mode="min", save_weights_only=True)
+    options = QUIET | {"enable_checkpointing": True, "max_epochs": 3}
+    trainer = pl.Trainer(accelerator="cpu", callbacks=[TemperatureScaling(), best], **options)
+    trainer.fit(Worse(), loader(), loader())
+    (metrics,) = trainer.test(dataloaders=loader(), ckpt_path="best", weights_only=True, verbose=False)
+    inputs, target = all_of(loader())
+    logits = Worse.load_from_checkpoint(best.best_model_path)(inputs).detach()
+    expected = F.cross_entropy(logits / fit_temperature(logits, target), target)
+    assert metrics["test/nll_scaled"] == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_a_module_without_the_mixin_is_not_measured_at_the_temperature_of_other_weights(tmp_path: Path) -> None:
+    callback, module = TemperatureScaling(), Plain()
+    trainer = fitted(module, callback, tmp_path, save_weights_only=True)
+    other = Plain.load_from_checkpoint(tmp_path / "epoch=0.ckpt")
+    with pytest.warns(UserWarning, match="no temperature is fitted for the weights of Plain"):
+        (metrics,) = trainer.test(other, loader(), verbose=False)
+    assert metrics["test/nll_scaled"] == metrics["test/nll_unscaled"]
+
+
+def test_predict_proba_without_a_fitted_temperature_warns_once_and_uses_one() -> None:
+    module, logits = Masked(), torch.randn(3, 3)
+    with pytest.warns(UserWarning, match="no temperature is fitted for the weights of Masked") as warned:
+        probabilities = [module.predict_proba(logits) for _ in range(2)]
+    assert all(torch.equal(p, logits.softmax(-1)) for p in probabilities)
+    assert len([w for w in warned if "no temperature" in str(w.message)]) == 1
 
 
 @pytest.mark.parametrize("same_module", [False, True])
@@ -133,21 +239,21 @@ def test_a_second_training_starts_without_the_temperature_of_the_first(same_modu
     first = fitted(module, callback, tmp_path / "first")
     temperature = callback.temperature
     first.test(first.lightning_module, loader(), verbose=False)
-    assert callback.temperature == temperature != 1.0  # a test changes nothing
+    assert callback.temperature == temperature is not None  # a test changes nothing
     fitted(module if same_module else Masked(), callback, tmp_path / "second", val_dataloaders=None)
     saved = torch.load(tmp_path / "second" / "last.ckpt", weights_only=True)
-    assert saved["as_softmax_temperature"] == {"temperature": 1.0, "multilabel": False}
-    assert callback.temperature == 1.0
+    assert saved["as_softmax_temperature"] == {"temperature": None, "multilabel": False}
+    assert callback.temperature is None
     assert not callback.diagrams
 
 
 def test_a_training_without_the_callback_starts_without_the_temperature_of_an_earlier_one(tmp_path: Path) -> None:
     module = Masked()
     fitted(module, TemperatureScaling(), tmp_path)
-    assert module.as_softmax_temperature != 1.0
+    assert module.as_softmax_temperature is not None
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     pl.Trainer(accelerator="cpu", max_epochs=1, **quiet).fit(module, loader())
-    assert module.as_softmax_temperature == 1.0
+    assert module.as_softmax_temperature is None
 
 
 def test_a_resumed_training_without_the_callback_keeps_the_temperature_of_the_checkpoint(tmp_path: Path) -> None:
@@ -156,7 +262,7 @@ def test_a_resumed_training_without_the_callback_keeps_the_temperature_of_the_ch
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = pl.Trainer(accelerator="cpu", max_epochs=2, **quiet)
     trainer.fit(resumed, loader(), ckpt_path=tmp_path / "last.ckpt", weights_only=True)
-    assert resumed.as_softmax_temperature == callback.temperature != 1.0
+    assert resumed.as_softmax_temperature == callback.temperature is not None
 
 
 def test_a_resumed_training_keeps_the_temperature_until_its_next_validation(tmp_path: Path) -> None:
@@ -165,7 +271,7 @@ def test_a_resumed_training_keeps_the_temperature_until_its_next_validation(tmp_
     resumed = TemperatureScaling()
     trainer = pl.Trainer(accelerator="cpu", max_epochs=2, logger=False, callbacks=[resumed], enable_progress_bar=False)
     trainer.fit(Masked(), loader(), ckpt_path=tmp_path / "last.ckpt", weights_only=True)
-    assert resumed.temperature == callback.temperature != 1.0
+    assert resumed.temperature == callback.temperature is not None
     assert trainer.global_step == first.global_step
 
 
@@ -219,7 +325,7 @@ def test_a_checkpoint_of_the_weights_alone_holds_their_temperature(tmp_path: Pat
     fitted(module, callback, tmp_path, save_weights_only=True)
     saved = torch.load(tmp_path / "last.ckpt", weights_only=True)
     assert "callbacks" not in saved
-    assert saved["more"] == callback.temperature != 1.0
+    assert saved["more"] == callback.temperature is not None
     assert SavesMore.load_from_checkpoint(tmp_path / "last.ckpt").as_softmax_temperature == callback.temperature
 
 
@@ -228,7 +334,7 @@ def test_a_checkpoint_without_a_temperature_loads(tmp_path: Path) -> None:
     saved = torch.load(tmp_path / "last.ckpt", weights_only=True)
     del saved["as_softmax_temperature"]
     torch.save(saved, tmp_path / "old.ckpt")
-    assert Masked.load_from_checkpoint(tmp_path / "old.ckpt").as_softmax_temperature == 1.0
+    assert Masked.load_from_checkpoint(tmp_path / "old.ckpt").as_softmax_temperature is None
 
 
 def test_predict_proba_divides_by_the_temperature(tmp_path: Path) -> None:
@@ -265,29 +371,6 @@ def test_a_test_takes_the_temperature_of_its_checkpoint_and_logs_before_and_afte
     assert metrics["test/nll_scaled"] < metrics["test/nll_unscaled"]
     assert metrics["test/calibration_error_scaled"] < metrics["test/calibration_error_unscaled"]
     assert float(callback.diagrams["scaled"].predictions.sum()) == len(target)
-
-
-def test_a_module_that_is_loaded_from_a_checkpoint_is_tested_at_its_own_temperature_by_a_new_trainer(
-    tmp_path: Path,
-) -> None:
-    callback, module = TemperatureScaling(), Masked()
-    (expected,) = fitted(module, callback, tmp_path).test(module, loader(), verbose=False)
-    again = TemperatureScaling()
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        logger=False,
-        callbacks=[again],
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    for loaded in (Masked.load_from_checkpoint(tmp_path / "last.ckpt"), Masked()):  # the second has fitted none
-        (found,) = trainer.test(loaded, loader(), verbose=False)
-        assert again.temperature == loaded.as_softmax_temperature
-        if loaded.as_softmax_temperature != 1.0:
-            assert found == pytest.approx(expected)
-            assert found["test/nll_scaled"] != pytest.approx(found["test/nll_unscaled"])
-    assert callback.temperature != 1.0
 
 
 class WithoutForward(Plain):

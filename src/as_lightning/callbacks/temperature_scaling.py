@@ -8,6 +8,8 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
@@ -16,19 +18,24 @@ from as_lightning.callbacks.rank_sums import sum_over_ranks
 from as_lightning.functional.argument_checks import check_count, check_number
 from as_lightning.functional.float64 import in_float64
 from as_lightning.functional.reliability import Reliability, reliability
-from as_lightning.functional.temperature import fit_temperature, known_entries, scaled_probabilities
+from as_lightning.functional.temperature import (
+    fit_temperature,
+    known_entries,
+    same_weights,
+    scaled_probabilities,
+    weights_digest,
+)
 from as_lightning.mixin import TEMPERATURE_KEY, ASSoftmaxMixin
 
 
 class TemperatureScaling(pl.Callback):
     r"""Fit a temperature on the validation logits, so that ``softmax(logits / temperature)`` is calibrated.
 
-    Works for any classifier, with or without AS-Softmax. AS-Softmax needs it most: it stops pushing a sample's
-    probability once the margin is met, so its probabilities are too low. The temperature changes no prediction.
+    Works for any classifier, with or without AS-Softmax. It changes no prediction.
 
-    The logits and targets are gathered in each validation of ``fit``, and the temperature is fitted at its end. So each
-    checkpoint holds the temperature of its own weights. After training the temperature of the last validation is set.
-    The logits of one validation are kept on their device until then (see ``max_logits``).
+    Each validation of ``fit`` gathers logits and targets, and fits the temperature for its weights. The next training
+    batch drops it: a checkpoint of weights that were not validated holds no temperature. If the weights at the end of
+    training have none (``StochasticWeightAveraging`` sets new ones there), the validation runs once more.
 
     Where the logits come from, in this order:
 
@@ -38,24 +45,23 @@ class TemperatureScaling(pl.Callback):
        batch: ``batch["labels"]`` of a mapping, the last element of a sequence. This costs no second forward pass.
 
     Logits are ``(N, C)`` with targets ``(N)``; ``(N, L, C)`` with ``(N, L)`` for tokens; or several labels, targets
-    {0, 1} of the logits' shape, for which the probability of a label is ``sigmoid(logits / temperature)``. A target of
-    ``ignore_index``, for a row or a single label, takes no part.
+    {0, 1} of the logits' shape, for which the probability of a label is ``sigmoid(logits / temperature)``.
 
-    In ``test`` it logs the mean negative log-likelihood of the test split as ``test/nll_unscaled`` and
-    ``test/nll_scaled`` (by softmax or sigmoid, without and with the temperature), and the expected calibration error
-    (15 bins) ``test/calibration_error_unscaled`` and ``test/calibration_error_scaled``.
+    In ``test`` it logs the mean negative log-likelihood as ``test/nll_unscaled`` and ``test/nll_scaled``, and the
+    expected calibration error (15 bins) as ``test/calibration_error_unscaled`` and ``test/calibration_error_scaled``.
+    The temperature there is the module's own if the module has :class:`~as_lightning.ASSoftmaxMixin`.
 
     Args:
         logits: called as ``logits(pl_module, batch)`` in evaluation mode, without gradients.
         ignore_index: target value of rows, or of single labels, that take no part.
         prior_samples: see :func:`~as_lightning.functional.fit_temperature`.
-        max_logits: how many numbers of a validation are kept; later batches are left out of the fit. The default is
-            256 MiB of float32.
+        max_logits: how many numbers of a validation are kept, on their device; later batches are left out of the fit.
+            The default is 256 MiB of float32.
         dataloader_idx: the validation loader whose logits are taken, if there are several; the same of several test
             loaders.
 
     Attributes:
-        temperature: of the last validation; 1 in each training before its first.
+        temperature: of the present weights; None where none is fitted for them.
         multilabel: whether the targets hold several labels; None before the first validation.
         diagrams: of the last test, the :class:`~as_lightning.functional.Reliability` ``unscaled`` and ``scaled``.
 
@@ -88,8 +94,8 @@ class TemperatureScaling(pl.Callback):
 
     def _forget(self) -> None:
         """The state before training."""
-        self.temperature = 1.0
-        self._own = False  # whether the temperature was fitted here or comes from a checkpoint
+        self.temperature: float | None = None
+        self._weights: dict[str, int] | None = None  # digests of those that were validated last, if one process has all
         self.multilabel: bool | None = None
         self.diagrams: dict[str, Reliability] = {}
         self._gathered: list[LogitsAndTarget] = []
@@ -109,6 +115,12 @@ class TemperatureScaling(pl.Callback):
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._forget()
             self._hand_over(pl_module)  # checkpoints take the module's
+        # Its on_train_end comes after those that change the weights, and before a checkpoint is saved. A new list:
+        # Lightning is going through the old one.
+        others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
+        changing = [callback for callback in others if not isinstance(callback, Checkpoint)]
+        saving = [callback for callback in others if isinstance(callback, Checkpoint)]
+        trainer.callbacks = [*changing, self, *saving]  # type: ignore[attr-defined]
 
     # --- gathering
 
@@ -123,6 +135,13 @@ class TemperatureScaling(pl.Callback):
         return known_entries(logits, target, self.ignore_index)
 
     # --- fitting
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if self.temperature is not None:  # it was fitted for the weights before this batch
+            self.temperature = None
+            self._hand_over(pl_module)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if fitting(trainer):
@@ -139,7 +158,9 @@ class TemperatureScaling(pl.Callback):
     ) -> None:
         if not fitting(trainer) or not self._source.takes(dataloader_idx):
             return
-        if self._gathered and sum(logits.numel() for logits, _ in self._gathered) >= self.max_logits:
+        if not self._gathered:  # at the end of the epoch a callback may have put other weights in place
+            self._weights = _digest(trainer, pl_module)
+        elif sum(logits.numel() for logits, _ in self._gathered) >= self.max_logits:
             return
         self._gathered.append(self._known_of(pl_module, batch))
 
@@ -154,28 +175,45 @@ class TemperatureScaling(pl.Callback):
         self.temperature = fit_temperature(
             logits, target, prior_samples=self.prior_samples, reduce=lambda sums: sum_over_ranks(trainer, sums)
         )
-        self._own = True
         self._hand_over(pl_module)
 
-    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if not self._own:
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        fitted = self.temperature is not None and self._fits(trainer, pl_module)
+        if not fitted and trainer.enable_validation:
+            trainer.validating = True
+            trainer.fit_loop.epoch_loop.val_loop.run()  # by Trainer.validate it would be another run
+            trainer.training = True
+        if self.temperature is None:
             rank_zero_warn(
                 "TemperatureScaling has fitted no temperature, so probabilities are those of softmax: the training had "
                 "no validation. Give trainer.fit validation data"
             )
+
+    def _fits(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> bool:
+        """Whether the module has the weights that the temperature was fitted for, as far as one process can know."""
+        now = _digest(trainer, pl_module)
+        return now is None or self._weights is None or same_weights(self._weights, now)
 
     def _hand_over(self, pl_module: pl.LightningModule) -> None:
         """Pass the temperature to the mixin's ``predict_proba``."""
         if isinstance(pl_module, ASSoftmaxMixin):
             pl_module.as_softmax_temperature = self.temperature
             pl_module.as_softmax_multilabel = bool(self.multilabel)
+            pl_module._as_softmax_calibrated = self._weights
 
     # --- measuring
 
     def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._start(pl_module, len(trainer.num_test_batches))
-        if not self._own and isinstance(pl_module, ASSoftmaxMixin):  # it may come from load_from_checkpoint
+        if isinstance(pl_module, ASSoftmaxMixin):  # it may come from load_from_checkpoint
             self.temperature = pl_module.as_softmax_temperature
+        elif not self._fits(trainer, pl_module):
+            self.temperature = None
+        if self.temperature is None:
+            rank_zero_warn(
+                f"no temperature is fitted for the weights of {type(pl_module).__name__}: TemperatureScaling measures "
+                "them at temperature 1"
+            )
 
     def on_test_batch_end(
         self,
@@ -191,7 +229,7 @@ class TemperatureScaling(pl.Callback):
         logits, target = self._known_of(pl_module, batch)
         logits = in_float64(logits)
         target = target.to(logits.device)
-        for name, temperature in (("unscaled", 1.0), ("scaled", self.temperature)):
+        for name, temperature in (("unscaled", 1.0), ("scaled", self.temperature or 1.0)):
             scaled = logits / temperature
             if self.multilabel:
                 loss = F.binary_cross_entropy_with_logits(scaled, target.double(), reduction="sum")
@@ -226,15 +264,21 @@ class TemperatureScaling(pl.Callback):
     # --- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        return {"temperature": self.temperature, "multilabel": self.multilabel}
+        return {"temperature": self.temperature, "multilabel": self.multilabel, "weights": self._weights}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.temperature, self.multilabel = state_dict["temperature"], state_dict["multilabel"]
-        self._own = True
+        self._weights = state_dict.get("weights")
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         # for Model.load_from_checkpoint, which knows no callbacks: a module with the mixin saves it too, unless its own
         # on_save_checkpoint does not call super's
-        checkpoint[TEMPERATURE_KEY] = self.state_dict()
+        checkpoint[TEMPERATURE_KEY] = {"temperature": self.temperature, "multilabel": self.multilabel}
+
+
+def _digest(trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, int] | None:
+    """The digests of the weights; None where each process has a part of them."""
+    whole = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
+    return weights_digest(dict(pl_module.named_parameters())) if whole else None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import Parameter
 
 from as_lightning.functional.calling_convention import equals
 from as_lightning.functional.float64 import in_float64
@@ -82,10 +83,31 @@ def fit_temperature(
     return math.exp(-minimum.x)
 
 
-def scaled_probabilities(logits: Tensor, temperature: float, multilabel: bool = False) -> Tensor:
-    """``softmax(logits / temperature)`` over the last dimension, or ``sigmoid`` of each label."""
-    scaled = logits / temperature
+def scaled_probabilities(logits: Tensor, temperature: float | None, multilabel: bool = False) -> Tensor:
+    """``softmax(logits / temperature)`` over the last dimension, or ``sigmoid`` of each label; None is 1."""
+    scaled = logits if temperature is None else logits / temperature
     return scaled.sigmoid() if multilabel else scaled.softmax(dim=-1)
+
+
+def weights_digest(weights: Mapping[str, Tensor]) -> dict[str, int]:
+    """A number for each weight that changes with its bits: the sum of its elements, read as integers."""
+    plain = {
+        name: x.detach().view(_INTEGERS[x.element_size()]).sum(dtype=torch.int64)
+        for name, x in weights.items()
+        if type(x) in (Tensor, Parameter) and x.layout == torch.strided and x.element_size() in _INTEGERS
+    }
+    if not plain:
+        return {}
+    device = next(iter(plain.values())).device
+    return dict(zip(plain, torch.stack([total.to(device) for total in plain.values()]).tolist(), strict=True))
+
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def same_weights(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
+    """Whether the weights that both digests name are the same."""
+    return all(one[name] == other[name] for name in one.keys() & other.keys())
 
 
 def is_multilabel(logits: Tensor, target: Tensor) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from as_lightning.benchmark.compare.comparison_page import write_comparison
 from as_lightning.benchmark.compare.engine import Comparison
 from as_lightning.benchmark.compare.plan import ComparisonPlan
 from as_lightning.benchmark.compare.stored_comparison import COMPARISON_FILE, StoredComparison
-from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.run.result import Result, read_runs
 
 
 @pytest.fixture
@@ -57,6 +60,17 @@ def test_the_folder_of_a_comparison_gives_the_report_of_the_comparison(
     printed = capsys.readouterr().out
     assert "paired by seed with softmax, 4 epochs" in printed
     assert str(report) in printed
+
+
+def test_a_comparison_whose_runs_are_in_one_file_gives_the_same_report(comparison: Path) -> None:
+    report = comparison / "report" / "report.md"
+    before = report.read_text(encoding="utf-8")
+    report.unlink()
+    lines = [json.dumps(asdict(run) | {"path": path}) for path, run in read_runs(comparison).items()]
+    shutil.rmtree(comparison / "runs")
+    (comparison / "runs.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    main([str(comparison)])
+    assert report.read_text(encoding="utf-8") == before
 
 
 def test_a_comparison_is_reported_whole_and_alone(comparison: Path, capsys: pytest.CaptureFixture[str]) -> None:

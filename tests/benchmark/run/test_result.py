@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.run.result import Result, find_results, read_runs
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,43 @@ def test_a_result_of_an_older_format_is_refused_by_its_path(result, tmp_path):
     path.write_text(json.dumps(asdict(result("softmax", 0, 0.8)) | {"format": 1}))
     with pytest.raises(ValueError, match=r"result.json is not a result of as-lightning: expected format 2, got 1"):
         Result.read(path)
+
+
+def test_runs_in_one_file_are_read_as_those_in_folders_of_their_own(result, tmp_path):
+    runs = {f"runs/method={method},seed={seed}": result(method, seed, 0.8) for method in ("b", "a") for seed in (1, 0)}
+    for path, run in runs.items():
+        (tmp_path / "folders" / path).mkdir(parents=True)
+        run.write(tmp_path / "folders" / path)
+    together = tmp_path / "together"
+    together.mkdir()
+    lines = [json.dumps(asdict(run) | {"path": path}, sort_keys=True) for path, run in runs.items()]
+    (together / "runs.jsonl").write_text("\n".join(lines) + "\n")
+    assert read_runs(tmp_path / "folders") == read_runs(together) == runs
+    assert list(read_runs(together)) == sorted(runs)
+    assert list(read_runs(tmp_path)) == [f"{kind}/{path}" for kind in ("folders", "together") for path in sorted(runs)]
+    assert find_results([together]) == find_results([tmp_path / "folders"]) == [runs[path] for path in sorted(runs)]
+    assert find_results([together / "runs.jsonl"]) == list(runs.values())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"seed": None},
+            r"runs.jsonl, line 2, is not a result of as-lightning: expected seed to be an integer, got None",
+        ),
+        ({"path": 3}, r"runs.jsonl, line 2, is no run of a runs.jsonl: expected path to be text, got 3"),
+    ],
+)
+def test_a_line_that_is_no_run_is_refused_by_its_file_and_number(result, tmp_path, change, message):
+    line = asdict(result("softmax", 0, 0.8)) | {"path": "runs/a"}
+    (tmp_path / "runs.jsonl").write_text(f"{json.dumps(line)}\n{json.dumps(line | change)}\n")
+    with pytest.raises(ValueError, match=message):
+        read_runs(tmp_path)
+
+
+def test_fields_of_an_earlier_version_of_the_same_format_are_read_over(result, tmp_path):
+    written = result("softmax", 0, 0.8)
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(asdict(written) | {"a field that is gone": []}))
+    assert Result.read(path) == written

@@ -51,7 +51,7 @@ Write the report of a sweep or of a comparison anew, or one report of several sw
   as-lightning-report multirun/digits multirun/chords --output both
   as-lightning-report multirun/digits --where trainer.max_epochs=6 --baseline softmax
 
-  PATH ...               folders with result.json files below them, or the folder of one comparison
+  PATH ...               folders with result.json or runs.jsonl files below them, or the folder of one comparison
   --output FOLDER        where the report goes; by default 'report' in the first path
   --baseline METHOD      what is compared with; by default softmax, or multilabel_softmax with several labels
   --where SETTING=VALUE  take only the runs with this value of the setting

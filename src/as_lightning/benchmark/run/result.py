@@ -1,11 +1,11 @@
-"""``result.json``: what one run has found, and where and by what it was made."""
+"""``result.json``: what one run has found, and where and by what it was made; ``runs.jsonl``: many of them."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 from as_lightning.benchmark.run.whole_file import whole_file
 
 RESULT_FILE = "result.json"
+RUNS_FILE = "runs.jsonl"
 FORMAT = 2
 KINDS: dict[type, str] = {str: "text", int: "an integer", dict: "a mapping"}
 
@@ -91,15 +92,19 @@ class Result:
         """
         if not Path(path).exists():
             raise FileNotFoundError(f"{path} does not exist: a run writes it when it has finished")
+        return cls._parsed(Path(path).read_text(encoding="utf-8"), str(path))
+
+    @classmethod
+    def _parsed(cls, text: str, place: str) -> Result:
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            content = json.loads(text)
             if content.get("format") != FORMAT:
                 raise ValueError(f"expected format {FORMAT}, got {content.get('format')!r}")
             _check(content)
             known = {entry.name for entry in fields(cls)}  # older versions have written more
             return cls(**{name: value for name, value in content.items() if name in known})
         except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path} is not a result of as-lightning: {error}") from error
+            raise ValueError(f"{place} is not a result of as-lightning: {error}") from error
 
 
 def _check(content: dict[str, Any]) -> None:
@@ -113,20 +118,55 @@ def _check(content: dict[str, Any]) -> None:
         raise ValueError(f"expected metrics with the score {content['score']!r}, got {', '.join(content['metrics'])}")
 
 
+def read_runs(folder: str | Path) -> dict[str, Result]:
+    """The runs below a folder by their own folders, relative to it, in the order of these.
+
+    A run is a ``result.json``, or a line of a ``runs.jsonl``, which holds the runs below its folder: the fields of
+    ``result.json`` and the ``path`` of the run's folder.
+
+    Raises:
+        ValueError: if a file or a line is no result; the message names it.
+    """
+    folder = Path(folder)
+    runs = {file.parent.relative_to(folder).as_posix(): Result.read(file) for file in folder.rglob(RESULT_FILE)}
+    for file in folder.rglob(RUNS_FILE):
+        runs |= {(file.parent.relative_to(folder) / path).as_posix(): run for path, run in _lines(file)}
+    return dict(sorted(runs.items()))
+
+
+def _lines(file: Path) -> Iterator[tuple[str, Result]]:
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        run = Result._parsed(line, f"{file}, line {number},")
+        path = json.loads(line).get("path")
+        if not isinstance(path, str):
+            raise ValueError(
+                f"{file}, line {number}, is no run of a {RUNS_FILE}: expected path to be text, got {path!r}"
+            )
+        yield path, run
+
+
 def find_results(paths: Iterable[str | Path]) -> list[Result]:
     """All results below the given folders (or in the given files), in the order of their names.
 
     Raises:
         FileNotFoundError: if a path does not exist, or none of them holds a result.
+        ValueError: see :func:`read_runs`.
     """
-    files: list[Path] = []
+    results: list[Result] = []
     for path in map(Path, paths):
         if not path.exists():
-            raise FileNotFoundError(f"{path} does not exist: expected a result.json or a folder with some below it")
-        files += [path] if path.is_file() else sorted(path.rglob(RESULT_FILE))
-    if not files:
-        raise FileNotFoundError(f"no {RESULT_FILE} below {', '.join(map(str, paths))}: run `as-lightning -m ...` first")
-    return [Result.read(file) for file in files]
+            raise FileNotFoundError(f"{path} does not exist: expected a {RESULT_FILE} or a folder with some below it")
+        if path.is_dir():
+            results += read_runs(path).values()
+        elif path.suffix == Path(RUNS_FILE).suffix:
+            results += (run for _, run in _lines(path))
+        else:
+            results.append(Result.read(path))
+    if not results:
+        raise FileNotFoundError(
+            f"no {RESULT_FILE} and no {RUNS_FILE} below {', '.join(map(str, paths))}: run `as-lightning -m ...` first"
+        )
+    return results
 
 
 def package_versions() -> dict[str, str]:
