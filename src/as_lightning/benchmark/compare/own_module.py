@@ -23,6 +23,7 @@ from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses
 from as_lightning.benchmark.compare.plan import Run, default_setting, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Space, learning_rates
 from as_lightning.benchmark.run.checkpoint_files import readable_result
+from as_lightning.benchmark.run.evaluation import metrics_of_test
 from as_lightning.benchmark.run.lock import run_lock
 from as_lightning.benchmark.run.predictions import PredictionRecorder
 from as_lightning.benchmark.run.recorder import RunRecorder
@@ -255,36 +256,17 @@ class OwnModule:
 
     def _test(self, result: Result, fit: Fit, directory: Path) -> None:
         assert self.test_metric is not None
-        metrics, recorder, scaling = self.test(fit)
+        metrics = metrics_of_test(fit.trainer, fit.module, fit.data, fit.best.best_model_path)
         result.metrics = {name.removeprefix("test/"): value for name, value in metrics.items()}
         result.metrics[self.monitor] = metrics[self.test_metric]
-        if scaling is not None:
-            result.reliability = {name: bins.points() for name, bins in scaling.diagrams.items()}
-            if not scaling.multilabel and scaling.diagrams:
-                result.test_samples = int(scaling.diagrams["scaled"].predictions.sum())
-        if recorder is not None and recorder.predictions is not None:
-            recorder.predictions.write(directory)
-            result.test_samples = len(recorder.predictions.ids)
+        for callback in fit.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, TemperatureScaling) and callback.diagrams:
+                result.reliability = {name: bins.points() for name, bins in callback.diagrams.items()}
+            if isinstance(callback, PredictionRecorder) and callback.predictions is not None:
+                callback.predictions.write(directory)
+                result.test_samples = len(callback.predictions.ids)
         if "calibration_error_unscaled" in result.metrics:
             result.metrics.setdefault("calibration_error", result.metrics["calibration_error_unscaled"])
-
-    def test(self, fit: Fit) -> tuple[dict[str, float], PredictionRecorder | None, TemperatureScaling | None]:
-        """Test the weights of the best validation, on the data of the run, all loaders together.
-
-        The trainer is another than that of the fit: a callback that swaps weights, such as ``EMAWeightAveraging``,
-        would put its own in the place of the checkpoint's.
-        """
-        scaling = recorder = None
-        callbacks: list[pl.Callback] = []
-        if fit.seen is not None:
-            scaling, recorder = TemperatureScaling(logits=fit.seen), PredictionRecorder(logits=fit.seen)
-            callbacks = [scaling, recorder]
-        left_out = ("callbacks", "logger", "profiler")
-        kept = {name: value for name, value in self.trainer.items() if name not in left_out}
-        trainer = pl.Trainer(**{**QUIET, **kept, "callbacks": callbacks, "enable_checkpointing": False})
-        path = fit.best.best_model_path or None
-        tested = trainer.test(fit.module, datamodule=fit.data, ckpt_path=path, weights_only=False, verbose=False)
-        return {name: float(value) for metrics in tested for name, value in metrics.items()}, recorder, scaling
 
     def fit(self, run: Run, folder: str, limits: Mapping[str, Any]) -> Fit:
         """Train a fresh module by the settings of a run, with ``limits`` in the place of the trainer's arguments."""
@@ -293,15 +275,14 @@ class OwnModule:
         recorder = RunRecorder(self.monitor, monitor=self.monitor)
         best = BestWeights(folder, filename="best", monitor=self.monitor, mode=self.mode)
         callbacks = [*copy.deepcopy(self.trainer["callbacks"]), *self.losses.callbacks(run.method), recorder]
-        seen = None
         if self.target is not None:
             seen = SeenLogits(self.target)
             seen.watch(module)
-            callbacks.append(TemperatureScaling(logits=seen))
+            callbacks += [TemperatureScaling(logits=seen), PredictionRecorder(logits=seen)]
         settings = {**QUIET, **self.trainer, **limits, "callbacks": [*callbacks, best], "default_root_dir": folder}
         trainer = pl.Trainer(**settings)
         trainer.fit(module, datamodule=data)
-        return Fit(trainer, module, data, recorder, best, seen)
+        return Fit(trainer, module, data, recorder, best)
 
 
 @dataclass(frozen=True)
@@ -313,7 +294,6 @@ class Fit:
     data: pl.LightningDataModule
     recorder: RunRecorder
     best: BestWeights
-    seen: SeenLogits | None
 
 
 def refuse_other_lightning(made: Any) -> None:

@@ -45,7 +45,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         class_names: the names of the classes, known after ``setup``.
         splits: the data sets ``train``, ``validation`` and ``test``, known after ``setup``.
         true_targets: of the training split before label noise; None without noise.
-        training_texts: the text of each training sample, or its file; None where the data have neither.
+        texts: of each split the texts, or the files; empty where the data have neither.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -72,7 +72,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         self.class_names: list[str] = []
         self.splits: dict[str, LabelledDataset] = {}
         self.true_targets: Tensor | None = None
-        self.training_texts: Sequence[str] | DecodableFiles | None = None
+        self.texts: dict[str, Sequence[str] | DecodableFiles] = {}
 
     @abstractmethod
     def load_splits(self) -> dict[str, LabelledDataset]:
@@ -114,12 +114,18 @@ class BenchmarkDataModule(pl.LightningDataModule):
             self.true_targets = train.targets
             train.targets = corrupt_labels(train.targets, self.num_classes, self.label_noise, self.label_noise_seed)
 
-    def describe(self, number: int) -> str:
-        """A training sample in words: its text, the name of its file, or its number; known after ``setup``."""
-        if self.training_texts is None:
-            return f"sample {number}"
-        texts = self.training_texts
-        return texts.where(number) if isinstance(texts, DecodableFiles) else texts[number]
+    @property
+    def splits_by_seed(self) -> bool:
+        """Whether the test split follows an argument ``split_seed``: False where there is an official one."""
+        return False
+
+    def example_names(self, split: str) -> list[str]:
+        """The text of each example of a split, the name of its file, or its number; known after ``setup``."""
+        texts = self.texts.get(split)
+        if texts is None:
+            seed = f" of split {getattr(self, 'split_seed', None)}" if self.splits_by_seed else ""
+            return [f"{split} example {number}{seed}" for number in range(len(self.splits[split]))]
+        return [texts.where(n) if isinstance(texts, DecodableFiles) else texts[n] for n in range(len(texts))]
 
     def encode_labels(self, labels: Mapping[str, Sequence[str]]) -> dict[str, Tensor]:
         """Set :attr:`class_names` to the training split's labels, sorted, and number all splits' labels by it.

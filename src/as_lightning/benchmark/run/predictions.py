@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
+from torch.utils.data import RandomSampler
 
 from as_lightning.benchmark.run.whole_file import whole_file
 from as_lightning.callbacks.evaluation_logits import EvaluationLogits
@@ -63,11 +65,21 @@ class Predictions(NamedTuple):
         return float((differ.any(-1) if differ.ndim > 1 else differ).mean())
 
 
+def example_ids(names: Sequence[str]) -> np.ndarray:
+    """The ids of examples by their names: the same in every split and every process.
+
+    >>> example_ids(["image 3"]) == example_ids(["image 4", "image 3"])[1:]
+    array([ True])
+    """
+    digests = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names]
+    return np.frombuffer(b"".join(digests), dtype=np.int64)
+
+
 class PredictionRecorder(pl.Callback):
-    """Gathers the predictions of a test, on one process.
+    """Gathers the predictions of a test, on one process. A test loader that shuffles gives none.
 
     Args:
-        ids: of the test examples, in the order of the test loader; by default their numbers.
+        ids: of the test examples, in the order of the data set; by default their numbers.
         logits: returns logits and target of a batch; by default they are found as
             :class:`~as_lightning.TemperatureScaling` finds them.
 
@@ -84,10 +96,14 @@ class PredictionRecorder(pl.Callback):
         self.predictions: Predictions | None = None
         self._source = EvaluationLogits(type(self).__name__, logits, 0)
         self._rows: list[tuple[Tensor, Tensor]] = []
+        self._order: np.ndarray | None = None
         self._found = True
 
     def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._rows, self._found = [], trainer.world_size == 1
+        loaders = trainer.test_dataloaders
+        loader = loaders[0] if isinstance(loaders, list) else loaders
+        self._order = _order(loader)
+        self._rows, self._found = [], trainer.world_size == 1 and self._order is not None
         self._source.start(pl_module, len(trainer.num_test_batches))
 
     def on_test_batch_end(
@@ -115,8 +131,16 @@ class PredictionRecorder(pl.Callback):
             return
         predicted, target = (torch.cat(parts).cpu().numpy() for parts in zip(*self._rows, strict=True))
         self._rows = []
-        ids = np.arange(len(predicted)) if self.ids is None or len(self.ids) != len(predicted) else self.ids
-        self.predictions = Predictions(ids, predicted, target)
+        assert self._order is not None
+        order = self._order[: len(predicted)]  # fewer where the test is cut short
+        self.predictions = Predictions(order if self.ids is None else self.ids[order], predicted, target)
+
+
+def _order(loader: Any) -> np.ndarray | None:
+    """The numbers of a loader's examples in its order; None if it shuffles or has no order."""
+    if isinstance(getattr(loader, "sampler", None), RandomSampler) or getattr(loader, "batch_sampler", None) is None:
+        return None
+    return np.array([number for batch in loader.batch_sampler for number in batch], dtype=np.int64)
 
 
 def _rows(logits: Tensor, target: Tensor, multilabel: bool) -> tuple[Tensor, Tensor]:
@@ -132,4 +156,5 @@ def _rows(logits: Tensor, target: Tensor, multilabel: bool) -> tuple[Tensor, Ten
 
 
 def _narrow(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.min_scalar_type(int(np.abs(array).max(initial=0)) * -1 - 1)) if array.dtype.kind == "i" else array
+    most = int(np.abs(array).max(initial=0))
+    return array.astype(np.min_scalar_type(-most - 1)) if most < 2**31 else array

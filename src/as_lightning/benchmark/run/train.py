@@ -26,6 +26,7 @@ from as_lightning.benchmark.run.lock import run_lock
 from as_lightning.benchmark.run.logged_settings import log_settings, run_settings
 from as_lightning.benchmark.run.memorisation import memorisation
 from as_lightning.benchmark.run.peak_memory import PeakMemory
+from as_lightning.benchmark.run.predictions import PredictionRecorder, example_ids
 from as_lightning.benchmark.run.progress_bar import RunProgressBar
 from as_lightning.benchmark.run.random_state import RandomState
 from as_lightning.benchmark.run.recorder import RunRecorder
@@ -117,7 +118,8 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     if config.trainer.get("enable_progress_bar") and not any(isinstance(c, ProgressBar) for c in app_callbacks):
         app_callbacks.append(RunProgressBar(f"val/{score}"))
     # the app's callbacks come last: they see what the method's have logged and decided
-    callbacks = [*method_callbacks, recorder, memory, RandomState(), DataLoaderState(), *app_callbacks]
+    predictions = PredictionRecorder(example_ids(datamodule.example_names("test")) if config.test else None)
+    callbacks = [*method_callbacks, recorder, memory, RandomState(), DataLoaderState(), predictions, *app_callbacks]
     trainer = _trainer(config, directory, callbacks, loggers)
     checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.settings)
     trainer.fit(module, datamodule=datamodule, ckpt_path=checkpoint)
@@ -153,6 +155,8 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
         if score not in result.metrics:
             raise SettingError(f"data.score={score!r} is no metric of this task: {nearest(score, result.metrics)}")
         result.test_samples = len(datamodule.splits["test"])
+        if predictions.predictions is not None and trainer.is_global_zero:
+            predictions.predictions.write(directory)
         for callback in callbacks:
             if isinstance(callback, TemperatureScaling):
                 result.reliability = {name: bins.points() for name, bins in callback.diagrams.items()}
