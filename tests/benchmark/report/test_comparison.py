@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from as_lightning.benchmark.report.comparison import baseline_of, compare, runs_frame, time_ratios
-from as_lightning.benchmark.report.verdicts import paired_verdicts
+from as_lightning.benchmark.report.old_verdicts import paired_verdicts
 
 
 def table(results, **arguments):

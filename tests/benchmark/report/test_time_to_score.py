@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from as_lightning.benchmark.report.old_verdicts import paired_verdicts
 from as_lightning.benchmark.report.time_to_score import TimeRatio, time_ratio, time_to_score
-from as_lightning.benchmark.report.verdicts import paired_verdicts
 
 
 def test_the_ratio_is_the_geometric_mean_with_students_interval_of_the_logarithms() -> None:

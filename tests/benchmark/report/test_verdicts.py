@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from as_lightning.benchmark.report.verdicts import (
+from as_lightning.benchmark.report.old_verdicts import (
     check_seeds,
     detectable_effect,
     paired_differences,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import platform
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from omegaconf import DictConfig
 
+from as_lightning.benchmark.run.inputs import run_inputs
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.train import train
@@ -83,3 +85,26 @@ def test_a_result_without_a_record_of_its_data_counts(composed: Compose, tmp_pat
     write_reviews(file, good="fine")
     train(config)
     assert len(trained) == 1
+
+
+@pytest.mark.parametrize("data", ["docstrings", "python_code"])
+def test_data_of_the_standard_library_record_the_version_of_python(composed: Compose, data: str) -> None:
+    inputs = run_inputs(composed(f"data={data}"))
+    assert inputs == {"python": f"CPython {platform.python_version()}"}
+    assert "python" not in run_inputs(composed("experiment=digits"))
+
+
+def test_source_code_of_ones_own_does_not_depend_on_the_version_of_python(composed: Compose, tmp_path: Path) -> None:
+    assert run_inputs(composed("data=python_code", f"+data.root={tmp_path}")) == {}
+
+
+def test_a_run_of_another_python_is_made_anew(
+    composed: Compose, trained: list[int], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = composed("experiment=docstrings", *BRIEF)
+    train(config)
+    monkeypatch.setattr(platform, "python_version", lambda: "3.99.0")
+    with caplog.at_level(logging.WARNING):
+        train(config)
+    assert len(trained) == 2
+    assert "another Python" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,10 +22,11 @@ from as_lightning.benchmark.compare.own_module import OwnModule
 from as_lightning.benchmark.compare.plan import ComparisonPlan
 from as_lightning.benchmark.compare.progress import ComparisonProgress
 from as_lightning.benchmark.compare.search import Space
-from as_lightning.benchmark.compare.stored_inputs import check_inputs
 from as_lightning.benchmark.report.page import ReportPaths, advice, print_comparison, write_comparison
 from as_lightning.benchmark.report.record import ComparisonRecord
+from as_lightning.benchmark.run.whole_file import whole_file
 
+INPUTS_FILE = "inputs.json"
 METHODS = ("softmax", "as_softmax", "as_speed")
 
 
@@ -147,7 +149,7 @@ def compare(
         stack.enter_context(quiet_training())
         directory = Path(stack.enter_context(TemporaryDirectory()) if folder is None else folder)
         inspect_module(own)
-        check_inputs(directory, own.inputs["data"])
+        check_inputs(directory, own.data_set)
         execute = one_by_one(lambda run: own.train(run, directory / run.folder))
         record = made_comparison(plan, own.spaces(), execute, own_record(own, plan), directory, console)
         if folder is not None:
@@ -188,7 +190,8 @@ def made_comparison(
     Raises:
         ValueError: if no run of the baseline has finished at the full budget; the message has the failures.
     """
-    (least, length), (most, longest) = plan.cost(spaces)
+    count = plan.trials * sum(1 for space in spaces.values() if space) if plan.trials > 1 else 0
+    (least, length), (most, longest) = plan.cost(count)
     runs = f"{least} runs" if least == most else f"{least} to {most} runs"
     lengths = f"{length:.1f}" if length == longest else f"{length:.1f} to {longest:.1f}"
     methods = ", ".join(plan.methods)
@@ -205,6 +208,24 @@ def made_comparison(
         failures = "\n".join(f"  {failure}" for failure in record.failures[:10])
         raise ValueError(f"no run of {plan.baseline} has finished, so nothing can be compared:\n{failures}")
     return record
+
+
+def check_inputs(directory: Path, data: str) -> None:
+    """Note in a comparison's folder which data its runs are of.
+
+    Raises:
+        ValueError: if runs of other data lie there.
+    """
+    path = directory / INPUTS_FILE
+    try:
+        other = json.loads(path.read_text(encoding="utf-8"))["data"]
+    except (OSError, ValueError, KeyError, TypeError):
+        other = data
+    if other != data:
+        raise ValueError(f"{directory} holds runs of other data: give this comparison another name or folder, or delete it")
+    directory.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps({"data": data}) + "\n", encoding="utf-8")
 
 
 @contextmanager

@@ -190,7 +190,10 @@ class Engine:
             )
             self._make(runs)
             self._gather()
-            undecided = set(still_open(self._verdicts(), plan.design))
+            found = self._verdicts()
+            undecided = {v.arm for v in found if not (v.decided or v.reason)}
+            if look != plan.design.looks[-1]:
+                undecided = set(still_open(found, plan.design, cheaper=clearly_cheaper(self.record)))
             open_arms = [arm for arm in open_arms if arm in undecided]
             if not open_arms:
                 return

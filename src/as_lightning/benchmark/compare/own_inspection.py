@@ -57,13 +57,13 @@ def inspect_module(own: OwnModule) -> None:
         raise ValueError(f"{type(data).__name__} has no val_dataloader: settings are chosen by validation data")
     if not is_overridden("validation_step", module, pl.LightningModule):
         raise ValueError(f"{type(module).__name__} has no validation_step: settings are chosen by validation data")
-    fingerprint = _same_splits(own)
+    own.data_set = _same_splits(own)
     kinds = [type(part) for part in module.modules()]
     made = own.datamodule if isinstance(own.datamodule, pl.LightningDataModule) else data
     own.inputs = {
         "module": source_digest(*kinds),
         "data": hashlib.sha256(
-            f"{source_digest(type(made))} {described(dict(made.hparams))} {fingerprint}".encode()
+            f"{source_digest(type(made))} {described(dict(made.hparams))} {own.data_set}".encode()
         ).hexdigest()[:16],
     }
     if own.learning_rate is None:

@@ -97,7 +97,8 @@ class OwnModule:
             found by :func:`~as_lightning.benchmark.compare.own_inspection.inspect_module`.
         learning_rate: the default; None where it cannot be tuned.
         target: the key or position of the target in a batch; None where calibration cannot be measured.
-        inputs: digests of the module's source and of the data.
+        inputs: digests of the module's source, and of the data and theirs.
+        data_set: a digest of the validation and test examples.
     """
 
     factory: Callable[..., pl.LightningModule]
@@ -113,6 +114,7 @@ class OwnModule:
     learning_rate: float | None = None
     target: str | int | None = None
     inputs: dict[str, str] = field(default_factory=dict)
+    data_set: str = ""
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

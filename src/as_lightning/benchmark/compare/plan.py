@@ -11,7 +11,7 @@ from typing import Any, Literal
 from omegaconf import OmegaConf
 
 from as_lightning.benchmark.report.record import run_folder
-from as_lightning.benchmark.report.verdicts import Design, check_seeds
+from as_lightning.benchmark.report.verdicts import Design
 from as_lightning.benchmark.run.config_dir import config_dir
 
 FIRST_TUNING_SEED = 1000
@@ -162,7 +162,7 @@ class ComparisonPlan:
             design, final = Design(equal_within=equal, looks=looks), tuple(range(looks[-1]))
         else:
             final = _seeds(asked, "seeds", 0)
-            design = Design(equal_within=equal, looks=(len(final),))
+            design = Design.fixed(len(final), equal_within=equal)
         if shared := set(final) & set(tuning):
             raise ValueError(
                 f"seeds {sorted(shared)} are in seeds and in tuning_seeds: settings must be chosen by other runs than "
@@ -257,4 +257,11 @@ def _seeds(seeds: Any, name: str, first: int) -> tuple[int, ...]:
         return tuple(range(first, first + _whole(name, seeds)))
     if not seeds:
         raise ValueError(f"{name} must be at least one seed, got none")
-    return tuple(sorted(check_seeds(seeds)))
+    for seed in seeds:
+        if not isinstance(seed, (int, float)) or isinstance(seed, bool) or seed != int(seed) or seed < 0:
+            raise ValueError(f"{name}: a seed must be a whole number of at least 0, got {seed!r}")
+    whole = sorted(int(seed) for seed in seeds)
+    repeated = [seed for seed, after in zip(whole, whole[1:], strict=False) if seed == after]
+    if repeated:
+        raise ValueError(f"{name}: seed {repeated[0]} is given twice: give each seed once")
+    return tuple(whole)

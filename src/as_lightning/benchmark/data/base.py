@@ -42,6 +42,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
     Attributes:
         task: what a target is: ``"multiclass"`` one class for each sample, ``"multilabel"`` any number of classes,
             ``"token"`` one class per token, ``"next_token"`` the class of the token after each.
+        from_standard_library: whether the samples come from the standard library, which differs between Pythons.
         class_names: the names of the classes, known after ``setup``.
         splits: the data sets ``train``, ``validation`` and ``test``, known after ``setup``.
         true_targets: of the training split before label noise; None without noise.
@@ -52,6 +53,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
     """
 
     task: ClassVar[Task] = "multiclass"
+    from_standard_library: bool = False
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from baycomp import SignedRankTest
 
-from as_lightning.benchmark.report.verdicts import MARGIN_POINTS, POINT
+from as_lightning.benchmark.report.old_verdicts import MARGIN_POINTS, POINT
 
 MIN_DATA_SETS = 3
 SAMPLES = 50_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from as_lightning.benchmark.report.evidence import MOST_SEEDS, SURE_MARGINS, detectable, is_sure, seeds_to_see
 from as_lightning.benchmark.report.findings import Arm, Findings
+from as_lightning.benchmark.report.old_verdicts import POINT, points
 from as_lightning.benchmark.report.table_cells import epochs_in_words, short
-from as_lightning.benchmark.report.verdicts import POINT, points
 
 UNFOLDED = 6  # sentences that a page shows without folding
 WORSE_CALIBRATED = 0.02  # a difference of calibration errors that is worth a sentence

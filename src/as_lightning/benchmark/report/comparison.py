@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-from as_lightning.benchmark.report.verdicts import Verdict, paired_verdicts
+from as_lightning.benchmark.report.old_verdicts import Verdict, paired_verdicts
 from as_lightning.benchmark.run.result import Result
 from as_lightning.functional.counts import masking_ratio
 
@@ -54,8 +54,8 @@ def compare(frame: pd.DataFrame, metric: str = "score", baseline: str | None = N
 
     The difference is paired by seed; its interval is Student's t at 95%, its p-value the paired t-test's. Holm's
     method corrects the p-values for all comparisons of the report
-    (:func:`~as_lightning.benchmark.report.verdicts.paired_verdicts`). A verdict is one of the words of
-    :class:`~as_lightning.benchmark.report.verdicts.Verdict`, with its margin of 0.5 points, ``baseline`` for the
+    (:func:`~as_lightning.benchmark.report.old_verdicts.paired_verdicts`). A verdict is one of the words of
+    :class:`~as_lightning.benchmark.report.old_verdicts.Verdict`, with its margin of 0.5 points, ``baseline`` for the
     baseline and ``no baseline`` where it is missing.
 
     Returns:

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 
 from as_lightning.benchmark.report.figures import accumulation, masked_share, score_name
 from as_lightning.benchmark.report.findings import Findings
+from as_lightning.benchmark.report.old_verdicts import POINT
 from as_lightning.benchmark.report.page_figure import PageFigure, file_name, method_colors
-from as_lightning.benchmark.report.verdicts import POINT
 from as_lightning.benchmark.run.result import Result
 
 MIN_SHARE = 0.005  # of the predictions, for a bin to be drawn

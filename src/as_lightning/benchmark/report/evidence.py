@@ -10,7 +10,7 @@ import statistics
 from bisect import bisect_left
 
 from as_lightning.benchmark.report.findings import Arm, Findings
-from as_lightning.benchmark.report.verdicts import ALPHA, MIN_PAIRS, Verdict, detectable_effect
+from as_lightning.benchmark.report.old_verdicts import ALPHA, MIN_PAIRS, Verdict, detectable_effect
 
 SURE_MARGINS = 2.0  # advice to switch: differences of so many margins must be visible
 MOST_SEEDS = 100

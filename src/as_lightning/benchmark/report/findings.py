@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from as_lightning.benchmark.report.time_to_score import TimeRatio, TimeToScore, time_ratio, time_to_score
-from as_lightning.benchmark.report.verdicts import (
+from as_lightning.benchmark.report.old_verdicts import (
     MARGIN_POINTS,
     POINT,
     Verdict,
@@ -18,6 +17,7 @@ from as_lightning.benchmark.report.verdicts import (
     paired_differences,
     paired_verdicts,
 )
+from as_lightning.benchmark.report.time_to_score import TimeRatio, TimeToScore, time_ratio, time_to_score
 from as_lightning.benchmark.run.result import Result
 
 SAME_CALIBRATION = 1e-3  # calibration errors of the same probabilities, computed in two ways, differ by less

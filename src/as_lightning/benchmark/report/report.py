@@ -18,11 +18,11 @@ from rich.table import Table
 from as_lightning.benchmark.report.comparison import BASELINES, baseline_of, compare, runs_frame, time_ratios
 from as_lightning.benchmark.report.figures import report_figures, score_name
 from as_lightning.benchmark.report.like_with_like import comparable_results
+from as_lightning.benchmark.report.old_verdicts import MARGIN_POINTS
 from as_lightning.benchmark.report.page_figure import PageFigure, method_colors
 from as_lightning.benchmark.report.page_templates import page_templates
 from as_lightning.benchmark.report.sweep_advice import sweep_advice
 from as_lightning.benchmark.report.table_cells import short_verdict, with_interval
-from as_lightning.benchmark.report.verdicts import MARGIN_POINTS
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.settings import SettingError, nearest
 

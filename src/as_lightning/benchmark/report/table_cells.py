@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from as_lightning.benchmark.report.old_verdicts import POINT, Verdict
 from as_lightning.benchmark.report.time_to_score import TimeRatio
-from as_lightning.benchmark.report.verdicts import POINT, Verdict
 
 
 def with_interval(value: float | None, low: float | None, high: float | None, form: str = ".2f") -> str:

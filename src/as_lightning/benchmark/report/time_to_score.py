@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from as_lightning.benchmark.report.verdicts import ALPHA, Verdict
+from as_lightning.benchmark.report.old_verdicts import ALPHA, Verdict
 
 
 @dataclass(frozen=True)

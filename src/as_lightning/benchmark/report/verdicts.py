@@ -1,257 +1,421 @@
-"""What a paired comparison allows one to say: better, worse, equal within a margin, inconclusive, or nothing."""
+"""What a comparison allows one to say of each method, look by look: six words, all right with probability 95%."""
 
 from __future__ import annotations
 
 import functools
-import numbers
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, stats
-from statsmodels.stats.weightstats import ttost_paired
+from scipy import optimize, special, stats
 
-ALPHA = 0.05
-POWER = 0.80
-MIN_PAIRS = 3
-MARGIN_POINTS = 0.5
+from as_lightning.benchmark.report.boundaries import nominal_levels
+from as_lightning.benchmark.report.moderation import seed_residual_variances, squeeze_variances
+
+WORDS = ("better", "worse", "equal", "not worse", "no gain", "undecided")
 POINT = 0.01  # of a score in [0, 1]
+MIN_PAIRS = 3
+SPENDING = 1.5  # the exponent of the error spent over the looks
+POWER = 0.80
+IDENTICAL = 1e-7  # points: scores are means of float32 numbers
 
-VerdictWord = Literal["better", "worse", "equal", "inconclusive", "no verdict"]
-Arm = TypeVar("Arm", bound=Hashable)
+Disagreement = Mapping[tuple["Arm", "Arm"], tuple[float, int]]
+Scores = Mapping["Arm", Mapping[int, float]]
+
+
+class Arm(NamedTuple):
+    """A tuned method at a share of the full training."""
+
+    method: str
+    budget: float = 1.0
+
+
+@dataclass(frozen=True)
+class Design:
+    """How a comparison decides; fixed before its runs.
+
+    Attributes:
+        equal_within: the difference, in points, that counts as none.
+        alpha: the probability that any word of a family of comparisons is wrong.
+        looks: after how many seeds the words are looked at, ascending; a fixed design has one look.
+
+    Raises:
+        ValueError: if ``equal_within`` is not positive, ``alpha`` not in (0, 0.5), or the looks do not ascend.
+    """
+
+    equal_within: float = 0.5
+    alpha: float = 0.05
+    looks: tuple[int, ...] = (5, 8, 12, 20)
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.equal_within, (int, float)) and not isinstance(self.equal_within, bool)
+        if not (number and math.isfinite(self.equal_within) and self.equal_within > 0):
+            raise ValueError(f"equal_within must be a positive number of points, got {self.equal_within!r}")
+        if not 0 < self.alpha < 0.5:
+            raise ValueError(f"alpha must be in (0, 0.5), got {self.alpha!r}")
+        ascending = all(first < second for first, second in zip((0, *self.looks), self.looks, strict=False))
+        if not self.looks or not ascending:
+            raise ValueError(f"looks must be ascending numbers of seeds, got {self.looks!r}")
+
+    @classmethod
+    def fixed(cls, seeds: int, *, equal_within: float = 0.5, alpha: float = 0.05) -> Design:
+        """One look, after all seeds."""
+        return cls(equal_within, alpha, (max(seeds, 1),))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the pairs of one comparison say. All differences are in the unit of the score, positive where it is higher.
+    """What is known of one arm against another. Differences are in points, positive where the arm is better.
 
     Attributes:
-        word: ``better`` or ``worse`` (paired t-test), ``equal`` (two one-sided tests: the difference lies within the
-            margin), ``inconclusive`` (neither is shown), ``no verdict`` (the tests are not defined; see ``reason``).
-        pairs: the number of seeds that both sides have.
-        margin: what counts as equal.
-        difference: the mean over the pairs.
-        low: of the difference's 95% confidence interval (Student's t, not corrected); None where it is not defined.
+        arm: what is judged.
+        against: what it is compared with: the baseline at the full or at the same budget.
+        seeds: how many both have at the last look.
+        look: 1 for the first; the look at which the word fell, or the last one where there is none.
+        difference: the mean over the seeds; NaN without seeds.
+        low: of its 95% interval, which is corrected neither for the number of methods nor for the looks.
         high: the same.
-        p_difference: of the paired t-test, corrected.
-        p_equal: of the two one-sided tests, corrected.
-        p_not_worse: of the one-sided test that the difference lies above ``-margin``, corrected.
-        spread: the standard deviation of the differences.
-        detectable: the smallest true difference that this comparison, with its correction, shows with 80% power.
-        bound: the size that the difference does not exceed: the far end of its 90% interval, corrected for all
-            comparisons (Bonferroni), which is the interval of the two one-sided tests.
-        reason: why there is no verdict; empty where there is one.
+        word: one of :data:`WORDS`.
+        detectable: the true difference that would be found better or worse with 80% probability; NaN where unknown.
+        equal_within: of the design.
+        family: ``full``, or ``smaller`` for comparisons of smaller budgets.
+        reason: why nothing can be tested; empty where it can.
     """
 
-    word: VerdictWord
-    pairs: int
-    margin: float
-    difference: float | None = None
-    low: float | None = None
-    high: float | None = None
-    p_difference: float | None = None
-    p_equal: float | None = None
-    p_not_worse: float | None = None
-    spread: float | None = None
-    detectable: float | None = None
-    bound: float | None = None
+    arm: Arm
+    against: Arm
+    seeds: int
+    look: int
+    difference: float
+    low: float
+    high: float
+    word: str
+    detectable: float
+    equal_within: float
+    family: str = "full"
     reason: str = ""
 
     @property
-    def not_worse(self) -> bool:
-        """Whether the comparison shows that the score is above the other's minus the margin."""
-        return self.p_not_worse is not None and self.p_not_worse < ALPHA
+    def decided(self) -> bool:
+        """Whether there is a word."""
+        return self.word != "undecided"
 
     @property
-    def in_words(self) -> str:
-        """The verdict as a table prints it; differences in points (hundredths of the score).
-
-        >>> Verdict("equal", pairs=5, margin=0.005).in_words
-        'equal within 0.5 points'
-        >>> Verdict("inconclusive", pairs=5, margin=0.005, detectable=0.009).in_words
-        'inconclusive: a difference below 0.9 points could not have been seen'
-        """
-        if self.word == "equal":
-            return f"equal within {self.margin / POINT:g} points"
-        if self.word == "inconclusive" and self.detectable is not None:
-            return f"inconclusive: a difference below {points(self.detectable)} points could not have been seen"
-        return f"no verdict: {self.reason}" if self.word == "no verdict" else self.word
+    def not_worse(self) -> bool:
+        """Whether the arm is shown to be less than ``equal_within`` points below."""
+        return self.word in ("better", "equal", "not worse")
 
 
-def points(difference: float) -> str:
-    """A difference in points with the digits that it deserves.
+def verdicts(
+    scores: Scores,
+    *,
+    baseline: str,
+    design: Design,
+    disagreement: Disagreement | None = None,
+    higher_is_better: bool = True,
+) -> list[Verdict]:
+    r"""The word of every arm, from all scores that there are.
 
-    >>> points(0.00934), points(0.123)
-    ('0.9', '12.3')
-    """
-    return f"{difference / POINT:.1f}"
+    Differences are paired by seed. Their variance is the sum of both arms' variances, which leave out the effect that a
+    seed has on all methods (:func:`seed_residual_variances`), are moderated across the methods
+    (:func:`squeeze_variances`), and are at least what the flips of single test examples make: with a share q of N
+    examples on which two runs disagree, 100 sqrt(q / N) points a run. Each look tests four hypotheses of each arm:
+    :math:`\theta \le -m` (rejected: not worse), :math:`\theta \ge m` (no gain; with the former: equal),
+    :math:`\theta \le 0` (better) and :math:`\theta \ge 0` (worse). The last two are tested at half the level: whatever
+    the true difference, the false ones among the words of an arm together keep its level. Over the arms of a family the
+    level is divided by Holm's method with Shaffer's count of the hypotheses that can still be true, over the looks by
+    :func:`nominal_levels`. The arms at the full budget are one family, those at smaller budgets, each against the
+    baseline at the full and at the same budget, another. Arms whose scores are the same in every seed count once; one
+    that is the same as the baseline is equal.
 
-
-def check_seeds(seeds: Iterable[object]) -> list[int]:
-    """The seeds as integers.
-
-    Raises:
-        ValueError: if a seed is not a whole number of at least 0 (``1.0`` is read as 1), or comes twice.
-
-    >>> check_seeds([0, 1.0])
-    [0, 1]
-    """
-    checked: dict[int, object] = {}
-    for seed in seeds:
-        whole = isinstance(seed, numbers.Real) and not isinstance(seed, bool) and float(seed).is_integer()
-        if not whole or int(seed) < 0:  # type: ignore[call-overload]
-            raise ValueError(f"a seed must be a whole number of at least 0, got {seed!r}")
-        number = int(seed)  # type: ignore[call-overload]
-        if number in checked:
-            raise ValueError(f"seed {number} is given twice, as {checked[number]!r} and {seed!r}: give each seed once")
-        checked[number] = seed
-    return list(checked)
-
-
-def paired_differences(scores: Mapping[int, float], reference: Mapping[int, float]) -> np.ndarray:
-    """``scores - reference`` for the seeds that both have, in the order of the seeds.
-
-    Raises:
-        ValueError: if a seed is not a whole number of at least 0, or two keys are the same seed.
-    """
-    check_seeds(scores)
-    check_seeds(reference)
-    shared = sorted(scores.keys() & reference.keys())
-    return np.array([scores[seed] - reference[seed] for seed in shared], dtype=np.float64)
-
-
-def paired_verdicts(
-    differences: Mapping[Arm, Sequence[float] | np.ndarray], margin: float = MARGIN_POINTS * POINT
-) -> dict[Arm, Verdict]:
-    r"""The verdicts of all comparisons of one report.
-
-    For the paired differences :math:`d_1 \dots d_n` of a comparison: the paired t-test of :math:`E[d] = 0`, the two
-    one-sided tests of :math:`|E[d]| \ge m` and the one-sided test of :math:`E[d] \le -m`. Each kind is corrected
-    for all comparisons by Holm's method, so that with probability 95% no comparison is wrongly called better or worse,
-    and with the same probability none is wrongly called equal. A difference that is both significant and within the
-    margin is called equal.
+    Each look uses its own seeds alone, the first ones in ascending order: an arm without the seeds of a look was
+    stopped before, and more runs change no word that has fallen.
 
     Args:
-        differences: per comparison the differences of its pairs, a method's score minus the reference's.
-        margin: in the unit of the score; choose it before the runs.
+        scores: per arm and seed, in points; NaN for a run that has failed.
+        baseline: the method that all are compared with, at the largest budget that it has.
+        design: of the comparison.
+        disagreement: per pair of arms, in either order, the share of test examples on which their runs of one seed
+            disagree, and the number of test examples.
+        higher_is_better: False turns all differences round.
 
     Returns:
-        The verdicts, with the keys of ``differences``. Comparisons of fewer than 3 pairs, and of differences that do
-        not vary between the seeds, get ``no verdict`` and take no part in the correction.
+        The full-budget family first, then the smaller budgets, in the order of ``scores``.
 
     Raises:
-        ValueError: if ``margin`` is not positive, or a difference is not finite.
+        ValueError: if the baseline has no scores.
 
-    Source: Holm 1979; Schuirmann 1987 (two one-sided tests); statsmodels' ``ttost_paired``.
+    Source: Holm 1979; Shaffer 1986; Ye, Li, Liu and Yao 2013 (Holm's method over looks).
 
-    >>> verdicts = paired_verdicts({"a": [0.020, 0.022, 0.021, 0.019], "b": [0.0, 0.0, 0.0]})
-    >>> verdicts["a"].word, verdicts["b"].word
-    ('better', 'no verdict')
+    >>> better = {Arm("softmax"): {0: 90.1, 1: 90.4, 2: 89.9}, Arm("as_softmax"): {0: 93.2, 1: 93.3, 2: 93.1}}
+    >>> [verdict.word for verdict in verdicts(better, baseline="softmax", design=Design.fixed(3))]
+    ['better']
     """
-    if not margin > 0:
-        raise ValueError(f"margin must be positive, got {margin}")
-    arrays = {arm: np.asarray(values, dtype=np.float64) for arm, values in differences.items()}
-    for arm, values in arrays.items():
-        if not np.isfinite(values).all():
-            raise ValueError(f"the differences of {arm!r} are not all finite: {values.tolist()}")
-    tested = [arm for arm, values in arrays.items() if not _untestable(values)]
-    verdicts = {
-        arm: _tested(values, margin, len(tested)) if arm in tested else _untested(values, margin)
-        for arm, values in arrays.items()
+    full = max((arm.budget for arm in scores if arm.method == baseline), default=None)
+    if full is None:
+        raise ValueError(
+            f"no run of the baseline {baseline!r} has finished, so there is nothing to compare with: there are runs of "
+            f"{', '.join(sorted({arm.method for arm in scores})) or 'no method'}"
+        )
+    sign = 1.0 if higher_is_better else -1.0
+    signed = {arm: {seed: sign * score for seed, score in by_seed.items()} for arm, by_seed in scores.items()}
+    smaller = [arm for arm in scores if arm.budget != full]
+    compared = {
+        "full": {Arm(baseline, full): [arm for arm in scores if arm.budget == full and arm.method != baseline]},
+        "smaller": {Arm(baseline, full): smaller}
+        | {
+            Arm(baseline, budget): [arm for arm in smaller if arm.budget == budget and arm.method != baseline]
+            for budget in dict.fromkeys(arm.budget for arm in smaller if arm.method == baseline)
+        },
     }
-    if not tested:
-        return verdicts
-    p_difference = _holm([verdicts[arm].p_difference for arm in tested])
-    p_equal = _holm([verdicts[arm].p_equal for arm in tested])
-    p_not_worse = _holm([verdicts[arm].p_not_worse for arm in tested])
-    for arm, *p in zip(tested, p_difference, p_equal, p_not_worse, strict=True):
-        corrected = replace(verdicts[arm], p_difference=p[0], p_equal=p[1], p_not_worse=p[2])
-        verdicts[arm] = replace(corrected, word=_word(corrected))
-    return verdicts
+    found: list[Verdict] = []
+    for family, groups in compared.items():
+        blocks = [_Block.of(signed, against, arms, design.looks[0]) for against, arms in groups.items()]
+        members = sum(len(block.distinct) for block in blocks)
+        nan = math.nan
+        like = Verdict(
+            Arm(""), Arm(""), members, 0, nan, nan, nan, "undecided", nan, design.equal_within, family, reason=""
+        )
+        for block in blocks:
+            found += _judged(signed, block, design, disagreement or {}, like)
+    return found
 
 
-def _holm(p_values: Sequence[float | None]) -> list[float]:
-    # as statsmodels' multipletests(method="holm"), which collects all garbage of the process at each call
-    raw = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(raw, kind="stable")
-    corrected = np.empty_like(raw)
-    corrected[order] = np.minimum(np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1)), 1.0)
-    return [float(p) for p in corrected]
+def still_open(found: Sequence[Verdict], design: Design, *, cheaper: Collection[Arm] = ()) -> list[Arm]:
+    """The arms that need the seeds of the next look; none after the last look.
 
-
-def _word(verdict: Verdict) -> VerdictWord:
-    assert verdict.p_equal is not None
-    assert verdict.p_difference is not None
-    assert verdict.difference is not None
-    if verdict.p_equal < ALPHA:
-        return "equal"
-    if verdict.p_difference < ALPHA:
-        return "better" if verdict.difference > 0 else "worse"
-    return "inconclusive"
-
-
-def _untestable(differences: np.ndarray) -> str:
-    """Why the tests are not defined for these differences; empty where they are."""
-    if len(differences) < MIN_PAIRS:
-        seeds = "1 seed" if len(differences) == 1 else f"{len(differences)} seeds"
-        return f"{seeds} in common, at least {MIN_PAIRS} are needed"
-    # scores are means of float32 numbers: differences that agree to nine digits differ by rounding alone
-    if np.ptp(differences) <= 1e-9:
-        if np.abs(differences).max() <= 1e-9:
-            return "the scores of every seed are the same"
-        return "the difference is the same for every seed"
-    return ""
-
-
-def _untested(differences: np.ndarray, margin: float) -> Verdict:
-    mean = float(differences.mean()) if len(differences) else None
-    return Verdict("no verdict", len(differences), margin, difference=mean, reason=_untestable(differences))
-
-
-def _tested(differences: np.ndarray, margin: float, comparisons: int) -> Verdict:
-    pairs = len(differences)
-    mean, spread = float(differences.mean()), float(differences.std(ddof=1))
-    error = spread / np.sqrt(pairs)
-    low, high = stats.t.interval(1 - ALPHA, pairs - 1, loc=mean, scale=error)
-    p_equal, (_, p_not_worse, _), _ = ttost_paired(differences, np.zeros(pairs), -margin, margin)
-    return Verdict(
-        "inconclusive",
-        pairs,
-        margin,
-        difference=mean,
-        low=float(low),
-        high=float(high),
-        p_difference=float(stats.ttest_1samp(differences, 0.0).pvalue),
-        p_equal=float(p_equal),
-        p_not_worse=float(p_not_worse),
-        spread=spread,
-        detectable=spread * detectable_effect(pairs, ALPHA / comparisons),
-        bound=abs(mean) + float(stats.t.isf(ALPHA / comparisons, pairs - 1)) * float(error),
-    )
-
-
-@functools.lru_cache(maxsize=256)
-def detectable_effect(pairs: int, alpha: float = ALPHA, power: float = POWER) -> float:
-    """The smallest difference, in standard deviations of the differences, that a paired t-test shows with ``power``.
+    An arm stops at its first word, but for one that leaves a question open: an arm that takes less time than the
+    baseline and has no gain may still be shown to be as good, which is a reason to use it.
 
     Args:
-        pairs: the number of pairs, at least 3.
-        alpha: the two-sided significance level; for the first step of Holm's method the level divided by the number of
-            comparisons.
-        power: the probability of showing it.
-
-    >>> round(detectable_effect(5), 2)
-    1.68
+        found: the verdicts after a look.
+        design: of the comparison.
+        cheaper: the arms whose training takes clearly less time.
     """
-    degrees = pairs - 1
-    critical = stats.t.isf(alpha / 2, degrees)
-    # the power as a mean over the sampled standard deviation: scipy's noncentral t is NaN this far out in the tails
-    deviations = np.sqrt(stats.chi2.ppf((np.arange(4096) + 0.5) / 4096, degrees) / degrees)
+    open_arms = [
+        verdict.arm
+        for verdict in found
+        if verdict.look < len(design.looks)
+        and not verdict.reason
+        and (not verdict.decided or (verdict.word == "no gain" and verdict.arm in cheaper))
+    ]
+    return list(dict.fromkeys(open_arms))
 
-    def missing_power(effect: float) -> float:
-        shift = effect * np.sqrt(pairs)
-        tails = stats.norm.sf(critical * deviations - shift) + stats.norm.cdf(-critical * deviations - shift)
-        return float(tails.mean()) - power
 
-    return float(optimize.brentq(missing_power, 0.0, 10.0 * (critical + 10.0)))
+class LookTest:
+    """The tests of a baseline with its arms, look after look. Works on many comparisons at once (leading axes).
+
+    Args:
+        design: of the comparison.
+        arms: how many are compared with the baseline.
+        family: how many comparisons share the error; by default these arms.
+        shape: the leading axes.
+
+    Attributes:
+        rejected: of shape ``(..., arms, 4)``: not worse, no gain, better, worse; kept from look to look.
+        difference, error, degrees: of shape ``(..., arms)``: of each arm's last look the mean difference, its standard
+            error, and the degrees of freedom of that.
+    """
+
+    def __init__(self, design: Design, arms: int, *, family: int | None = None, shape: tuple[int, ...] = ()) -> None:
+        self.design, self.looks = design, 0
+        self.rejected = np.zeros((*shape, arms, 4), dtype=bool)
+        self.difference, self.error, self.degrees = np.full((3, *shape, arms), np.nan)
+        self._variances, self._degrees = np.ones((2, *shape, arms + 1))
+        # one table for each number of halves by which Holm's method has reduced the number of hypotheses
+        self._levels = np.array(
+            [level_table(design, (arms if family is None else family) - halves / 2) for halves in range(arms + 1)]
+        )
+
+    def look(
+        self,
+        scores: np.ndarray,
+        present: np.ndarray,
+        floor: np.ndarray | float = 0.0,
+        differences: np.ndarray | None = None,
+        pairs: np.ndarray | int | None = None,
+    ) -> None:
+        """Test at the next look. At the first look all arms must be present.
+
+        Args:
+            scores: of shape ``(..., 1 + arms, seeds)``, the baseline first; of the seeds that all present arms have.
+            present: the arms that go on, of shape ``(..., arms)``.
+            floor: the smallest standard deviation of a difference, of shape ``(..., arms)``.
+            differences: the mean differences, where some arms have more seeds than ``scores``.
+            pairs: the number of seeds of each difference.
+        """
+        counted = np.concatenate([present.any(-1, keepdims=True), present], -1)
+        variances, degrees = seed_residual_variances(scores, counted)
+        self._variances = np.where(counted, variances, self._variances)  # an arm that has stopped keeps its own
+        self._degrees = np.where(counted, degrees, self._degrees)
+        moderated, prior = squeeze_variances(self._variances, self._degrees)
+        parts = moderated[..., 1:], moderated[..., :1]
+        freedom = self._degrees + prior
+        with np.errstate(invalid="ignore", divide="ignore"):
+            combined = parts[0] + parts[1]
+            welch = combined**2 / (parts[0] ** 2 / freedom[..., 1:] + parts[1] ** 2 / freedom[..., :1])
+        pooled = self._degrees.sum(-1, keepdims=True)  # no more than all methods have together
+        if differences is None:
+            differences = scores[..., 1:, :].mean(-1) - scores[..., :1, :].mean(-1)
+        error = np.sqrt(np.maximum(combined, np.square(floor)) / (scores.shape[-1] if pairs is None else pairs))
+        self.difference = np.where(present, differences, self.difference)
+        self.error = np.where(present, error, self.error)
+        self.degrees = np.where(present, np.fmin(welch, pooled), self.degrees)
+        m = self.design.equal_within
+        distance = np.stack([self.difference + m, m - self.difference, self.difference, -self.difference], -1)
+        testable = (present & (self.error > 0))[..., None]
+        t = np.divide(distance, self.error[..., None], out=np.zeros_like(distance), where=testable)
+        p_values = special.stdtr(self.degrees[..., None], -t)
+        for _ in range(self.rejected.shape[-2] + 1):
+            self.rejected |= testable & (p_values <= self.levels())
+        self.looks += 1
+
+    def levels(self) -> np.ndarray:
+        """The level of each hypothesis now, of shape ``(..., 1, 4)``; an arm between two bounds counts half."""
+        not_worse, no_gain, better, worse = np.moveaxis(self.rejected, -1, 0)
+        located = (not_worse & no_gain & (better | worse)).sum(-1)
+        return np.asarray(self._levels[:, self.looks][located][..., None, :])
+
+
+@functools.lru_cache(maxsize=128)
+def level_table(design: Design, hypotheses: float) -> np.ndarray:
+    """The nominal levels of the four tests, of shape ``(looks, 4)``, where so many arms' hypotheses can be true."""
+    one_sided, half = (nominal_levels(design.looks, design.alpha / hypotheses / parts, SPENDING) for parts in (1, 2))
+    return np.array([one_sided, one_sided, half, half]).T
+
+
+def words(rejected: np.ndarray) -> np.ndarray:
+    """The index in :data:`WORDS` of each arm, from what is rejected (last axis)."""
+    not_worse, no_gain, better, worse = np.moveaxis(rejected, -1, 0)
+    return np.select([not_worse & no_gain, better, worse, not_worse, no_gain], [2, 0, 1, 3, 4], 5)
+
+
+def detectable_difference(error: float, degrees: float, level: float) -> float:
+    """The true difference whose one-sided t-test at ``level`` succeeds with 80% probability.
+
+    >>> round(detectable_difference(1.0, 4, 0.025), 2)
+    3.76
+    """
+    critical = special.stdtrit(degrees, 1 - level)
+    # the power as a mean over the estimated deviation: scipy's noncentral t is NaN this far out in the tails
+    deviations = np.sqrt(stats.chi2.ppf((np.arange(1024) + 0.5) / 1024, degrees) / degrees)
+
+    def missing(shift: float) -> float:
+        return float(stats.norm.sf(critical * deviations - shift).mean()) - POWER
+
+    return error * float(optimize.brentq(missing, 0.0, 20.0 * (critical + 10.0)))
+
+
+class _Block(NamedTuple):
+    """Arms that are compared with the same baseline arm.
+
+    Attributes:
+        against: that arm.
+        seeds: its seeds, ascending: a look is at the first ones.
+        twins: of each arm the first one with the same scores at the first look: itself, another, or ``against``.
+    """
+
+    against: Arm
+    seeds: list[int]
+    twins: dict[Arm, Arm]
+
+    @classmethod
+    def of(cls, scores: Scores, against: Arm, arms: Sequence[Arm], first_look: int) -> _Block:
+        seeds = sorted(scores[against])
+        first = seeds[:first_look]
+        twins: dict[Arm, Arm] = {}
+        for arm in arms:
+            own = _table(scores, [arm], first)
+            same = (
+                len(first) >= MIN_PAIRS and np.allclose(own, _table(scores, [other], first), rtol=0, atol=IDENTICAL)
+                for other in (against, *twins)
+            )
+            twins[arm] = next((o for o, is_same in zip((against, *twins), same, strict=True) if is_same), arm)
+        return cls(against, seeds, twins)
+
+    @property
+    def distinct(self) -> list[Arm]:
+        return [arm for arm, twin in self.twins.items() if twin == arm]
+
+
+def _table(scores: Scores, arms: Sequence[Arm], seeds: Sequence[int]) -> np.ndarray:
+    return np.array([[scores[arm].get(seed, math.nan) for seed in seeds] for arm in arms])
+
+
+def _judged(scores: Scores, block: _Block, design: Design, disagreement: Disagreement, like: Verdict) -> list[Verdict]:
+    """The verdicts of a block; ``like`` has what they share, its ``seeds`` is the number of arms of the family."""
+    found = {arm: _untested(scores, block, arm, like) for arm in block.twins}
+    first = block.seeds[: design.looks[0]]
+    going = [arm for arm in block.distinct if not found[arm].reason and all(seed in scores[arm] for seed in first)]
+    while going and len(_complete(scores, [block.against, *going], first)) < MIN_PAIRS:
+        fewest = min(going, key=lambda arm: len(_complete(scores, [block.against, arm], first)))
+        going.remove(fewest)  # it has failed in seeds that the others have
+    judged = going
+    if not judged:
+        return [_twin(found, arm, twin, block.against) for arm, twin in block.twins.items()]
+    test = LookTest(design, len(judged), family=like.seeds)
+    floor = np.array([_floor(disagreement, arm, block.against) for arm in judged])
+    for number, count in enumerate(design.looks):
+        seeds = block.seeds[:count]
+        going = [arm for arm in going if all(seed in scores[arm] for seed in seeds)]
+        if not going or len(seeds) < count:
+            break
+        present = np.array([arm in going for arm in judged])
+        table = _table(scores, [block.against, *judged], seeds)
+        differences = table[1:] - table[0]
+        pairs = np.isfinite(differences).sum(-1)
+        complete = np.isfinite(table[[True, *present]]).all(0)
+        before, level = words(test.rejected), float(test.levels()[0, 2])
+        test.look(
+            np.where(np.isfinite(table), table, 0.0)[:, complete],
+            present,
+            floor,
+            np.where(np.isfinite(differences), differences, 0.0).sum(-1) / np.maximum(pairs, 1),
+            np.maximum(pairs, 1),
+        )
+        after = words(test.rejected)
+        for index in np.flatnonzero(present):
+            arm, mean, error = judged[index], float(test.difference[index]), float(test.error[index])
+            half = float(special.stdtrit(test.degrees[index], 0.975)) * error if error > 0 else 0.0
+            found[arm] = replace(
+                found[arm],
+                seeds=int(pairs[index]),
+                look=number + 1 if after[index] != before[index] or after[index] == 5 else found[arm].look,
+                difference=mean,
+                low=mean - half,
+                high=mean + half,
+                word=WORDS[after[index]],
+                detectable=detectable_difference(error, float(test.degrees[index]), level) if error > 0 else math.nan,
+                reason="" if error > 0 else "the difference is the same for every seed",
+            )
+    return [_twin(found, arm, twin, block.against) for arm, twin in block.twins.items()]
+
+
+def _complete(scores: Scores, arms: Sequence[Arm], seeds: Sequence[int]) -> list[int]:
+    """The seeds in which none of the arms has failed."""
+    return [seed for seed in seeds if all(math.isfinite(scores[arm].get(seed, math.nan)) for arm in arms)]
+
+
+def _untested(scores: Scores, block: _Block, arm: Arm, like: Verdict) -> Verdict:
+    """The verdict of an arm before any look."""
+    pairs = _complete(scores, [block.against, arm], block.seeds)
+    mean = float(np.mean([scores[arm][seed] - scores[block.against][seed] for seed in pairs])) if pairs else math.nan
+    seeds = "1 seed" if len(pairs) == 1 else f"{len(pairs)} seeds"
+    few = len(pairs) < MIN_PAIRS
+    reason = f"{seeds} in common, at least {MIN_PAIRS} are needed" if few else ""
+    return replace(like, arm=arm, against=block.against, seeds=len(pairs), difference=mean, reason=reason)
+
+
+def _twin(found: Mapping[Arm, Verdict], arm: Arm, twin: Arm, against: Arm) -> Verdict:
+    if twin == against:
+        same = "the scores of every seed are the same"
+        return replace(found[arm], look=1, difference=0.0, low=0.0, high=0.0, word="equal", reason=same)
+    return replace(found[twin], arm=arm)
+
+
+def _floor(disagreement: Disagreement, arm: Arm, against: Arm) -> float:
+    """The standard deviation, in points, that flips of single test examples give the difference of two runs."""
+    share, examples = disagreement.get((arm, against)) or disagreement.get((against, arm)) or (0.0, 1)
+    return math.sqrt(share / examples) / POINT

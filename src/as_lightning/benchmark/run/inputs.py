@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
@@ -10,15 +12,17 @@ from as_lightning.benchmark.run.settings import class_arguments
 
 
 def run_inputs(config: DictConfig) -> dict[str, str]:
-    """The checksum of the user's own data (``data``).
+    """The checksum of the user's own data (``data``), and Python's version where its library is the data (``python``).
 
-    A run that reads none, or whose data are not there, has no entry.
+    A run that reads neither, or whose data are not there, has no entry.
     """
     inputs: dict[str, str] = {}
+    data = instantiate(class_arguments(config.data, "data"))
+    if data.from_standard_library:
+        inputs["python"] = f"{platform.python_implementation()} {platform.python_version()}"
     try:
-        paths = instantiate(class_arguments(config.data, "data")).user_paths
-        if paths:
-            inputs["data"] = checksum(paths)
+        if data.user_paths:
+            inputs["data"] = checksum(data.user_paths)
     except OSError:
         pass  # the run itself says what is missing; a finished one needs it no more
     return inputs
@@ -27,7 +31,7 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
 def changed_inputs(recorded: dict[str, str], current: dict[str, str]) -> list[str]:
     """What a finished run has read that is another now.
 
-    >>> changed_inputs({"data": "12ab", "tokenizer": "cd34"}, {"data": "ffff"})
+    >>> changed_inputs({"data": "12ab", "python": "CPython 3.11.7"}, {"data": "ffff"})
     ['data']
     """
     return [name for name in recorded if name in current and recorded[name] != current[name]]

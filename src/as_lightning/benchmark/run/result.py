@@ -29,7 +29,7 @@ class Result:
         score: the metric that runs are compared by, a key of ``metrics``; higher is better.
         seed: what the runs of different methods are paired by.
         metrics: of the test split, at the weights of the best validation score; with label noise also what became of
-            the wrong labels (:mod:`as_lightning.benchmark.run.memorisation`); plain numbers.
+            the wrong labels (:mod:`as_lightning.benchmark.run.evaluation`); plain numbers.
         train_seconds: training time, validation excluded.
         epoch_seconds: the same, per epoch.
         evaluations: see :class:`~as_lightning.benchmark.run.recorder.RunRecorder`.

@@ -20,11 +20,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.run.checkpoint_files import WholeFileCheckpointIO, checkpoint_to_resume, readable_result
+from as_lightning.benchmark.run.evaluation import memorisation, metrics_of_test
 from as_lightning.benchmark.run.inputs import changed_inputs, run_inputs
 from as_lightning.benchmark.run.loader_state import DataLoaderState
 from as_lightning.benchmark.run.lock import run_lock
 from as_lightning.benchmark.run.logged_settings import log_settings, run_settings
-from as_lightning.benchmark.run.memorisation import memorisation
 from as_lightning.benchmark.run.peak_memory import PeakMemory
 from as_lightning.benchmark.run.predictions import PredictionRecorder, example_ids
 from as_lightning.benchmark.run.progress_bar import RunProgressBar
@@ -95,7 +95,8 @@ def _finished(directory: Path, settings: dict[str, Any], inputs: dict[str, str])
         log.info("%s: already finished, skipped (delete it to run again)", directory)
         return result
     if result.config == settings:
-        log.warning("%s: finished with the data as it was before it changed, running again", directory)
+        was = "another Python, whose library is the data" if "python" in changed else "the data before they changed"
+        log.warning("%s: finished with %s, running again", directory, was)
     else:
         log.warning("%s: was made with another configuration, running again", directory)
     (directory / RESULT_FILE).unlink()
@@ -107,7 +108,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     pl.seed_everything(config.seed, workers=True, verbose=False)
     memory = PeakMemory()
     datamodule = read_data(config)
-    module = _module(config, datamodule)
+    module = made_module(config, datamodule)
     score = config.data.score
     identity = settings | {"inputs": inputs} if inputs else settings  # what a checkpoint has to be of
     recorder = RunRecorder(score, settings=json.dumps(identity, sort_keys=True))
@@ -150,8 +151,8 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     remembered = memorisation(trainer, module, datamodule) if datamodule.true_targets is not None else {}
     if config.test:
         best = getattr(trainer.checkpoint_callback, "best_model_path", "")
-        (metrics,) = trainer.test(module, datamodule=datamodule, ckpt_path=best or None, verbose=False)
-        result.metrics = {key.removeprefix("test/"): float(value) for key, value in metrics.items()} | remembered
+        metrics = metrics_of_test(trainer, module, datamodule, best)
+        result.metrics = {key.removeprefix("test/"): value for key, value in metrics.items()} | remembered
         if score not in result.metrics:
             raise SettingError(f"data.score={score!r} is no metric of this task: {nearest(score, result.metrics)}")
         result.test_samples = len(datamodule.splits["test"])
@@ -201,7 +202,8 @@ def encoder_for(config: DictConfig, datamodule: BenchmarkDataModule) -> Callable
     return make_encoder
 
 
-def _module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.LightningModule:
+def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.LightningModule:
+    """The configured model and method, for these data."""
     encoder = encoder_for(config, datamodule)(**datamodule.input_spec)
     if config.compile is not None:
         encoder.compile(**instantiate(config.compile))

@@ -51,6 +51,8 @@ class Docstrings(TextDataModule):
         RuntimeError: if this Python has no source files of its standard library.
     """
 
+    from_standard_library = True
+
     def __init__(self, split_seed: int = 0, min_paragraphs: int = 30, min_words: int = 5, **text: Any) -> None:
         super().__init__(**text)
         if min_paragraphs < 10:

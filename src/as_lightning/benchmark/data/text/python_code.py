@@ -103,6 +103,7 @@ class PythonCode(BenchmarkDataModule):
             raise ValueError(f"batch_tokens must be a multiple of block_length={block_length}, got {batch_tokens}")
         super().__init__(batch_size=batch_tokens // block_length, **loader)
         self.block_length, self.split_seed = block_length, split_seed
+        self.from_standard_library = root is None
         self.root = library_folder() if root is None else Path(root).expanduser()
         self.max_tokens = split_limits("max_tokens", max_tokens)
         least = min(filter(None, self.max_tokens.values()), default=None)

@@ -1,4 +1,4 @@
-"""Wrong training labels: what a run tells of them, and that every method has the same ones."""
+"""What a trained module is measured by: the test of its best checkpoint, and the wrong labels that it has learned."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hydra.utils import instantiate
 from lightning.pytorch import seed_everything
 
 from as_lightning.benchmark.data.digits import Digits
-from as_lightning.benchmark.run.memorisation import memorisation
+from as_lightning.benchmark.run.evaluation import memorisation
 from as_lightning.benchmark.run.settings import class_arguments
-from as_lightning.benchmark.run.train import train
+from as_lightning.benchmark.run.train import made_module, read_data, train
 
 DIGITS = ("experiment=digits", "trainer.max_epochs=3", "optimizer.lr=1e-2")
 
@@ -55,3 +55,26 @@ def test_noise_too_little_for_a_single_wrong_label_tells_nothing(composed):
     few = ("trainer.limit_train_batches=12", "trainer.limit_val_batches=1", "trainer.limit_test_batches=1")
     result = train(composed("experiment=digits", "trainer.max_epochs=1", "data.label_noise=1e-4", *few))
     assert "memorised" not in result.metrics
+
+
+AVERAGING = {
+    "EMA": ["+callbacks.averaging={_target_: lightning.pytorch.callbacks.EMAWeightAveraging, decay: 0.9}"],
+    "SWA": [
+        "+callbacks.averaging={_target_: lightning.pytorch.callbacks.StochasticWeightAveraging, swa_lrs: 0.05}",
+    ],
+    "neither": [],
+}
+
+
+@pytest.mark.parametrize("averaging", AVERAGING)
+def test_the_test_score_is_that_of_the_best_checkpoint_whatever_callbacks_swap_the_weights(
+    composed, tmp_path, averaging
+):
+    settings = ("experiment=digits", "method=softmax", "callbacks=plain", "trainer.max_epochs=3", "optimizer.lr=0.05")
+    config = composed(*settings, *AVERAGING[averaging])
+    result = train(config)
+    data = read_data(config)
+    module = made_module(config, data)
+    module.load_state_dict(torch.load(tmp_path / "run" / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"])
+    (expected,) = quiet_trainer().test(module, data, verbose=False)
+    assert {f"test/{name}": value for name, value in result.metrics.items()} == pytest.approx(expected)

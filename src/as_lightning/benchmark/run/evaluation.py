@@ -1,0 +1,72 @@
+"""What is measured of a trained module: its test metrics, and the wrong training labels that it has learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+
+from as_lightning.benchmark.data.base import BenchmarkDataModule
+
+
+class CheckpointWeights(pl.Callback):
+    """Test the ``state_dict`` of the checkpoint, whatever the callbacks before this one have put in its place.
+
+    A trainer that has fitted hands a test's checkpoint to the callbacks of the fit too. ``EMAWeightAveraging`` then
+    loads the weights that training would go on from in place of the averaged ones, which were validated.
+    """
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        trainer.strategy.load_model_state_dict(checkpoint, strict=pl_module.strict_loading)
+
+
+def metrics_of_test(
+    trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, checkpoint: str | Path | None = None
+) -> dict[str, float]:
+    """What the test of a checkpoint logs, as a trainer without the fit's callbacks would.
+
+    Args:
+        trainer: that has trained the module; its callbacks take part in the test.
+        module: to test.
+        data: with the test split. Of several loaders Lightning adds the number to the names.
+        checkpoint: whose weights are tested; None for those that the module has.
+    """
+    weights = CheckpointWeights()
+    trainer.callbacks.append(weights)  # type: ignore[attr-defined]  # the last one: its weights hold
+    try:
+        tested = trainer.test(module, datamodule=data, ckpt_path=checkpoint or None, verbose=False)
+    finally:
+        trainer.callbacks.remove(weights)  # type: ignore[attr-defined]
+    return {name: float(value) for metrics in tested for name, value in metrics.items()}
+
+
+def memorisation(trainer: pl.Trainer, module: pl.LightningModule, data: BenchmarkDataModule) -> dict[str, float]:
+    """What the trained module says of the training samples whose label is wrong.
+
+    Args:
+        trainer: that has trained the module.
+        module: whose ``predict_step`` gives class indices.
+        data: with label noise, set up.
+
+    Returns:
+        ``memorised``: the share of them to which the module gives the wrong label that it was trained with;
+        ``recovered``: the share to which it gives the true one; both in [0, 1], at the weights of training's end.
+        Nothing where the noise is so little that no label is wrong.
+        Several processes share the samples, and all get the same numbers.
+    """
+    loader = data.corrupted_dataloader()
+    if not len(loader):
+        return {}
+    predicted = trainer.predict(module, dataloaders=loader)
+    assert predicted is not None
+    pairs = torch.cat([pairs for _, pairs in loader])
+    # Lightning deals the samples out to the ranks in turn
+    wrong, true = pairs[trainer.global_rank :: trainer.world_size].unbind(-1)
+    classes = torch.cat([part for part in predicted if isinstance(part, torch.Tensor)]).cpu()
+    counts = torch.stack([(classes == wrong).sum(), (classes == true).sum()]).to(trainer.strategy.root_device)
+    memorised, recovered = trainer.strategy.reduce(counts, reduce_op="sum").tolist()
+    return {"memorised": memorised / len(pairs), "recovered": recovered / len(pairs)}
