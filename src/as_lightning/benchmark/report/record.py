@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from as_lightning.benchmark.report.verdicts import Arm, Design
 from as_lightning.benchmark.run.predictions import Predictions
-from as_lightning.benchmark.run.result import RESULT_FILE, Result
+from as_lightning.benchmark.run.result import Result, read_runs
 from as_lightning.benchmark.run.whole_file import whole_file
 
 COMPARISON_FILE = "comparison.json"
@@ -117,6 +117,22 @@ class ComparisonRecord:
                     sizes[pair] = len(found.ids)
         return {pair: (sum(found) / len(found), sizes[pair]) for pair, found in shares.items()}
 
+    def differing(self, count: int = 20) -> list[tuple[int, int]]:
+        """The test examples on which the full-budget runs differ most often from the reference of their seed.
+
+        Returns:
+            Ids with the number of differing runs, the largest first.
+        """
+        differing: dict[int, int] = {}
+        for (method, budget, seed), found in self.predictions.items():
+            other = self.predictions.get((self.baseline, self.full_budget, seed))
+            if budget != self.full_budget or other is None or found.disagreement(other) is None:
+                continue
+            rows = found.predicted != other.predicted
+            for number in found.ids[rows.any(-1) if rows.ndim > 1 else rows].tolist():
+                differing[number] = differing.get(number, 0) + 1
+        return sorted(differing.items(), key=lambda item: (-item[1], item[0]))[:count]
+
     def write(self, directory: str | Path) -> Path:
         """Write ``comparison.json``; the final runs have their own ``result.json`` below ``runs/``."""
         content = {name: value for name, value in vars(self).items() if name not in ("results", "predictions")}
@@ -152,10 +168,12 @@ class ComparisonRecord:
             record = cls(**content)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{path} is not a comparison of as-lightning: {error}") from error
+        results = read_runs(directory)
         for method, budget, seed, score in runs:
-            folder = Path(directory) / run_folder(record.same_as.get(method, method), budget, seed)
-            result = Result.read(folder / RESULT_FILE)
-            record.add(result, Predictions.read(folder), method, score)
+            folder = run_folder(record.same_as.get(method, method), budget, seed)
+            if folder not in results:
+                raise FileNotFoundError(f"{path} lists the run {folder}, which is not below {directory}")
+            record.add(results[folder], Predictions.read(Path(directory) / folder), method, score)
         return record
 
     def add(self, result: Result, predictions: Predictions | None, method: str, score: float) -> None:
