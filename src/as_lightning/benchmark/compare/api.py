@@ -152,6 +152,7 @@ def compare(
         check_inputs(directory, own.data_set)
         execute = one_by_one(lambda run: own.train(run, directory / run.folder))
         record = made_comparison(plan, own.spaces(), execute, own_record(own, plan), directory, console)
+        record.summarise_predictions({})
         if folder is not None:
             record.write(directory)
             write_comparison(record, directory / "report")
@@ -222,7 +223,9 @@ def check_inputs(directory: Path, data: str) -> None:
     except (OSError, ValueError, KeyError, TypeError):
         other = data
     if other != data:
-        raise ValueError(f"{directory} holds runs of other data: give this comparison another name or folder, or delete it")
+        raise ValueError(
+            f"{directory} holds runs of other data: give this comparison another name or folder, or delete it"
+        )
     directory.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as partial:
         partial.write_text(json.dumps({"data": data}) + "\n", encoding="utf-8")

@@ -96,7 +96,9 @@ class Engine:
             self._looks(self._smaller_arms())
         failed = sum(isinstance(outcome, Failure) for outcome in self._finished.values())
         if failed:
-            self.record.notes.append(f"{failed} of {len(self._finished)} runs have failed and are not in these numbers.")
+            self.record.notes.append(
+                f"{failed} of {len(self._finished)} runs have failed and are not in these numbers."
+            )
         return self.record
 
     # --- tuning
@@ -112,7 +114,7 @@ class Engine:
         self._search([m for m in plan.methods if m not in shared or m == plan.baseline], own, shared)
         self._search([m for m in shared if m != plan.baseline], own, shared)
         for method in plan.methods:
-            trials = [*own[method], *self._shared(method, own)]
+            trials = [*self._shared(method, own), *own[method]]  # of equal ones the baseline
             best = best_of(trials, self._sign)
             if len(trials) > 1:
                 record.tuning[method] = trials
@@ -193,7 +195,7 @@ class Engine:
             found = self._verdicts()
             undecided = {v.arm for v in found if not (v.decided or v.reason)}
             if look != plan.design.looks[-1]:
-                undecided = set(still_open(found, plan.design, cheaper=clearly_cheaper(self.record)))
+                undecided = set(still_open(found, plan.design))
             open_arms = [arm for arm in open_arms if arm in undecided]
             if not open_arms:
                 return
@@ -268,7 +270,9 @@ class Engine:
                 stands_for = record.same_as.get(method, method)
                 if budget not in plan.budgets_of(method):
                     continue
-                for run in sorted((r for r in final if (r.method, r.budget) == (stands_for, budget)), key=lambda r: r.seed):
+                for run in sorted(
+                    (r for r in final if (r.method, r.budget) == (stands_for, budget)), key=lambda r: r.seed
+                ):
                     outcome = final[run]
                     if isinstance(outcome, Failure):
                         record.missing.append((method, budget, run.seed))

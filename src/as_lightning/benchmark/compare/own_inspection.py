@@ -162,7 +162,9 @@ def _place_of_target(own: OwnModule) -> str | int | None:
         return "labels"
     seen: list[Any] = []
     if isinstance(loss, torch.nn.Module):
-        loss.register_forward_pre_hook(lambda part, arguments: seen.append(arguments[1] if len(arguments) > 1 else None))
+        loss.register_forward_pre_hook(
+            lambda part, arguments: seen.append(arguments[1] if len(arguments) > 1 else None)
+        )
     else:
 
         def watched(logits: Any, target: Any, *arguments: Any, **named: Any) -> Any:
@@ -176,7 +178,9 @@ def _place_of_target(own: OwnModule) -> str | int | None:
         trainer = pl.Trainer(**{**settings, "callbacks": [first], "default_root_dir": folder})
         trainer.fit(module, datamodule=data)
     batch = first.batch
-    parts = list(batch.items() if isinstance(batch, Mapping) else enumerate(batch) if isinstance(batch, Sequence) else ())
+    parts = list(
+        batch.items() if isinstance(batch, Mapping) else enumerate(batch) if isinstance(batch, Sequence) else ()
+    )
     places = [place for place, part in parts if seen and part is seen[0]]
     if not places and seen and isinstance(seen[0], Tensor):
         places = [place for place, part in parts if isinstance(part, Tensor) and torch.equal(part, seen[0])]

@@ -120,7 +120,9 @@ class OwnLosses:
             TypeError: if ``replaces`` names no loss.
             AttributeError: if ``replaces`` names nothing.
         """
-        delta = float(settings.get("delta", self.fixed.get("delta", self.configs[name].delta))) if self.masks(name) else 1.0
+        delta = (
+            float(settings.get("delta", self.fixed.get("delta", self.configs[name].delta))) if self.masks(name) else 1.0
+        )
         if replaces is None:
             if not isinstance(module, ASSoftmaxMixin):
                 raise ValueError(
@@ -142,7 +144,9 @@ class OwnLosses:
         if self.masks(name):
             module.masking_counter = owner.counter  # type: ignore[assignment]
         if is_huggingface_classifier(replaced):
-            criterion = None if self.masks(name) else OwnLoss(name, self.criterion(name, settings), F.cross_entropy, module)
+            criterion = (
+                None if self.masks(name) else OwnLoss(name, self.criterion(name, settings), F.cross_entropy, module)
+            )
             single = criterion or owner.as_softmax_loss
             replace_huggingface_loss(replaced, module, single, criterion or owner.multilabel_as_softmax_loss)
             return
@@ -206,7 +210,9 @@ class OwnLoss(nn.Module):
         if not in_training(self._module):
             return self.outside(logits, target, **settings)
         if settings:
-            raise ValueError(f"{self.name} takes logits and target alone, and training_step gives {', '.join(settings)}")
+            raise ValueError(
+                f"{self.name} takes logits and target alone, and training_step gives {', '.join(settings)}"
+            )
         loss = self.loss(logits, target)
         if self.scalar and (not isinstance(loss, Tensor) or loss.dim() > 0):
             shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__

@@ -19,7 +19,7 @@ from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_has
 from torch import Tensor, nn
 
 from as_lightning.benchmark.compare.engine import best_validation
-from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses
+from as_lightning.benchmark.compare.own_loss import OwnLosses
 from as_lightning.benchmark.compare.plan import Run, default_setting, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Space, learning_rates
 from as_lightning.benchmark.run.checkpoint_files import readable_result

@@ -184,10 +184,16 @@ def best_of(trials: Sequence[Trial], sign: float) -> Trial | None:
         sign: 1 where a higher score is better, else -1.
     """
     finished = [trial for trial in trials if math.isfinite(trial.score)]
-    return max(finished, key=lambda trial: (sign * trial.score, -trial.loss if math.isfinite(trial.loss) else -math.inf), default=None)
+    return max(
+        finished,
+        key=lambda trial: (sign * trial.score, -trial.loss if math.isfinite(trial.loss) else -math.inf),
+        default=None,
+    )
 
 
-def next_trials(space: Space, own: Sequence[Trial], shared: Sequence[Trial], count: int, sign: float) -> list[dict[str, Any]]:
+def next_trials(
+    space: Space, own: Sequence[Trial], shared: Sequence[Trial], count: int, sign: float
+) -> list[dict[str, Any]]:
     """The settings to try next; none when ``count`` have been tried, or the space has no more.
 
     The first half spreads over the knobs at the best learning rate of the baseline (or, without a knob, over learning

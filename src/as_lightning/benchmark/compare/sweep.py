@@ -26,7 +26,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from as_lightning.benchmark.compare.api import METHODS, check_inputs, made_comparison, new_record, own_record, quiet_training
+from as_lightning.benchmark.compare.api import (
+    METHODS,
+    check_inputs,
+    made_comparison,
+    new_record,
+    own_record,
+    quiet_training,
+)
 from as_lightning.benchmark.compare.engine import Failure, Outcome
 from as_lightning.benchmark.compare.own_inspection import inspect_module
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses
@@ -127,7 +134,9 @@ class ComparisonSweep:
     def _complete(self) -> None:
         several = "multilabel_" if str(self.sample.method.name).startswith("multilabel_") else ""
         given = self.settings["methods"]
-        given = [f"{several}{name}" for name in METHODS] if given is None else [given] if isinstance(given, str) else given
+        given = (
+            [f"{several}{name}" for name in METHODS] if given is None else [given] if isinstance(given, str) else given
+        )
         if not given or given == [""]:
             raise SettingError("methods is empty: give methods=NAME,NAME, or leave it out for " + ",".join(METHODS))
         if repeated := [name for name in given if given.count(name) > 1]:
@@ -311,7 +320,7 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
         raise error if isinstance(error, SettingError) else SettingError(str(error)) from error
     command = shlex.join(["as-lightning-compare", *(a for a in arguments if not a.startswith("data_dir="))])
     record.commands = list(dict.fromkeys([*_earlier_commands(job.directory), command]))  # they made runs together
-    record.names = {number: names[number] for number, _ in record.differing() if number in names}
+    record.summarise_predictions(names)
     record.write(job.directory)
     page = write_comparison(record, job.directory / "report")
     print_comparison(record)
@@ -334,7 +343,9 @@ def make_run(config: DictConfig) -> None:
         for name in INSPECTED:
             setattr(own, name, found[name])
         about = config.comparison
-        own.train(Run(about.phase, config.method.name, plain(about.settings), float(about.budget), config.seed), directory)
+        own.train(
+            Run(about.phase, config.method.name, plain(about.settings), float(about.budget), config.seed), directory
+        )
     else:
         config = config.copy()
         with open_dict(config):
@@ -411,7 +422,10 @@ def _data_set(data: BenchmarkDataModule) -> str:
     rows = []
     for split, dataset in data.splits.items():
         if data.texts or split == "test":
-            rows += [f"{name} {target.tolist()}" for name, target in zip(data.example_names(split), dataset.targets, strict=True)]
+            rows += [
+                f"{name} {target.tolist()}"
+                for name, target in zip(data.example_names(split), dataset.targets, strict=True)
+            ]
     return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()[:16]
 
 

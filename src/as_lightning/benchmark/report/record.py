@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from as_lightning.benchmark.report.verdicts import Arm, Design
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import Result, read_runs
@@ -16,6 +18,7 @@ from as_lightning.benchmark.run.whole_file import whole_file
 
 COMPARISON_FILE = "comparison.json"
 FORMAT = 2
+EXAMPLES, SHOWN = 20, 300  # how many examples a page lists, and how many characters of them
 
 
 class Trial(NamedTuple):
@@ -32,6 +35,18 @@ class Trial(NamedTuple):
     score: float
     loss: float = float("nan")
     shared: bool = False
+
+
+class Example(NamedTuple):
+    """A test example on which methods differ from the baseline.
+
+    Attributes:
+        name: its text, or the name of its file.
+        differing: of each method how many of its runs predict something else than the baseline's of their seed.
+    """
+
+    name: str
+    differing: dict[str, int]
 
 
 @dataclass
@@ -58,8 +73,9 @@ class ComparisonRecord:
         notes: sentences for the page.
         stopped: why the comparison ended before all was decided; empty where it did not.
         commands: that made the runs.
-        predictions: of the final runs, by method, budget and seed.
-        names: of the test examples, by their ids: the text or the file.
+        predictions: of the final runs, by method, budget and seed; empty where their files are not there.
+        disagreed: what :meth:`disagreement` returns, for a record without predictions.
+        examples: the test examples on which the methods differ most often from the baseline.
     """
 
     name: str
@@ -82,7 +98,8 @@ class ComparisonRecord:
     stopped: str = ""
     commands: list[str] = field(default_factory=list)
     predictions: dict[tuple[str, float, int], Predictions] = field(default_factory=dict)
-    names: dict[int, str] = field(default_factory=dict)
+    disagreed: dict[tuple[Arm, Arm], tuple[float, int]] = field(default_factory=dict)
+    examples: list[Example] = field(default_factory=list)
 
     @property
     def reference(self) -> Arm:
@@ -115,30 +132,34 @@ class ComparisonRecord:
                     pair = Arm(method, budget), Arm(self.baseline, against)
                     shares.setdefault(pair, []).append(share)
                     sizes[pair] = len(found.ids)
-        return {pair: (sum(found) / len(found), sizes[pair]) for pair, found in shares.items()}
+        return {pair: (sum(found) / len(found), sizes[pair]) for pair, found in shares.items()} or self.disagreed
 
-    def differing(self, count: int = 20) -> list[tuple[int, int]]:
-        """The test examples on which the full-budget runs differ most often from the reference of their seed.
+    def summarise_predictions(self, names: Mapping[int, str]) -> None:
+        """Keep of the predictions what a page shows: the shares that differ, and the examples that differ most often.
 
-        Returns:
-            Ids with the number of differing runs, the largest first.
+        Args:
+            names: of the test examples, by their ids: the text or the file.
         """
-        differing: dict[int, int] = {}
-        for (method, budget, seed), found in self.predictions.items():
+        self.disagreed = self.disagreement()
+        found: dict[int, Example] = {}
+        for (method, budget, seed), predictions in self.predictions.items():
             other = self.predictions.get((self.baseline, self.full_budget, seed))
-            if budget != self.full_budget or other is None or found.disagreement(other) is None:
+            if budget != self.full_budget or other is None or predictions.disagreement(other) is None:
                 continue
-            rows = found.predicted != other.predicted
-            for number in found.ids[rows.any(-1) if rows.ndim > 1 else rows].tolist():
-                differing[number] = differing.get(number, 0) + 1
-        return sorted(differing.items(), key=lambda item: (-item[1], item[0]))[:count]
+            rows = predictions.predicted != other.predicted
+            for place in np.flatnonzero(rows.any(-1) if rows.ndim > 1 else rows).tolist():
+                number = int(predictions.ids[place])
+                example = found.setdefault(number, Example(names.get(number, f"test example {number}")[:SHOWN], {}))
+                example.differing[method] = example.differing.get(method, 0) + 1
+        ranked = sorted(found.items(), key=lambda item: (-sum(item[1].differing.values()), item[0]))
+        self.examples = [example for _, example in ranked[:EXAMPLES]]
 
     def write(self, directory: str | Path) -> Path:
         """Write ``comparison.json``; the final runs have their own ``result.json`` below ``runs/``."""
         content = {name: value for name, value in vars(self).items() if name not in ("results", "predictions")}
         content["design"] = asdict(self.design)
         content["tuning"] = {method: [trial._asdict() for trial in tried] for method, tried in self.tuning.items()}
-        content["names"] = {str(number): name for number, name in self.names.items()}
+        content["disagreed"] = [[*pair, *share] for pair, share in self.disagreed.items()]
         content["runs"] = [[r.method, arm_of(r).budget, r.seed, r.metrics[r.score]] for r in self.results]
         path = Path(directory) / COMPARISON_FILE
         with whole_file(path) as partial:
@@ -164,7 +185,8 @@ class ComparisonRecord:
             content["design"] = Design(**_tuples(content["design"]))
             content["tuning"] = {m: [Trial(**trial) for trial in tried] for m, tried in content["tuning"].items()}
             content["missing"] = [(method, budget, seed) for method, budget, seed in content["missing"]]
-            content["names"] = {int(number): name for number, name in content["names"].items()}
+            content["disagreed"] = {(Arm(*a), Arm(*b)): (share, n) for a, b, share, n in content["disagreed"]}
+            content["examples"] = [Example(*row) for row in content["examples"]]
             record = cls(**content)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{path} is not a comparison of as-lightning: {error}") from error
@@ -181,7 +203,10 @@ class ComparisonRecord:
         result = Result(**{**vars(result), "name": self.name, "method": method})
         result.metrics = {**result.metrics, result.score: score}
         if method in self.same_as:
-            about = result.config["comparison"] | {"settings": dict(self.settings[method]), "same_as": self.same_as[method]}
+            about = result.config["comparison"] | {
+                "settings": dict(self.settings[method]),
+                "same_as": self.same_as[method],
+            }
             result.config = result.config | {"comparison": about}
         self.results.append(result)
         if predictions is not None:

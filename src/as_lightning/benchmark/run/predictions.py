@@ -59,7 +59,11 @@ class Predictions(NamedTuple):
 
     def disagreement(self, other: Predictions) -> float | None:
         """The share of the examples on which two runs differ; None if they are of other examples."""
-        if len(self.ids) == 0 or not np.array_equal(self.ids, other.ids) or self.predicted.shape != other.predicted.shape:
+        if (
+            len(self.ids) == 0
+            or not np.array_equal(self.ids, other.ids)
+            or self.predicted.shape != other.predicted.shape
+        ):
             return None
         differ = self.predicted != other.predicted
         return float((differ.any(-1) if differ.ndim > 1 else differ).mean())
