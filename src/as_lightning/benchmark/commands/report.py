@@ -39,14 +39,13 @@ def report_of_comparison(folder: Path, output: Path) -> None:
         OSError: if a file is missing, or the report cannot be written.
     """
     # here, so that the report of a sweep need not wait for Lightning
-    from as_lightning.benchmark.compare.api import comparison_findings
-    from as_lightning.benchmark.compare.comparison_page import print_findings, write_comparison
-    from as_lightning.benchmark.compare.stored_comparison import StoredComparison
+    from as_lightning.benchmark.report.page import print_comparison as print_table
+    from as_lightning.benchmark.report.page import write_comparison
+    from as_lightning.benchmark.report.record import ComparisonRecord
 
-    stored = StoredComparison.read(folder)
-    findings = comparison_findings(stored.comparison, split=stored.split, mode=stored.mode)
-    page = write_comparison(findings, stored.comparison, output, commands=stored.commands)
-    print_findings(findings)
+    record = ComparisonRecord.read(folder)
+    page = write_comparison(record, output)
+    print_table(record)
     print("\n".join(lines_of_report(page.html, page.markdown, page.csv)))
 
 

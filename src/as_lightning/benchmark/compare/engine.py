@@ -288,7 +288,7 @@ class Engine:
             record.notes.append(f"{diverged} {about}.")
 
     def _worst(self, final: Mapping[Run, Result | Failure], run: Run) -> float:
-        """What a run without a finite score counts as: 0, or the largest loss that the baseline of its seed has seen."""
+        """What a run without a finite score counts as: 0, or the largest loss that the baseline's run has seen."""
         if self.record.mode == "max":
             return 0.0
         reference = next(

@@ -113,8 +113,8 @@ def _same_splits(own: OwnModule) -> str:
         if digest != digests[1][name]:
             split = name.removesuffix("_dataloader").replace("val", "validation")
             raise ValueError(
-                f"{type(own.data()).__name__} makes another {split} split each time it is set up, so that runs would be "
-                "tested on examples that others were trained on: split by a generator with a seed of its own, as in "
+                f"{type(own.data()).__name__} makes another {split} split each time it is set up, so that runs would "
+                "be tested on examples that others were trained on: split by a generator with a seed of its own, as in "
                 "random_split(dataset, lengths, torch.Generator().manual_seed(0))"
             )
     return " ".join(digests[0].values())
@@ -149,7 +149,7 @@ class _FirstBatch(pl.Callback):
 
 
 def _place_of_target(own: OwnModule) -> str | int | None:
-    """The key or position in a batch of what the training loss is called with as target; None if it is no part of it."""
+    """The key or position in a batch of the target that the training loss is called with; None if it is no part."""
     module, data, first = own.factory(), own.data(), _FirstBatch()
     name = own.replaces or "as_softmax_loss"
     parent_name, _, attribute = name.rpartition(".")

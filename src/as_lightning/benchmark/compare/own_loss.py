@@ -132,7 +132,7 @@ class OwnLosses:
             module.as_softmax_validation = "softmax"
             module.as_softmax_delta = delta
             if not self.masks(name) and name != BASELINE:
-                module.as_softmax_loss = OwnLoss(name, self.criterion(name, settings), F.cross_entropy, module)  # type: ignore[method-assign, assignment]
+                module.__dict__["as_softmax_loss"] = OwnLoss(name, self.criterion(name, settings), F.cross_entropy, module)
             return
         if name == BASELINE:
             _attribute(module, replaces)
@@ -176,6 +176,10 @@ class Margin:
         """The margin of the next loss."""
         return self.delta if in_training(self._module) else 1.0
 
+    @as_softmax_delta.setter
+    def as_softmax_delta(self, value: float) -> None:
+        self.delta = value
+
     def as_softmax_loss(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
         """:func:`~as_lightning.functional.as_cross_entropy`, counted in training."""
         return self._counted(as_cross_entropy(logits, target, self.as_softmax_delta, return_counts=True, **settings))
@@ -204,15 +208,17 @@ class OwnLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.name, self.loss, self.outside, self.scalar = name, loss, outside, scalar
-        self.__dict__["_module"] = module  # as a submodule the module would contain itself
+        self.__dict__["_owner"] = module  # as a submodule the module would contain itself
 
     def forward(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
-        if not in_training(self._module):
+        if not in_training(self.__dict__["_owner"]):
             return self.outside(logits, target, **settings)
         if settings:
             raise ValueError(
                 f"{self.name} takes logits and target alone, and training_step gives {', '.join(settings)}"
             )
+        if isinstance(self.__dict__["_owner"], ASSoftmaxMixin):
+            self.__dict__["_owner"].masking_counter.counted = True  # a loss that masks nothing is no mistake here
         loss = self.loss(logits, target)
         if self.scalar and (not isinstance(loss, Tensor) or loss.dim() > 0):
             shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__

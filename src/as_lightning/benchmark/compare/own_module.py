@@ -59,7 +59,8 @@ class SeenLogits:
     """
 
     def __init__(self, target: str | int) -> None:
-        self.target, self._output = target, None
+        self.target = target
+        self._output: Tensor | None = None
 
     def watch(self, module: pl.LightningModule) -> None:
         """Keep the logits of the forward passes of a module."""
@@ -193,8 +194,8 @@ class OwnModule:
                 return copy.deepcopy(given)
             except Exception as error:
                 raise TypeError(
-                    f"{type(given).__name__} cannot be copied for each run ({error}): give a function that makes it, as "
-                    f"in lambda: {type(given).__name__}(...)"
+                    f"{type(given).__name__} cannot be copied for each run ({error}): give a function that makes it, "
+                    f"as in lambda: {type(given).__name__}(...)"
                 ) from None
         data = given() if callable(given) else given
         if not isinstance(data, pl.LightningDataModule):
@@ -354,7 +355,7 @@ def default_rate(factory: Callable[..., Any], module: pl.LightningModule) -> flo
 def source_digest(*kinds: type) -> str:
     """A digest of the source of classes and of those that they inherit from, libraries left out."""
     texts = []
-    for kind in dict.fromkeys(base for kind in kinds for base in kind.__mro__):
+    for kind in dict.fromkeys(base for made in kinds for base in made.__mro__):
         if kind.__module__.partition(".")[0] in ("builtins", "torch", "lightning", "torchmetrics", "as_lightning"):
             continue
         try:

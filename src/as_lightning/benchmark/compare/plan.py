@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,13 +33,14 @@ SETTINGS = (
 
 @functools.cache
 def _defaults() -> dict[str, Any]:
-    return {name: OmegaConf.load(config_dir() / "compare.yaml")[name] for name in (*SETTINGS, "search")}
+    content = OmegaConf.to_container(OmegaConf.load(config_dir() / "compare.yaml"))
+    assert isinstance(content, dict)
+    return {name: content[name] for name in (*SETTINGS, "search")}
 
 
 def default_setting(name: str) -> Any:
     """The default of a setting of the comparison: ``conf/compare.yaml`` is the one place that states it."""
-    value = _defaults()[name]
-    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+    return _defaults()[name]
 
 
 @dataclass(frozen=True)
@@ -261,7 +263,7 @@ def _seeds(seeds: Any, name: str, first: int) -> tuple[int, ...]:
         if not isinstance(seed, (int, float)) or isinstance(seed, bool) or seed != int(seed) or seed < 0:
             raise ValueError(f"{name}: a seed must be a whole number of at least 0, got {seed!r}")
     whole = sorted(int(seed) for seed in seeds)
-    repeated = [seed for seed, after in zip(whole, whole[1:], strict=False) if seed == after]
+    repeated = [seed for seed, after in itertools.pairwise(whole) if seed == after]
     if repeated:
         raise ValueError(f"{name}: seed {repeated[0]} is given twice: give each seed once")
     return tuple(whole)

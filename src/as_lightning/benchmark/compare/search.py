@@ -242,7 +242,7 @@ def at_edge(space: Space, trials: Sequence[Trial], chosen: Mapping[str, Any]) ->
     edges = []
     for name, dimension in space.items():
         values = {t.settings[name] for t in trials if isinstance(t.settings[name], (int, float))}
-        if isinstance(dimension, Range) and len(values) > 2 and chosen[name] in (min(values), max(values)):
-            if chosen[name] not in (*dimension.limits, dimension.neutral):
-                edges.append(name)
+        inside = isinstance(dimension, Choice) or chosen[name] in (*dimension.limits, dimension.neutral)
+        if not inside and len(values) > 2 and chosen[name] in (min(values), max(values)):
+            edges.append(name)
     return edges
