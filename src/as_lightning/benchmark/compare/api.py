@@ -24,7 +24,7 @@ from as_lightning.benchmark.compare.progress import ComparisonProgress
 from as_lightning.benchmark.compare.search import Space
 from as_lightning.benchmark.report.page import ReportPaths, advice, print_comparison, write_comparison
 from as_lightning.benchmark.report.record import ComparisonRecord
-from as_lightning.benchmark.run.whole_file import whole_file
+from as_lightning.benchmark.run.result import whole_file
 
 INPUTS_FILE = "inputs.json"
 METHODS = ("softmax", "as_softmax", "as_speed")

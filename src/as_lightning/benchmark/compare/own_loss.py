@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from as_lightning.benchmark.compare.search import Choice, Range, setting_range
-from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import nearest
 from as_lightning.functional import as_cross_entropy, multilabel_as_cross_entropy
 from as_lightning.masking_counter import MaskingCounter
