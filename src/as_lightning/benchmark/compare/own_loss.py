@@ -132,7 +132,9 @@ class OwnLosses:
             module.as_softmax_validation = "softmax"
             module.as_softmax_delta = delta
             if not self.masks(name) and name != BASELINE:
-                module.__dict__["as_softmax_loss"] = OwnLoss(name, self.criterion(name, settings), F.cross_entropy, module)
+                module.__dict__["as_softmax_loss"] = OwnLoss(
+                    name, self.criterion(name, settings), F.cross_entropy, module
+                )
             return
         if name == BASELINE:
             _attribute(module, replaces)

@@ -22,12 +22,12 @@ from as_lightning.benchmark.compare.engine import best_validation
 from as_lightning.benchmark.compare.own_loss import OwnLosses
 from as_lightning.benchmark.compare.plan import Run, default_setting, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Space, learning_rates
-from as_lightning.benchmark.run.resume import readable_result
 from as_lightning.benchmark.run.evaluation import metrics_of_test
 from as_lightning.benchmark.run.folder import run_lock
 from as_lightning.benchmark.run.predictions import PredictionRecorder
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.run.resume import readable_result
 from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
 
 RATES = ("lr", "learning_rate")

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from omegaconf import OmegaConf
 
+from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.report.record import run_folder
 from as_lightning.benchmark.report.verdicts import Design
-from as_lightning.benchmark.packages import config_dir
 
 FIRST_TUNING_SEED = 1000
 MAX_BUDGET = 2.0

@@ -40,8 +40,7 @@ from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses
 from as_lightning.benchmark.compare.own_module import OwnModule
 from as_lightning.benchmark.compare.plan import SETTINGS, ComparisonPlan, Run, default_baseline
 from as_lightning.benchmark.compare.search import RATE, Choice, Space, learning_rates, setting_range
-from as_lightning.benchmark.data.base import BenchmarkDataModule
-from as_lightning.benchmark.data.base import collected_messages
+from as_lightning.benchmark.data.base import BenchmarkDataModule, collected_messages
 from as_lightning.benchmark.report.page import print_comparison, write_comparison
 from as_lightning.benchmark.report.record import COMPARISON_FILE, ComparisonRecord
 from as_lightning.benchmark.run.predictions import example_ids
