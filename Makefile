@@ -13,7 +13,7 @@ CORE_TESTS := tests/functional tests/callbacks tests/compatibility $(wildcard te
 	--ignore=src/as_lightning/benchmark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-oldest test-newest trust lint docs format package clean
+.PHONY: help setup demo test test-slow test-oldest test-newest lint docs format package clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,10 +44,6 @@ test-newest: .venv-newest/.installed ## run the core tests with a newer torch, f
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-$*.txt --editable ".[test]"
 	@touch $@
-
-trust: $(STAMP) ## run the tests that docs/trust.md names, and write the page with their figures
-	$(PYTEST) -m "slow or not slow" --junitxml build/trust.xml $$($(BIN)/python docs/trust_page.py --tests)
-	$(BIN)/python docs/trust_page.py build/trust.xml
 
 lint: $(STAMP) ## check style, format and types
 	$(BIN)/ruff check .

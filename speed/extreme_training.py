@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from interleaved import command, environment, machine_line, megabytes, peak_memory, write_report
 from torch import Tensor, nn
 
+from as_lightning.benchmark.data.base import LabelledDataset
 from as_lightning.benchmark.data.extreme import Extreme
-from as_lightning.benchmark.data.labelled import LabelledDataset
 from as_lightning.functional import MaskingCounts, as_linear_cross_entropy
 
 DELTA = 0.1

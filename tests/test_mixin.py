@@ -25,15 +25,15 @@ class New(ASSoftmaxMixin, pl.LightningModule):
     def __init__(self, delta: float = 0.1, delta_warmup: DeltaWarmup | None = None) -> None:
         super().__init__(delta=delta, delta_warmup=delta_warmup)
         self.net = nn.Linear(4, 3)
-        self.margins: list[float] = []
+        self.deltas: list[float] = []
 
     def training_step(self, batch, batch_idx):
-        self.margins.append(self.as_softmax_delta)
+        self.deltas.append(self.current_delta)
         inputs, target = batch
         return self.as_softmax_loss(self.net(inputs), target)
 
     def validation_step(self, batch, batch_idx):
-        self.validation_margin = self.as_softmax_delta
+        self.validation_delta = self.current_delta
         self.as_softmax_loss(self.net(batch[0]), batch[1])
 
     def configure_optimizers(self):
@@ -221,14 +221,14 @@ def test_a_module_that_is_trained_in_eval_mode_is_counted(batches, tmp_path):
 def test_the_warmup_counts_batches_and_not_optimizer_steps(batches, tmp_path):
     module = New(delta=0.2, delta_warmup=DeltaWarmup(ratio=0.5))
     fit(module, batches, tmp_path, accumulate_grad_batches=3)
-    assert module.margins == [1.0] * 6 + [0.2] * 6
+    assert module.deltas == [1.0] * 6 + [0.2] * 6
 
 
 def test_validation_uses_the_final_margin_during_the_warmup(batches, tmp_path):
     module = New(delta=0.2, delta_warmup=DeltaWarmup(batches=1000))
     fit(module, batches, tmp_path, validation=batches)
-    assert module.margins[-1] == 1.0
-    assert module.validation_margin == 0.2
+    assert module.deltas[-1] == 1.0
+    assert module.validation_delta == 0.2
 
 
 def test_the_warmup_goes_on_where_the_checkpoint_was_written(batches, tmp_path):
@@ -239,11 +239,11 @@ def test_the_warmup_goes_on_where_the_checkpoint_was_written(batches, tmp_path):
     fit(first, batches, tmp_path, max_epochs=1).save_checkpoint(tmp_path / "first.ckpt")
     resumed = New(delta=0.1, delta_warmup=warmup)
     fit(resumed, batches, tmp_path, max_epochs=3, ckpt_path=tmp_path / "first.ckpt")
-    assert first.margins + resumed.margins == whole.margins
+    assert first.deltas + resumed.deltas == whole.deltas
 
 
 class ChangesLength(New):
-    """Each epoch has a length of its own, as skipping makes it; notes each batch's margin and saves every epoch."""
+    """Each epoch has a length of its own; notes each batch's delta and saves every epoch."""
 
     lengths = (8, 2, 6)
 
@@ -260,12 +260,12 @@ def test_the_length_of_the_warmup_is_fixed_at_the_first_batch_of_training(tmp_pa
     warmup = DeltaWarmup(ratio=0.5)
     whole, resumed = (ChangesLength(delta=0.2, delta_warmup=warmup) for _ in range(2))
     fit(whole, **settings)
-    assert whole.margins == [1.0] * 12 + [0.2] * 4  # half of three epochs of eight batches
+    assert whole.deltas == [1.0] * 12 + [0.2] * 4  # half of three epochs of eight batches
     fit(resumed, **settings, ckpt_path=tmp_path / "1.ckpt")
-    assert resumed.margins == whole.margins[10:]
-    resumed.margins.clear()
+    assert resumed.deltas == whole.deltas[10:]
+    resumed.deltas.clear()
     fit(resumed, **settings)  # another training
-    assert resumed.margins == whole.margins
+    assert resumed.deltas == whole.deltas
 
 
 def test_a_warmup_takes_its_length_from_the_running_epoch_if_the_checkpoint_holds_none(tmp_path):
@@ -277,7 +277,7 @@ def test_a_warmup_takes_its_length_from_the_running_epoch_if_the_checkpoint_hold
     torch.save(checkpoint, tmp_path / "older.ckpt")
     resumed = ChangesLength(delta=0.2, delta_warmup=warmup)
     fit(resumed, **settings, ckpt_path=tmp_path / "older.ckpt")
-    assert resumed.margins == [1.0] * 3 + [0.2] * 3  # 13 of 18 batches, 10 of which have been
+    assert resumed.deltas == [1.0] * 3 + [0.2] * 3  # 13 of 18 batches, 10 of which have been
 
 
 @pytest.mark.parametrize("max_epochs", [-1, 2])
@@ -285,7 +285,7 @@ def test_a_warmup_ratio_beside_max_steps_is_refused_and_names_batches(max_epochs
     module = New(delta_warmup=DeltaWarmup(ratio=0.1))
     with pytest.raises(ValueError, match=r"DeltaWarmup\(ratio=\.\.\.\) needs .* give batches"):
         fit(module, batches, tmp_path, max_steps=5, max_epochs=max_epochs)
-    assert module.margins == []
+    assert module.deltas == []
 
 
 @pytest.mark.parametrize(
@@ -297,9 +297,9 @@ def test_a_search_of_the_learning_rate_leaves_a_warmup_ratio_as_it_is(finder, ba
     fit(plain, batches, tmp_path, max_epochs=4)
     fit(searched, batches, tmp_path, max_epochs=4, callbacks=[finder])
     search = slice(6, 10) if isinstance(finder, FindsInTheSecondEpoch) else slice(0, 4)
-    assert searched.margins[search] == plain.margins[search]  # those of the batches that come next
-    del searched.margins[search]
-    assert searched.margins == plain.margins
+    assert searched.deltas[search] == plain.deltas[search]  # those of the batches that come next
+    del searched.deltas[search]
+    assert searched.deltas == plain.deltas
 
 
 def test_a_search_of_the_batch_size_leaves_a_warmup_ratio_as_it_is(batches, tmp_path):
@@ -315,13 +315,13 @@ def test_a_search_of_the_batch_size_leaves_a_warmup_ratio_as_it_is(batches, tmp_
     finder = BatchSizeFinder(max_trials=2, steps_per_trial=2)
     fit(module, Sized(), tmp_path, callbacks=[finder])
     training = [1.0] * 6 + [0.2] * 6  # of 4 samples each
-    assert module.margins[-12:] == training
+    assert module.deltas[-12:] == training
 
 
 def test_a_warmup_ratio_passes_a_fast_dev_run(batches, tmp_path):
     module = New(delta_warmup=DeltaWarmup(ratio=0.5))
     fit(module, batches, tmp_path, fast_dev_run=4)
-    assert module.margins == [1.0, 1.0, 0.1, 0.1]
+    assert module.deltas == [1.0, 1.0, 0.1, 0.1]
 
 
 class FailsAt(New):
@@ -331,7 +331,7 @@ class FailsAt(New):
 
     def training_step(self, batch, batch_idx):
         loss = super().training_step(batch, batch_idx)
-        if len(self.margins) - 1 == self.fails_at:
+        if len(self.deltas) - 1 == self.fails_at:
             raise RuntimeError("out of memory")
         return loss
 
@@ -343,8 +343,8 @@ def test_a_warmup_repeats_the_margin_of_a_batch_that_an_exception_has_ended(batc
     with pytest.raises(RuntimeError, match="out of memory"):
         fit(failing, batches, tmp_path, callbacks=[OnExceptionCheckpoint(tmp_path)], enable_checkpointing=True)
     fit(resumed, batches, tmp_path, ckpt_path=tmp_path / "on_exception.ckpt")
-    assert failing.margins == whole.margins[:5]
-    assert resumed.margins[:6] == whole.margins[4:10]
+    assert failing.deltas == whole.deltas[:5]
+    assert resumed.deltas[:6] == whole.deltas[4:10]
 
 
 def test_a_compiled_module_trains_and_counts(batches, tmp_path):
@@ -563,7 +563,8 @@ def test_softmax_validation_leaves_training_masked(batches, tmp_path):
 def test_softmax_validation_by_hand_follows_eval_mode():
     module = ValidatesWithSoftmax(4, delta=0.3)
     logits, target = 3 * torch.randn(6, 3), torch.tensor([0, 1, 2, -1, 1, 0])
-    assert (module.criterion.delta, module.eval().criterion.delta) == (0.3, 1.0)
+    assert (module.current_delta, module.eval().current_delta) == (0.3, 1.0)
+    assert module.criterion.delta == module.as_softmax_delta == 0.3
     expected = F.cross_entropy(logits, target, ignore_index=-1, reduction="sum")
     torch.testing.assert_close(module.criterion(logits, target), expected)
 

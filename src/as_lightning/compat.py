@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from as_lightning.functional.label_convention import label_rows
+from as_lightning.functional.calling_convention import label_rows
 from as_lightning.functional.masking import as_softmax_mask, check_delta
 from as_lightning.functional.multilabel import log_one_plus_sum_exp, multilabel_keep
 

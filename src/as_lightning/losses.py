@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from as_lightning.functional.argument_checks import check_class_weight, check_reduction
 from as_lightning.functional.cross_entropy import as_cross_entropy
+from as_lightning.functional.linear_cross_entropy import check_label_smoothing, linear_cross_entropy
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
-from as_lightning.functional.plain_linear_cross_entropy import check_label_smoothing, linear_cross_entropy
 
 
 class ASSoftmaxLoss(nn.Module):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric, PearsonCorrCoef
 
+from as_lightning.functional.calling_convention import widest_dtype
 from as_lightning.functional.counts import MaskingCounts, masking_ratio
-from as_lightning.functional.float64 import widest_dtype
 
 
 class MaskingRate(Metric):

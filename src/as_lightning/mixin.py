@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import lightning.pytorch as pl
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
 
+from as_lightning.functional.class_parallel import HeadNames, is_dtensor, is_placement_hook
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.head_operands import HeadNames
 from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.functional.temperature import same_weights, scaled_probabilities, weights_digest
-from as_lightning.linear_head import check_linear_head
-from as_lightning.margin_argument import read_margin
 from as_lightning.masking_counter import MaskingCounter
 from as_lightning.replaced_loss import replace_loss
 from as_lightning.schedules import DeltaWarmup, WarmupOfTraining
 
+DEFAULT_DELTA = 0.1
 HEAD_NAMES = HeadNames("hidden", "head.weight", "head.bias", "target", "weight")  # as as_softmax_head_loss names them
 TEMPERATURE_KEY, LENGTH_KEY = "as_softmax_temperature", "as_softmax_training_batches"  # in checkpoints
 
@@ -77,18 +79,20 @@ class ASSoftmaxMixin(_Base):
             class gets the value.
         as_softmax_delta: the margin, by a name that no other class uses. Needed only if the next class has its own
             ``delta``.
-        delta_warmup: a margin schedule for the start of training.
+        delta_warmup: a schedule of the margin for the start of training.
         **kwargs: keyword arguments of the next class in line.
 
     Attributes:
         as_softmax_replaces: the attribute to replace; None in a module that calls :meth:`as_softmax_loss` itself.
         as_softmax_validation: the loss outside training: ``"as_softmax"``, at the margin ``delta`` also during a
-            warm-up (so that the losses of the epochs stay comparable), or ``"softmax"``.
+            warm-up, or ``"softmax"``.
+        as_softmax_progress: the share of training that is done, in [0, 1]: set it before each batch in a loop without
+            a Trainer (Fabric, or your own), where a ``delta_warmup`` needs it.
         as_softmax_temperature: what :meth:`predict_proba` divides the logits by. None where none is fitted for the
             present weights; :class:`~as_lightning.TemperatureScaling` sets it, and checkpoints restore it.
         as_softmax_multilabel: whether :meth:`predict_proba` gives a probability for each of several labels; set and
             restored with the temperature.
-        masking_counter: counts the masking, in training only.
+        masking_counter: counts the masking, in training only. If one step computes two losses, both are counted.
 
     Raises:
         ValueError: if the margin lies outside [0, 1], ``as_softmax_validation`` is neither of the two, or the loss to
@@ -99,14 +103,12 @@ class ASSoftmaxMixin(_Base):
         AttributeError: if ``as_softmax_replaces`` names nothing that the module has after its ``__init__``.
         MisconfigurationException: in training, after the first batch that computes a loss and counts nothing.
 
-    Note:
-        If one step computes two losses, both are counted: a sample that is in both counts as two samples.
-
     Source: paper, section III; Lightning's ``save_hyperparameters`` collects ``delta`` with the module's own arguments.
     """
 
     as_softmax_replaces: ClassVar[str | None] = None
     as_softmax_validation: Literal["as_softmax", "softmax"] = "as_softmax"
+    as_softmax_progress: float | None = None
     as_softmax_temperature: float | None = None
     as_softmax_multilabel: bool = False
     _as_softmax_calibrated: dict[str, int] | None = None  # digests of the weights that the temperature was fitted for
@@ -117,7 +119,8 @@ class ASSoftmaxMixin(_Base):
         super().__init_subclass__(**kwargs)
         order = cls.__mro__
         if pl.LightningModule in order and order.index(pl.LightningModule) < order.index(ASSoftmaxMixin):
-            bases = ", ".join(base.__name__ for base in sorted(cls.__bases__, key=_is_not_the_mixins))
+            mixin_first = sorted(cls.__bases__, key=lambda base: not issubclass(base, ASSoftmaxMixin))
+            bases = ", ".join(base.__name__ for base in mixin_first)
             raise TypeError(
                 f"class {cls.__name__} names ASSoftmaxMixin after its LightningModule, whose methods hide those of the "
                 f"mixin: training would be that of plain softmax. Name the mixin first: class {cls.__name__}({bases})"
@@ -129,24 +132,38 @@ class ASSoftmaxMixin(_Base):
         # LightningCLI reads in this source that there is such an argument. (In the signature, it would be a
         # hyperparameter of all modules.)
         as_softmax_delta = kwargs.pop("as_softmax_delta", None)
-        argument = read_margin(self, ASSoftmaxMixin, args, kwargs, delta=delta, as_softmax_delta=as_softmax_delta)
-        # Lightning's save_hyperparameters, called by the next class, reads these two names from this frame
-        delta, kwargs = argument.delta, argument.hyperparameters
         if self.as_softmax_validation not in ("as_softmax", "softmax"):
             raise ValueError(
                 f"as_softmax_validation must be 'as_softmax' or 'softmax', got {self.as_softmax_validation!r}"
             )
-        if argument.name == "delta":
+        # Lightning's save_hyperparameters, which the next class calls, reads `delta` and `kwargs` from this frame, and
+        # the values it has there are those of the hyperparameters: there is no other way to hand it any in time for
+        # loggers and checkpoints.
+        owner = next((cls for cls in _classes_reached(type(self)) if "delta" in _parameters(cls)), None)
+        if owner is None:
+            if delta is not None and as_softmax_delta is not None:
+                raise TypeError(f"{delta=} and {as_softmax_delta=} are the same margin: give one of them")
+            delta = value = _checked_or_default(as_softmax_delta if delta is None else delta)
             super().__init__(*args, **kwargs)  # LightningCLI reads here that the next class's arguments are taken
         else:
-            super().__init__(*args, **argument.passed_on)
-        self._set_up_as_softmax(argument.margin, argument.name, delta_warmup)
-        self.as_softmax_delta = argument.margin  # LightningCLI saves the arguments as given: None for the default
+            value = _checked_or_default(as_softmax_delta)
+            of_next = kwargs if delta is None else kwargs | {"delta": delta}
+            if delta is None:
+                delta = _own_delta(owner, self, *args, **kwargs)
+            elif as_softmax_delta is None:
+                rank_zero_warn(
+                    f"{owner.__name__}.__init__ has an argument delta of its own, which {delta=} goes to. The margin "
+                    f"of AS-Softmax is the default, {DEFAULT_DELTA}: give it as as_softmax_delta=..."
+                )
+            kwargs = of_next | {"as_softmax_delta": value}
+            super().__init__(*args, **of_next)
+        self._set_up_as_softmax(value, "delta" if owner is None else "as_softmax_delta", delta_warmup)
+        self.as_softmax_delta = value  # LightningCLI saves the arguments as given: None for the default
 
-    def _set_up_as_softmax(self, margin: float, name: str = "delta", warmup: DeltaWarmup | None = None) -> None:
+    def _set_up_as_softmax(self, delta: float, name: str = "delta", warmup: DeltaWarmup | None = None) -> None:
         """What ``__init__`` does after the module's own; for a module that has been made already."""
         self.masking_counter = MaskingCounter()
-        self._as_softmax_delta = margin
+        self._as_softmax_delta = delta
         self._as_softmax_delta_name = name
         if warmup is not None and not isinstance(warmup, DeltaWarmup):
             raise TypeError(f"delta_warmup must be a DeltaWarmup, such as DeltaWarmup(ratio=0.1), got {warmup!r}")
@@ -156,10 +173,9 @@ class ASSoftmaxMixin(_Base):
 
     @property
     def as_softmax_delta(self) -> float:
-        """The margin that the next loss uses: in training on its warm-up schedule, otherwise ``delta`` (or 1.0 with
-        ``as_softmax_validation = "softmax"`` while evaluating).
+        """The margin ``delta``, as it was set. A replaced loss has it as its ``delta``.
 
-        Setting it sets ``delta``, also in the module's hyperparameters. A replaced loss has it as its ``delta``.
+        Setting it also sets the module's hyperparameter.
 
         Raises:
             ValueError: if it is set to a number outside [0, 1].
@@ -170,13 +186,7 @@ class ASSoftmaxMixin(_Base):
                 "class, as in `class Model(ASSoftmaxMixin, LightningModule)`, and call `super().__init__(delta=...)` "
                 "first in its __init__."
             )
-        if not self._in_training:
-            evaluating_softmax = self.as_softmax_validation == "softmax" and self._in_evaluation
-            return 1.0 if evaluating_softmax else self._as_softmax_delta
-        warmup = self._as_softmax_warmup
-        if warmup is None or self._trainer is None:
-            return self._as_softmax_delta
-        return warmup.delta(self._trainer, self._as_softmax_delta)
+        return self._as_softmax_delta
 
     @as_softmax_delta.setter
     def as_softmax_delta(self, value: float) -> None:
@@ -185,9 +195,19 @@ class ASSoftmaxMixin(_Base):
             self.hparams[self._as_softmax_delta_name] = self._as_softmax_delta
 
     @property
-    def as_softmax_margin(self) -> float:
-        """The margin ``delta`` itself, whatever the schedule makes of it at present."""
-        return self._as_softmax_delta
+    def current_delta(self) -> float:
+        """The margin that the next loss uses: ``as_softmax_delta``, in training as ``delta_warmup`` has it, and 1 in an
+        evaluation with ``as_softmax_validation = "softmax"``.
+
+        Raises:
+            RuntimeError: in training without a Trainer, if ``delta_warmup`` cannot know how far training is.
+        """
+        delta = self.as_softmax_delta
+        if not self._in_training:
+            return 1.0 if self.as_softmax_validation == "softmax" and self._in_evaluation else delta
+        if self._as_softmax_warmup is None:
+            return delta
+        return self._as_softmax_warmup.delta(self._trainer, self.as_softmax_progress, delta)
 
     @property
     def _in_training(self) -> bool:
@@ -231,21 +251,17 @@ class ASSoftmaxMixin(_Base):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> Tensor:
-        """:func:`~as_lightning.functional.as_cross_entropy` at the current margin; counts the masking in training.
-
-        With two losses in one step, both are counted (see the class's note).
-        """
+        """:func:`~as_lightning.functional.as_cross_entropy` at :attr:`current_delta`, counted in training."""
         loss, counts = as_cross_entropy(
             logits,
             target,
-            self.as_softmax_delta,
+            self.current_delta,
             weight=weight,
             ignore_index=ignore_index,
             reduction=reduction,
             return_counts=True,
         )
-        self._count(counts)
-        return loss
+        return self._counted(loss, counts)
 
     def as_softmax_head_loss(
         self,
@@ -268,31 +284,23 @@ class ASSoftmaxMixin(_Base):
             TypeError: if ``head`` is not exactly an ``nn.Linear``, or has hooks other than those of a parallel style:
                 its logits could differ from ``hidden @ weight.T + bias``.
         """
-        check_linear_head(head)
-        loss, counts = cross_entropy_of_head(
-            (hidden, head.weight, head.bias, target, weight),
-            HEAD_NAMES,
-            self.as_softmax_delta,
-            ignore_index=ignore_index,
-            reduction=reduction,
-            return_counts=True,
-        )
-        self._count(counts)
-        return loss
+        _check_linear_head(head)
+        operands, delta = (hidden, head.weight, head.bias, target, weight), self.current_delta
+        loss, counts = cross_entropy_of_head(operands, HEAD_NAMES, delta, ignore_index, reduction, self._in_training)
+        return loss if counts is None else self._counted(loss, counts)
 
     def multilabel_as_softmax_loss(
         self, logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean"
     ) -> Tensor:
-        """:func:`~as_lightning.functional.multilabel_as_cross_entropy` at the current margin, with counting."""
+        """:func:`~as_lightning.functional.multilabel_as_cross_entropy` at :attr:`current_delta`, with counting."""
         loss, counts = multilabel_as_cross_entropy(
-            logits,
-            target,
-            self.as_softmax_delta,
-            ignore_index=ignore_index,
-            reduction=reduction,
-            return_counts=True,
+            logits, target, self.current_delta, ignore_index=ignore_index, reduction=reduction, return_counts=True
         )
-        self._count(counts)
+        return self._counted(loss, counts)
+
+    def _counted(self, loss: Tensor, counts: MaskingCounts) -> Tensor:
+        if self._in_training:
+            self.masking_counter.update(counts)
         return loss
 
     def predict_proba(self, logits: Tensor) -> Tensor:
@@ -332,10 +340,46 @@ class ASSoftmaxMixin(_Base):
         self.as_softmax_temperature = None if fitted is None else fitted["temperature"]
         self.as_softmax_multilabel = fitted is not None and bool(fitted["multilabel"])
 
-    def _count(self, counts: MaskingCounts) -> None:
-        if self._in_training:
-            self.masking_counter.update(counts)
+
+def _checked_or_default(delta: float | None) -> float:
+    return DEFAULT_DELTA if delta is None else check_delta(delta)
 
 
-def _is_not_the_mixins(base: type) -> bool:
-    return not issubclass(base, ASSoftmaxMixin)
+def _classes_reached(module_class: type) -> Iterator[type]:
+    """The classes that define ``__init__`` and that the mixin's keyword arguments reach, in order."""
+    order = module_class.__mro__
+    for cls in order[order.index(ASSoftmaxMixin) + 1 :]:
+        if "__init__" in vars(cls):
+            yield cls
+            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in _parameters(cls).values()):
+                return
+
+
+def _parameters(cls: type) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(cls.__init__).parameters)  # type: ignore[misc]
+
+
+def _own_delta(owner: type, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """A class's own ``delta`` where it is not given by name: given by position, if that can be told, or its default."""
+    if owner is next(_classes_reached(type(module))):
+        bound = inspect.signature(owner.__init__).bind_partial(module, *args, **kwargs)  # type: ignore[misc]
+        return bound.arguments.get("delta", _parameters(owner)["delta"].default)
+    return _parameters(owner)["delta"].default
+
+
+def _check_linear_head(head: nn.Linear) -> None:
+    """Raise ``TypeError`` unless the logits of ``head`` are ``hidden @ weight.T + bias`` and nothing else."""
+    kinds = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
+    hooks = [hook for kind in kinds for hook in kind.values()]
+    if "forward" in vars(head):
+        problem = f"the forward of this {type(head).__name__} has been replaced"
+    elif type_before_parametrizations(head) is not nn.Linear:
+        problem = f"it is {type(head).__name__}, whose forward may compute something else"
+    elif hooks and not (is_dtensor(head.weight) and all(map(is_placement_hook, hooks))):
+        problem = "it has hooks, which would not be called"
+    else:
+        return
+    raise TypeError(
+        f"as_softmax_head_loss reads the weight and bias of an nn.Linear and does not call it, but {problem}: use "
+        "self.as_softmax_loss(head(hidden), target)"
+    )

@@ -29,6 +29,9 @@ class DeltaWarmup:
               \text{initial} + (\delta - \text{initial})\, b / B & b < B,\ \text{shape} = \text{linear}
               \end{cases}
 
+    Without a Trainer (Fabric, or a loop of your own) the loop says how far training is, before each batch:
+    ``module.as_softmax_progress = batches / total``.
+
     Args:
         ratio: the share of training's batches that the warm-up lasts, in [0, 1]. It needs a training of known length:
             the batches of the first epoch, times ``Trainer(max_epochs)``. A checkpoint keeps it. It is refused beside
@@ -80,11 +83,26 @@ class DeltaWarmup:
             length = int((self.ratio or 0.0) * total_batches)
         else:
             raise ValueError(UNKNOWN_LENGTH)
-        if batch >= length:
+        return self._delta(batch, length, delta)
+
+    def delta_at_progress(self, progress: float | None, delta: float) -> float:
+        """The margin where ``progress`` of training is done, a share in [0, 1].
+
+        Raises:
+            RuntimeError: if ``progress`` is None, or the warm-up's length is given in batches.
+        """
+        if progress is None or self.ratio is None:
+            raise RuntimeError(
+                "without a Trainer a DeltaWarmup cannot know how far training is: give it ratio=..., and set "
+                "module.as_softmax_progress = batches / total before each batch"
+            )
+        check_number("as_softmax_progress", progress, lambda share: 0.0 <= share <= 1.0, "a share in [0, 1]")
+        return self._delta(progress, self.ratio, delta)
+
+    def _delta(self, done: float, length: float, delta: float) -> float:
+        if done >= length:
             return delta
-        if self.shape == "hold":
-            return self.initial
-        return self.initial + (delta - self.initial) * batch / length
+        return self.initial if self.shape == "hold" else self.initial + (delta - self.initial) * done / length
 
 
 class WarmupOfTraining:
@@ -113,11 +131,13 @@ class WarmupOfTraining:
         if self.warmup.ratio is not None and not resumed and (ends_with_steps or trainer.max_epochs in (None, -1)):
             raise ValueError(UNKNOWN_LENGTH)
 
-    def delta(self, trainer: pl.Trainer, delta: float) -> float:
-        """The margin of the batch that is trained on."""
+    def delta(self, trainer: pl.Trainer | None, progress: float | None, delta: float) -> float:
+        """The margin of the batch that is trained on; without a trainer, where ``progress`` of training is done."""
+        if trainer is None:
+            return self.warmup.delta_at_progress(progress, delta)
         # not `ready`, which counts a batch twice after a checkpoint that an exception inside the batch has saved
-        progress: Any = trainer.fit_loop.epoch_loop.batch_progress
-        batch = progress.total.completed
+        batches: Any = trainer.fit_loop.epoch_loop.batch_progress
+        batch = batches.total.completed
         if batch == 0 or self.training_batches is None:
             epochs = math.inf if trainer.max_epochs in (None, -1) else trainer.max_epochs
             self.training_batches = trainer.num_training_batches * epochs

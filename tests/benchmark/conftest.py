@@ -9,7 +9,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.result import Result
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from as_lightning.functional.float64 import in_float64
+from as_lightning.functional.calling_convention import in_float64
 
 
 class OnAnAppleGpu(torch.Tensor):

@@ -8,7 +8,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
 
-from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.packages import config_dir
 
 
 def configured_encoder(model: str, **arguments: Any) -> nn.Module:

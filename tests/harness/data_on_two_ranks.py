@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from as_lightning.benchmark.data.digits import Digits
-from as_lightning.benchmark.data.text.data_module import TextDataModule
-from as_lightning.benchmark.data.text.labelled_text import Sentence
+from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule
 from as_lightning.benchmark.run.evaluation import memorisation
 
 TRAIN, VALIDATION, BATCH, EPOCHS = 1_000, 101, 8, 2

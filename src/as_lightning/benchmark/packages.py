@@ -1,4 +1,4 @@
-"""What the extra ``as-lightning[benchmark]`` installs, and what to say where a package is missing or does not load."""
+"""What an installation of the app has: its packages, what to say where one is missing, and its configs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 
 # what no run, comparison or report goes without; packages of one modality are loaded where they are used
 CORE = {
@@ -88,3 +89,16 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "of an unknown version"
+
+
+def config_dir() -> Path:
+    """The directory that holds ``train.yaml``.
+
+    Raises:
+        FileNotFoundError: if the installation carries no configs.
+    """
+    package = Path(__file__).resolve().parents[1]
+    for candidate in (package / "conf", package.parents[1] / "conf"):
+        if (candidate / "train.yaml").is_file():
+            return candidate
+    raise FileNotFoundError(f"no conf/train.yaml in {package} or {package.parents[1]}: install as-lightning again")

@@ -14,7 +14,7 @@ from as_lightning.callbacks.evaluation_logits import EvaluationLogits, LogitsAnd
 from as_lightning.callbacks.masking_monitor import MaskingMonitor
 from as_lightning.callbacks.rank_sums import sum_over_ranks
 from as_lightning.callbacks.tensorboard_layout import write_layout
-from as_lightning.functional.float64 import in_float64
+from as_lightning.functional.calling_convention import in_float64
 from as_lightning.functional.leads import target_leads
 
 TAG = "margin/validation"
@@ -27,7 +27,7 @@ class MarginHistogram(pl.Callback):
     margin ``delta`` AS-Softmax masks the sample. It works with and without AS-Softmax.
 
     Every logger gets ``margin/mean``, the mean lead, and ``margin/share_above_delta``, the share of samples whose lead
-    is above the module's margin ``delta`` (``as_softmax_margin``) where it has one. A ``TensorBoardLogger`` also gets
+    is above the module's margin ``delta`` (``as_softmax_delta``) where it has one. A ``TensorBoardLogger`` also gets
     the histogram ``margin/validation``.
 
     The logits are those of the module's own validation, found as :class:`~as_lightning.TemperatureScaling` finds them:
@@ -148,4 +148,4 @@ class MarginHistogram(pl.Callback):
 
 def _delta(pl_module: pl.LightningModule) -> float:
     """The margin that trains the module; 1, which no lead exceeds, where it has none."""
-    return float(getattr(pl_module, "as_softmax_margin", 1.0))
+    return float(getattr(pl_module, "as_softmax_delta", 1.0))

@@ -41,7 +41,7 @@ class MaskingMonitor(pl.Callback):
 
     - ``masking/sample_ratio``: masked samples / samples;
     - ``masking/class_ratio``: masked competitors / competitors;
-    - ``masking/delta``: the margin, if the module has one (``as_softmax_delta``);
+    - ``masking/delta``: the margin, if the module has one (``current_delta``);
     - ``masking/accumulate_grad_batches``: Lightning's ``accumulate_grad_batches`` in the window;
     - ``masking/samples_seen``: samples since training began.
 
@@ -135,7 +135,7 @@ class MaskingMonitor(pl.Callback):
         self._windows.append(close_window(trainer, pl_module, self, outputs, batch_idx))
         # Not pl_module.log: it costs more than a millisecond for five names, on every step, written or not.
         step = logged_step(trainer, pl_module)
-        delta = getattr(pl_module, "as_softmax_delta", None)
+        delta = getattr(pl_module, "current_delta", None)
         self._unwritten = _Step(step, self._windows[-1], trainer.accumulate_grad_batches, delta)
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
         if every and (step == 0 or (step + 1) % every == 0 or trainer.should_stop):

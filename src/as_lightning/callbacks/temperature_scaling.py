@@ -16,7 +16,7 @@ from torch import Tensor
 from as_lightning.callbacks.evaluation_logits import EvaluationLogits, LogitsAndTarget, fitting
 from as_lightning.callbacks.rank_sums import sum_over_ranks
 from as_lightning.functional.argument_checks import check_count, check_number
-from as_lightning.functional.float64 import in_float64
+from as_lightning.functional.calling_convention import in_float64
 from as_lightning.functional.reliability import Reliability, reliability
 from as_lightning.functional.temperature import (
     fit_temperature,

@@ -1,24 +1,28 @@
 """Pure tensor mathematics: no state, no Lightning."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy
-from as_lightning.functional.live_samples import live_samples
+from as_lightning.functional.leads import live_samples
+from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy, linear_cross_entropy
 from as_lightning.functional.masking import as_softmax_mask
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
-from as_lightning.functional.plain_linear_cross_entropy import linear_cross_entropy
 from as_lightning.functional.reliability import Reliability, reliability
 from as_lightning.functional.temperature import fit_temperature
-from as_lightning.functional.variants.am_softmax import am_softmax, am_softmax_loss
-from as_lightning.functional.variants.entmax import entmax, entmax_loss
-from as_lightning.functional.variants.label_smoothing import label_smoothing_loss
-from as_lightning.functional.variants.multilabel import bce_loss, multilabel_softmax_loss, multilabel_sparse_loss
-from as_lightning.functional.variants.perturb_max import perturb_max, perturb_max_loss
-from as_lightning.functional.variants.sparse_softmax import sparse_softmax, sparse_softmax_loss
-from as_lightning.functional.variants.sparsemax import sparsemax, sparsemax_loss
-from as_lightning.functional.variants.t_softmax import t_softmax, t_softmax_loss
-from as_lightning.functional.variants.taylor_softmax import taylor_softmax, taylor_softmax_loss
+
+if TYPE_CHECKING:
+    from as_lightning.functional.variants.am_softmax import am_softmax, am_softmax_loss
+    from as_lightning.functional.variants.entmax import entmax, entmax_loss
+    from as_lightning.functional.variants.label_smoothing import label_smoothing_loss
+    from as_lightning.functional.variants.multilabel import bce_loss, multilabel_softmax_loss, multilabel_sparse_loss
+    from as_lightning.functional.variants.perturb_max import perturb_max, perturb_max_loss
+    from as_lightning.functional.variants.sparse_softmax import sparse_softmax, sparse_softmax_loss
+    from as_lightning.functional.variants.sparsemax import sparsemax, sparsemax_loss
+    from as_lightning.functional.variants.t_softmax import t_softmax, t_softmax_loss
+    from as_lightning.functional.variants.taylor_softmax import taylor_softmax, taylor_softmax_loss
 
 __all__ = [
     "MaskingCounts",
@@ -51,3 +55,29 @@ __all__ = [
     "taylor_softmax",
     "taylor_softmax_loss",
 ]
+
+# the rest of the softmax family is imported when it is asked for: training with AS-Softmax needs none of it
+_VARIANTS = {
+    "am_softmax": ("am_softmax", "am_softmax_loss"),
+    "entmax": ("entmax", "entmax_loss"),
+    "label_smoothing": ("label_smoothing_loss",),
+    "multilabel": ("bce_loss", "multilabel_softmax_loss", "multilabel_sparse_loss"),
+    "perturb_max": ("perturb_max", "perturb_max_loss"),
+    "sparse_softmax": ("sparse_softmax", "sparse_softmax_loss"),
+    "sparsemax": ("sparsemax", "sparsemax_loss"),
+    "t_softmax": ("t_softmax", "t_softmax_loss"),
+    "taylor_softmax": ("taylor_softmax", "taylor_softmax_loss"),
+}
+_MODULE_OF = {name: module for module, names in _VARIANTS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.variants.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

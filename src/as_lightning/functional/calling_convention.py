@@ -1,8 +1,7 @@
 """How every loss here is called: what :func:`torch.nn.functional.cross_entropy` does around the loss of one row.
 
-Shapes, dtypes, class weights, ``ignore_index`` and reductions are checked and resolved here, once: for the losses with
-one class for each sample, and for the rest of the family. :mod:`~as_lightning.functional.label_convention` adds what is
-special to several labels.
+Shapes, dtypes, class weights, ``ignore_index`` and reductions are checked and resolved here, once, for the losses with
+one class for each sample and for those with several labels.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from as_lightning.functional.argument_checks import (
     check_logits,
     check_reduction,
 )
+from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.tracing import looks
 
 
@@ -32,6 +32,21 @@ def widened(values: Tensor) -> Tensor:
     """The values in their :func:`accumulation_dtype`."""
     dtype = accumulation_dtype(values.dtype)
     return values if values.dtype == dtype else values.to(dtype)
+
+
+def widest_dtype(device: torch.device) -> torch.dtype:
+    """The widest floating-point type of a device: float32 on Apple's GPUs (``mps``), else float64.
+
+    Example:
+        >>> widest_dtype(torch.device("cpu")), widest_dtype(torch.device("mps"))
+        (torch.float64, torch.float32)
+    """
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def in_float64(values: Tensor) -> Tensor:
+    """The values in float64: on their device, or on the CPU if their device has no float64."""
+    return (values if widest_dtype(values.device) == torch.float64 else values.cpu()).double()
 
 
 def loss_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
@@ -60,15 +75,18 @@ class ClassRows(NamedTuple):
         logits: shape ``(R, C)``, in their own dtype.
         target: class indices in range, also in ignored rows, ``int64``, shape ``(R,)``.
         ignored: rows to leave out, boolean, shape ``(R,)``; None if there are none.
+        classes: the number of all classes, also where the logits hold only some of them.
     """
 
     logits: Tensor
     target: Tensor
     ignored: Tensor | None
+    classes: int
 
-    def without_ignored(self, flags: Tensor) -> Tensor:
-        """The flags of the rows, False in those that are ignored."""
-        return flags if self.ignored is None else flags & ~self.ignored
+
+# A loss of rows: from the rows, the margin, a weight per class, the reduction and whether to count, to the reduced loss
+# in its accumulation dtype and the counts, None unless asked for.
+RowsLoss = Callable[[ClassRows, float, Tensor | None, str, bool], tuple[Tensor, MaskingCounts | None]]
 
 
 def check_index_dtype(target: Tensor, expected: tuple[int, ...]) -> None:
@@ -153,7 +171,8 @@ def class_rows(logits: Tensor, target: Tensor, ignore_index: int, classes: int |
         logits, target = logits.unsqueeze(0), target.reshape(1)
     elif dimensions > 2:
         logits, target = logits.movedim(1, -1).reshape(-1, logits.size(1)), target.reshape(-1)
-    return ClassRows(logits, *safe_targets(target, logits.shape[1] if classes is None else classes, ignore_index))
+    classes = logits.shape[1] if classes is None else classes
+    return ClassRows(logits, *safe_targets(target, classes, ignore_index), classes)
 
 
 def reduce_rows(
@@ -187,6 +206,12 @@ def reduce_rows(
         return loss.mean()
     weights = torch.ones_like(loss) if row_weight is None else row_weight
     return loss.sum() / (weights if ignored is None else weights.masked_fill(ignored, 0.0)).sum()
+
+
+def reduce_batch(loss: Tensor, batch: ClassRows, weight: Tensor | None, reduction: str) -> Tensor:
+    """:func:`reduce_rows` with a weight per class."""
+    row_weight = row_weights(weight, batch.target, loss.dtype)
+    return reduce_rows(loss, batch.ignored, row_weight=row_weight, reduction=reduction)
 
 
 def row_weights(weight: Tensor | None, target: Tensor, dtype: torch.dtype) -> Tensor | None:
@@ -267,9 +292,63 @@ def loss_of_rows(
     batch = class_rows(widened(logits), target, ignore_index)
     check_reduction(reduction)
     check_class_weight(weight, batch.logits.size(-1))
-    loss = row_loss(batch.logits, batch.target)
-    loss = reduce_rows(
-        loss, batch.ignored, row_weight=row_weights(weight, batch.target, loss.dtype), reduction=reduction
-    )
+    loss = reduce_batch(row_loss(batch.logits, batch.target), batch, weight, reduction)
     loss = loss.reshape(target.shape) if reduction == "none" else loss
     return loss.to(loss_dtype(logits.dtype, logits.device))
+
+
+class LabelRows(NamedTuple):
+    """Samples with several labels each, the label dimension last.
+
+    Attributes:
+        scores: the logits in their accumulation dtype, shape ``(..., C)``.
+        positive: labels that are 1, boolean, of that shape.
+        negative: labels that are 0.
+        ignored: labels that are ``ignore_index`` and so neither; None where it is certain that there is none.
+    """
+
+    scores: Tensor
+    positive: Tensor
+    negative: Tensor
+    ignored: Tensor | None
+
+
+def counted_samples(labels: LabelRows) -> Tensor | None:
+    """The samples with a known label, shape ``(...)``; None if all certainly have one."""
+    return None if labels.ignored is None else ~labels.ignored.all(-1)
+
+
+def label_rows(logits: Tensor, target: Tensor, ignore_index: int | None) -> LabelRows:
+    """Check logits and labels of one shape, and find the positives, the negatives and the ignored labels.
+
+    The values are checked on the CPU only: on an accelerator the check would make the host wait. With ``ignore_index``
+    None every label is known.
+    """
+    check_logits(logits, "label")
+    if target.is_complex():
+        raise TypeError(f"target must hold 0 and 1 (bool, integer or floating point), got {target.dtype}")
+    if target.shape != logits.shape:
+        raise ValueError(
+            f"target must have the shape of logits, {tuple(logits.shape)}, with 1 at each positive label and 0 "
+            f"elsewhere, got {tuple(target.shape)}"
+        )
+    ignored = equals(target, ignore_index)
+    if ignored is not None and looks(target) and not bool(ignored.any()):
+        ignored = None
+    positive, negative = (target, ~target) if target.dtype == torch.bool else (target == 1, target == 0)
+    if ignored is not None:
+        positive, negative = positive & ~ignored, negative & ~ignored
+    if looks(target):
+        known = positive | negative if ignored is None else positive | negative | ignored
+        if not bool(known.all()):
+            stray = target[~known]
+            unknown = (
+                "" if ignore_index is None else f", and ignore_index ({ignore_index}) for labels that are not known"
+            )
+            raise ValueError(
+                f"target must hold only 0 and 1{unknown}, got {stray[0].item()!r} ({stray.numel()} such values): soft "
+                "labels are not supported"
+            )
+    dim = class_dimension(logits)
+    moved = (None if tensor is None else tensor.movedim(dim, -1) for tensor in (positive, negative, ignored))
+    return LabelRows(widened(logits).movedim(dim, -1), *moved)  # type: ignore[arg-type]

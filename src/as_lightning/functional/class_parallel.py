@@ -16,9 +16,8 @@ from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_class_weight, check_one_device
 from as_lightning.functional.calling_convention import check_class_indices, class_dimension
-from as_lightning.functional.head_operands import HeadNames
 from as_lightning.functional.kernels.class_parallel import ClassShard
-from as_lightning.functional.tracing import innermost
+from as_lightning.functional.tracing import innermost, transformed
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -49,6 +48,16 @@ def is_placement_hook(hook: Callable[..., Any]) -> bool:
     return getattr(hook, "__module__", "").startswith("torch.distributed.tensor.")
 
 
+class HeadNames(NamedTuple):
+    """What a function calls hidden states, weight and bias of a head, target and class weights."""
+
+    hidden: str
+    weight: str
+    bias: str
+    target: str
+    class_weight: str
+
+
 class LocalHead(NamedTuple):
     """A head's operands as plain tensors: all rows, and the classes of this process.
 
@@ -71,18 +80,11 @@ def local_head(
     class_weight: Tensor | None,
     names: HeadNames,
 ) -> LocalHead:
-    """The operands of a linear head as this process computes with them.
+    """The operands of a linear head as this process computes with them; ``names`` are the caller's, for the messages.
 
-    Hidden states, targets and class weights become whole on every process, whatever their placement was. The gradient
-    of the hidden states goes back to theirs; that of weight and bias stays ``Shard(0)``.
-
-    Args:
-        hidden: shape ``(..., d)``, a DTensor on the mesh of ``weight``, or a plain tensor alike on every process.
-        weight: shape ``(C, d)``.
-        bias: shape ``(C)``, placed as ``weight``.
-        target: shape ``(...)``, a DTensor on the mesh of ``weight``, or a plain tensor alike on every process.
-        class_weight: shape ``(C)``, a DTensor or a plain tensor alike on every process.
-        names: those of the caller's arguments, for the messages.
+    Hidden states, targets and class weights (DTensors on the mesh of ``weight``, or plain tensors alike on every
+    process) become whole on every process. The gradient of the hidden states goes back to their placement; that of
+    weight and bias stays ``Shard(0)``.
 
     Raises:
         TypeError: if a plain weight meets DTensors, or the bias is not placed as the weight is.
@@ -126,13 +128,9 @@ class LocalLogits(NamedTuple):
 
 
 def local_logits(logits: Tensor, target: Tensor, weight: Tensor | None) -> LocalLogits:
-    """Logits sharded along their class dimension as this process computes with them; see :func:`local_head`.
-
-    Args:
-        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
-        target: shape ``()``, ``(N)`` or ``(N, d1, ...)``, a DTensor or a plain tensor alike on every process.
-        weight: a weight per class, shape ``(C)``, a DTensor or a plain tensor alike on every process.
-    """
+    """Logits sharded along their class dimension as this process computes with them; see :func:`local_head`."""
+    if transformed():
+        refuse_transforms(logits=logits, target=target)
     if not isinstance(logits, DTensor):
         _refuse_dtensors("logits", {"target": target, "weight": weight})
         return LocalLogits(logits, target, weight, None)

@@ -2,21 +2,22 @@ r"""The single-label AS-Softmax loss (paper, section III)."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal, overload
 
 import torch
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_class_weight, check_reduction
-from as_lightning.functional.calling_convention import class_rows, loss_dtype, reduce_rows, row_weights
-from as_lightning.functional.class_parallel import is_dtensor, local_logits, refuse_transforms
-from as_lightning.functional.counts import MaskingCounts, counts_of_rows
-from as_lightning.functional.kernels.class_parallel import ShardRowLoss
-from as_lightning.functional.kernels.compiled_row_loss import compiled_row_loss
-from as_lightning.functional.kernels.row_loss import RowLoss
-from as_lightning.functional.kernels.traceable import few_logits, masked_of_mask, traceable_loss
+from as_lightning.functional.calling_convention import RowsLoss, class_rows, loss_dtype
+from as_lightning.functional.class_parallel import local_logits
+from as_lightning.functional.counts import MaskingCounts
+from as_lightning.functional.kernels.class_parallel import ClassShard, sharded_loss
+from as_lightning.functional.kernels.compiled_row_loss import compiled_loss
+from as_lightning.functional.kernels.row_loss import loss_by_rows
+from as_lightning.functional.kernels.traceable import few_logits, traceable_loss
 from as_lightning.functional.masking import check_delta
-from as_lightning.functional.tracing import traced, transformed
+from as_lightning.functional.tracing import has_tangent, recorded, traced
 
 
 @overload
@@ -67,11 +68,11 @@ def as_cross_entropy(
         weight: a weight per class, shape ``(C)``.
         ignore_index: target value of rows that count neither in the loss nor in the counts.
         reduction: ``"none"``, ``"mean"`` (weighted, over the rows not ignored) or ``"sum"``.
-        return_counts: also return the counts: ``(loss, counts)``.
+        return_counts: also return the :class:`~as_lightning.functional.MaskingCounts`: ``(loss, counts)``.
 
     Returns:
         The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``target`` with
-        ``reduction="none"``; with ``return_counts`` also the :class:`~as_lightning.functional.MaskingCounts`.
+        ``reduction="none"``.
 
     Raises:
         ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, or ``reduction`` is unknown.
@@ -79,13 +80,10 @@ def as_cross_entropy(
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
 
     Note:
-        Logits that are a DTensor sharded along their classes (``Shard(1)``, or ``Shard(0)`` of shape ``(C)``) are never
-        gathered: loss and counts are plain tensors, the same on every process, and the gradient is
-        sharded as the logits are. Class weights and targets are DTensors or alike on every process. These logits can be
-        differentiated once.
-
-        Plain tensors can be differentiated twice, in forward mode and by ``torch.func``. Above 65,536 logits
-        ``torch.compile`` on the CPU makes one operator of the loss.
+        Logits that are a DTensor sharded along their classes are never gathered: loss and counts are plain tensors, the
+        same on every process, and the gradient is sharded as the logits are. Class weights and targets are DTensors or
+        alike on every process. Such logits can be differentiated once, plain tensors twice, in forward mode and by
+        ``torch.func``.
 
     Source: paper, section III; shapes and reductions as in :func:`torch.nn.functional.cross_entropy`.
 
@@ -100,43 +98,23 @@ def as_cross_entropy(
     """
     delta = check_delta(delta)
     check_reduction(reduction)
-    shard = None
-    if transformed():
-        refuse_transforms(logits=logits, target=target)
-    if is_dtensor(logits) or is_dtensor(target):
-        logits, target, weight, shard = local_logits(logits, target, weight)
-    batch = class_rows(logits, target, ignore_index, None if shard is None else shard.classes)
-    classes = batch.logits.shape[1] if shard is None else shard.classes
-    check_class_weight(weight, classes)
-    if shard is None and (few_logits(batch.logits) or needs_plain_operations(logits)):
-        loss, mask = traceable_loss(batch, delta, weight=weight, reduction=reduction)
-        masked = masked_of_mask(mask, batch) if return_counts else None
-    else:
-        differentiated = torch.is_grad_enabled() and logits.requires_grad
-        if shard is not None:
-            loss, masked = ShardRowLoss.apply(*batch, delta, shard)
-        else:
-            row_loss = compiled_row_loss if torch.compiler.is_compiling() else RowLoss.apply
-            loss, masked, _ = row_loss(*batch, delta, differentiated)
-        row_weight = row_weights(weight, batch.target, loss.dtype)
-        loss = reduce_rows(loss, batch.ignored, row_weight=row_weight, reduction=reduction)
-    if logits.dtype != loss.dtype:
+    logits, target, weight, shard = local_logits(logits, target, weight)
+    rows = class_rows(logits, target, ignore_index, None if shard is None else shard.classes)
+    check_class_weight(weight, rows.classes)
+    loss, counts = _kernel(rows.logits, shard)(rows, delta, weight, reduction, return_counts)
+    if loss.dtype != logits.dtype:
         loss = loss.to(loss_dtype(logits.dtype, logits.device))
     if reduction == "none":
         loss = loss.reshape(target.shape)
-    if not return_counts:
-        return loss
-    assert masked is not None
-    return loss, counts_of_rows(masked, batch.ignored, classes)
+    return loss if counts is None else (loss, counts)
 
 
-def needs_plain_operations(logits: Tensor) -> bool:
-    """Whether a transform is at work that neither the rows' autograd function nor their operator can serve."""
-    if torch.compiler.is_compiling():
-        return not logits.is_cpu  # on the CPU the operator is faster than what the compiler makes of the formula
-    return traced() or has_tangent(logits)
-
-
-def has_tangent(*tensors: Tensor | None) -> bool:
-    """Whether a tensor carries a tangent of forward-mode differentiation."""
-    return any(x is not None and torch.autograd.forward_ad.unpack_dual(x).tangent is not None for x in tensors)
+def _kernel(logits: Tensor, shard: ClassShard | None) -> RowsLoss:
+    """What computes the loss of such rows of logits fastest, and can be differentiated as the caller may want."""
+    if shard is not None:
+        return partial(sharded_loss, shard=shard)
+    if few_logits(logits) or recorded(logits):
+        return traceable_loss
+    if torch.compiler.is_compiling():  # on the CPU the operator is faster than what the compiler makes of the formula
+        return compiled_loss if logits.is_cpu else traceable_loss
+    return traceable_loss if traced() or has_tangent(logits) else loss_by_rows

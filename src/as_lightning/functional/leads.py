@@ -1,4 +1,6 @@
-"""How far the target leads its strongest competitor."""
+r"""How far the target leads its strongest competitor, and which samples have a gradient: those it leads by no more
+than the margin (paper, section III).
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import equals, widened
-from as_lightning.functional.label_convention import LabelRows
+from as_lightning.functional.calling_convention import LabelRows, class_rows, equals, label_rows, widened
+from as_lightning.functional.kernels.row_loss import block_size, blocks
+from as_lightning.functional.masking import below_margin, check_delta
 from as_lightning.functional.temperature import is_multilabel, known_entries
+from as_lightning.functional.tracing import traced
 
 
 def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
@@ -49,6 +53,58 @@ def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Te
     logits, target = known_entries(logits, target, ignore_index)
     own, strongest = target_and_strongest(logits.softmax(-1), target)
     return (own - strongest).squeeze(-1)
+
+
+def live_samples(logits: Tensor, target: Tensor, delta: float = 0.1, ignore_index: int = -100) -> Tensor:
+    r"""The samples that have a gradient at the margin ``delta``: those that keep at least one competitor.
+
+    .. math:: \text{live} \iff p_t - \max_{i \ne t} p_i \le \delta, \qquad p = \operatorname{softmax}(o)
+
+    With several labels, a sample is live iff the margin keeps at least one of its labels. A sample that is not live is
+    a *masked sample*: at this margin its loss and its gradient are exactly zero. A sample with ``ignore_index`` (with
+    several labels: a sample of which no label is known) is not live. No gradient flows, and nothing is read from the
+    device.
+
+    Args:
+        logits: unnormalised scores, shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating point.
+        target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``; or 0 and 1 for several labels, of the shape of
+            ``logits``.
+        delta: the margin, in [0, 1]. It need not be the margin of the loss.
+        ignore_index: target value of rows, or of labels, that take no part.
+
+    Returns:
+        Boolean tensor on the logits' device, of the shape of ``logits`` without the class dimension. Rows with NaN
+        logits are live.
+
+    Raises:
+        ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, or (on the CPU) labels are anything but 0,
+            1 and ``ignore_index``.
+        TypeError: if ``target`` is of a wrong type, ``logits`` is no floating-point tensor, or ``delta`` is no number.
+        IndexError: if a class index is out of range (on the CPU; elsewhere the device asserts).
+
+    Source: paper, section III.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0], [1.0, 0.9, -2.0]])
+        >>> live_samples(logits, torch.tensor([0, 0, -100]), delta=0.1)
+        tensor([False,  True, False])
+    """
+    delta = check_delta(delta)
+    logits = logits.detach()
+    if target.dim() == logits.dim():
+        labels = label_rows(logits, target, ignore_index)
+        return live_labels(labels, *multilabel_keep(labels, delta))
+    rows, target_of_row, ignored, classes = class_rows(logits, target, ignore_index)
+    live = torch.zeros_like(target_of_row, dtype=torch.bool)
+    if classes > 1 and len(rows):
+        # block by block, so that what one step computes is in the cache for the next
+        size = len(rows) if traced() else block_size(len(rows), classes, logits.device)
+        leads = [
+            target_and_strongest(widened(rows[a:b]).softmax(-1), target_of_row[a:b]) for a, b in blocks(len(rows), size)
+        ]
+        live = torch.cat([~below_margin(strongest, own, delta) for own, strongest in leads]).squeeze(-1)
+    return (live if ignored is None else live & ~ignored).reshape(target.shape)
 
 
 def target_and_strongest(probability: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -92,3 +148,29 @@ def label_sides(labels: LabelRows) -> LabelSides:
         strongest_negative=probability.masked_fill(~negative, -torch.inf).amax(-1, keepdim=True),
         two_sided=positive.any(-1, keepdim=True) & negative.any(-1, keepdim=True),
     )
+
+
+def multilabel_keep(labels: LabelRows, delta: float) -> tuple[Tensor, Tensor]:
+    r"""What the margin keeps as a negative, and as a positive; a label is then masked by its own side only.
+
+    With :math:`p = \operatorname{softmax}(o)` over the known labels, :math:`P` the positives, :math:`N` the negatives:
+
+    .. math:: \text{keep}^-_i = \min_{t \in P} p_t - p_i \le \delta, \qquad
+              \text{keep}^+_t = p_t - \max_{i \in N} p_i \le \delta
+
+    Whether a label is positive is read from the target, so that a positive whose probability underflows to 0 stays one.
+    Without positives (or negatives) no margin has been met: all is kept.
+
+    Args:
+        labels: scores in float32 or float64, and which labels are positive and negative.
+        delta: the margin.
+    """
+    sides = label_sides(labels)
+    negative_masked = below_margin(sides.probability, sides.weakest_positive, delta)
+    positive_masked = below_margin(sides.strongest_negative, sides.probability, delta)
+    return ~(negative_masked & sides.two_sided), ~(positive_masked & sides.two_sided)
+
+
+def live_labels(labels: LabelRows, keep_as_negative: Tensor, keep_as_positive: Tensor) -> Tensor:
+    """The samples of which at least one label is kept, shape ``(...)`` without the label dimension."""
+    return ((labels.positive & keep_as_positive) | (labels.negative & keep_as_negative)).any(-1)

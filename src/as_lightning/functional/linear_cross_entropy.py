@@ -1,28 +1,46 @@
-r"""The AS-Softmax loss of a wide linear head, from the hidden states, without the logits."""
+r"""The losses of a wide linear head, from the hidden states, without the logits: AS-Softmax and plain cross-entropy."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, overload
+from typing import Literal, TypedDict, overload
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.functional.argument_checks import check_reduction
+from as_lightning.functional.argument_checks import (
+    check_class_weight,
+    check_one_device,
+    check_reduction,
+    check_tensors,
+)
 from as_lightning.functional.calling_convention import (
     accumulation_dtype,
+    autocast_dtype,
+    check_index_dtype,
     loss_dtype,
     row_weights,
     safe_targets,
 )
-from as_lightning.functional.class_parallel import local_head, refuse_transforms
+from as_lightning.functional.class_parallel import HeadNames, local_head, refuse_transforms
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows
-from as_lightning.functional.cross_entropy import as_cross_entropy, has_tangent
-from as_lightning.functional.head_operands import HeadNames, HeadOperands, check_head
+from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.kernels.class_parallel import ClassShard
 from as_lightning.functional.kernels.head_loss import HeadLoss, dense_is_faster
 from as_lightning.functional.masking import check_delta
-from as_lightning.functional.tracing import transformed
+from as_lightning.functional.tracing import has_tangent, transformed
+
+# hidden states, weight, bias, target and class weights
+HeadOperands = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor | None]
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+AS_NAMES = HeadNames("hidden", "weight", "bias", "target", "class_weight")
+PLAIN_NAMES = HeadNames("input", "linear_weight", "linear_bias", "target", "weight")
+
+
+class DenseOptions(TypedDict):
+    weight: Tensor | None
+    ignore_index: int
+    reduction: str
 
 
 @overload
@@ -69,15 +87,11 @@ def as_linear_cross_entropy(
     the logits exist. The rest of the work depends on what the margin keeps:
 
     * a fully masked row takes no part in the two matrix products of backward;
-    * a mixed row takes part with its kept classes alone, if they are few (they nearly always are: at most
-      :math:`1 / (p_t - \delta)` classes can be kept);
+    * a mixed row takes part with its kept classes alone, if they are few (at most :math:`1 / (p_t - \delta)` can be);
     * unmasked rows are gathered until they fill the workspace and go through the two products together.
 
-    The chunks are rows, not classes. Chunks of classes would need each logit twice, 4 products for 3 with nothing
-    masked, because the softmax of a row is not known until all its classes have been seen.
-    With ``reduction="none"`` the upstream gradients are not known in forward, and the rows that have a gradient are
-    computed again in backward; with ``"mean"`` and ``"sum"`` the gradients are ready when forward ends, and a
-    backward that is scaled (gradient accumulation, a loss scaler) multiplies them.
+    With ``reduction="none"`` the rows that have a gradient are computed again in backward, which alone knows their
+    upstream gradients.
 
     Args:
         hidden: shape ``(..., d)``: float32, float64, bfloat16 or float16. Half types accumulate in float32.
@@ -88,16 +102,16 @@ def as_linear_cross_entropy(
         class_weight: a weight per class, shape ``(C)``.
         ignore_index: target value of rows that count neither in the loss nor in the counts.
         reduction: ``"none"``, ``"mean"`` (weighted, over the rows not ignored) or ``"sum"``.
-        return_counts: also return the counts: ``(loss, counts)``.
+        return_counts: also return the :class:`~as_lightning.functional.MaskingCounts`: ``(loss, counts)``.
 
     Returns:
         The loss in the dtype of ``hidden`` (float32 under autocast): a scalar, or of the shape of ``target`` with
-        ``reduction="none"``; with ``return_counts`` also the :class:`~as_lightning.functional.MaskingCounts`.
+        ``reduction="none"``.
 
     Raises:
-        ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, or ``reduction`` is unknown.
-        ValueError: if the operands are on several devices, a DTensor has a placement that is not supported, there are
-            fewer classes than processes, or the targets of the processes differ.
+        ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, ``reduction`` is unknown, the operands are
+            on several devices, a DTensor has a placement that is not supported, there are fewer classes than
+            processes, or the targets of the processes differ.
         TypeError: if ``target`` does not hold integers, the dtypes of ``hidden``, ``weight`` and ``bias`` differ, or
             ``delta`` is no number.
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
@@ -106,15 +120,13 @@ def as_linear_cross_entropy(
 
     Note:
         The classes may be spread over processes: ``weight`` and ``bias`` are DTensors, ``Shard(0)`` on one mesh of one
-        dimension. Then ``hidden`` and ``target`` are plain tensors that are alike on every process, or DTensors on that
-        mesh, for example ``Shard(0)`` where each process has its own rows. The loss is over all rows and all
-        classes; loss and counts are plain tensors, the same on every process. Each gradient is placed as
-        its operand is.
+        dimension, ``hidden`` and ``target`` plain tensors alike on every process or DTensors on that mesh. The loss is
+        over all rows and all classes. Loss and counts are plain tensors, the same on every process; each gradient is
+        placed as its operand is.
 
-        On an accelerator the number of rows of each kind is read once for each chunk, to skip their work. Inside
-        ``torch.compile`` the function is a graph break. The loss can be differentiated once. For so few logits that
-        holding them is faster, and under ``torch.func`` and forward-mode differentiation, which need operations that
-        they know, the logits are held and :func:`~as_lightning.functional.as_cross_entropy` does the work.
+        On an accelerator the number of rows of each kind is read once for each chunk. Inside ``torch.compile`` the
+        function is a graph break. For so few logits that holding them is faster, and under ``torch.func`` and
+        forward-mode differentiation, :func:`~as_lightning.functional.as_cross_entropy` does the work.
 
     Source: paper, section III, for the loss; computing gradients chunk by chunk in forward is Liger-Kernel's idea
     (arXiv 2410.10989).
@@ -129,39 +141,84 @@ def as_linear_cross_entropy(
         >>> torch.allclose(loss, as_cross_entropy(F.linear(hidden, weight), target, delta=0.1), atol=1e-6)
         True
     """
-    return cross_entropy_of_head(
-        (hidden, weight, bias, target, class_weight),
-        HeadNames(),
-        delta,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        return_counts=return_counts,
-    )
+    operands = hidden, weight, bias, target, class_weight
+    loss, counts = cross_entropy_of_head(operands, AS_NAMES, delta, ignore_index, reduction, return_counts)
+    return loss if counts is None else (loss, counts)
+
+
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    r"""Plain cross-entropy of a wide linear layer, without ever holding its logits.
+
+    .. math:: \ell = \log \sum_i e^{o_i} - o_t, \qquad o = W x + b
+
+    It takes the place of ``F.cross_entropy(F.linear(input, linear_weight, linear_bias), target)`` and, with the same
+    argument names, of PyTorch's own ``torch.nn.functional.linear_cross_entropy`` (2.13 and later); the page "Wide
+    output layers" lists the differences. It is :func:`~as_lightning.functional.as_linear_cross_entropy` at
+    ``delta=1``.
+
+    Args:
+        input: hidden states, shape ``(..., d)``.
+        linear_weight: shape ``(C, d)``, of the dtype of ``input`` (any, under autocast).
+        target: class indices, shape ``(...)``, any integer type.
+        linear_bias: shape ``(C)``.
+        weight: a weight per class, shape ``(C)``.
+        reduction: ``"none"``, ``"mean"`` (weighted, over the rows not ignored) or ``"sum"``.
+        ignore_index: target value of rows that take no part.
+        label_smoothing: 0.
+
+    Returns:
+        The loss in the dtype of ``input`` (float32 under autocast): a scalar, or of the shape of ``target`` with
+        ``reduction="none"``.
+
+    Raises:
+        ValueError: if ``label_smoothing`` is not 0, the shapes do not fit, or ``reduction`` is unknown.
+        TypeError: if ``target`` does not hold integers (class probabilities are not supported), or the dtypes differ.
+        IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
+        RuntimeError: in backward, as :func:`~as_lightning.functional.as_linear_cross_entropy` does.
+
+    Source: the signature follows PyTorch 2.13.
+
+    Example:
+        >>> import torch
+        >>> from torch.nn import functional as F
+        >>> hidden, weight = torch.randn(8, 4), torch.randn(50_000, 4)
+        >>> target = torch.randint(50_000, (8,))
+        >>> loss = linear_cross_entropy(hidden, weight, target)
+        >>> torch.allclose(loss, F.cross_entropy(F.linear(hidden, weight), target))
+        True
+    """
+    check_label_smoothing(label_smoothing)
+    operands = input, linear_weight, linear_bias, target, weight
+    return cross_entropy_of_head(operands, PLAIN_NAMES, 1.0, ignore_index, reduction, counting=False)[0]
+
+
+def check_label_smoothing(label_smoothing: float) -> None:
+    """Raise ``ValueError`` unless ``label_smoothing`` is 0."""
+    if label_smoothing:
+        raise ValueError(
+            f"label_smoothing must be 0, got {label_smoothing!r}: a smoothed target has a share in every class, and "
+            "this head keeps one target class per row; use F.cross_entropy(F.linear(input, linear_weight, "
+            "linear_bias), target, label_smoothing=...)"
+        )
 
 
 def cross_entropy_of_head(
-    operands: HeadOperands,
-    names: HeadNames,
-    delta: float,
-    *,
-    ignore_index: int,
-    reduction: str,
-    return_counts: bool = False,
-) -> Any:
-    """:func:`as_linear_cross_entropy` for functions that call its operands by names of their own.
-
-    Args:
-        operands: hidden states, weight and bias of the head, target and class weights.
-        names: what the caller calls them, for the messages.
-        delta: the margin.
-        ignore_index: target value of rows that take no part.
-        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
-        return_counts: also return the counts.
-    """
+    operands: HeadOperands, names: HeadNames, delta: float, ignore_index: int, reduction: str, counting: bool
+) -> tuple[Tensor, MaskingCounts | None]:
+    """The loss of a head, and the counts if they are asked for; ``names`` are the caller's, for the messages."""
     delta = check_delta(delta)
     check_reduction(reduction)
     dtype = check_head(*operands, names)
-    classes = operands[1].size(0)
     plain = transformed() or has_tangent(*operands[:3])
     if plain:
         refuse_transforms(**dict(zip(names, operands, strict=True)))
@@ -169,15 +226,12 @@ def cross_entropy_of_head(
     if shard is None and (plain or dense_is_faster(target.numel(), weight)):
         logits = F.linear(hidden, weight, bias)
         logits = logits if logits.dim() < 3 else logits.movedim(-1, 1)
-        kwargs = {
-            "weight": class_weight,
-            "ignore_index": ignore_index,
-            "reduction": reduction,
-            "return_counts": return_counts,
-        }
-        return as_cross_entropy(logits, target, delta, **kwargs)  # type: ignore[call-overload]
+        options: DenseOptions = {"weight": class_weight, "ignore_index": ignore_index, "reduction": reduction}
+        if counting:
+            return as_cross_entropy(logits, target, delta, return_counts=True, **options)
+        return as_cross_entropy(logits, target, delta, **options), None
     flat_hidden, flat_target = hidden.reshape(target.numel(), hidden.size(-1)), target.reshape(-1)
-    safe_target, ignored = safe_targets(flat_target, classes, ignore_index)
+    safe_target, ignored = safe_targets(flat_target, operands[1].size(0), ignore_index)
     row_weight, active = _row_weights(safe_target, ignored, class_weight, accumulation_dtype(dtype))
     if active is not None:
         flat_hidden, safe_target = flat_hidden.index_select(0, active), safe_target.index_select(0, active)
@@ -194,7 +248,7 @@ def cross_entropy_of_head(
     elif reduction == "mean" and safe_target.numel() == 0:
         loss = loss + torch.nan  # the mean over no row, as F.cross_entropy has it
     loss = loss.to(loss_dtype(dtype, hidden.device))
-    return (loss, counts_of_rows(masked, ignored, classes)) if return_counts else loss
+    return loss, counts_of_rows(masked, ignored, operands[1].size(0)) if counting else None
 
 
 def _row_weights(
@@ -223,3 +277,71 @@ def _head_loss(
     differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (hidden, weight, bias))
     with torch.autocast(hidden.device.type, enabled=False):
         return HeadLoss.apply(hidden, weight, bias, target, row_weight, delta, dtype, each_row, differentiated, shard)
+
+
+def check_head(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    class_weight: Tensor | None,
+    names: HeadNames,
+) -> torch.dtype:
+    """The dtype of a head's logits, after a check of its operands: shapes, dtypes, devices and no gradient of weights.
+
+    The messages use the caller's ``names`` of the operands.
+    """
+    operands = dict(zip(names, (hidden, weight, bias, target, class_weight), strict=True))
+    check_tensors(
+        **{
+            name: x
+            for name, x in operands.items()
+            if x is not None or name in (names.hidden, names.weight, names.target)
+        }
+    )
+    if weight.dim() != 2 or hidden.dim() == 0 or hidden.size(-1) != weight.size(1):
+        raise ValueError(
+            f"{names.hidden} must have shape (..., d) and {names.weight} (C, d), got {tuple(hidden.shape)} and "
+            f"{tuple(weight.shape)}"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(
+            f"{names.bias} must have shape ({weight.size(0)},), one number per class, got {tuple(bias.shape)}"
+        )
+    check_index_dtype(target, hidden.shape[:-1])
+    if target.shape != hidden.shape[:-1]:
+        raise ValueError(
+            f"target must have shape {tuple(hidden.shape[:-1])}, that of {names.hidden} without its last dimension, "
+            f"got {tuple(target.shape)}"
+        )
+    check_class_weight(class_weight, weight.size(0), names.class_weight)
+    if class_weight is not None and class_weight.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError(
+            f"{names.class_weight} must not require a gradient: class weights are constants, as in F.cross_entropy; "
+            f"pass {names.class_weight}.detach()"
+        )
+    check_one_device(**operands)
+    return _logits_dtype(hidden, weight, bias, names)
+
+
+def _logits_dtype(hidden: Tensor, weight: Tensor, bias: Tensor | None, names: HeadNames) -> torch.dtype:
+    floating = {names.hidden: hidden, names.weight: weight, names.bias: bias}
+    dtypes = {name: x.dtype for name, x in floating.items() if x is not None}
+    for name, dtype in dtypes.items():
+        if not dtype.is_floating_point:
+            raise TypeError(f"{name} must be a floating-point tensor, got {dtype}")
+        if dtype not in DTYPES:
+            raise TypeError(
+                f"{name} must be float32, float64, bfloat16 or float16, got {dtype}: convert it, as in "
+                f"{name}.to(torch.bfloat16)"
+            )
+    reduced = autocast_dtype(hidden.device)
+    if reduced is not None and hidden.dtype != torch.float64:
+        return reduced
+    if len(set(dtypes.values())) > 1:
+        *first, last = dtypes
+        raise TypeError(
+            f"{', '.join(first)} and {last} must have one dtype, got {', '.join(map(str, dtypes.values()))}: convert "
+            "them, or use torch.autocast"
+        )
+    return hidden.dtype

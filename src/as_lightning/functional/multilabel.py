@@ -8,37 +8,10 @@ import torch
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_reduction
-from as_lightning.functional.calling_convention import loss_dtype, reduce_rows
+from as_lightning.functional.calling_convention import LabelRows, counted_samples, label_rows, loss_dtype, reduce_rows
 from as_lightning.functional.counts import MaskingCounts
-from as_lightning.functional.label_convention import LabelRows, counted_samples, label_rows
-from as_lightning.functional.leads import label_sides
-from as_lightning.functional.masking import below_margin, check_delta
-
-
-def multilabel_keep(labels: LabelRows, delta: float) -> tuple[Tensor, Tensor]:
-    r"""What the margin keeps as a negative, and as a positive; a label is then masked by its own side only.
-
-    With :math:`p = \operatorname{softmax}(o)` over the known labels, :math:`P` the positives, :math:`N` the negatives:
-
-    .. math:: \text{keep}^-_i = \min_{t \in P} p_t - p_i \le \delta, \qquad
-              \text{keep}^+_t = p_t - \max_{i \in N} p_i \le \delta
-
-    Whether a label is positive is read from the target, so that a positive whose probability underflows to 0 stays one.
-    Without positives (or negatives) no margin has been met: all is kept.
-
-    Args:
-        labels: scores in float32 or float64, and which labels are positive and negative.
-        delta: the margin.
-    """
-    sides = label_sides(labels)
-    negative_masked = below_margin(sides.probability, sides.weakest_positive, delta)
-    positive_masked = below_margin(sides.strongest_negative, sides.probability, delta)
-    return ~(negative_masked & sides.two_sided), ~(positive_masked & sides.two_sided)
-
-
-def live_labels(labels: LabelRows, keep_as_negative: Tensor, keep_as_positive: Tensor) -> Tensor:
-    """The samples of which at least one label is kept, shape ``(...)`` without the label dimension."""
-    return ((labels.positive & keep_as_positive) | (labels.negative & keep_as_negative)).any(-1)
+from as_lightning.functional.leads import live_labels, multilabel_keep
+from as_lightning.functional.masking import check_delta
 
 
 @overload

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_count
-from as_lightning.functional.float64 import in_float64
+from as_lightning.functional.calling_convention import in_float64
 from as_lightning.functional.temperature import is_multilabel, known_entries
 
 

@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Parameter
 
-from as_lightning.functional.calling_convention import equals
-from as_lightning.functional.float64 import in_float64
+from as_lightning.functional.calling_convention import equals, in_float64
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor  # torch has no public question for one
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 # torch has no public question for it
 _functorch_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 2.7 and later
 
 
 def traced() -> bool:
@@ -19,6 +22,19 @@ def transformed() -> bool:
     return _functorch_active() and not torch.compiler.is_compiling()
 
 
+def recorded(*tensors: Tensor | None) -> bool:
+    """True while ``torch.export`` records a call, and for tensors without values, as ``FakeTensorMode`` makes them."""
+    return _exporting() or any(isinstance(x, FakeTensor) for x in tensors)
+
+
+def certain(condition: bool) -> bool:
+    """Whether a condition on sizes holds; inside the compiler, whether it holds for every size that the graph is for.
+
+    Asking for the size of the example would restrict the graph to the sizes with the same answer.
+    """
+    return statically_known_true(condition) if torch.compiler.is_compiling() else bool(condition)
+
+
 def innermost(x: Tensor) -> Tensor:
     """The tensor that the transforms of ``torch.func`` have wrapped."""
     functorch = torch._C._functorch  # torch has no public question for it
@@ -29,10 +45,15 @@ def innermost(x: Tensor) -> Tensor:
 
 def looks(tensor: Tensor) -> bool:
     """Whether the host may look at values: where that costs no waiting for a device and no transform is at work."""
-    return tensor.is_cpu and not traced()
+    return tensor.is_cpu and not traced() and not isinstance(tensor, FakeTensor)
 
 
 def batched(gradient: Tensor) -> bool:
     """Whether an upstream gradient stands for several at a time: ``is_grads_batched``, ``jacobian(vectorize=True)``."""
     functorch = torch._C._functorch  # torch has no public question for it
     return functorch.is_batchedtensor(gradient) or functorch.is_legacy_batchedtensor(gradient)
+
+
+def has_tangent(*tensors: Tensor | None) -> bool:
+    """Whether a tensor carries a tangent of forward-mode differentiation."""
+    return any(x is not None and torch.autograd.forward_ad.unpack_dual(x).tangent is not None for x in tensors)

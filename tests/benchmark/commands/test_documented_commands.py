@@ -21,7 +21,7 @@ from hydra.types import RunMode
 from as_lightning.benchmark.commands.help import answered
 from as_lightning.benchmark.commands.train import open_method_settings
 from as_lightning.benchmark.compare.sweep import ComparisonSweep
-from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import checked_settings
 
 COMMANDS = documented_commands()

@@ -11,7 +11,7 @@ import pytest
 
 from as_lightning import __version__
 from as_lightning.benchmark.commands.help import answered, described, first_comment, help_text, names
-from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.packages import config_dir
 
 COMMANDS = ["as-lightning", "as-lightning-compare", "as-lightning-report"]
 

@@ -88,7 +88,7 @@ def test_a_model_of_another_kind_of_data_is_refused_before_the_run(composed):
 def test_a_misspelt_setting_of_the_comparison_is_told_with_the_nearest():
     from hydra import compose, initialize_config_dir
 
-    from as_lightning.benchmark.run.config_dir import config_dir
+    from as_lightning.benchmark.packages import config_dir
 
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         error = raised(lambda: compose("compare", overrides=["trails=3"], return_hydra_config=False))

@@ -19,7 +19,7 @@ from harness.run_findings import found
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
 from as_lightning.benchmark.commands.console import train
-from as_lightning.benchmark.run.lock import run_lock
+from as_lightning.benchmark.run.folder import run_lock
 from as_lightning.benchmark.run.result import Result
 
 ROOT = Path(__file__).parents[3]
@@ -69,7 +69,7 @@ def test_a_second_call_skips_what_is_finished_runs_what_is_new_and_reports_its_o
     folder, _ = sweep
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
     finished = run_app(folder, *SWEEP, "method=softmax,as_softmax")
-    assert finished.stdout.count("already finished, skipped") == 2
+    assert finished.stdout.count("already finished") == 2
     assert "2 runs taken from another call" in finished.stdout
     after = {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
     assert len(after) == 6
@@ -115,7 +115,7 @@ def test_two_equal_sweeps_at_once_make_each_run_once_with_the_results_of_one_swe
         printed = [said for said, _ in readers.map(subprocess.Popen.communicate, both)]
     assert [process.returncode for process in both] == [0, 0], printed
     assert sum(said.count("; wrote ") for said in printed) == 1
-    assert sum(said.count("already finished, skipped") for said in printed) == 1
+    assert sum(said.count("already finished") for said in printed) == 1
     taken = "1 run taken from another call\n"
     assert sum(said.count(taken) for said in printed) == 1
     tables = [said[said.index("test accuracy, paired with") :].replace(taken, "") for said in printed]
@@ -173,7 +173,7 @@ def test_in_a_sweep_over_methods_a_setting_of_one_leaves_the_others_to_run_once(
     folder, finished = failing
     rows = pd.read_csv(folder / "multirun/a/b/report/report.csv")
     assert sorted(zip(rows["method"], rows["seeds"], strict=True)) == [("as_softmax", 1), ("softmax", 1)]
-    assert finished.stdout.count("already finished, skipped") == 1
+    assert finished.stdout.count("already finished") == 1
     assert finished.stdout.count("method.delta is no setting of softmax") == 2
 
 
@@ -203,5 +203,5 @@ def test_the_wheel_carries_the_app_and_its_configs(tmp_path):
     finished = python("-m", "as_lightning.benchmark.commands.train", *settings)
     assert finished.returncode == 0, finished.stderr
     assert json.loads((tmp_path / "out" / "result.json").read_text())["method"] == "as_softmax"
-    where = python("-c", "from as_lightning.benchmark.run.config_dir import config_dir; print(config_dir())")
+    where = python("-c", "from as_lightning.benchmark.packages import config_dir; print(config_dir())")
     assert Path(where.stdout.strip()) == installed / "as_lightning" / "conf"

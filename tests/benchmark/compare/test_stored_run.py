@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from as_lightning.benchmark.compare.stored_run import stored_run
-from as_lightning.benchmark.run.lock import run_lock
+from as_lightning.benchmark.run.folder import run_lock
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from as_lightning.benchmark.data import checksum as module
-from as_lightning.benchmark.data.checksum import checksum
+from as_lightning.benchmark.data import files as module
+from as_lightning.benchmark.data.files import checksum
 
 
 def test_a_file_is_told_by_its_content_and_not_by_its_time_or_place(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
-from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.packages import config_dir
 
 DATA = sorted(path.stem for path in (config_dir() / "data").glob("*.yaml") if not path.stem.endswith("base"))
 

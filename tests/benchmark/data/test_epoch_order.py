@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from as_lightning.benchmark.data.digits import Digits
-from as_lightning.benchmark.data.epoch_order import EpochOrder
+from as_lightning.benchmark.data.loaders import EpochOrder
 
 
 @given(length=st.integers(1, 50), seed=st.integers(0, 2**64 - 1), epoch=st.integers(0, 1000))

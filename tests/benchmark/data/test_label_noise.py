@@ -10,8 +10,8 @@ from harness.data_settings import TEXT
 from hypothesis import given
 from hypothesis import strategies as st
 
+from as_lightning.benchmark.data.base import corrupt_labels
 from as_lightning.benchmark.data.digits import Digits
-from as_lightning.benchmark.data.label_noise import corrupt_labels
 from as_lightning.benchmark.data.text.wnut17 import WNUT17
 
 

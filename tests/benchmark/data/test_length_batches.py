@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import RandomSampler
 
-from as_lightning.benchmark.data.epoch_order import EpochOrder
-from as_lightning.benchmark.data.length_batches import LengthBatchSampler
+from as_lightning.benchmark.data.loaders import EpochOrder, LengthBatchSampler
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=80)
 

@@ -12,8 +12,7 @@ from harness.data_on_two_ranks import Numbered, Watches
 from harness.scripted_masking import quiet_trainer
 from torch.utils.data import BatchSampler
 
-from as_lightning.benchmark.data.epoch_order import EpochOrder
-from as_lightning.benchmark.data.resumable_loader import ResumableLoader
+from as_lightning.benchmark.data.loaders import EpochOrder, ResumableLoader
 
 LENGTH, BATCH = 22, 4
 BATCHES = -(-LENGTH // BATCH)

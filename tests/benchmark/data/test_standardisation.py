@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from as_lightning.benchmark.data.standardisation import Standardise, mean_and_std, value_sums
+from as_lightning.benchmark.data.decoded_files import Standardise, mean_and_std, value_sums
 
 
 def test_mean_and_deviation_are_those_of_the_pixels_in_the_unit_interval():

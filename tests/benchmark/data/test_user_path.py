@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from as_lightning.benchmark.data.user_path import find_path
+from as_lightning.benchmark.data.files import find_path
 
 
 def test_a_relative_path_is_looked_for_in_the_working_directory_and_then_in_data_dir(tmp_path, monkeypatch):

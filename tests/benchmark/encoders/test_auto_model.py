@@ -15,7 +15,7 @@ from as_lightning.benchmark.data.text.clinc150 import Clinc150, read_clinc_json
 from as_lightning.benchmark.data.text.tokenizer import fit_tokenizer, pretrained_tokenizer
 from as_lightning.benchmark.data.text.wnut17 import WNUT17
 from as_lightning.benchmark.encoders.auto_model import AutoModelEncoder
-from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.train import train
 
 VOCAB, POSITIONS = 1000, 40

@@ -6,8 +6,8 @@ import pandas as pd
 from hydra import compose, initialize_config_dir
 from hydra.core.utils import JobReturn, JobStatus
 
+from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.report.report_callback import OpenSweep, ReportCallback, finish_sweep
-from as_lightning.benchmark.run.config_dir import config_dir
 
 
 def test_a_sweep_that_begins_in_the_folder_of_another_leaves_its_notes_alone(result, tmp_path, monkeypatch):

@@ -9,9 +9,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from as_lightning.benchmark.run.logged_settings import run_settings
 from as_lightning.benchmark.run.summary import summary
-from as_lightning.benchmark.run.train import train
+from as_lightning.benchmark.run.train import run_settings, train
 
 SHORT = ("experiment=digits", "trainer.max_epochs=1", "trainer.limit_train_batches=6", "optimizer.lr=1e-2")
 

@@ -15,7 +15,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from as_lightning.benchmark.data.digits import Digits
-from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import class_arguments
 
 METHODS = sorted(path.stem for path in (config_dir() / "method").glob("*.yaml"))

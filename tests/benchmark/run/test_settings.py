@@ -15,9 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 import as_lightning
 from as_lightning import functional
 from as_lightning.benchmark.commands.train import in_words, open_method_settings
-from as_lightning.benchmark.run.config_dir import config_dir
-from as_lightning.benchmark.run.folder import run_folder
-from as_lightning.benchmark.run.settings import SettingError, checked_settings
+from as_lightning.benchmark.packages import config_dir
+from as_lightning.benchmark.run.settings import SettingError, checked_settings, run_folder
 from as_lightning.benchmark.run.train import train
 
 MISSPELT = [

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from as_lightning.benchmark.run.result import Result
-from as_lightning.benchmark.run.whole_file import whole_file
+from as_lightning.benchmark.run.result import Result, whole_file
 
 
 def test_a_writer_that_fails_leaves_no_partial_file_and_the_file_before_as_it_was(tmp_path):

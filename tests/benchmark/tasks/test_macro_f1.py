@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 from torch.nn.functional import one_hot
 
-from as_lightning.benchmark.tasks.macro_f1 import MacroF1
+from as_lightning.benchmark.tasks.tasks import MacroF1
 
 PAIRS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40)
 

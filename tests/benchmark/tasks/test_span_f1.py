@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from seqeval.metrics import f1_score
 from torch.nn.functional import one_hot
 
-from as_lightning.benchmark.tasks.span_f1 import SpanF1
+from as_lightning.benchmark.tasks.tasks import SpanF1
 
 NAMES = ["B-a", "B-b", "I-a", "I-b", "O"]
 IGNORED = -100

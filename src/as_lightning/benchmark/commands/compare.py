@@ -14,17 +14,16 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, open_dict
 
-from as_lightning.benchmark.commands.interrupt import interrupts_remembered, is_interrupt, stop_if_interrupted
+from as_lightning.benchmark.commands.jobs import interrupts_remembered, is_interrupt, stop_if_interrupted
 from as_lightning.benchmark.commands.mistakes import in_words, is_mistake
-from as_lightning.benchmark.run import folder as run_folder  # noqa: F401  (Hydra names the runs' folders by it)
-from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.packages import config_dir
 
 
 def run_job(config: DictConfig) -> None:
     """One run of a comparison; its checkpoints are removed when it has finished."""
     stop_if_interrupted()
     # here, so that a misspelt setting and the shell's completion need not wait for torch
-    from as_lightning.benchmark.commands.job_processes import command_of_one_job
+    from as_lightning.benchmark.commands.jobs import command_of_one_job
     from as_lightning.benchmark.compare.sweep import COMPARISON_SETTINGS
     from as_lightning.benchmark.run.train import train
 
@@ -79,7 +78,7 @@ def main() -> None:
     except (KeyboardInterrupt, SystemExit) as end:
         if not is_interrupt(end):
             raise
-        sys.exit("as-lightning-compare: stopped; the same command again skips the runs that have finished")
+        sys.exit("as-lightning-compare: stopped; the same command again makes the missing runs")
     except Exception as error:
         if stack_traces or not is_mistake(error):
             raise

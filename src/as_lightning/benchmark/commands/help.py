@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from as_lightning import __version__
-from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.packages import config_dir
 
 WIDTH = 120
 COLUMN = 21  # the longest name of a method

@@ -14,8 +14,7 @@ from hydra.errors import HydraException, InstantiationException, MissingConfigEx
 from omegaconf import DictConfig
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from as_lightning.benchmark.packages import how_to_install, package_of
-from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.packages import config_dir, how_to_install, package_of
 from as_lightning.benchmark.run.settings import GROUPS, SettingError, known_settings, method_settings, nearest
 
 PACKAGE = Path(__file__).parents[2]

@@ -77,7 +77,7 @@ def _refuse_runs_of_comparisons(results: Sequence[Result], paths: Sequence[Path]
         )
     raise SettingError(
         "these are runs of a comparison that has not ended: give the same as-lightning-compare command again, which "
-        "skips the finished runs and writes the report"
+        "makes the missing runs and writes the report"
     )
 
 

@@ -17,10 +17,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from as_lightning.benchmark.commands.interrupt import interrupts_remembered, is_interrupt, stop_if_interrupted
+from as_lightning.benchmark.commands.jobs import interrupts_remembered, is_interrupt, stop_if_interrupted
 from as_lightning.benchmark.commands.mistakes import in_words, is_mistake, parsed
-from as_lightning.benchmark.run import folder as run_folder  # noqa: F401  (Hydra names the runs' folders by it)
-from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import method_settings
 
 log = logging.getLogger(__name__)
@@ -30,7 +29,7 @@ def run_job(config: DictConfig) -> float:
     """One job of Hydra's: what a sweeper optimises is the best validation score."""
     stop_if_interrupted()
     # here, so that a misspelt setting and the shell's completion need not wait for torch
-    from as_lightning.benchmark.commands.job_processes import command_of_one_job
+    from as_lightning.benchmark.commands.jobs import command_of_one_job
     from as_lightning.benchmark.run.summary import print_summary
     from as_lightning.benchmark.run.train import train
 

@@ -6,7 +6,7 @@ from hydra.errors import InstantiationException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from as_lightning.benchmark.data.messages import collected_messages
+from as_lightning.benchmark.data.base import collected_messages
 from as_lightning.benchmark.run.settings import SettingError
 from as_lightning.benchmark.run.train import encoder_for, read_data
 

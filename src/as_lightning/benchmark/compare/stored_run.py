@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from as_lightning.benchmark.run.checkpoint_files import readable_result
-from as_lightning.benchmark.run.lock import run_lock
+from as_lightning.benchmark.run.folder import run_lock
 from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.run.resume import readable_result
 
 
 def stored_run(directory: Path | None, config: Mapping[str, Any], make: Callable[[], Result]) -> Result:

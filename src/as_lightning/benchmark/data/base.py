@@ -1,24 +1,156 @@
-"""What every data module of the benchmark offers to the app: splits, loaders, and what a model must know."""
+"""What every data module offers to the app: splits, loaders, label noise, and what a model must know."""
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
-from torch.utils.data import DataLoader, Sampler, SequentialSampler, Subset
+from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler, Subset
 
 from as_lightning.benchmark.data.decoded_files import DecodableFiles
-from as_lightning.benchmark.data.epoch_order import EpochOrder
-from as_lightning.benchmark.data.label_noise import check_label_noise, corrupt_labels
-from as_lightning.benchmark.data.labelled import LabelledDataset
-from as_lightning.benchmark.data.messages import say
-from as_lightning.benchmark.data.resumable_loader import ResumableLoader
+from as_lightning.benchmark.data.loaders import EpochOrder, ResumableLoader
 from as_lightning.functional.argument_checks import check_count
+
+
+class LabelledDataset(Dataset[tuple[Any, Tensor]]):
+    """Pairs of ``(transform(input), target)``.
+
+    Args:
+        inputs: a tensor, a list, or anything that has a length and an element at an index.
+        targets: what belongs to them, in the same order: a tensor ``(N, ...)``, or a list where sizes differ.
+        transform: called with an input each time it is taken, e.g. random augmentation.
+
+    Raises:
+        ValueError: if there is not one target for each input.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Any] | Tensor,
+        targets: Tensor | Sequence[Tensor],
+        transform: Callable[[Any], Any] | None = None,
+    ) -> None:
+        if len(inputs) != len(targets):
+            raise ValueError(f"expected a target for each input, got {len(inputs)} inputs and {len(targets)} targets")
+        self.inputs, self.targets, self.transform = inputs, targets, transform
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple[Any, Tensor]:
+        taken = self.inputs[index]
+        return (taken if self.transform is None else self.transform(taken)), self.targets[index]
+
+
+def check_label_noise(rate: float) -> float:
+    """``rate`` itself.
+
+    Raises:
+        ValueError: if it is no share in [0, 1].
+    """
+    if not 0.0 <= rate <= 1.0:
+        raise ValueError(f"label_noise must be a share in [0, 1], got {rate}")
+    return rate
+
+
+def corrupt_labels(targets: Tensor, num_classes: int, rate: float, seed: int) -> Tensor:
+    """Give a share of the samples another class, each of the others with the same probability (symmetric noise).
+
+    Exactly ``round(rate * N)`` labels change, which ones and into what depends on ``seed`` alone.
+
+    Args:
+        targets: class indices, shape ``(N)`` ``int64``; left as they are.
+        num_classes: how many classes there are, at least 2.
+        rate: the share of labels that become wrong, in [0, 1].
+        seed: seeds the choice.
+
+    Raises:
+        ValueError: if ``rate`` lies outside [0, 1] or there is no other class.
+
+    Source: symmetric label noise as in Patrini et al., CVPR 2017 (arXiv 1609.03683), without the diagonal.
+
+    Example:
+        >>> targets = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 0])
+        >>> noisy = corrupt_labels(targets, num_classes=3, rate=0.4, seed=0)
+        >>> int((noisy != targets).sum())
+        4
+    """
+    check_label_noise(rate)
+    if num_classes < 2:
+        raise ValueError(f"label noise needs at least 2 classes, got {num_classes}")
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(len(targets), generator=generator)[: round(rate * len(targets))]
+    shift = torch.randint(1, num_classes, (len(chosen),), generator=generator)
+    noisy = targets.clone()
+    noisy[chosen] = (targets[chosen] + shift) % num_classes
+    return noisy
+
+
+log = logging.getLogger(__name__)
+_collected: list[list[str]] = []
+
+
+@rank_zero_only
+def say(message: str) -> None:
+    """Log a message, and hand it to who collects messages. (Lightning's own log is silent in the commands.)"""
+    log.info(message)
+    for messages in _collected:
+        messages.append(message)
+
+
+@contextmanager
+def collected_messages() -> Iterator[list[str]]:
+    """The messages of data that are read in this block; for a command whose log is off.
+
+    >>> with collected_messages() as messages:
+    ...     say("3 classes")
+    >>> messages
+    ['3 classes']
+    """
+    messages: list[str] = []
+    _collected.append(messages)
+    try:
+        yield messages
+    finally:
+        _collected.remove(messages)
+
+
+SPLITS = ("train", "validation", "test")
+
+Limit = int | Mapping[str, int | None] | None
+
+
+def split_limits(name: str, limit: Limit) -> dict[str, int | None]:
+    """The limit of each split.
+
+    Args:
+        name: of the argument, for messages.
+        limit: a number for every split, or one for some of them; None is no limit.
+
+    Raises:
+        ValueError: if a number is below 1, or there is no such split.
+
+    Example:
+        >>> split_limits("max_tokens", {"train": 800})
+        {'train': 800, 'validation': None, 'test': None}
+    """
+    limits = limit if isinstance(limit, Mapping) else dict.fromkeys(SPLITS, limit)
+    unknown = sorted(set(limits) - set(SPLITS))
+    if unknown:
+        raise ValueError(f"{name} has the splits train, validation and test, got {unknown[0]!r}")
+    for number in limits.values():
+        if number is not None and number < 1:
+            raise ValueError(f"{name} must be at least 1, got {number}")
+    return {split: limits.get(split) for split in SPLITS}
+
 
 Task = Literal["multiclass", "multilabel", "token", "next_token"]
 

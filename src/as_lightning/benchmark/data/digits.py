@@ -8,8 +8,7 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from as_lightning.benchmark.data.base import BenchmarkDataModule
-from as_lightning.benchmark.data.labelled import LabelledDataset
+from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset
 
 
 class Digits(BenchmarkDataModule):

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from as_lightning.benchmark.data.base import BenchmarkDataModule
-from as_lightning.benchmark.data.labelled import LabelledDataset
+from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset
 
 
 class Extreme(BenchmarkDataModule):

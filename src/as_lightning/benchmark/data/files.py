@@ -1,7 +1,9 @@
-"""The files of a data set: below a folder, or in an archive that is read where it lies."""
+"""The files of a data set: where they are, their checksum, and how a folder or an archive is read."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import lzma
 import os
 import posixpath
@@ -10,10 +12,11 @@ import tarfile
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import pooch
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 NAMED = 5  # of many, those that a message names; the others it counts
@@ -77,11 +80,11 @@ class FolderTree(FileTree):
     """
 
     def _names(self) -> Iterator[str]:
-        skipped: list[str] = []
-        for path in files_below(self.root, (self.root.resolve(),), skipped):
+        unfollowed: list[str] = []
+        for path in files_below(self.root, (self.root.resolve(),), unfollowed):
             yield path.relative_to(self.root).as_posix()
-        if skipped:
-            rank_zero_warn(f"{self.root}: {len(skipped)} links are not followed: {shortened(skipped)}")
+        if unfollowed:
+            rank_zero_warn(f"{self.root}: {len(unfollowed)} links are not followed: {shortened(unfollowed)}")
 
     def read(self, name: str) -> bytes:
         path = self.root / name
@@ -93,7 +96,7 @@ class FolderTree(FileTree):
             raise
 
 
-def files_below(folder: Path, real: tuple[Path, ...], skipped: list[str]) -> Iterator[Path]:
+def files_below(folder: Path, real: tuple[Path, ...], unfollowed: list[str]) -> Iterator[Path]:
     """The files below a folder, hidden ones left out; ``real`` are the root and the targets of the links above."""
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
@@ -102,16 +105,16 @@ def files_below(folder: Path, real: tuple[Path, ...], skipped: list[str]) -> Ite
                 continue
             if not entry.is_dir():
                 if entry.is_symlink() and not path.exists():
-                    skipped.append(f"{path} ({_dangling(path)})")
+                    unfollowed.append(f"{path} ({_dangling(path)})")
                 yield path
             elif not entry.is_symlink():
-                yield from files_below(path, real, skipped)
+                yield from files_below(path, real, unfollowed)
             else:
                 target = path.resolve()
                 if any(target.is_relative_to(above) or above.is_relative_to(target) for above in real):
-                    skipped.append(f"{path} (a link to {target}, which is part of the folder, or holds it)")
+                    unfollowed.append(f"{path} (a link to {target}, which is part of the folder, or holds it)")
                 else:
-                    yield from files_below(path, (*real, target), skipped)
+                    yield from files_below(path, (*real, target), unfollowed)
 
 
 def _dangling(path: Path) -> str:
@@ -216,3 +219,77 @@ def open_tree(path: str | Path) -> FileTree:
     if not path.name.endswith((".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")):
         raise ValueError(f"{path}: expected a folder or a .tar, .tar.gz, .tgz, .tar.bz2, .tar.xz or .zip archive")
     return ArchiveTree(path)
+
+
+def find_path(path: str | Path, data_dir: str | Path) -> Path:
+    """An absolute ``path`` itself; a relative one in the working directory, or else in ``data_dir``.
+
+    Args:
+        path: the file or folder; ``~`` is the home directory.
+        data_dir: where data sets are.
+
+    Raises:
+        FileNotFoundError: if it does not exist; the message names the places that were searched.
+    """
+    path = Path(path).expanduser()
+    places = [path] if path.is_absolute() else [Path.cwd() / path, Path(data_dir).expanduser() / path]
+    for place in places:
+        if place.exists():
+            return place
+    for place in places:
+        if place.is_symlink():
+            raise FileNotFoundError(f"{place} is a link to {os.readlink(place)}, which does not exist")
+    if path.is_absolute():
+        raise FileNotFoundError(f"{path} does not exist")
+    raise FileNotFoundError(
+        f"{path} exists neither in the working directory ({places[0].parent}) nor in data_dir ({places[1].parent}): "
+        "give its full path, or set data_dir"
+    )
+
+
+READ_WHOLE = 2**30  # bytes; of the files of a larger folder the two ends are read
+BLOCK = 2**16  # bytes of such an end
+
+
+def checksum(paths: Iterable[Path]) -> str:
+    """A checksum of files, by their contents, and of folders, by the names and contents of the files below them.
+
+    A file that has kept its size and its time is not read again in the same process.
+
+    Args:
+        paths: files or folders, in an order that matters.
+
+    Raises:
+        OSError: if one of them cannot be read.
+    """
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(_of_folder(path) if path.is_dir() else _of_file(path, whole=True))
+    return digest.hexdigest()[:16]
+
+
+def _of_folder(folder: Path) -> bytes:
+    """Hidden files and links that lead nowhere are left out, as the data modules leave them out."""
+    files = [path for path in files_below(folder, (folder.resolve(),), []) if path.exists()]
+    whole = sum(path.stat().st_size for path in files) <= READ_WHOLE
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
+        digest.update(_of_file(path, whole))
+    return digest.digest()
+
+
+def _of_file(path: Path, whole: bool) -> bytes:
+    about = path.stat()
+    return _content(path, about.st_size, about.st_mtime_ns, whole)
+
+
+@functools.lru_cache(maxsize=2**18)
+def _content(path: Path, size: int, changed: int, whole: bool) -> bytes:
+    if whole:
+        return bytes.fromhex(pooch.file_hash(str(path)))
+    with path.open("rb") as file:
+        digest = hashlib.sha256(f"{size}:".encode() + file.read(BLOCK))
+        file.seek(max(0, size - BLOCK))
+        digest.update(file.read(BLOCK))
+        return digest.digest()

@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+from as_lightning.benchmark.data.base import SPLITS
 from as_lightning.benchmark.data.files import FileTree, shortened
-from as_lightning.benchmark.data.split_limits import SPLITS
 
 SPLIT_FOLDERS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
 TEST_SHARE = 0.1  # of each class, where there are no split folders

@@ -87,7 +87,7 @@ def finish_sweep() -> list[FailedRun]:
     # here, so that the command, which asks after each error, need not wait for torch and pandas
     from as_lightning.benchmark.report.like_with_like import comparable_results
     from as_lightning.benchmark.report.report import FailedRun, print_comparison, write_report
-    from as_lightning.benchmark.run.lock import run_lock
+    from as_lightning.benchmark.run.folder import run_lock
     from as_lightning.benchmark.run.summary import counted_runs, has_events, lines_of_report, tensorboard_lines
 
     directory, folder = ReportCallback.open_sweep
@@ -130,7 +130,7 @@ def _is_older(result: Path, command: Path) -> bool:
 
 def _note_command(run: Path, command: Path) -> None:
     """Put the sweep's command into the result that it has made; one that was there before keeps its own."""
-    from as_lightning.benchmark.run.lock import run_lock
+    from as_lightning.benchmark.run.folder import run_lock
 
     with run_lock(run):
         result = Result.read(run / RESULT_FILE)

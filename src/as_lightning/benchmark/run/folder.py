@@ -1,47 +1,69 @@
-"""The name of a run's folder: the settings that the command has changed."""
+"""A run's folder: one run at a time, and the inputs that a finished run there was made from."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+import logging
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf
+from filelock import FileLock, Timeout
+from hydra.utils import instantiate
+from lightning.pytorch.utilities import rank_zero_only
+from omegaconf import DictConfig
 
-from as_lightning.benchmark.run.settings import foreign_settings
+from as_lightning.benchmark.data.files import checksum
+from as_lightning.benchmark.run.settings import class_arguments
 
-LONGEST = 200  # characters; file systems end at 255 bytes
 
+def run_inputs(config: DictConfig) -> dict[str, str]:
+    """The checksum of the user's own data (``data``), and Python's version where its library is the data (``python``).
 
-def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[str]) -> str:
-    """The changed settings, sorted: ``method=as_softmax,seed=1``.
-
-    Settings that the method does not have are left out, so that a sweep over methods and margins runs softmax once.
-    A path is replaced by its last part and four digits that tell it from others of the same name.
-
-    Args:
-        overrides: as on the command line.
-        method: the method's settings.
-        left_out: settings that do not name a folder.
+    A run that reads neither, or whose data are not there, has no entry.
     """
-    ignored = {f"method.{name}" for name in foreign_settings(method)} | set(left_out)
-    parts = []
-    for override in OverridesParser.create().parse_overrides(list(overrides)):
-        if override.key_or_group not in ignored:
-            parts.append(f"{override.key_or_group}={_without_slashes(override.get_value_element_as_str())}")
-    name = ",".join(sorted(parts))
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}-{_digits(name, 8)}"
+    inputs: dict[str, str] = {}
+    data = instantiate(class_arguments(config.data, "data"))
+    if data.from_standard_library:
+        inputs["python"] = f"{platform.python_implementation()} {platform.python_version()}"
+    try:
+        if data.user_paths:
+            inputs["data"] = checksum(data.user_paths)
+    except OSError:
+        pass  # the run itself says what is missing; a finished one needs it no more
+    return inputs
 
 
-def _without_slashes(value: str) -> str:
-    if "/" not in value:
-        return value
-    last = value.strip("'\"").rstrip("/").rpartition("/")[2]
-    return f"{last}-{_digits(value, 4)}"
+def changed_inputs(recorded: dict[str, str], current: dict[str, str]) -> list[str]:
+    """What a finished run has read that is another now.
+
+    >>> changed_inputs({"data": "12ab", "python": "CPython 3.11.7"}, {"data": "ffff"})
+    ['data']
+    """
+    return [name for name in recorded if name in current and recorded[name] != current[name]]
 
 
-def _digits(text: str, count: int) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:count]
+log = logging.getLogger(__name__)
+LOCK_FILE = "run.lock"
 
 
-OmegaConf.register_new_resolver("as_lightning.run_folder", run_folder, replace=True)
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock; wait for it while another process has it.
+
+    The operating system releases the lock of a process that ends, also of one that is killed. The further processes of
+    a run in several processes go without: their first one has it.
+    """
+    if getattr(rank_zero_only, "rank", 0) != 0:
+        yield
+        return
+    lock = FileLock(folder / LOCK_FILE)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        log.info("%s: another process runs here, waiting for it to end", folder)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

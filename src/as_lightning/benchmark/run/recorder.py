@@ -1,4 +1,4 @@
-"""What a run leaves for the report: its training time, its evaluations and its accumulation windows."""
+"""What a run measures while it trains: its time, its evaluations, its windows and its peak memory."""
 
 from __future__ import annotations
 
@@ -8,18 +8,71 @@ from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 
 from as_lightning.benchmark.run.settings import SettingError, nearest
 from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation
+from as_lightning.process_memory import peak_resident_memory, reset_peak, resident_memory, return_free_memory
+
+
+class PeakMemory(pl.Callback):
+    """Record the peak of the training steps, optimizer steps included, and validation and checkpoints left out.
+
+    On the CPU it is what the process holds beyond what it held when the callback was made (Linux alone): make it before
+    data and model. On CUDA it is what PyTorch has allocated on the device.
+
+    Attributes:
+        bytes: the peak so far; None where the system does not tell, or before the first step.
+    """
+
+    def __init__(self) -> None:
+        self.bytes: int | None = None
+        self._before = resident_memory() if reset_peak() else None
+        self._watching = False
+
+    def on_train_batch_start(self, trainer: pl.Trainer, *args: Any) -> None:
+        if self._watching:
+            return
+        self._watching = True
+        device = trainer.strategy.root_device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        elif self._before is not None:
+            return_free_memory()  # of a validation
+            reset_peak()
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._look(trainer)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._look(trainer)
+
+    def _look(self, trainer: pl.Trainer) -> None:
+        if not self._watching:
+            return
+        self._watching = False
+        device = trainer.strategy.root_device
+        if device.type == "cuda":
+            found = torch.cuda.max_memory_allocated(device)
+        elif device.type == "cpu" and self._before is not None:
+            found = max(0, peak_resident_memory() - self._before)
+        else:
+            return
+        self.bytes = found if self.bytes is None else max(self.bytes, found)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"bytes": self.bytes}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.bytes = state_dict["bytes"]
 
 
 class RunRecorder(pl.Callback):
     """Record the time spent training, validation excluded, and every evaluation with the time at which it came.
 
     The clock runs from the first epoch's start to the last one's end. It stands still in validation, from its first
-    batch on, and while a checkpoint is saved. So it counts the loading of data, and what happens between two epochs:
-    the plan of a callback that skips samples, the renewal of the loader and of BatchNorm statistics. It counts what
-    callbacks do that stand before this one.
+    batch on, and while a checkpoint is saved. So it counts the loading of data, and what happens between two epochs,
+    such as the renewal of the loader. It counts what callbacks do that stand before this one.
 
     Attributes:
         train_seconds: wall time of training so far.
@@ -60,7 +113,9 @@ class RunRecorder(pl.Callback):
         self._mark = now
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        save = trainer.save_checkpoint  # no hook comes after a checkpoint callback's own, and before the next loader
+        # Lightning has a hook before a checkpoint is written and none between that and the loading of the next batch,
+        # which counts; a checkpoint callback of our own would miss those of the user
+        save = trainer.save_checkpoint
 
         @functools.wraps(save)
         def save_outside_the_time(*args: Any, **kwargs: Any) -> None:

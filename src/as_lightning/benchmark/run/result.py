@@ -1,4 +1,4 @@
-"""``result.json``: what one run has found, and where and by what it was made; ``runs.jsonl``: many of them."""
+"""``result.json``: what one run has found, and where and by what it was made."""
 
 from __future__ import annotations
 
@@ -6,12 +6,26 @@ import json
 import os
 import platform
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from as_lightning.benchmark.run.whole_file import whole_file
+
+@contextmanager
+def whole_file(place: Path) -> Iterator[Path]:
+    """A path to write to, beside ``place``; when the block ends, the file moves to ``place`` in one step.
+
+    If the block raises (a full disk), the partial file is removed, and a file at ``place`` stays as it was.
+    """
+    partial = place.with_name(f"{place.name}.partial")
+    try:
+        yield partial
+        os.replace(partial, place)
+    finally:
+        partial.unlink(missing_ok=True)
+
 
 RESULT_FILE = "result.json"
 RUNS_FILE = "runs.jsonl"
@@ -46,9 +60,9 @@ class Result:
         reliability: of the test split, per diagram (``unscaled``, ``scaled``) its bins, see
             :meth:`as_lightning.functional.Reliability.points`; empty where it was not measured.
         test_samples: how many samples the test metrics are of; None where unknown.
-        peak_memory: bytes, see :class:`~as_lightning.benchmark.run.peak_memory.PeakMemory`; None where unknown.
+        peak_memory: bytes, see :class:`~as_lightning.benchmark.run.recorder.PeakMemory`; None where unknown.
         inputs: checksums of what the run has read beside its configuration, see
-            :func:`~as_lightning.benchmark.run.inputs.run_inputs`; empty where it has read nothing, or where unknown.
+            :func:`~as_lightning.benchmark.run.folder.run_inputs`; empty where it has read nothing, or where unknown.
         format: version of this file's format.
     """
 

@@ -1,19 +1,21 @@
-"""Every setting has a reader: a misspelt one is an error that names the nearest that exists."""
+"""Every setting has a reader: a misspelt one is an error that names the nearest; changed ones name the run's folder."""
 
 from __future__ import annotations
 
 import difflib
 import functools
+import hashlib
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from as_lightning.benchmark.run.config_dir import config_dir
+from as_lightning.benchmark.packages import config_dir
 
 # what the app itself reads of a group, beside the arguments of the group's class
 APP_SETTINGS = {"method": {"name", "callbacks", "search"}, "data": {"name", "score"}}
@@ -189,3 +191,40 @@ def _texts(content: Any) -> Iterator[str]:
     elif isinstance(content, list):
         for value in content:
             yield from _texts(value)
+
+
+LONGEST = 200  # characters; file systems end at 255 bytes
+
+
+def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[str]) -> str:
+    """The changed settings, sorted: ``method=as_softmax,seed=1``.
+
+    Settings that the method does not have are left out, so that a sweep over methods and margins runs softmax once.
+    A path is replaced by its last part and four digits that tell it from others of the same name.
+
+    Args:
+        overrides: as on the command line.
+        method: the method's settings.
+        left_out: settings that do not name a folder.
+    """
+    ignored = {f"method.{name}" for name in foreign_settings(method)} | set(left_out)
+    parts = []
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        if override.key_or_group not in ignored:
+            parts.append(f"{override.key_or_group}={_without_slashes(override.get_value_element_as_str())}")
+    name = ",".join(sorted(parts))
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}-{_digits(name, 8)}"
+
+
+def _without_slashes(value: str) -> str:
+    if "/" not in value:
+        return value
+    last = value.strip("'\"").rstrip("/").rpartition("/")[2]
+    return f"{last}-{_digits(value, 4)}"
+
+
+def _digits(text: str, count: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:count]
+
+
+OmegaConf.register_new_resolver("as_lightning.run_folder", run_folder, replace=True)

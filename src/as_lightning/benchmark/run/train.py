@@ -6,7 +6,7 @@ import inspect
 import json
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,24 +15,93 @@ import lightning.pytorch as pl
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar
+from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, RichProgressBar
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule
-from as_lightning.benchmark.run.checkpoint_files import WholeFileCheckpointIO, checkpoint_to_resume, readable_result
 from as_lightning.benchmark.run.evaluation import memorisation, metrics_of_test
-from as_lightning.benchmark.run.inputs import changed_inputs, run_inputs
-from as_lightning.benchmark.run.loader_state import DataLoaderState
-from as_lightning.benchmark.run.lock import run_lock
-from as_lightning.benchmark.run.logged_settings import log_settings, run_settings
-from as_lightning.benchmark.run.peak_memory import PeakMemory
-from as_lightning.benchmark.run.progress_bar import RunProgressBar
-from as_lightning.benchmark.run.random_state import RandomState
-from as_lightning.benchmark.run.recorder import RunRecorder
+from as_lightning.benchmark.run.folder import changed_inputs, run_inputs, run_lock
+from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
-from as_lightning.benchmark.run.settings import SettingError, checked_settings, class_arguments, nearest
+from as_lightning.benchmark.run.resume import (
+    DataLoaderState,
+    RandomState,
+    WholeFileCheckpointIO,
+    checkpoint_to_resume,
+    readable_result,
+)
+from as_lightning.benchmark.run.settings import (
+    SettingError,
+    checked_settings,
+    class_arguments,
+    foreign_settings,
+    nearest,
+)
 from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
 from as_lightning.metrics import LossAccuracyCorrelation
+
+NO_MARGIN = 1.0  # with margin 1 nothing is masked: plain cross-entropy
+
+
+def run_settings(config: DictConfig) -> dict[str, Any]:
+    """Budget, margin, learning rate, method and seed of a run, and all else that may differ as one text.
+
+    These are the five columns that TensorBoard shows of a longer table. The margin is 1 for a method that has none:
+    AS-Softmax with margin 1 is plain cross-entropy. The budget is 1 for a run that is no part of a comparison.
+    """
+    ignored = {"name", "targets", "delta", *foreign_settings(config.method)}
+    knobs = {
+        str(key): value
+        for key, value in config.method.items()
+        if isinstance(value, (int, float, str)) and not str(key).startswith("_") and key not in ignored
+    }
+    others = {"experiment": config.name, "batch_size": config.data.get("batch_size")}
+    others |= {"max_epochs": config.trainer.max_epochs, **knobs}
+    budget = OmegaConf.select(config, "comparison.budget")
+    return {
+        "budget": 1.0 if budget is None else float(budget),
+        "delta": float(config.method.get("delta", NO_MARGIN)),
+        "lr": float(config.optimizer.lr),
+        "method": config.method.name,
+        "seed": config.seed,
+        "settings": ", ".join(f"{name} {value}" for name, value in others.items() if value is not None),
+    }
+
+
+@rank_zero_only
+def log_settings(loggers: Sequence[Logger], settings: Mapping[str, Any], scores: Mapping[str, float]) -> None:
+    """Hand the settings to every logger, TensorBoard with the scores that its table shows beside them."""
+    for logger in loggers:
+        if isinstance(logger, TensorBoardLogger):
+            logger.log_hyperparams(dict(settings), {f"hparams/{name}": value for name, value in scores.items()})
+        else:
+            logger.log_hyperparams(dict(settings))
+        logger.finalize("success")
+
+
+class RunProgressBar(RichProgressBar):
+    """Lightning's bar, which also shows ``masked`` (of the latest step that was logged) and the latest score.
+
+    Args:
+        monitor: the name under which the score is logged, ``val/accuracy``.
+        **settings: of :class:`lightning.pytorch.callbacks.RichProgressBar`.
+    """
+
+    def __init__(self, monitor: str, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.monitor = monitor
+
+    def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
+        metrics = {name: value for name, value in super().get_metrics(trainer, pl_module).items() if name != "v_num"}
+        logged = trainer.callback_metrics
+        if "masking/sample_ratio" in logged:
+            metrics["masked"] = f"{100 * float(logged['masking/sample_ratio']):.0f}%"
+        if self.monitor in logged:
+            metrics[self.monitor] = f"{float(logged[self.monitor]):.4f}"
+        return metrics
+
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +160,7 @@ def _finished(directory: Path, settings: dict[str, Any], inputs: dict[str, str])
         return None
     changed = changed_inputs(result.inputs, inputs)
     if result.config == settings and not changed:
-        log.info("%s: already finished, skipped (delete it to run again)", directory)
+        log.info("%s: already finished (delete it to run again)", directory)
         return result
     if result.config == settings:
         was = "another Python, whose library is the data" if "python" in changed else "the data before they changed"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from as_lightning.benchmark.tasks.tasks import task_form
-from as_lightning.functional.plain_linear_cross_entropy import linear_cross_entropy
+from as_lightning.functional.linear_cross_entropy import linear_cross_entropy
 from as_lightning.mixin import ASSoftmaxMixin
 
 

@@ -1,13 +1,16 @@
-"""What a target is, and hence how a loss is called and what is measured: a class, several, or one for each token."""
+"""What a target is, and hence how a loss is called and what is measured."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import torch
 import torch.nn.functional as F
+from seqeval.metrics.sequence_labeling import get_entities
 from torch import Tensor
-from torchmetrics import MetricCollection
+from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import (
     BinaryCalibrationError,
     MulticlassAccuracy,
@@ -16,9 +19,165 @@ from torchmetrics.classification import (
     MultilabelF1Score,
 )
 
-from as_lightning.benchmark.tasks.macro_f1 import MacroF1
-from as_lightning.benchmark.tasks.perplexity import Perplexity
-from as_lightning.benchmark.tasks.span_f1 import SpanF1
+
+class MacroF1(Metric):
+    r"""The mean over the classes of their F1 scores.
+
+    .. math:: F_1 = \frac{1}{|C'|} \sum_{c \in C'}
+              \frac{2 \cdot \text{right}_c}{\text{predicted}_c + \text{annotated}_c}
+
+    over the classes :math:`C'` that are predicted or annotated at least once. torchmetrics' score has the same value;
+    it counts in a matrix of classes by classes, in deterministic runs one for every sample: gigabytes from some hundred
+    classes on.
+
+    Args:
+        num_classes: how many classes.
+        ignore_index: target value of what does not count.
+        **kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Shape:
+        - update: scores ``(N, C)`` or ``(N, C, L)``, class indices ``(N)`` or ``(N, L)``.
+        - compute: 0-dim ``float32`` tensor in [0, 1]; 0 where nothing counts.
+
+    Source: :func:`sklearn.metrics.f1_score` with ``average="macro"``.
+
+    Example:
+        >>> score = MacroF1(3)
+        >>> score.update(torch.eye(3)[[0, 0, 1]], torch.tensor([0, 1, 1]))
+        >>> score.compute()
+        tensor(0.6667)
+    """
+
+    full_state_update = False
+    higher_is_better = True
+    right: Tensor
+    predicted: Tensor
+    annotated: Tensor
+
+    def __init__(self, num_classes: int, ignore_index: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.ignore_index = ignore_index
+        for name in ("right", "predicted", "annotated"):
+            self.add_state(name, torch.zeros(num_classes, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Count the classes of a batch."""
+        said = preds.argmax(1)
+        if self.ignore_index is not None:
+            counted = target != self.ignore_index
+            said, target = said[counted], target[counted]
+        else:
+            said, target = said.flatten(), target.flatten()
+        hit = (said == target).long()
+        # index_add, and not bincount, which some devices do not have in deterministic runs
+        self.right = self.right.index_add(0, target, hit)
+        self.predicted = self.predicted.index_add(0, said, torch.ones_like(said))
+        self.annotated = self.annotated.index_add(0, target, torch.ones_like(target))
+
+    def compute(self) -> Tensor:
+        """The score over all updates and ranks."""
+        counts = self.predicted + self.annotated
+        scores = 2.0 * self.right / counts.clamp(min=1)
+        return scores.sum() / (counts > 0).sum().clamp(min=1)
+
+
+class Perplexity(Metric):
+    r"""How many equally likely classes would surprise as much: the exponential of the mean negative log-likelihood.
+
+    .. math:: \exp\left(-\frac{1}{N} \sum_n \log p_{n, t_n}\right)
+
+    It takes probabilities, as the other metrics of a task do. A probability below the smallest normal number of its
+    dtype counts as that number.
+
+    Args:
+        **kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Shape:
+        - update: probabilities ``(N, C)``, class indices ``(N)``.
+        - compute: 0-dim ``float64`` tensor, 1 or more; NaN before any update.
+
+    Example:
+        >>> perplexity = Perplexity()
+        >>> perplexity.update(torch.full((2, 5), 0.2), torch.tensor([0, 3]))
+        >>> round(float(perplexity.compute()), 4)
+        5.0
+    """
+
+    full_state_update = False
+    higher_is_better = False
+    surprise: Tensor
+    count: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_state("surprise", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add the surprise of a batch."""
+        likelihood = preds.gather(1, target.unsqueeze(1)).clamp(min=torch.finfo(preds.dtype).tiny)
+        self.surprise = self.surprise - likelihood.double().log().sum()
+        self.count = self.count + target.numel()
+
+    def compute(self) -> Tensor:
+        """The perplexity over all updates and ranks."""
+        return (self.surprise / self.count).exp()
+
+
+class SpanF1(Metric):
+    r"""The F1 score of whole entities, as CoNLL's ``conlleval`` counts them.
+
+    .. math:: F_1 = \frac{2 \cdot \text{right}}{\text{predicted} + \text{annotated}}
+
+    A predicted entity is right if its type, first and last word are the annotation's. All types count together.
+
+    Args:
+        tag_names: the name of each tag index, in the BIO scheme: ``O``, ``B-type``, ``I-type``.
+        ignore_index: target value of the positions that are no word's first piece.
+        **kwargs: arguments of :class:`torchmetrics.Metric`.
+
+    Shape:
+        - update: scores ``(N, C, L)``, the tags' indices ``(N, L)``.
+        - compute: 0-dim ``float32`` tensor in [0, 1]; 0 where there is no entity at all.
+
+    Source: Tjong Kim Sang and De Meulder, "Introduction to the CoNLL-2003 Shared Task"; the entities of a tag sequence
+    are those of seqeval's ``get_entities``.
+
+    Example:
+        >>> score = SpanF1(["B-a", "I-a", "O"])
+        >>> predicted = torch.tensor([[0, 1, 2, 0]])
+        >>> score.update(torch.nn.functional.one_hot(predicted, 3).transpose(1, 2), torch.tensor([[0, 1, 2, 2]]))
+        >>> round(float(score.compute()), 4)
+        0.6667
+    """
+
+    full_state_update = False
+    higher_is_better = True
+    right: Tensor
+    predicted: Tensor
+    annotated: Tensor
+
+    def __init__(self, tag_names: Sequence[str], ignore_index: int = -100, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.tag_names, self.ignore_index = list(tag_names), ignore_index
+        for name in ("right", "predicted", "annotated"):
+            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Count the entities of a batch."""
+        for tags, truth in zip(preds.argmax(1).tolist(), target.tolist(), strict=True):
+            words = [place for place, tag in enumerate(truth) if tag != self.ignore_index]
+            found = set(get_entities([self.tag_names[tags[place]] for place in words]))
+            annotated = set(get_entities([self.tag_names[truth[place]] for place in words]))
+            self.right += len(found & annotated)
+            self.predicted += len(found)
+            self.annotated += len(annotated)
+
+    def compute(self) -> Tensor:
+        """The score over all updates and ranks."""
+        entities = self.predicted + self.annotated
+        return torch.where(entities > 0, 2.0 * self.right / entities.clamp(min=1), 0.0)
+
 
 Probabilities = Callable[[Tensor], Tensor]
 IGNORED = -100

@@ -20,8 +20,8 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import accumulation_dtype
-from as_lightning.functional.counts import live_rows
+from as_lightning.functional.calling_convention import ClassRows, accumulation_dtype, reduce_batch
+from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
 from as_lightning.functional.kernels.row_loss import block_size, blocks, gradient_unit, graph_is_kept
 from as_lightning.functional.masking import all_masked_above, below_margin
 
@@ -208,3 +208,12 @@ class ShardRowLoss(torch.autograd.Function):
         if not graph_is_kept():
             return gradient.mul_(scale), None, None, None, None
         return (gradient * scale).to(gradient.dtype), None, None, None, None
+
+
+def sharded_loss(
+    batch: ClassRows, delta: float, weight: Tensor | None, reduction: str, counting: bool, *, shard: ClassShard
+) -> tuple[Tensor, MaskingCounts | None]:
+    """A :class:`~as_lightning.functional.calling_convention.RowsLoss` of this process's classes."""
+    loss, masked = ShardRowLoss.apply(batch.logits, batch.target, batch.ignored, delta, shard)
+    counts = counts_of_rows(masked, batch.ignored, batch.classes) if counting else None
+    return reduce_batch(loss, batch, weight, reduction), counts

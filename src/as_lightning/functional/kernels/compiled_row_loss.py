@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import accumulation_dtype
+from as_lightning.functional.calling_convention import ClassRows, accumulation_dtype, reduce_batch
+from as_lightning.functional.counts import MaskingCounts, counts_of_rows
 from as_lightning.functional.kernels.row_loss import differentiable_backward, losses_and_gradient
 
 
@@ -45,3 +46,13 @@ def _compiled_backward(
 
 
 compiled_row_loss.register_autograd(_compiled_backward, setup_context=_save_gradient)
+
+
+def compiled_loss(
+    batch: ClassRows, delta: float, weight: Tensor | None, reduction: str, counting: bool
+) -> tuple[Tensor, MaskingCounts | None]:
+    """A :class:`~as_lightning.functional.calling_convention.RowsLoss`."""
+    differentiated = torch.is_grad_enabled() and batch.logits.requires_grad
+    loss, masked, _ = compiled_row_loss(batch.logits, batch.target, batch.ignored, delta, differentiated)
+    counts = counts_of_rows(masked, batch.ignored, batch.classes) if counting else None
+    return reduce_batch(loss, batch, weight, reduction), counts

@@ -16,7 +16,7 @@ from as_lightning.functional.calling_convention import accumulation_dtype
 from as_lightning.functional.kernels.class_parallel import ClassShard, shard_unit_gradient
 from as_lightning.functional.kernels.head_gradients import Head, HeadGradients
 from as_lightning.functional.kernels.row_loss import block_size, blocks, graph_is_kept, pick_rows, store_gradient
-from as_lightning.functional.tracing import batched
+from as_lightning.functional.tracing import batched, certain, recorded
 
 # The logits held at a time: at most so many bytes, on the CPU at most so many rows too, since a chunk in the cache is
 # faster (table "Rows per chunk" in results/performance/linear_cross_entropy.md). Or half as many bytes as the head's
@@ -32,10 +32,12 @@ FEW_LOGITS, HALF_FACTOR = 1 << 20, 4
 def dense_is_faster(rows: int, weight: Tensor) -> bool:
     """Whether holding the logits of ``rows`` hidden states is faster than computing them chunk by chunk.
 
-    On the device ``meta`` it is: there are shapes and no values, of which the chunks have to ask.
+    Where the call is recorded, and on the device ``meta``, it is: there are no values, of which the chunks have to ask.
     """
     few = FEW_LOGITS * (HALF_FACTOR if weight.element_size() == 2 else 1)
-    return weight.is_meta or (weight.device.type == "cpu" and rows * weight.size(0) <= few)
+    if weight.is_meta or recorded(weight):
+        return True
+    return weight.device.type == "cpu" and certain(rows * weight.size(0) <= few)
 
 
 def workspace_rows(rows: int, weight: Tensor, classes: int) -> int:

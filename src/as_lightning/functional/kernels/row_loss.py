@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import accumulation_dtype
-from as_lightning.functional.counts import live_rows
+from as_lightning.functional.calling_convention import ClassRows, accumulation_dtype, reduce_batch
+from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
 from as_lightning.functional.masking import all_masked_above, below_margin
 from as_lightning.functional.tracing import batched
 
@@ -227,6 +227,16 @@ class RowLoss(torch.autograd.Function):
             return differentiable_backward(gradient, target, grad_loss, grad_gradient), None, None, None, None
         # as an output the gradient has a graph, which the answer must not have
         return _scale_in_place(gradient.detach(), grad_loss, live), None, None, None, None
+
+
+def loss_by_rows(
+    batch: ClassRows, delta: float, weight: Tensor | None, reduction: str, counting: bool
+) -> tuple[Tensor, MaskingCounts | None]:
+    """A :class:`~as_lightning.functional.calling_convention.RowsLoss`."""
+    differentiated = torch.is_grad_enabled() and batch.logits.requires_grad
+    loss, masked, _ = RowLoss.apply(batch.logits, batch.target, batch.ignored, delta, differentiated)
+    counts = counts_of_rows(masked, batch.ignored, batch.classes) if counting else None
+    return reduce_batch(loss, batch, weight, reduction), counts
 
 
 def _scale_in_place(gradient: Tensor, grad_loss: Tensor, live: Tensor) -> Tensor:

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from as_lightning.functional.calling_convention import ClassRows, widened
+from as_lightning.functional.counts import MaskingCounts, counts_of_rows
 from as_lightning.functional.masking import below_margin
-from as_lightning.functional.tracing import traced
+from as_lightning.functional.tracing import certain, recorded, traced
 
 # Up to so many logits, on the CPU, an operation costs more than what it does.
 FEW_LOGITS = 1 << 16
@@ -21,24 +22,13 @@ FEW_LOGITS = 1 << 16
 
 def few_logits(rows: Tensor) -> bool:
     """Whether there are so few logits that the number of operations is their cost."""
-    return rows.is_cpu and rows.numel() <= FEW_LOGITS
+    return rows.is_cpu and certain(rows.numel() <= FEW_LOGITS)
 
 
 def traceable_loss(
-    batch: ClassRows, delta: float, *, weight: Tensor | None, reduction: str
-) -> tuple[Tensor, Tensor | None]:
-    """The reduced loss and the masked competitors of each row.
-
-    Args:
-        batch: the rows, of any floating-point type.
-        delta: the margin.
-        weight: a weight per class.
-        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
-
-    Returns:
-        The loss in the accumulation dtype; and the mask, 1 at each masked competitor and 0 elsewhere, boolean or
-        floating point, shape ``(R, C)``: :func:`masked_of_mask` adds it up where it is asked for. None masks nothing.
-    """
+    batch: ClassRows, delta: float, weight: Tensor | None, reduction: str, counting: bool
+) -> tuple[Tensor, MaskingCounts | None]:
+    """A :class:`~as_lightning.functional.calling_convention.RowsLoss`."""
     rows, target, mask = widened(batch.logits), batch.target, None
     if batch.ignored is not None:  # a NaN there must not reach the gradient
         rows = rows.masked_fill(batch.ignored.unsqueeze(-1), 0.0)
@@ -46,8 +36,9 @@ def traceable_loss(
     if delta < 1.0:
         probability = rows.detach().softmax(-1)
         target_probability = probability.gather(-1, batch.target.unsqueeze(-1))
-        # transforms refuse to write in place
-        mask = below_margin(probability, target_probability, delta, in_place=not traced())
+        # transforms refuse to write in place, fake tensors the constant that it takes
+        in_place = not (traced() or recorded(rows))
+        mask = below_margin(probability, target_probability, delta, in_place=in_place)
         # A logit of -inf in effect: its exponential is exactly 0. The derivative of a difference is no work in
         # backward, where that of masked_fill is another pass.
         penalised = mask if mask.dtype == rows.dtype else mask.to(rows.dtype)
@@ -55,7 +46,9 @@ def traceable_loss(
     if weight is not None:
         weight = weight.to(rows.dtype)
     loss = F.cross_entropy(rows, target, weight=weight, ignore_index=IGNORED, reduction=reduction)
-    return (loss + 0.0 if reduction == "none" else loss), mask  # of a fully masked row it is -0.0
+    loss = loss + 0.0 if reduction == "none" else loss  # of a fully masked row it is -0.0
+    counts = counts_of_rows(_masked(mask, batch), batch.ignored, batch.classes) if counting else None
+    return loss, counts
 
 
 # what is taken from the logit of a masked class
@@ -64,7 +57,7 @@ FAR_BELOW = {dtype: torch.finfo(dtype).max / 2 for dtype in (torch.float32, torc
 IGNORED = -100
 
 
-def masked_of_mask(mask: Tensor | None, batch: ClassRows) -> Tensor:
+def _masked(mask: Tensor | None, batch: ClassRows) -> Tensor:
     """The number of masked competitors of each row, shape ``(R,)``, 0 where it is ignored."""
     if mask is None:
         return torch.zeros_like(batch.target)

@@ -13,8 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_reduction
-from as_lightning.functional.calling_convention import class_dimension, loss_dtype, reduce_rows
-from as_lightning.functional.label_convention import counted_samples, label_rows
+from as_lightning.functional.calling_convention import (
+    class_dimension,
+    counted_samples,
+    label_rows,
+    loss_dtype,
+    reduce_rows,
+)
 from as_lightning.functional.multilabel import log_one_plus_sum_exp
 from as_lightning.functional.variants.sparse_softmax import check_k
 
@@ -125,7 +130,7 @@ def multilabel_sparse_loss(
 
 
 def bce_loss(logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
-    r"""Binary cross-entropy of every label on its own: ``F.binary_cross_entropy_with_logits`` that can skip labels.
+    r"""Binary cross-entropy of every label on its own: ``F.binary_cross_entropy_with_logits`` for known labels.
 
     .. math:: \ell_i = \log(1 + e^{o_i}) - y_i o_i
 

@@ -7,9 +7,7 @@ import torch
 from harness.data_settings import AUDIO
 from harness.made_files import tone
 
-from as_lightning.benchmark.data.audio.clips import LabelledClip
-from as_lightning.benchmark.data.audio.data_module import AudioDataModule
-from as_lightning.benchmark.data.audio.log_mel import LogMel
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule, LabelledClip, LogMel
 
 
 class Tones(AudioDataModule):

@@ -11,7 +11,7 @@ import soundfile
 import torch
 from harness.made_files import tone, write_clip
 
-from as_lightning.benchmark.data.audio.clips import AudioFile, ClipFeatures, decode, fit_length
+from as_lightning.benchmark.data.audio.data_module import AudioFile, ClipFeatures, decode, fit_length
 from as_lightning.benchmark.data.files import open_tree
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from harness.made_files import tone
 
-from as_lightning.benchmark.data.audio.log_mel import LogMel
+from as_lightning.benchmark.data.audio.data_module import LogMel
 
 
 @pytest.mark.parametrize("hz", [300.0, 1000.0, 2500.0])

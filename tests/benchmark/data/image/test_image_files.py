@@ -10,7 +10,7 @@ import torch
 from harness.made_files import encoded
 from PIL import Image
 
-from as_lightning.benchmark.data.image.image_files import decode_image
+from as_lightning.benchmark.data.image.image_folder import decode_image
 
 
 def test_decoding_gives_the_pixels_of_a_png_channels_first():

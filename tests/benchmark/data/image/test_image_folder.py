@@ -12,8 +12,7 @@ from harness.data_settings import IMAGES
 from harness.made_files import write_images
 
 from as_lightning.benchmark.data import decoded_files
-from as_lightning.benchmark.data.image.image_files import ImageFiles
-from as_lightning.benchmark.data.image.image_folder import ImageFolder
+from as_lightning.benchmark.data.image.image_folder import ImageFiles, ImageFolder
 
 PLAIN = {"crop_padding": 0, "horizontal_flip": False}
 

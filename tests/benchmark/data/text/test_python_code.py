@@ -14,9 +14,10 @@ from as_lightning.benchmark.data.text.python_code import (
     UNKNOWN,
     PythonCode,
     code_tokens,
+    library_folder,
+    source_files,
     token_blocks,
 )
-from as_lightning.benchmark.data.text.standard_library import library_folder, source_files
 
 LENGTH = 32
 

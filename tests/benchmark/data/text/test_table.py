@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from as_lightning.benchmark.data.text.table import read_table
+from as_lightning.benchmark.data.text.text_file import read_table
 
 ROWS = [("plain words", "a"), ('with, comma and "quotes"', "b"), ("with\ta tab", "a"), ("two\nlines", "b")]
 

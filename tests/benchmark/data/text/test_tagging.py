@@ -9,9 +9,8 @@ import pytest
 import torch
 from harness.data_settings import TEXT
 
-from as_lightning.benchmark.data.text.conll import Conll, read_conll
-from as_lightning.benchmark.data.text.labelled_text import TaggedSentence
-from as_lightning.benchmark.data.text.tagging import IGNORED, TaggingDataModule
+from as_lightning.benchmark.data.text.data_module import TaggedSentence
+from as_lightning.benchmark.data.text.tagging import IGNORED, Conll, TaggingDataModule, read_conll
 from as_lightning.benchmark.data.text.wnut17 import WNUT17
 
 SPLITS = ("train", "validation", "test")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from harness.data_settings import TEXT
 
-from as_lightning.benchmark.data.text.data_module import TextDataModule
-from as_lightning.benchmark.data.text.labelled_text import Sentence
+from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule
 
 
 class Small(TextDataModule):

@@ -10,8 +10,7 @@ import pytest
 import torch
 from harness.data_settings import TEXT
 
-from as_lightning.benchmark.data.text.labelled_text import Sentence
-from as_lightning.benchmark.data.text.stratified_split import split_sentences
+from as_lightning.benchmark.data.text.data_module import Sentence, split_sentences
 from as_lightning.benchmark.data.text.text_file import TextFile
 
 

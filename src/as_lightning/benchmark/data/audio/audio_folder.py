@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from as_lightning.benchmark.data.audio.clips import AudioFile, LabelledClip
-from as_lightning.benchmark.data.audio.data_module import AudioDataModule
-from as_lightning.benchmark.data.files import open_tree
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule, AudioFile, LabelledClip
+from as_lightning.benchmark.data.files import find_path, open_tree
 from as_lightning.benchmark.data.folder_classes import check_validation_share, split_classes
-from as_lightning.benchmark.data.user_path import find_path
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
 

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from as_lightning.benchmark.data.audio.clips import LabelledClip
-from as_lightning.benchmark.data.audio.data_module import AudioDataModule
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule, LabelledClip
 
 ROOTS = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 # semitones above the root. No two of the 48 chords have the same twelve-tone set: an augmented triad would have it in

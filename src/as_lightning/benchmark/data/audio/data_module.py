@@ -1,20 +1,168 @@
-"""What audio data share: features of clips, standardised, with SpecAugment on the training split."""
+"""Clips: how they are read and turned into features, standardised, with SpecAugment on the training split."""
 
 from __future__ import annotations
 
+import io
 from abc import abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
-from torch import nn
+import soundfile
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from as_lightning.benchmark.data.audio.clips import ClipFeatures, LabelledClip
-from as_lightning.benchmark.data.audio.log_mel import LogMel
-from as_lightning.benchmark.data.base import BenchmarkDataModule
-from as_lightning.benchmark.data.decoded_files import Cache, check_cache, decode_once
-from as_lightning.benchmark.data.labelled import LabelledDataset
-from as_lightning.benchmark.data.standardisation import Standardise, mean_and_std
+from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset
+from as_lightning.benchmark.data.decoded_files import (
+    Cache,
+    DecodableFiles,
+    Standardise,
+    check_cache,
+    decode_once,
+    mean_and_std,
+)
+from as_lightning.benchmark.data.files import FileTree
 from as_lightning.benchmark.packages import loading
+
+LOG_FLOOR = 1e-6  # power below which log-mel takes all for silence: about that of 16-bit rounding noise
+
+
+class LogMel(nn.Module):
+    r"""The logarithm of the mel-scaled power spectrum.
+
+    .. math:: \log \max\Big(\epsilon, \sum_f M_{mf} \, |\mathrm{STFT}(x)_{ft}|^2\Big), \quad \epsilon = 10^{-6}
+
+    ``M`` are triangular filters on the HTK mel scale from 0 Hz to half the sample rate, the window is Hann's.
+
+    Args:
+        sample_rate: of the waveforms, in Hz.
+        n_mels: mel bands, at least 1.
+        n_fft: length of the window in samples, at least 2.
+        hop_length: samples from a frame to the next, at least 1.
+
+    Shape:
+        - input: ``(samples,)``, more than ``n_fft // 2`` of them; output: ``(1, n_mels, samples // hop_length + 1)``.
+
+    Source: :class:`torchaudio.transforms.MelSpectrogram`.
+    """
+
+    def __init__(self, sample_rate: int, n_mels: int, n_fft: int, hop_length: int) -> None:
+        super().__init__()
+        with loading("torchaudio"):
+            from torchaudio.transforms import MelSpectrogram
+
+        self.mel = MelSpectrogram(sample_rate, n_fft=n_fft, hop_length=hop_length, n_mels=n_mels)
+
+    def forward(self, waveform: Tensor) -> Tensor:
+        return self.mel(waveform).clamp(min=LOG_FLOOR).log().unsqueeze(0)
+
+
+# torchaudio is imported where it is used: it refuses to load beside a torch that was built for another CUDA, and that
+# must not keep anybody from images and text
+
+
+class Clip(Protocol):
+    """A recording or a synthetic sound."""
+
+    def where(self) -> str:
+        """The clip as an error message names it."""
+        ...
+
+    def read(self) -> tuple[Tensor, int]:
+        """The samples, ``float32`` of shape ``(samples,)`` in [-1, 1], and their rate in Hz.
+
+        Raises:
+            ValueError: if there are none; the message names the clip.
+        """
+        ...
+
+
+class LabelledClip(NamedTuple):
+    """A clip and the name of its class."""
+
+    clip: Clip
+    label: str
+
+
+class AudioFile(NamedTuple):
+    """A clip in a file that soundfile reads (WAV, FLAC, Ogg), below a folder or in an archive."""
+
+    tree: FileTree
+    name: str
+
+    def where(self) -> str:
+        return self.tree.where(self.name)
+
+    def read(self) -> tuple[Tensor, int]:
+        try:
+            content = self.tree.read(self.name)
+        except (OSError, KeyError) as error:
+            raise ValueError(f"{self.where()} cannot be read ({error})") from error
+        return decode(content, self.where())
+
+
+def decode(content: bytes, where: str) -> tuple[Tensor, int]:
+    """The samples of an audio file, its channels averaged, ``float32`` of shape ``(samples,)``, and their rate in Hz.
+
+    A WAV file that was cut short is a shorter clip to libsndfile, and no error.
+
+    Args:
+        content: the bytes of the file.
+        where: the file as an error message names it.
+
+    Raises:
+        ValueError: if it is no audio, or has no samples, or some that are not finite.
+    """
+    try:
+        samples, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
+    except soundfile.SoundFileError as error:
+        raise ValueError(f"{where} is no readable audio ({getattr(error, 'error_string', error)})") from error
+    waveform = torch.from_numpy(samples).mean(dim=1)
+    if not len(waveform):
+        raise ValueError(f"{where} has no samples")
+    if not waveform.isfinite().all():
+        raise ValueError(f"{where} has samples that are not finite")
+    return waveform, rate
+
+
+def fit_length(waveform: Tensor, samples: int) -> Tensor:
+    """The first ``samples`` samples; a shorter waveform gets zeros at its end. Shape ``(samples,)``.
+
+    Example:
+        >>> fit_length(torch.tensor([1.0, 2.0]), 4)
+        tensor([1., 2., 0., 0.])
+    """
+    return F.pad(waveform[:samples], (0, max(0, samples - len(waveform))))
+
+
+class ClipFeatures(DecodableFiles):
+    """The clips of a split as waveforms of one rate and length, or as log-mel spectrograms of these.
+
+    Args:
+        clips: the clips.
+        sample_rate: of the waveforms, in Hz.
+        samples: their length.
+        log_mel: what makes spectrograms of them; None for waveforms.
+    """
+
+    def __init__(self, clips: Sequence[Clip], sample_rate: int, samples: int, log_mel: LogMel | None) -> None:
+        self.clips, self.sample_rate, self.samples, self.log_mel = clips, sample_rate, samples, log_mel
+
+    def __len__(self) -> int:
+        return len(self.clips)
+
+    def __getitem__(self, index: int) -> Tensor:  # type: ignore[override]  # one at a time, no slices
+        with loading("torchaudio"):
+            from torchaudio.functional import resample
+
+        waveform, rate = self.clips[index].read()
+        waveform = fit_length(resample(waveform, rate, self.sample_rate), self.samples)
+        return waveform if self.log_mel is None else self.log_mel(waveform)
+
+    def where(self, index: int) -> str:
+        return self.clips[index].where()
+
 
 Features = Literal["log_mel", "waveform"]
 

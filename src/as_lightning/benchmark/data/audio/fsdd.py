@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from as_lightning.benchmark.data.audio.clips import AudioFile, LabelledClip
-from as_lightning.benchmark.data.audio.data_module import AudioDataModule
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule, AudioFile, LabelledClip
 from as_lightning.benchmark.data.download import fetch_checked
 from as_lightning.benchmark.data.files import FileTree, open_tree
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
-from as_lightning.benchmark.data.audio.clips import AudioFile, LabelledClip
-from as_lightning.benchmark.data.audio.data_module import AudioDataModule
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule, AudioFile, LabelledClip
 from as_lightning.benchmark.data.files import FolderTree
 from as_lightning.benchmark.packages import loading
 

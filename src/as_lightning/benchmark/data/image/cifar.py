@@ -14,10 +14,10 @@ import torch
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
+from as_lightning.benchmark.data.decoded_files import value_sums
 from as_lightning.benchmark.data.download import RemoteFile, fetch
 from as_lightning.benchmark.data.files import open_tree
 from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
-from as_lightning.benchmark.data.standardisation import value_sums
 from as_lightning.benchmark.packages import loading
 
 with loading("torchvision"):

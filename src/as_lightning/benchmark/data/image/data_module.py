@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from as_lightning.benchmark.data.base import BenchmarkDataModule
-from as_lightning.benchmark.data.decoded_files import DecodableFiles
-from as_lightning.benchmark.data.labelled import LabelledDataset
-from as_lightning.benchmark.data.standardisation import mean_and_std
+from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset
+from as_lightning.benchmark.data.decoded_files import DecodableFiles, mean_and_std
 from as_lightning.benchmark.packages import loading
 
 with loading("torchvision"):

@@ -1,16 +1,109 @@
-"""Classification of texts: what such data share."""
+"""Classification of texts: how files are read as texts, and what such data share."""
 
 from __future__ import annotations
 
+import codecs
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import torch
+from sklearn.model_selection import train_test_split
 from torch import Tensor
 
-from as_lightning.benchmark.data.labelled import LabelledDataset
-from as_lightning.benchmark.data.text.labelled_text import LabelledText
+from as_lightning.benchmark.data.base import LabelledDataset
+from as_lightning.benchmark.data.files import shortened
 from as_lightning.benchmark.data.text.tokenized import TokenizedDataModule
+
+
+class LabelledText(Protocol):
+    """A text with what it is labelled with."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def label(self) -> Any: ...
+
+
+class Sentence(NamedTuple):
+    """A text and the name of its class."""
+
+    text: str
+    label: str
+
+
+class MultilabelSentence(NamedTuple):
+    """A text and the indices of its classes."""
+
+    text: str
+    label: tuple[int, ...]
+
+
+class TaggedSentence(NamedTuple):
+    """The words of a sentence and a tag for each."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+def read_text(path: Path, encoding: str | None = None) -> str:
+    """The characters of a file, its line ends as they are.
+
+    Args:
+        path: the file.
+        encoding: as :func:`codecs.lookup` knows it; None is UTF-8, with or without a byte-order mark.
+
+    Raises:
+        ValueError: if the bytes are of another encoding; the message names the file, the line and what to set.
+    """
+    content = path.read_bytes()
+    try:
+        return content.decode(encoding or "utf-8-sig")
+    except LookupError:
+        raise ValueError(f"encoding={encoding!r} is not known: expected one like utf-8, latin-1 or utf-16") from None
+    except UnicodeDecodeError as error:
+        likely = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "latin-1"
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{path}:{line}: byte 0x{content[error.start]:02x} is not {encoding or 'UTF-8'}: set "
+            f"data.encoding (perhaps {likely}), or save the file as UTF-8"
+        ) from error
+
+
+def check_known(path: Path, number: int, label: str, known: Collection[str] | None) -> None:
+    """Raise a ValueError that names the line if ``label`` is not among those of the training split."""
+    if known is not None and label not in known:
+        raise ValueError(
+            f"{path}:{number}: the training split has no {label!r}, it has {', '.join(sorted(known)[:20])}"
+        )
+
+
+LEAST = 10  # texts of a class, for 8 / 1 / 1
+
+
+def split_sentences(sentences: list[Sentence], split_seed: int) -> dict[str, list[Sentence]]:
+    """80 / 10 / 10 % for training, validation and test, stratified by class.
+
+    Raises:
+        ValueError: if a class has fewer than 10 texts, too few for all three splits: they are counted and named.
+    """
+    sizes = Counter(sentence.label for sentence in sentences)
+    small = [f"{label!r} has {size}" for label, size in sorted(sizes.items()) if size < LEAST]
+    if small:
+        leave_out = f"leave them out (data.min_per_class={LEAST})" if len(small) < len(sizes) - 1 else "add texts"
+        raise ValueError(
+            f"{len(small)} of {len(sizes)} classes have fewer than {LEAST} texts, too few to split them in three: "
+            f"{shortened(small)}: {leave_out}, or give files for validation and test"
+        )
+    train, rest = train_test_split(
+        sentences, test_size=0.2, stratify=[sentence.label for sentence in sentences], random_state=split_seed
+    )
+    validation, test = train_test_split(
+        rest, test_size=0.5, stratify=[sentence.label for sentence in rest], random_state=split_seed
+    )
+    return {"train": train, "validation": validation, "test": test}
 
 
 class TextDataModule(TokenizedDataModule):

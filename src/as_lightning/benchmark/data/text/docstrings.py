@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from as_lightning.benchmark.data.text.data_module import TextDataModule
-from as_lightning.benchmark.data.text.labelled_text import Sentence
-from as_lightning.benchmark.data.text.standard_library import is_test, library_folder
-from as_lightning.benchmark.data.text.stratified_split import split_sentences
+from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule, split_sentences
+from as_lightning.benchmark.data.text.python_code import is_test, library_folder
 
 
 def docstring_paragraphs(root: Path, module: str) -> Iterator[str]:

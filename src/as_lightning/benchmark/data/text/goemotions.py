@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from as_lightning.benchmark.data.download import RemoteFile
-from as_lightning.benchmark.data.text.data_module import TextDataModule
-from as_lightning.benchmark.data.text.labelled_text import LabelledText, MultilabelSentence
+from as_lightning.benchmark.data.text.data_module import LabelledText, MultilabelSentence, TextDataModule
 
 
 class GoEmotions(TextDataModule):

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import sysconfig
 import tokenize
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain, islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import torch
 from torch.utils.data import Sampler, SequentialSampler
 
-from as_lightning.benchmark.data.base import BenchmarkDataModule
-from as_lightning.benchmark.data.labelled import LabelledDataset
-from as_lightning.benchmark.data.split_limits import SPLITS, Limit, split_limits
-from as_lightning.benchmark.data.text.standard_library import library_folder, source_files
+from as_lightning.benchmark.data.base import SPLITS, BenchmarkDataModule, LabelledDataset, Limit, split_limits
+
+TEST_FOLDERS = {"test", "tests", "idle_test"}
+
+
+def library_folder() -> Path:
+    """The folder of the standard library."""
+    return Path(sysconfig.get_path("stdlib"))
+
+
+def is_test(path: PurePath) -> bool:
+    """Whether a file of the library, relative to its folder, is one of the library's own tests."""
+    return not TEST_FOLDERS.isdisjoint(path.parts)
+
+
+def source_files(root: Path) -> list[Path]:
+    """The ``.py`` files below ``root`` in alphabetical order, without tests and installed packages."""
+    found = []
+    for folder, subfolders, files in os.walk(root):
+        subfolders[:] = [name for name in subfolders if name != "site-packages" and name not in TEST_FOLDERS]
+        found += [Path(folder, name) for name in files if name.endswith(".py")]
+    return sorted(found)
+
 
 UNKNOWN, END_OF_FILE = "[UNK]", "[EOF]"
 TOKEN = re.compile(r"[^\W\d]\w*|\d\w*(?:\.\d\w*)?|[^\w\s]")  # a word, a number, or a sign

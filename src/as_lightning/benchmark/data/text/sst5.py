@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from as_lightning.benchmark.data.download import RemoteFile
-from as_lightning.benchmark.data.text.data_module import TextDataModule
-from as_lightning.benchmark.data.text.labelled_text import Sentence
+from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule
 
 
 class SST5(TextDataModule):

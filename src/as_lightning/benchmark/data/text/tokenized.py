@@ -11,10 +11,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import RandomSampler, Sampler
 
-from as_lightning.benchmark.data.base import BenchmarkDataModule
+from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset
 from as_lightning.benchmark.data.download import RemoteFile, fetch
-from as_lightning.benchmark.data.labelled import LabelledDataset
-from as_lightning.benchmark.data.length_batches import POOL_BATCHES, LengthBatchSampler
+from as_lightning.benchmark.data.loaders import POOL_BATCHES, LengthBatchSampler
 from as_lightning.benchmark.data.text.tokenizer import fit_tokenizer, pretrained_tokenizer
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from as_lightning.benchmark.data.download import RemoteFile
-from as_lightning.benchmark.data.text.conll import read_conll
-from as_lightning.benchmark.data.text.labelled_text import TaggedSentence
-from as_lightning.benchmark.data.text.tagging import TaggingDataModule
+from as_lightning.benchmark.data.text.data_module import TaggedSentence
+from as_lightning.benchmark.data.text.tagging import TaggingDataModule, read_conll
 
 
 class WNUT17(TaggingDataModule):

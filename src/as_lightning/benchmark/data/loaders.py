@@ -1,0 +1,198 @@
+"""The order of the training samples, batches of similar length, and a loader that goes on inside an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from functools import partialmethod
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
+
+
+def permutation(length: int, *entropy: int) -> list[int]:
+    """The numbers from 0 to ``length - 1`` in an order that depends on the integers ``entropy`` alone.
+
+    Example:
+        >>> permutation(5, 0, 1) == permutation(5, 0, 1)
+        True
+    """
+    return np.random.default_rng(entropy).permutation(length).tolist()
+
+
+class EpochOrder(RandomSampler):
+    """All indices of a data set in random order, which seed and epoch decide.
+
+    A run that was killed and resumed sees the samples in the order that it would have seen them in without the kill:
+    no state of a random generator has to be kept. Lightning calls :meth:`set_epoch` before each epoch. It takes this
+    class for what it is, a :class:`~torch.utils.data.RandomSampler`, and puts PyTorch's ``DistributedSampler`` in its
+    place where ranks share the data; that one's order is a function of seed and epoch too.
+
+    Args:
+        data_source: the data set.
+        seed: a non-negative integer.
+
+    Example:
+        >>> order = EpochOrder(range(100), seed=0)
+        >>> first = list(order)
+        >>> order.set_epoch(1)
+        >>> list(order) == first, sorted(order) == sorted(first)
+        (False, True)
+    """
+
+    def __init__(self, data_source: Sized, seed: int) -> None:
+        super().__init__(data_source)
+        self.seed, self.epoch = seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Give the order of this epoch from now on."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        yield from permutation(len(self.data_source), self.seed, self.epoch)
+
+
+POOL_BATCHES = 50
+
+
+class LengthBatchSampler(BatchSampler):
+    """Cut a sampler's order into batches of samples of similar length.
+
+    Of ``pool_batches`` batches' worth of samples at a time, in the sampler's order, the samples are sorted by length
+    and cut into batches; with ``shuffle`` the batches of a pool come in random order. The sampler decides which samples
+    share a pool, so a random sampler makes other batches each epoch, and a distributed one gives each rank its own.
+    The order of a pool's batches depends on the ``seed`` and the ``epoch`` of the sampler alone (0 where it has none).
+
+    Args:
+        sampler: indices, e.g. of :class:`torch.utils.data.RandomSampler`.
+        batch_size: samples per batch; the last batch of the last pool may be short.
+        drop_last: leave a short batch out.
+        lengths: the length of each sample of the data set.
+        pool_batches: batches a pool, at least 1.
+        shuffle: mix the batches of a pool.
+
+    Raises:
+        ValueError: if ``pool_batches`` is below 1.
+
+    Example:
+        >>> list(LengthBatchSampler([0, 1, 2, 3, 4], 2, False, lengths=[9, 1, 8, 2, 5], pool_batches=2))
+        [[1, 3], [2, 0], [4]]
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler[int] | Iterable[int],
+        batch_size: int,
+        drop_last: bool,
+        lengths: Sequence[int],
+        pool_batches: int = POOL_BATCHES,
+        shuffle: bool = False,
+    ) -> None:
+        super().__init__(sampler, batch_size, drop_last)
+        if pool_batches < 1:
+            raise ValueError(f"pool_batches must be at least 1, got {pool_batches}")
+        self.lengths, self.pool_batches, self.shuffle = lengths, pool_batches, shuffle
+
+    @classmethod
+    def bound(
+        cls, lengths: Sequence[int], *, pool_batches: int = POOL_BATCHES, shuffle: bool = False
+    ) -> Callable[[Sampler[int] | Iterable[int], int, bool], LengthBatchSampler]:
+        """This class with all but the sampler and the size of a batch settled.
+
+        Lightning makes the sampler of a distributed run, and of any prediction, anew, and of a loader that it is handed
+        it knows no more than these: ``type(batch_sampler)(sampler, batch_size, drop_last)``.
+        """
+        settled = partialmethod(cls.__init__, lengths=lengths, pool_batches=pool_batches, shuffle=shuffle)
+        return type(cls.__name__, (cls,), {"__init__": settled})
+
+    def __iter__(self) -> Iterator[list[int]]:
+        pools = self._pools()
+        return (batch for number, pool in enumerate(pools) for batch in self._batches(pool, number))
+
+    def _pools(self) -> Iterator[list[int]]:
+        pool: list[int] = []
+        for index in self.sampler:
+            pool.append(index)
+            if len(pool) == self.pool_batches * self.batch_size:
+                yield pool
+                pool = []
+        if pool:
+            yield pool
+
+    def _batches(self, pool: list[int], number: int) -> Iterator[list[int]]:
+        pool = sorted(pool, key=lambda index: self.lengths[index])
+        batches = [pool[start : start + self.batch_size] for start in range(0, len(pool), self.batch_size)]
+        if self.drop_last and len(batches[-1]) < self.batch_size:
+            batches.pop()
+        if self.shuffle:
+            seed, epoch = (getattr(self.sampler, name, 0) for name in ("seed", "epoch"))
+            batches = [batches[place] for place in permutation(len(batches), seed, epoch, number)]
+        return iter(batches)
+
+
+# of a loader, apart from the data set and how batches are made
+SETTINGS = (
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "generator",
+    "prefetch_factor",
+)
+
+
+class ResumableLoader(DataLoader[Any]):
+    """A ``DataLoader`` whose place in the epoch is part of a checkpoint.
+
+    Lightning saves the ``state_dict`` of a training loader that has one, and loads it before it resumes: without it, a
+    run that is resumed inside an epoch trains the rest of the epoch on batches from the epoch's start. The batches that
+    were already given are left out without being loaded.
+
+    The sampler must give the order of its ``epoch`` whenever it is asked, as :class:`EpochOrder` and PyTorch's
+    ``DistributedSampler`` do. Where ``generator`` is given, it is seeded anew for each epoch, and the
+    global random state is left alone.
+
+    Arguments are those of :class:`torch.utils.data.DataLoader`, without ``batch_size=None``. With ``num_workers > 0``,
+    random augmentation after a resume draws other numbers than it would have without: the order of the samples is the
+    same.
+    """
+
+    _epoch = 0  # that of the batch given last
+    _given = 0  # batches of it that were given
+    _resumed = False  # a state was loaded and no batch was taken since
+
+    @property
+    def _sampler(self) -> Any:
+        return getattr(self.batch_sampler, "sampler", None)
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        # A generator function: nothing below runs before the first batch is asked for. Lightning calls iter() once or
+        # twice before it sets the epoch.
+        epoch = getattr(self._sampler, "epoch", 0)
+        first = self._given if self._resumed and epoch == self._epoch else 0
+        self._epoch, self._given, self._resumed = epoch, first, False
+        if self.generator is not None:
+            entropy = np.random.SeedSequence((getattr(self._sampler, "seed", 0), epoch, first))
+            self.generator.manual_seed(int(entropy.generate_state(1)[0]))
+        for batch in self._batches_from(first):
+            self._given += 1
+            yield batch
+
+    def _batches_from(self, first: int) -> Iterator[Any]:
+        if not first:
+            return super().__iter__()
+        assert self.batch_sampler is not None
+        rest = islice(self.batch_sampler, first, None)
+        settings = {name: getattr(self, name) for name in SETTINGS}
+        return iter(DataLoader(self.dataset, batch_sampler=rest, **settings))
+
+    def state_dict(self) -> dict[str, int]:
+        """The epoch, and the batches of it that were given."""
+        return {"epoch": self._epoch, "batches": self._given}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Go on behind the batches that were given, if it is in that epoch that the loader is next iterated over."""
+        self._epoch, self._given, self._resumed = state_dict["epoch"], state_dict["batches"], True

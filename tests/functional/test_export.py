@@ -1,0 +1,129 @@
+"""The losses where they are recorded: ``torch.export``, ``torch.compile`` and ONNX with any batch; fake tensors."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from as_lightning import ASSoftmaxMixin
+from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy, multilabel_as_cross_entropy
+
+# a loss, and its inputs for so many rows and classes
+Loss = Callable[..., Tensor]
+Inputs = Callable[[int, int], tuple[Tensor, ...]]
+
+
+def logits_and_classes(rows: int, classes: int) -> tuple[Tensor, ...]:
+    return 3 * torch.randn(rows, classes), torch.randint(classes, (rows,))
+
+
+def logits_and_labels(rows: int, classes: int) -> tuple[Tensor, ...]:
+    return 3 * torch.randn(rows, classes), torch.randint(2, (rows, classes))
+
+
+def hidden_and_head(rows: int, classes: int) -> tuple[Tensor, ...]:
+    return torch.randn(rows, 4), torch.randint(classes, (rows,)), torch.randn(classes, 4)
+
+
+LOSSES: dict[str, tuple[Loss, Inputs]] = {
+    "classes": (as_cross_entropy, logits_and_classes),
+    "labels": (multilabel_as_cross_entropy, logits_and_labels),
+    "head": (
+        lambda hidden, target, weight, **options: as_linear_cross_entropy(hidden, weight, target, **options),
+        hidden_and_head,
+    ),
+}
+every_loss = pytest.mark.parametrize("loss", LOSSES)
+every_size = pytest.mark.parametrize("classes", [5, 20_000])  # both sides of the number of logits that are few
+
+
+class Of(torch.nn.Module):
+    def __init__(self, loss: Loss, return_counts: bool) -> None:
+        super().__init__()
+        self.loss, self.return_counts = loss, return_counts
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        loss, counts = self.loss(*inputs, delta=0.1, return_counts=True)
+        return torch.cat([loss.reshape(1), counts.stacked().to(loss.dtype)]) if self.return_counts else loss
+
+
+@every_loss
+@every_size
+@pytest.mark.parametrize("return_counts", [False, True])
+def test_an_exported_loss_takes_any_batch(loss: str, classes: int, return_counts: bool) -> None:
+    function, inputs = LOSSES[loss]
+    module, example = Of(function, return_counts), inputs(6, classes)
+    batch = torch.export.Dim("batch")
+    rows = [{0: batch}, {0: batch}, {}][: len(example)]
+    program = torch.export.export(module, example, dynamic_shapes={"inputs": tuple(rows)}).module()
+    for size in (2, 7, 40, 20_000 if classes == 5 else 41):
+        case = (*inputs(size, classes)[:2], *example[2:])
+        torch.testing.assert_close(program(*case), module(*case))
+
+
+@pytest.mark.parametrize("loss", ["classes", "labels"])
+def test_a_compiled_loss_takes_any_batch_in_one_graph(loss: str) -> None:
+    function, inputs = LOSSES[loss]
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    torch.compiler.reset()
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for size in (6, 7, 20_000):
+            case = inputs(size, 5)
+            for tensor in case:
+                torch._dynamo.mark_dynamic(tensor, 0)
+            torch.testing.assert_close(compiled(*case, delta=0.1), function(*case, delta=0.1))
+
+
+@every_loss
+@every_size
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_fake_tensors_give_the_shapes_of_loss_counts_and_gradient(loss: str, classes: int, reduction: str) -> None:
+    function, inputs = LOSSES[loss]
+    with FakeTensorMode():
+        scores, *rest = inputs(6, classes)
+        scores.requires_grad_()
+        value, counts = function(scores, *rest, reduction=reduction, return_counts=True)
+        value.sum().backward()
+    assert value.shape == ((6,) if reduction == "none" else ())
+    assert counts.stacked().shape == (4,)
+    assert scores.grad is not None
+    assert scores.grad.shape == scores.shape
+
+
+class Classifier(ASSoftmaxMixin, pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__(delta=0.1)
+        self.net = torch.nn.Linear(4, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.net(inputs)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        return self.as_softmax_loss(self(batch[0]), batch[1])
+
+
+def test_a_module_whose_forward_holds_no_loss_is_exported() -> None:
+    module, inputs = Classifier().eval(), torch.randn(2, 4)
+    module.training_step((inputs, torch.tensor([0, 1])), 0)
+    rows = {"inputs": {0: torch.export.Dim("batch")}}
+    program = torch.export.export(module, (inputs,), dynamic_shapes=rows).module()
+    for case in (inputs, torch.randn(9, 4)):
+        torch.testing.assert_close(program(case), module(case))
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_a_module_whose_forward_holds_no_loss_is_exported_to_onnx(dynamo: bool) -> None:
+    onnx = pytest.importorskip("onnx", reason="torch.onnx.export needs onnx")
+    pytest.importorskip("onnxscript", reason="torch.onnx.export needs onnxscript")
+    from onnx.reference import ReferenceEvaluator
+
+    module, inputs, file = Classifier().eval(), torch.randn(2, 4), io.BytesIO()
+    torch.onnx.export(module, (inputs,), file, dynamo=dynamo, input_names=["inputs"])
+    (found,) = ReferenceEvaluator(onnx.load_from_string(file.getvalue())).run(None, {"inputs": inputs.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), module(inputs).detach())

@@ -1,0 +1,109 @@
+"""What README and docs say of committed results in words of their own is what the results say."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def words(page: str) -> str:
+    return " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+
+def runs(folder: str) -> list[dict]:
+    text = (ROOT / "results" / folder / "runs.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def time_with_a_step_for_4_batches() -> str:
+    (row,) = [line for line in (ROOT / "results/accumulation/processes.md").read_text().splitlines() if "| 4 |" in line]
+    return row.split("**")[1]
+
+
+def classes_of_python_code() -> str:
+    epochs = [epoch for run in runs("python_code/heads") for epoch in run["masking"]]
+    (classes,) = {epoch["classes"] // epoch["samples"] + 1 for epoch in epochs}  # a sample has C - 1 competitors
+    return f"{classes:,}"
+
+
+def fused_head_beside_dense(tokens: str) -> list[str]:
+    """Time and peak memory of the fused head beside the dense one, with that many tokens in a batch."""
+    lines = (ROOT / "results/python_code/README.md").read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "| fused_softmax |" in line]
+    (row,) = [row for row in rows if row[0] == tokens]
+    return [row[5], row[7]]
+
+
+def fused_head_is_as_fast_and_small_as_said() -> bool:
+    return [fused_head_beside_dense(tokens) for tokens in ("1,024", "4,096")] == [["0.79", "0.57"], ["0.68", "0.25"]]
+
+
+def cheapest(loss: str) -> float:
+    """The least time of a loss beside ``F.cross_entropy``, over the shapes of the logits."""
+    ratios = json.loads((ROOT / "results/performance/variants.json").read_text(encoding="utf-8"))["ratios"]
+    return min(shape["ratio"] for shape in ratios[loss].values())
+
+
+CLAIMS: list[tuple[str, str, Callable[[], bool]]] = [
+    (
+        "README.md",
+        "a batch took 0.55 of the time with a step for every 4 batches",
+        lambda: time_with_a_step_for_4_batches() == "0.55",
+    ),
+    ("docs/wide_output_layers.md", "34,852", lambda: classes_of_python_code() == "34,852"),
+    (
+        "docs/wide_output_layers.md",
+        "0.79 of the time and 0.57 of the peak memory with 1,024 tokens per batch, 0.68 and 0.25 with 4,096",
+        fused_head_is_as_fast_and_small_as_said,
+    ),
+    ("docs/data.md", "34,852", lambda: classes_of_python_code() == "34,852"),
+    (
+        "docs/methods/fused_softmax.md",
+        "Training with 34,852 classes, relative to the dense head: 0.79 of the time and 0.57 of the peak memory with "
+        "1,024 tokens per batch, 0.68 and 0.25 with 4,096",
+        fused_head_is_as_fast_and_small_as_said,
+    ),
+    (
+        "docs/methods/perturb_max.md",
+        "With normal and logistic noise it took more than 100 times `F.cross_entropy` from 1,000 classes on",
+        lambda: min(cheapest("perturb_max (normal)"), cheapest("perturb_max (logistic)")) > 100,
+    ),
+    (
+        "docs/methods/entmax.md",
+        "The loss costs many times `F.cross_entropy`",
+        lambda: min(cheapest("entmax (alpha=1.5)"), cheapest("entmax (alpha=1.3, bisection)")) > 5,
+    ),
+    ("docs/methods/sparsemax.md", "the loss costs many times `F.cross_entropy`", lambda: cheapest("sparsemax") > 5),
+]
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence", "holds"), CLAIMS, ids=[f"{page}: {said[:40]}" for page, said, _ in CLAIMS]
+)
+def test_what_a_page_says_of_results_is_what_they_say(page: str, sentence: str, holds: Callable[[], bool]) -> None:
+    assert sentence in words(page)
+    assert holds()
+
+
+def test_no_verdict_on_as_softmax_or_as_speed_is_better() -> None:
+    assert "no verdict on AS-Softmax is *better*" in words("README.md")
+    assert "On one process it takes about as long as softmax, and no verdict on it is *better*" in words("README.md")
+    rows = [
+        line
+        for page in (ROOT / "results").glob("*/*/report/report.md")
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if re.match(r"\| (multilabel_)?as_(softmax|speed)\b.* \| ", line)
+    ]
+    assert any("worse" in row for row in rows)
+    assert [row for row in rows if "| better" in row or "(better" in row] == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results").rglob("runs.jsonl")), ids=lambda path: path.parent.name)
+def test_records_name_no_path_of_the_machine_that_made_them(path: Path) -> None:
+    assert not re.search(r'["= ]/\w', path.read_text(encoding="utf-8"))

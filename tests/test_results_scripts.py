@@ -1,0 +1,73 @@
+"""The scripts in ``results/``: what they gather is what was there, and the committed pages are what they write."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from as_lightning.benchmark.run.result import Result, find_results, read_runs
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, RESULTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_gathered_runs_are_read_as_they_were_and_a_run_made_anew_replaces_its_line(tmp_path: Path) -> None:
+    first, second, *_ = find_results([RESULTS / "digits" / "main"])
+    folder = tmp_path / "runs" / "softmax"
+    for number, run in enumerate((first, second)):
+        (folder / f"seed={number}").mkdir(parents=True)
+        run.write(folder / f"seed={number}")
+    (tmp_path / "report").mkdir()
+    before = read_runs(tmp_path)
+    script("gather").gather(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report", "runs.jsonl"]
+    assert read_runs(tmp_path) == before
+    (folder / "seed=1").mkdir(parents=True)
+    first.write(folder / "seed=1")
+    script("gather").gather(tmp_path)
+    assert read_runs(tmp_path) == dict.fromkeys(before, first)
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.rglob("runs.jsonl")), ids=lambda path: path.parent.name)
+def test_committed_records_are_sorted_and_hold_nothing_else_than_results(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    assert [record["path"] for record in records] == sorted({record["path"] for record in records})
+    for line, record in zip(lines, records, strict=True):
+        assert list(record) == sorted(record)
+        assert {*record} - {"path"} <= {*asdict(Result(**{k: v for k, v in record.items() if k != "path"}))}
+        assert line == json.dumps(record, sort_keys=True, separators=(",", ":"))
+
+
+def test_the_summary_is_that_of_the_committed_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for report in RESULTS.rglob("report.md"):
+        copy = tmp_path / report.relative_to(ROOT)
+        copy.parent.mkdir(parents=True)
+        shutil.copy(report, copy)
+    shutil.copy(ROOT / "README.md", tmp_path)
+    summary = script("summary")
+    monkeypatch.setattr(summary, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(summary, "README", tmp_path / "README.md")
+    summary.main()
+    for page in ("README.md", "results/README.md"):
+        assert (tmp_path / page).read_text(encoding="utf-8") == (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_the_table_of_wide_heads_is_that_of_its_runs() -> None:
+    page = script("wide_heads").page(find_results([RESULTS / "python_code" / "heads"]))
+    assert page == (RESULTS / "python_code" / "README.md").read_text(encoding="utf-8")
