@@ -20,29 +20,27 @@ SPLITS = {
 def recommended(findings: Findings) -> Row:
     """What to train: the baseline at its full budget, unless another arm is shown to be a better choice.
 
-    Of the arms that are better the one with the largest difference. If there is none: of those that are surely not worse
-    and take clearly less time the cheapest; a method wins over fewer epochs of the baseline only where the intervals of
-    their times do not meet.
+    Of the arms that are better the one with the largest difference. If there is none: of those that are surely not
+    worse and take clearly less time the cheapest; a method wins over fewer epochs of the baseline only where the
+    intervals of their times do not meet.
     """
-    rows = [row for row in findings.rows if row.verdict is not None]
-    better = [row for row in rows if row.verdict is not None and row.verdict.word == "better"]
+    compared = [(row, row.verdict) for row in findings.rows if row.verdict is not None]
+    better = [(verdict.difference, row) for row, verdict in compared if verdict.word == "better"]
     if better:
-        return max(better, key=lambda row: row.verdict.difference if row.verdict else -math.inf)
+        return max(better, key=lambda found: found[0])[1]
     cheaper = [
-        row for row in rows if row.verdict is not None and row.verdict.not_worse and row.verdict.sure and _less(row.time)
+        (row.time, row)
+        for row, verdict in compared
+        if verdict.sure and verdict.not_worse and row.time is not None and row.time.clearly_less
     ]
     if not cheaper:
         return findings.reference
-    own = [row for row in cheaper if row.arm.method == findings.reference.arm.method]
-    best, fewer = (min(found, key=lambda row: row.time or TimeRatio(1.0), default=None) for found in (cheaper, own))
-    assert best is not None
-    if fewer is None or (best.time and fewer.time and (best.time.high or 1.0) < (fewer.time.low or 0.0)):
-        return best
-    return fewer
-
-
-def _less(time: TimeRatio | None) -> bool:
-    return time is not None and time.clearly_less
+    time, best = min(cheaper, key=lambda found: found[0])
+    own = [found for found in cheaper if found[1].arm.method == findings.reference.arm.method]
+    if own:
+        shortest, fewer = min(own, key=lambda found: found[0])
+        return best if (time.high or 1.0) < (shortest.low or 0.0) else fewer
+    return best
 
 
 def advice(findings: Findings) -> list[str]:
@@ -123,27 +121,21 @@ def word(verdict: Verdict) -> str:
 
 def contradiction(verdict: Verdict) -> str:
     """A note where the uncorrected interval, read alone, says something else than the word; else empty."""
-    m = verdict.equal_within
-    alone = []
-    if verdict.low > 0 or verdict.high < 0:
-        alone.append("better" if verdict.low > 0 else "worse")
-    word = verdict.word
-    if word == "undecided" and (verdict.low > -m or verdict.high < m):
-        alone.append("not worse" if verdict.low > -m else "no gain")
-    beyond = {
-        "better": verdict.low <= 0,
-        "worse": verdict.high >= 0,
-        "equal": verdict.low <= -m or verdict.high >= m,
-        "not worse": verdict.low <= -m,
-        "no gain": verdict.high >= m,
-    }.get(word, False)
-    if math.isnan(verdict.low) or verdict.reason:
+    low, high, m = verdict.low, verdict.high, verdict.equal_within
+    if math.isnan(low) or verdict.reason:
         return ""
-    if beyond:
-        return f"{word!r} fell at look {verdict.look}; the interval is of {verdict.seeds} seeds and of 95% on both sides"
-    if alone and word not in alone and word != "equal":
-        return f"the interval alone would say {alone[0]!r}; corrected for the number of methods and looks it does not"
-    return ""
+    readings = {
+        "equal": -m < low and high < m,
+        "better": low > 0,
+        "worse": high < 0,
+        "not worse": low > -m,
+        "no gain": high < m,
+        "undecided": True,
+    }
+    alone = next(reading for reading, holds in readings.items() if holds)
+    if alone == verdict.word:
+        return ""
+    return f"the interval alone reads {alone!r}; the word is corrected for the methods and the looks"
 
 
 def _slower(time: TimeRatio | None) -> str:

@@ -191,9 +191,7 @@ def report_figures(findings: Findings) -> list[PageFigure]:
     return [figure for figure in figures if figure is not None]
 
 
-def _score_against_time(
-    findings: Findings, name: str, score: str, colors: Mapping[str, str]
-) -> PageFigure | None:
+def _score_against_time(findings: Findings, name: str, score: str, colors: Mapping[str, str]) -> PageFigure | None:
     record, reference = findings.record, findings.reference
     lines = {}
     for method in findings.methods:
@@ -208,7 +206,7 @@ def _score_against_time(
             )
     title = f"{score} against training time"
     longest = max((row.seconds for row in findings.rows if row.seeds), default=1.0) or 1.0
-    labels = {"xlabel": "training time (s)", "ylabel": f"{record.split} {score} (points)"}
+    labels: dict[str, Any] = {"xlabel": "training time (s)", "ylabel": f"{record.split} {score} (points)"}
     figure = _figure(f"{name}-time", title, lines, colors, bars=True, xlim=(0, 1.05 * longest), **labels)
     if figure is None or not reference.seeds:
         return figure
@@ -235,7 +233,7 @@ def _score_against_learning_rate(
         if len(by_rate) > 1:
             rates = sorted(by_rate)
             lines[method] = Line(rates, [better(by_rate[rate]) for rate in rates])
-    labels = {"xlabel": "learning rate", "ylabel": f"validation {score}", "xscale": "log"}
+    labels: dict[str, Any] = {"xlabel": "learning rate", "ylabel": f"validation {score}", "xscale": "log"}
     return _figure(f"{name}-learning-rate", f"validation {score} against the learning rate", lines, colors, **labels)
 
 
@@ -246,7 +244,9 @@ def _reliability(
     lines = {}
     for method, of_method in runs.items():
         sums: dict[int, np.ndarray] = {}
-        for point in (p for run in of_method for p in run.reliability.get("scaled", run.reliability.get("unscaled", []))):
+        for point in (
+            p for run in of_method for p in run.reliability.get("scaled", run.reliability.get("unscaled", []))
+        ):
             index = min(int(point["confidence"] * bins), bins - 1)
             weighted = np.array([1.0, point["confidence"], point["accuracy"]]) * point["count"]
             sums[index] = sums.get(index, np.zeros(3)) + weighted
@@ -254,8 +254,15 @@ def _reliability(
         ordered = [sums[index] for index in sorted(sums) if sums[index][0] >= enough]
         if ordered:
             lines[method] = Line([s[1] / s[0] for s in ordered], [s[2] / s[0] for s in ordered])
-    labels = {"xlabel": "confidence", "ylabel": "share of right predictions", "xlim": (0, 1), "ylim": (0, 1)}
-    return _figure(f"{name}-reliability", "reliability, with a temperature fitted on validation", lines, colors, **labels)
+    labels: dict[str, Any] = {
+        "xlabel": "confidence",
+        "ylabel": "share of right predictions",
+        "xlim": (0, 1),
+        "ylim": (0, 1),
+    }
+    return _figure(
+        f"{name}-reliability", "reliability, with a temperature fitted on validation", lines, colors, **labels
+    )
 
 
 def _thinned(lines: Mapping[str, Line], most: int = 200) -> dict[str, Line]:

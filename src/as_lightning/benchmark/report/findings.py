@@ -170,7 +170,7 @@ def _row(
     same_budget: Verdict | None,
 ) -> Row:
     scores = np.array([run.metrics[run.score] / POINT for run in runs])
-    about = runs[0].config["comparison"] if runs else {"epochs": math.nan, "settings": {}}
+    about: dict[str, Any] = runs[0].config["comparison"] if runs else {"epochs": math.nan, "settings": {}}
     return Row(
         arm=arm,
         epochs=about["epochs"],
@@ -192,7 +192,9 @@ def _mean_metrics(runs: list[Result]) -> dict[str, float]:
     for run in runs:
         last = run.masking[-1] if run.masking else None
         more = {
-            "masked samples, last epoch": float(masking_ratio(last["masked_samples"], last["samples"])) if last else None,
+            "masked samples, last epoch": float(masking_ratio(last["masked_samples"], last["samples"]))
+            if last
+            else None,
             "optimizer steps": run.optimizer_steps,
             "correlation of loss and score": run.loss_accuracy_correlation,
             "peak memory, MiB": None if run.peak_memory is None else run.peak_memory / 2**20,

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from rich.console import Console
@@ -23,12 +22,11 @@ from as_lightning.benchmark.report.figures import method_colors, report_figures,
 from as_lightning.benchmark.report.findings import Findings, Row, findings
 from as_lightning.benchmark.report.like_with_like import comparable_results
 from as_lightning.benchmark.report.record import ComparisonRecord
-from as_lightning.benchmark.report.verdicts import Arm, Design
+from as_lightning.benchmark.report.verdicts import Design
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.settings import SettingError, nearest
 
 BASELINES = ("softmax", "multilabel_softmax")
-SHOWN_EXAMPLES = 20
 UNTUNED = "A sweep gives all methods the settings of the command; as-lightning-compare tunes each of them."
 COLUMNS = ("method", "epochs", "score", "difference", "word", "time", "seeds")
 
@@ -115,7 +113,7 @@ def sweep_records(results: Sequence[Result], baseline: str | None = None) -> lis
             design=Design.fixed(len({run.seed for run in runs if run.method == base})),
         )
         for run in runs:
-            about = {"budget": 1.0, "epochs": len(run.epoch_seconds) or math.nan, "settings": {}}
+            about: dict[str, Any] = {"budget": 1.0, "epochs": len(run.epoch_seconds) or math.nan, "settings": {}}
             record.results.append(Result(**{**vars(run), "config": run.config | {"comparison": about}}))
         made = {(run.method, run.seed) for run in runs}
         record.missing = [(method, 1.0, seed) for method in present for seed in seeds if (method, seed) not in made]
@@ -169,50 +167,6 @@ def frame(found: Findings) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def disputed_examples(record: ComparisonRecord, method: str) -> tuple[float, int, list[dict[str, str]]] | None:
-    """Where a method and the baseline predict differently at the full budget.
-
-    Returns:
-        The mean share of test examples on which the two runs of a seed differ, the number of test examples, and the
-        examples on which they differ in most seeds: name, seeds, right predictions of both. None without predictions.
-    """
-    pair = (Arm(method, record.full_budget), record.reference)
-    if pair not in (shares := record.disagreement()):
-        return None
-    tally: dict[int, np.ndarray] = {}  # of each example: seeds, seeds that differ, seeds each is right
-    for seed in sorted(seed for name, budget, seed in record.predictions if (name, budget) == pair[0]):
-        ours = record.predictions[method, record.full_budget, seed]
-        theirs = record.predictions.get((record.baseline, record.full_budget, seed))
-        if theirs is None or ours.disagreement(theirs) is None:
-            continue
-        predicted = [found.predicted.reshape(len(found.ids), -1) for found in (ours, theirs)]
-        differ = (predicted[0] != predicted[1]).any(-1)
-        right = [_right(found) for found in (ours, theirs)]
-        for index in np.flatnonzero(differ | np.isin(ours.ids, list(tally))):
-            counts = np.array([1, differ[index], right[0][index], right[1][index]], dtype=np.int64)
-            key = int(ours.ids[index])
-            tally[key] = tally.get(key, np.zeros(4, dtype=np.int64)) + counts
-    most = sorted(tally, key=lambda key: (-tally[key][1], tally[key][0], key))[:SHOWN_EXAMPLES]
-    examples = [
-        {
-            "name": " ".join(str(record.names.get(key, f"example {key}")).split())[:200],
-            "differ": f"{tally[key][1]} of {tally[key][0]}",
-            "method": str(tally[key][2]),
-            "baseline": str(tally[key][3]),
-        }
-        for key in most
-        if tally[key][1]
-    ]
-    return (*shares[pair], examples)
-
-
-def _right(found: Any) -> np.ndarray:
-    """Which predictions are right: the class, or of several labels or tokens all of them."""
-    if len(found.target):
-        return np.asarray(found.predicted == found.target)
-    return np.asarray((found.predicted == found.predicted[:, :1]).all(-1))
-
-
 def escape_markdown(text: object) -> str:
     r"""Text that a Markdown page shows as it is, in a table too: no HTML, no links, no cell or line ends.
 
@@ -247,7 +201,11 @@ def _section(found: Findings) -> dict[str, Any]:
         "colors": method_colors(found.methods),
         "figures": report_figures(found),
         "metrics": (["method", "epochs", *names], body),
-        "disputed": {method: disputed_examples(record, method) for method in found.methods[1:]},
+        "disagreement": [
+            (arm.method, f"{100 * share:.1f}%", examples)
+            for (arm, against), (share, examples) in record.disagreement().items()
+            if against == record.reference and arm.budget == against.budget
+        ],
         "tuning": {
             method: [(words.settings(trial.settings), trial.score, trial.shared) for trial in trials]
             for method, trials in record.tuning.items()

@@ -13,8 +13,7 @@ import numpy as np
 
 from as_lightning.benchmark.report.verdicts import Arm, Design
 from as_lightning.benchmark.run.predictions import Predictions
-from as_lightning.benchmark.run.result import Result, read_runs
-from as_lightning.benchmark.run.whole_file import whole_file
+from as_lightning.benchmark.run.result import Result, read_runs, whole_file
 
 COMPARISON_FILE = "comparison.json"
 FORMAT = 2

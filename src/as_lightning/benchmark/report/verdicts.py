@@ -18,8 +18,6 @@ WORDS = ("better", "worse", "equal", "not worse", "no gain", "undecided")
 POINT = 0.01  # of a score in [0, 1]
 MIN_PAIRS = 3
 SMALL_SAMPLES = 0.85  # of the level: t-tests at several looks err a little more often than their normal limit
-    0.85  # of the level: the boundaries are exact for many seeds; simulation finds up to 0.057 in place of 0.05
-)
 ADVICE_ALPHA = 0.02  # a family's error of what one is advised to change one's training for
 POWER = 0.80
 IDENTICAL = 1e-7  # points: scores are means of float32 numbers
@@ -287,7 +285,8 @@ class LookTest:
 @functools.lru_cache(maxsize=128)
 def level_table(design: Design, hypotheses: float) -> np.ndarray:
     """The nominal levels of the four tests, of shape ``(looks, 4)``, where so many arms' hypotheses can be true."""
-    one_sided, half = (nominal_levels(design.looks, SMALL_SAMPLES * design.alpha / hypotheses / parts) for parts in (1, 2))
+    level = SMALL_SAMPLES * design.alpha / hypotheses
+    one_sided, half = (nominal_levels(design.looks, level / parts) for parts in (1, 2))
     return np.array([one_sided, one_sided, half, half]).T
 
 

@@ -14,7 +14,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 from torch.utils.data import RandomSampler
 
-from as_lightning.benchmark.run.whole_file import whole_file
+from as_lightning.benchmark.run.result import whole_file
 from as_lightning.callbacks.evaluation_logits import EvaluationLogits
 
 PREDICTIONS_FILE = "predictions.npz"
