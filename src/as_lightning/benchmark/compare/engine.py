@@ -19,6 +19,7 @@ from as_lightning.benchmark.compare.search import (
     is_neutral,
     next_trials,
 )
+from as_lightning.benchmark.report.findings import clearly_cheaper
 from as_lightning.benchmark.report.record import ComparisonRecord, Trial
 from as_lightning.benchmark.report.verdicts import Arm, Verdict, still_open, verdicts
 from as_lightning.benchmark.run.predictions import Predictions
@@ -195,7 +196,7 @@ class Engine:
             found = self._verdicts()
             undecided = {v.arm for v in found if not (v.decided or v.reason)}
             if look != plan.design.looks[-1]:
-                undecided = set(still_open(found, plan.design))
+                undecided = set(still_open(found, plan.design, cheaper=clearly_cheaper(self.record)))
             open_arms = [arm for arm in open_arms if arm in undecided]
             if not open_arms:
                 return

@@ -25,6 +25,7 @@ def seed_residual_variances(scores: np.ndarray, present: np.ndarray) -> tuple[np
     seeds = scores.shape[-1]
     counted = present[..., None]
     methods = present.sum(-1, keepdims=True)
+    methods = np.maximum(methods, 2)  # where none is present nothing is divided by 0
     centred = np.where(counted, scores - scores.mean(-1, keepdims=True), 0.0)
     residuals = np.where(counted, centred - centred.sum(-2, keepdims=True) / methods[..., None], 0.0)
     degrees = np.broadcast_to((seeds - 1) * (methods - 1) / methods, present.shape).astype(np.float64)

@@ -17,7 +17,8 @@ from as_lightning.benchmark.report.moderation import seed_residual_variances, sq
 WORDS = ("better", "worse", "equal", "not worse", "no gain", "undecided")
 POINT = 0.01  # of a score in [0, 1]
 MIN_PAIRS = 3
-SPENDING = 1.5  # the exponent of the error spent over the looks
+SMALL_SAMPLES = 0.85  # of the level: t-tests at several looks err a little more often than their normal limit
+ADVICE_ALPHA = 0.02  # a family's error of what one is advised to change one's training for
 POWER = 0.80
 IDENTICAL = 1e-7  # points: scores are means of float32 numbers
 
@@ -80,6 +81,7 @@ class Verdict:
         word: one of :data:`WORDS`.
         detectable: the true difference that would be found better or worse with 80% probability; NaN where unknown.
         equal_within: of the design.
+        sure: whether "not worse" also holds where the family's error is 2%: what advice asks for.
         family: ``full``, or ``smaller`` for comparisons of smaller budgets.
         reason: why nothing can be tested; empty where it can.
     """
@@ -94,6 +96,7 @@ class Verdict:
     word: str
     detectable: float
     equal_within: float
+    sure: bool = False
     family: str = "full"
     reason: str = ""
 
@@ -176,7 +179,7 @@ def verdicts(
         members = sum(len(block.distinct) for block in blocks)
         nan = math.nan
         like = Verdict(
-            Arm(""), Arm(""), members, 0, nan, nan, nan, "undecided", nan, design.equal_within, family, reason=""
+            Arm(""), Arm(""), members, 0, nan, nan, nan, "undecided", nan, design.equal_within, family=family
         )
         for block in blocks:
             found += _judged(signed, block, design, disagreement or {}, like)
@@ -186,8 +189,8 @@ def verdicts(
 def still_open(found: Sequence[Verdict], design: Design, *, cheaper: Collection[Arm] = ()) -> list[Arm]:
     """The arms that need the seeds of the next look; none after the last look.
 
-    An arm stops at its first word, but for one that leaves a question open: an arm that takes less time than the
-    baseline and has no gain may still be shown to be as good, which is a reason to use it.
+    An arm stops at its first word. One that takes less time than the baseline goes on until it is worse, or surely not
+    worse: that is a reason to use it.
 
     Args:
         found: the verdicts after a look.
@@ -199,7 +202,7 @@ def still_open(found: Sequence[Verdict], design: Design, *, cheaper: Collection[
         for verdict in found
         if verdict.look < len(design.looks)
         and not verdict.reason
-        and (not verdict.decided or (verdict.word == "no gain" and verdict.arm in cheaper))
+        and (not verdict.decided or (verdict.arm in cheaper and verdict.word != "worse" and not verdict.sure))
     ]
     return list(dict.fromkeys(open_arms))
 
@@ -282,7 +285,8 @@ class LookTest:
 @functools.lru_cache(maxsize=128)
 def level_table(design: Design, hypotheses: float) -> np.ndarray:
     """The nominal levels of the four tests, of shape ``(looks, 4)``, where so many arms' hypotheses can be true."""
-    one_sided, half = (nominal_levels(design.looks, design.alpha / hypotheses / parts, SPENDING) for parts in (1, 2))
+    level = SMALL_SAMPLES * design.alpha / hypotheses
+    one_sided, half = (nominal_levels(design.looks, level / parts) for parts in (1, 2))
     return np.array([one_sided, one_sided, half, half]).T
 
 
@@ -356,6 +360,7 @@ def _judged(scores: Scores, block: _Block, design: Design, disagreement: Disagre
     if not judged:
         return [_twin(found, arm, twin, block.against) for arm, twin in block.twins.items()]
     test = LookTest(design, len(judged), family=like.seeds)
+    strict = LookTest(replace(design, alpha=min(ADVICE_ALPHA, design.alpha)), len(judged), family=like.seeds)
     floor = np.array([_floor(disagreement, arm, block.against) for arm in judged])
     for number, count in enumerate(design.looks):
         seeds = block.seeds[:count]
@@ -368,13 +373,11 @@ def _judged(scores: Scores, block: _Block, design: Design, disagreement: Disagre
         pairs = np.isfinite(differences).sum(-1)
         complete = np.isfinite(table[[True, *present]]).all(0)
         before, level = words(test.rejected), float(test.levels()[0, 2])
-        test.look(
-            np.where(np.isfinite(table), table, 0.0)[:, complete],
-            present,
-            floor,
-            np.where(np.isfinite(differences), differences, 0.0).sum(-1) / np.maximum(pairs, 1),
-            np.maximum(pairs, 1),
-        )
+        means = np.where(np.isfinite(differences), differences, 0.0).sum(-1) / np.maximum(pairs, 1)
+        for tests in (test, strict):
+            tests.look(
+                np.where(np.isfinite(table), table, 0.0)[:, complete], present, floor, means, np.maximum(pairs, 1)
+            )
         after = words(test.rejected)
         for index in np.flatnonzero(present):
             arm, mean, error = judged[index], float(test.difference[index]), float(test.error[index])
@@ -387,6 +390,7 @@ def _judged(scores: Scores, block: _Block, design: Design, disagreement: Disagre
                 low=mean - half,
                 high=mean + half,
                 word=WORDS[after[index]],
+                sure=bool(strict.rejected[index, 0]),
                 detectable=detectable_difference(error, float(test.degrees[index]), level) if error > 0 else math.nan,
                 reason="" if error > 0 else "the difference is the same for every seed",
             )
@@ -411,7 +415,7 @@ def _untested(scores: Scores, block: _Block, arm: Arm, like: Verdict) -> Verdict
 def _twin(found: Mapping[Arm, Verdict], arm: Arm, twin: Arm, against: Arm) -> Verdict:
     if twin == against:
         same = "the scores of every seed are the same"
-        return replace(found[arm], look=1, difference=0.0, low=0.0, high=0.0, word="equal", reason=same)
+        return replace(found[arm], look=1, difference=0.0, low=0.0, high=0.0, word="equal", sure=True, reason=same)
     return replace(found[twin], arm=arm)
 
 
