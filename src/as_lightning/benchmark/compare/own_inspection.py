@@ -11,6 +11,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
@@ -33,10 +34,11 @@ LOOK = {
     "limit_train_batches": 1,
     "limit_val_batches": 1,
     "limit_test_batches": 1,
-    "max_epochs": 1,
+    "max_epochs": 2,  # some metrics are logged in every second epoch
     "val_check_interval": 1.0,  # Lightning refuses an interval that is longer than the epoch
     "check_val_every_n_epoch": 1,
 }
+SOME_EPOCHS = "{} is not logged in every epoch: the weights of the best epoch that logs it are scored."
 EXAMPLES = 64  # of a split that its fingerprint reads
 
 
@@ -125,7 +127,7 @@ def _digest(data: pl.LightningDataModule, loader: str) -> str:
     if not is_overridden(loader, data, pl.LightningDataModule):
         return ""
     loaders = getattr(data, loader)()
-    dataset = getattr(tree_leaves(loaders)[0], "dataset", None)
+    dataset = getattr(next(iter(tree_leaves(loaders)), None), "dataset", None)
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         return ""
     assert dataset is not None
@@ -197,7 +199,19 @@ def _try_one_batch(own: OwnModule, method: str, **settings: float) -> list[Any]:
     """Train, validate and test on one batch; return what tells this training from one at another learning rate."""
     run = Run("tuning", method, settings, 1.0, 0)
     with TemporaryDirectory() as folder:
-        fit = own.fit(run, folder, LOOK)
+        try:
+            fit = own.fit(run, folder, LOOK)
+        except MisconfigurationException as error:
+            if own.target is None or "TemperatureScaling" not in str(error):
+                raise
+            own.target = None
+            own.notes.append(
+                "Calibration was not measured, and predictions were not stored: the module's steps do not call self(x), "
+                "and it has no validation_logits(batch)."
+            )
+            fit = own.fit(run, folder, LOOK)
+        if fit.recorder.passed_over and (note := SOME_EPOCHS.format(own.monitor)) not in own.notes:
+            own.notes.append(note)
         if not fit.recorder.evaluations:
             kind = "training" if not fit.trainer.num_training_batches else "validation"
             raise ValueError(f"the {kind} data of {type(fit.data).__name__} hold no batch: settings are chosen by it")

@@ -47,6 +47,10 @@ class BestWeights(ModelCheckpoint):
         if self.monitor in trainer.callback_metrics:
             super().on_validation_end(trainer, pl_module)
 
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.monitor in trainer.callback_metrics:
+            super().on_train_epoch_end(trainer, pl_module)
+
 
 class SeenLogits:
     """Logits and target of a batch that has just been evaluated.
@@ -73,6 +77,8 @@ class SeenLogits:
         module.register_forward_hook(keep)
 
     def __call__(self, module: pl.LightningModule, batch: Any) -> tuple[Any, Any]:
+        if hasattr(module, "validation_logits"):
+            return module.validation_logits(batch)  # type: ignore[operator]
         return self._output, batch[self.target]
 
 
@@ -285,6 +291,11 @@ class OwnModule:
         settings = {**QUIET, **self.trainer, **limits, "callbacks": [*callbacks, best], "default_root_dir": folder}
         trainer = pl.Trainer(**settings)
         trainer.fit(module, datamodule=data)
+        if recorder.passed_over and not recorder.evaluations:
+            raise ValueError(
+                f"monitor {self.monitor!r} is never logged: after a validation there is {recorder.passed_over[0]}; name "
+                "one of these as monitor=... (on the command line module.monitor=...)"
+            )
         return Fit(trainer, module, data, recorder, best)
 
 
