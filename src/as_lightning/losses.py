@@ -1,4 +1,4 @@
-"""The losses as modules: thin shells over :mod:`as_lightning.functional`."""
+"""The losses as modules: thin shells over `as_lightning.functional`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 
 
 class ASSoftmaxLoss(nn.Module):
-    r"""AS-Softmax cross-entropy in the place of :class:`torch.nn.CrossEntropyLoss`.
+    r"""AS-Softmax cross-entropy in the place of `torch.nn.CrossEntropyLoss`.
 
     Its ``weight`` is a buffer of that name, so state dicts of the two modules load into one another.
 
@@ -23,18 +23,9 @@ class ASSoftmaxLoss(nn.Module):
         ignore_index: target value of rows that take no part.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
-    Shape:
-        - logits: ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
-        - target: class indices, ``()``, ``(N)`` or ``(N, d1, ...)``.
-        - output: a scalar, or the shape of the target with ``reduction="none"``.
+    Source: paper, section III; shapes and errors are those of `as_cross_entropy`.
 
-    Raises:
-        ValueError: if ``delta`` lies outside [0, 1] or ``reduction`` is unknown.
-        TypeError: if ``delta`` is no number.
-
-    Source: paper, section III; see :func:`~as_lightning.functional.as_cross_entropy`.
-
-    Example:
+    Examples:
         >>> import torch
         >>> loss = ASSoftmaxLoss(delta=0.1)
         >>> loss(torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0]]), torch.tensor([0, 0]))
@@ -80,18 +71,10 @@ class MultiLabelASSoftmaxLoss(nn.Module):
         ignore_index: target value of unknown labels, which are left out.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
-    Shape:
-        - logits: ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
-        - target: 0, 1 and ``ignore_index``, of the shape of the logits.
-        - output: a scalar, or the shape of the logits without the label dimension with ``reduction="none"``.
+    Source: paper, section III; shapes and errors are those of
+    `multilabel_as_cross_entropy`.
 
-    Raises:
-        ValueError: if ``delta`` lies outside [0, 1] or ``reduction`` is unknown.
-        TypeError: if ``delta`` is no number.
-
-    Source: paper, section III; see :func:`~as_lightning.functional.multilabel_as_cross_entropy`.
-
-    Example:
+    Examples:
         >>> import torch
         >>> loss = MultiLabelASSoftmaxLoss(delta=0.1)
         >>> loss(torch.tensor([[4.0, 0.0, -3.0], [1.0, 0.9, -2.0]]), torch.tensor([[1, 0, 0], [0, 1, 0]]))
@@ -127,20 +110,12 @@ class LinearCrossEntropyLoss(nn.Module):
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
         ignore_index: target value of rows that take no part.
         label_smoothing: 0; any other value is refused.
-        device: the device of the layer.
-        dtype: the dtype of the layer.
+        device, dtype: those of the layer.
 
-    Shape:
-        - input: ``(..., d)``.
-        - target: class indices, ``(...)``.
-        - output: a scalar, or the shape of the target with ``reduction="none"``.
+    Source: the signature follows PyTorch 2.13; shapes and errors are those of
+    `linear_cross_entropy`.
 
-    Raises:
-        ValueError: if ``reduction`` is unknown, ``label_smoothing`` is not 0, or ``weight`` has another shape.
-
-    Source: the signature follows PyTorch 2.13; see :func:`~as_lightning.functional.linear_cross_entropy`.
-
-    Example:
+    Examples:
         >>> import torch
         >>> loss = LinearCrossEntropyLoss(16, 50_000)
         >>> loss(torch.randn(4, 16), torch.tensor([0, 7, 7, 49_999])).backward()

@@ -15,24 +15,20 @@ from as_lightning.functional.counts import MaskingCounts, masking_ratio
 class MaskingRate(Metric):
     r"""The share of samples, or of competing classes, that the margin has masked.
 
-    .. math:: \frac{\sum \text{masked}}{\sum \text{counted}}
+    $$
+    \frac{\sum \text{masked}}{\sum \text{counted}}
+    $$
 
-    over all updates and all ranks. It is the ratio of the sums, so larger batches have more weight.
+    over all updates and all ranks. It is the ratio of the sums, so larger batches have more weight, and 0 before any
+    sample was counted.
 
     Args:
         level: ``"sample"`` (samples whose competitors are all masked) or ``"class"`` (competitors).
-        **kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Shape:
-        - update: a :class:`~as_lightning.functional.MaskingCounts`, 0-dim ``int64`` tensors.
-        - compute: 0-dim ``float32`` tensor in [0, 1]; 0 before any sample was counted.
-
-    Raises:
-        ValueError: if ``level`` is neither ``"sample"`` nor ``"class"``.
+        **kwargs: arguments of `torchmetrics.Metric`.
 
     Source: paper, section on AS-Speed (its ratio of masked samples).
 
-    Example:
+    Examples:
         >>> import torch
         >>> from as_lightning.functional import as_cross_entropy
         >>> rate = MaskingRate()
@@ -77,17 +73,12 @@ class LossAccuracyCorrelation(Metric):
     A loss that falls while accuracy rises has correlation near -1. The paper reports 0.038 for softmax (its
     validation loss grows while accuracy still does) and -0.952 for AS-Softmax on SST-5.
 
-    Shape:
-        - update: the loss and the accuracy of one evaluation, floats or 0-dim tensors.
-        - compute: 0-dim ``float64`` tensor (``float32`` on Apple's GPUs) in [-1, 1]; NaN with fewer than two
-          evaluations, or if either value has not changed.
+    It is NaN with fewer than two evaluations, or if either value has not changed. Evaluations are already summed over
+    the ranks, so nothing is synchronised.
 
-    Note:
-        Evaluations are already summed over the ranks. Every rank holds the same values, so nothing is synchronised.
+    Source: paper, analysis of validation loss and accuracy; `torchmetrics.PearsonCorrCoef`.
 
-    Source: paper, analysis of validation loss and accuracy; :class:`torchmetrics.PearsonCorrCoef`.
-
-    Example:
+    Examples:
         >>> correlation = LossAccuracyCorrelation()
         >>> for loss, accuracy in [(1.0, 0.5), (0.8, 0.6), (0.6, 0.7)]:
         ...     correlation.update(loss, accuracy)

@@ -18,7 +18,7 @@ FUNCTIONS = (F.cross_entropy, F.nll_loss, F.multi_margin_loss, F.binary_cross_en
 
 
 class Owner(Protocol):
-    """What a replaced loss needs from its module; :class:`~as_lightning.ASSoftmaxMixin` provides it."""
+    """What a replaced loss needs from its module; `ASSoftmaxMixin` provides it."""
 
     as_softmax_delta: float
 
@@ -34,14 +34,14 @@ class CountedLoss(nn.Module):
 
     _owner: Owner
 
-    def __init__(self, owner: Owner, reduction: str) -> None:
+    def __init__(self, owner: Owner, reduction: str = "mean") -> None:
         super().__init__()
         self.__dict__["_owner"] = owner  # as a submodule the owner would contain itself
         self.reduction = reduction
 
     @property
     def delta(self) -> float:
-        """The owner's :attr:`~as_lightning.ASSoftmaxMixin.as_softmax_delta`, to read and to set."""
+        """The owner's `as_softmax_delta`, to read and to set."""
         return self._owner.as_softmax_delta
 
     @delta.setter
@@ -53,14 +53,9 @@ class CountedLoss(nn.Module):
 
 
 class CountedASSoftmaxLoss(CountedLoss):
-    """:meth:`~as_lightning.ASSoftmaxMixin.as_softmax_loss`, called as :class:`torch.nn.CrossEntropyLoss` is.
+    """`as_softmax_loss`, called as `torch.nn.CrossEntropyLoss` is.
 
-    Args:
-        owner: the module that computes the loss and holds the margin.
-        weight: a weight per class, shape ``(C)``; a buffer, so that it moves with the module.
-        persistent: whether state dicts hold the weight; they do for a replaced ``nn.Module``.
-        ignore_index: target value of rows that take no part.
-        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
+    The class weights are a buffer, which moves with the module; it is in state dicts if it is ``persistent``.
     """
 
     weight: Tensor | None
@@ -89,10 +84,7 @@ class CountedASSoftmaxLoss(CountedLoss):
 
 
 class CountedMultiLabelASSoftmaxLoss(CountedLoss):
-    """:meth:`~as_lightning.ASSoftmaxMixin.multilabel_as_softmax_loss`, called as ``nn.BCEWithLogitsLoss`` is."""
-
-    def __init__(self, owner: Owner, *, reduction: str = "mean") -> None:
-        super().__init__(owner, reduction)
+    """`multilabel_as_softmax_loss`, called as ``nn.BCEWithLogitsLoss`` is."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return self._owner.multilabel_as_softmax_loss(input, target, reduction=self.reduction)

@@ -14,23 +14,24 @@ def accumulation_steps(
 ) -> int:
     r"""Accumulation steps that bring a batch back to its full number of samples with a gradient.
 
-    .. math:: k = \operatorname{clip}\!\left(\operatorname{round}\!\left(s\,\frac{N}{N - N_\text{masked}}\right),
-              1, k_\text{max}\right)
+    $$
+    k = \operatorname{clip}\!\left(\operatorname{round}\!\left(s\,\frac{N}{N - N_\text{masked}}\right),
+    1, k_\text{max}\right)
+    $$
 
     The result is at most one above ``previous``. With ``monotone`` it is never below ``previous``, unless ``max_steps``
     is. Halves round up.
 
     Args:
-        samples: the number of samples :math:`N` since the last decision, without ignored rows.
+        samples: the number of samples $N$ since the last decision, without ignored rows.
         masked_samples: the number of them whose competitors are all masked.
-        scale: the factor :math:`s`.
-        max_steps: the largest :math:`k`.
+        scale: the factor $s$.
+        max_steps: the largest $k$.
         previous: the steps decided before.
         monotone: never go below ``previous`` (the paper's choice).
 
     Returns:
-        The steps, from 1 to ``max_steps``. If all samples are masked, the aim is ``max_steps`` (no division by
-        zero). Without samples the steps are ``previous``, at most ``max_steps``.
+        The steps, from 1 to ``max_steps``: aims at ``max_steps`` if all samples are masked; ``previous`` without any.
 
     Raises:
         ValueError: if a count is negative, ``masked_samples > samples``, ``scale <= 0``, ``max_steps < 1`` or
@@ -38,7 +39,7 @@ def accumulation_steps(
 
     Source: paper, section on AS-Speed (adaptive gradient accumulation).
 
-    Example:
+    Examples:
         >>> accumulation_steps(32, 16, previous=1)
         2
         >>> accumulation_steps(32, 32, previous=1)  # at most one above the steps before

@@ -252,7 +252,7 @@ class OwnModule:
                 evaluations=fit.recorder.evaluations,
                 loss_accuracy_correlation=None,
                 masking=[e._asdict() for c in callbacks if isinstance(c, MaskingMonitor) for e in c.history],
-                accumulation=[list(window) for window in fit.recorder.accumulation],
+                accumulation=[list(window[:5]) for window in fit.recorder.accumulation],
                 optimizer_steps=fit.trainer.global_step,
                 config=config,
                 inputs=self.inputs,

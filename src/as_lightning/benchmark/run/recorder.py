@@ -10,19 +10,21 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
+from as_lightning.benchmark.run.process_memory import (
+    peak_resident_memory,
+    reset_peak,
+    resident_memory,
+    return_free_memory,
+)
 from as_lightning.benchmark.run.settings import SettingError, nearest
 from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation
-from as_lightning.process_memory import peak_resident_memory, reset_peak, resident_memory, return_free_memory
 
 
 class PeakMemory(pl.Callback):
     """Record the peak of the training steps, optimizer steps included, and validation and checkpoints left out.
 
     On the CPU it is what the process holds beyond what it held when the callback was made (Linux alone): make it before
-    data and model. On CUDA it is what PyTorch has allocated on the device.
-
-    Attributes:
-        bytes: the peak so far; None where the system does not tell, or before the first step.
+    data and model. On CUDA it is what PyTorch has allocated. ``bytes`` is None where the system does not tell.
     """
 
     def __init__(self) -> None:

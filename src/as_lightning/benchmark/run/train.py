@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.run.evaluation import memorisation, metrics_of_test
+from as_lightning.benchmark.run.feature_cache import cache_features
 from as_lightning.benchmark.run.folder import changed_inputs, run_inputs, run_lock
 from as_lightning.benchmark.run.predictions import PredictionRecorder, example_ids
 from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder
@@ -49,8 +50,9 @@ NO_MARGIN = 1.0  # with margin 1 nothing is masked: plain cross-entropy
 def run_settings(config: DictConfig) -> dict[str, Any]:
     """Budget, margin, learning rate, method and seed of a run, and all else that may differ as one text.
 
-    These are the five columns that TensorBoard shows of a longer table. The margin is 1 for a method that has none:
-    AS-Softmax with margin 1 is plain cross-entropy. The budget is 1 for a run that is no part of a comparison.
+    The margin is 1 for a method that has none: AS-Softmax with margin 1 is plain cross-entropy. The budget is 1 for a
+    run
+    that is no part of a comparison.
     """
     ignored = {"name", "targets", "delta", *foreign_settings(config.method)}
     knobs = {
@@ -83,12 +85,7 @@ def log_settings(loggers: Sequence[Logger], settings: Mapping[str, Any], scores:
 
 
 class RunProgressBar(RichProgressBar):
-    """Lightning's bar, which also shows ``masked`` (of the latest step that was logged) and the latest score.
-
-    Args:
-        monitor: the name under which the score is logged, ``val/accuracy``.
-        **settings: of :class:`lightning.pytorch.callbacks.RichProgressBar`.
-    """
+    """Lightning's bar, which also shows the share of masked samples and the latest score ``monitor``."""
 
     def __init__(self, monitor: str, **settings: Any) -> None:
         super().__init__(**settings)
@@ -178,6 +175,8 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     memory = PeakMemory()
     datamodule = read_data(config)
     module = made_module(config, datamodule)
+    assert isinstance(module.encoder, torch.nn.Module)
+    cache_features(datamodule, module.encoder, Path(config.data_dir))
     score = config.data.score
     identity = settings | {"inputs": inputs} if inputs else settings  # what a checkpoint has to be of
     recorder = RunRecorder(score, settings=json.dumps(identity, sort_keys=True))
@@ -210,7 +209,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
         evaluations=recorder.evaluations,
         loss_accuracy_correlation=None if math.isnan(pearson) else pearson,
         masking=[epoch._asdict() for monitor in monitors for epoch in monitor.history],
-        accumulation=[list(window) for window in recorder.accumulation],
+        accumulation=[list(window[:5]) for window in recorder.accumulation],
         optimizer_steps=trainer.global_step,
         config=settings,
         resumed=checkpoint is not None,
