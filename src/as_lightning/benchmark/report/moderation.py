@@ -32,7 +32,7 @@ def seed_residual_variances(scores: np.ndarray, present: np.ndarray) -> tuple[np
     return np.where(present, (residuals**2).sum(-1) / degrees, np.nan), degrees
 
 
-def squeeze_variances(variances: np.ndarray, degrees: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def variance_prior(variances: np.ndarray, degrees: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     r"""Move variances towards each other, the more the less they differ (empirical Bayes, limma's ``squeezeVar``).
 
     The true variances are taken as draws of a scaled inverse chi-squared distribution around :math:`s_0^2` with
@@ -65,9 +65,17 @@ def squeeze_variances(variances: np.ndarray, degrees: np.ndarray) -> tuple[np.nd
     prior = np.where(finite, 2 * inverse_trigamma(np.where(finite, spread, 1.0)), np.inf)
     half = np.where(finite, prior / 2, 1.0)
     centre = np.exp(np.where(finite, mean + digamma(half) - np.log(half), 0.0))
-    held = np.where(finite, prior, 0.0)
     pooled = (degrees * variances).sum(-1, keepdims=True) / degrees.sum(-1, keepdims=True)
-    return np.where(finite, (held * centre + degrees * variances) / (held + degrees), pooled), prior
+    return np.where(finite, centre, pooled), prior
+
+
+def moderate(
+    variances: np.ndarray, degrees: np.ndarray | float, prior_variance: np.ndarray, prior_degrees: np.ndarray
+) -> np.ndarray:
+    """Variances between their own value and the prior's, each weighed by its degrees of freedom."""
+    infinite = np.isinf(prior_degrees)
+    held = np.where(infinite, 0.0, prior_degrees)
+    return np.where(infinite, prior_variance, (held * prior_variance + degrees * variances) / (held + degrees))
 
 
 def inverse_trigamma(values: np.ndarray) -> np.ndarray:
