@@ -135,7 +135,7 @@ def contradiction(verdict: Verdict) -> str:
     alone = next(reading for reading, holds in readings.items() if holds)
     if alone == verdict.word:
         return ""
-    return f"the interval alone reads {alone!r}; the word is corrected for the methods and the looks"
+    return f"by its interval alone: {alone}"
 
 
 def _slower(time: TimeRatio | None) -> str:

@@ -124,11 +124,7 @@ def sweep_records(results: Sequence[Result], baseline: str | None = None) -> lis
 def cells(found: Findings, row: Row) -> dict[str, Any]:
     """One arm as the deciding table prints it."""
     verdict, time = row.verdict, row.time
-    difference = "–"
-    if verdict is not None and not math.isnan(verdict.difference):
-        difference = f"{verdict.difference:+.2f}"
-        if math.isfinite(verdict.low):
-            difference += f" ({verdict.low:+.2f} to {verdict.high:+.2f})"
+    known = verdict is not None and not math.isnan(verdict.difference)
     spread = "" if math.isnan(row.std) else f" ± {row.std:.2f}"
     reference = "baseline" if row.seeds else "baseline: no run has finished"
     same = row.same_budget
@@ -136,7 +132,8 @@ def cells(found: Findings, row: Row) -> dict[str, Any]:
         "method": row.arm.method,
         "epochs": "–" if math.isnan(row.epochs) else f"{row.epochs:g}",
         "score": f"{row.mean:.2f}{spread}" if row.seeds else "–",
-        "difference": difference,
+        "difference": f"{verdict.difference:+.2f}" if verdict is not None and known else "–",
+        "interval": f"{verdict.low:+.2f} to {verdict.high:+.2f}" if verdict and math.isfinite(verdict.low) else "",
         "word": reference if row is found.reference else "–" if verdict is None else verdict.word,
         "note": "" if verdict is None else verdict.reason or words.contradiction(verdict),
         "same": "" if same is None else f"at this budget: {words.in_words(same, None)}",
@@ -265,6 +262,7 @@ def _print(found: Findings, console: Console) -> None:
         table.add_column(headings.get(name, name), justify="left" if name in ("method", "word") else "right")
     for row in found.rows:
         shown = cells(found, row)
+        shown["difference"] += f" ({shown['interval']})" if shown["interval"] else ""
         table.add_row(*(escape(str(shown[name])) for name in COLUMNS), style="bold" if shown["advised"] else None)
     console.print(table)
     console.print("\n".join(words.advice(found)), markup=False, highlight=False)

@@ -124,17 +124,17 @@ def verdicts(
 ) -> list[Verdict]:
     r"""The word of every arm, from all scores that there are.
 
-    Differences are paired by seed. Their variance is moderated by the variances of all methods without the effect that a
-    seed has on all of them (:func:`seed_residual_variances`, :func:`variance_prior`), and is at least what the flips of
+    Differences are paired by seed. Their variance is moderated by those of all methods, without the effect that a seed
+    has on all of them (:func:`seed_residual_variances`, :func:`variance_prior`), and is at least what the flips of
     single test examples make: with a share q of N examples on which two runs disagree, 100 sqrt(q / N) points a run.
-    Each look tests four hypotheses of each arm:
-    :math:`\theta \le -m` (rejected: not worse), :math:`\theta \ge m` (no gain; with the former: equal),
-    :math:`\theta \le 0` (better) and :math:`\theta \ge 0` (worse). The last two are tested at 0.3 of the level:
-    whatever the true difference, the false ones among the words of an arm together keep its level. Over the arms of a family the
-    level is divided by Holm's method with Shaffer's count of the hypotheses that can still be true, over the looks by
-    :func:`nominal_levels`. The arms at the full budget are one family, those at smaller budgets, each against the
-    baseline at the full and at the same budget, another. Arms whose scores are the same in every seed count once; one
-    that is the same as the baseline is equal.
+
+    Each look tests four hypotheses of each arm: :math:`\theta \le -m` (rejected: not worse), :math:`\theta \ge m` (no
+    gain; with the former: equal), :math:`\theta \le 0` (better) and :math:`\theta \ge 0` (worse). The last two are
+    tested at 0.3 of the level: whatever the true difference, the false ones among an arm's words together keep its
+    level. Over the arms of a family the level is divided by Holm's method with Shaffer's count of the hypotheses that
+    can still be true, over the looks by :func:`nominal_levels`. The arms at the full budget are one family; those at
+    smaller budgets, each against the baseline at the full and at the same budget, another. Arms whose scores are the
+    same in every seed count once; one that is the same as the baseline is equal.
 
     Each look uses its own seeds alone, the first ones in ascending order: an arm without the seeds of a look was
     stopped before, and more runs change no word that has fallen.
