@@ -13,7 +13,7 @@ CORE_TESTS := tests/functional tests/callbacks tests/compatibility $(wildcard te
 	--ignore=src/as_lightning/benchmark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-oldest test-newest lint docs format package clean
+.PHONY: help setup demo test test-slow test-oldest test-newest trust lint docs format package clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ demo: $(STAMP) ## does AS-Softmax help on scikit-learn's digits? A short compari
 test: $(STAMP) ## run the whole test suite
 	$(PYTEST)
 
-test-slow: $(STAMP) ## run the tests that take long: random losses, killed runs, launchers, notebooks, the results rebuilt
+test-slow: $(STAMP) ## run the tests that take long: random losses, killed runs, launchers, notebooks
 	$(PYTEST) -m slow
 
 test-oldest: .venv-oldest/.installed ## run the core tests with the oldest torch, lightning and torchmetrics that are supported
@@ -44,6 +44,10 @@ test-newest: .venv-newest/.installed ## run the core tests with a newer torch, f
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-$*.txt --editable ".[test]"
 	@touch $@
+
+trust: $(STAMP) ## run the tests that docs/trust.md names, and write their figures into the page
+	$(PYTEST) -m "slow or not slow" --junitxml build/trust.xml $$($(BIN)/python docs/trust_page.py --tests)
+	$(BIN)/python docs/trust_page.py build/trust.xml
 
 lint: $(STAMP) ## check style, format and types
 	$(BIN)/ruff check .

@@ -33,8 +33,8 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
+from as_lightning.benchmark.run.process_memory import resident_memory
 from as_lightning.functional import MaskingCounts, as_linear_cross_entropy
-from as_lightning.process_memory import resident_memory
 
 DELTA = 0.1
 ONE, TWO = "1 process", "2 processes"

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from as_lightning.process_memory import peak_resident_memory, reset_peak, resident_memory
+from as_lightning.benchmark.run.process_memory import peak_resident_memory, reset_peak, resident_memory
 
 Side = Callable[[], Any]
 

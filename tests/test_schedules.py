@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 
+import lightning.pytorch as pl
 import pytest
+import torch
 from harness.normal_floats import floats
 from hypothesis import given
 from hypothesis import strategies as st
+from lightning.fabric import Fabric
+from torch import nn
 
-from as_lightning import DeltaWarmup
+from as_lightning import ASSoftmaxMixin, DeltaWarmup
 
 
 def test_hold_stays_at_initial_and_then_drops_to_delta():
@@ -62,3 +66,62 @@ def test_bad_arguments_are_refused_by_name(arguments, message):
 def test_a_ratio_of_an_unknown_length_is_refused_and_names_batches():
     with pytest.raises(ValueError, match=r"give batches=\.\.\. instead"):
         DeltaWarmup(ratio=0.1).delta_at(0, math.inf, 0.1)
+
+
+class Module(ASSoftmaxMixin, pl.LightningModule):
+    def __init__(self, **arguments) -> None:
+        super().__init__(delta=0.2, **arguments)
+        self.net = nn.Linear(4, 3)
+        self.deltas: list[float] = []
+
+    def training_step(self, batch, batch_idx):
+        self.deltas.append(self.current_delta)
+        return self.as_softmax_loss(self.net(batch[0]), batch[1])
+
+
+BATCH = torch.ones(2, 4), torch.tensor([0, 1])
+
+
+def plain(module: Module):
+    return module, torch.optim.SGD(module.parameters(), lr=0.1), torch.Tensor.backward
+
+
+def with_fabric(module: Module):
+    fabric = Fabric(accelerator="cpu", devices=1)
+    wrapped, optimizer = fabric.setup(module, torch.optim.SGD(module.parameters(), lr=0.1))
+    return wrapped, optimizer, fabric.backward
+
+
+@pytest.mark.parametrize("loop", [plain, with_fabric])
+@pytest.mark.parametrize("shape", ["hold", "linear"])
+def test_a_loop_without_a_trainer_says_how_far_training_is(loop, shape):
+    warmup = DeltaWarmup(ratio=0.5, shape=shape)
+    module = Module(delta_warmup=warmup)
+    wrapped, optimizer, backward = loop(module)
+    for batch in range(8):
+        wrapped.as_softmax_progress = batch / 8
+        backward(wrapped.training_step(BATCH, batch))
+        optimizer.step()
+        optimizer.zero_grad()
+    assert module.deltas == pytest.approx([warmup.delta_at(batch, 8, 0.2) for batch in range(8)])
+    assert module.deltas[0] == 1.0
+    assert module.eval().current_delta == 0.2
+
+
+@pytest.mark.parametrize("loop", [plain, with_fabric])
+@pytest.mark.parametrize(
+    ("warmup", "progress"),
+    [(DeltaWarmup(ratio=0.5), None), (DeltaWarmup(batches=3), None), (DeltaWarmup(batches=3), 0.5)],
+)
+def test_a_warmup_that_cannot_know_how_far_training_is_is_refused_at_the_first_loss(loop, warmup, progress):
+    wrapped, *_ = loop(Module(delta_warmup=warmup))
+    wrapped.as_softmax_progress = progress
+    with pytest.raises(RuntimeError, match=r"ratio=\.\.\., and set module\.as_softmax_progress = batches / total"):
+        wrapped.training_step(BATCH, 0)
+
+
+def test_a_progress_outside_zero_and_one_is_refused():
+    module = Module(delta_warmup=DeltaWarmup(ratio=0.5))
+    module.as_softmax_progress = 3
+    with pytest.raises(ValueError, match=r"as_softmax_progress must be a share in \[0, 1\], got 3"):
+        module.training_step(BATCH, 0)

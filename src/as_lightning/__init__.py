@@ -13,6 +13,8 @@ if TYPE_CHECKING:
         AdaptiveGradientAccumulation,
         MarginHistogram,
         MaskingMonitor,
+        MaskingPolicy,
+        StepSchedule,
         TemperatureScaling,
     )
     from as_lightning.losses import ASSoftmaxLoss, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss
@@ -33,8 +35,10 @@ __all__ = [
     "MarginHistogram",
     "MaskingCounter",
     "MaskingMonitor",
+    "MaskingPolicy",
     "MaskingRate",
     "MultiLabelASSoftmaxLoss",
+    "StepSchedule",
     "TemperatureScaling",
     "compare",
 ]
@@ -45,6 +49,8 @@ _MODULES = {
         "AdaptiveGradientAccumulation",
         "MarginHistogram",
         "MaskingMonitor",
+        "MaskingPolicy",
+        "StepSchedule",
         "TemperatureScaling",
     ),
     "losses": ("ASSoftmaxLoss", "LinearCrossEntropyLoss", "MultiLabelASSoftmaxLoss"),

@@ -25,10 +25,6 @@ class AS_Softmax(nn.Module):
     Args:
         delta: the margin, in [0, 1].
 
-    Raises:
-        ValueError: if ``delta`` lies outside [0, 1].
-        TypeError: if ``delta`` is no number.
-
     Shape:
         - logits: ``(..., C)``; labels: ``(...)``, with -100 for the rows that take no part.
         - output: ``(rows, C)`` and ``(rows,)``. Rows with label -100 are masked as if theirs were 0.
@@ -58,10 +54,6 @@ class Multi_label_AS_Softmax(nn.Module):
 
     Args:
         delta: the margin, in [0, 1].
-
-    Raises:
-        ValueError: if ``delta`` lies outside [0, 1].
-        TypeError: if ``delta`` is no number.
 
     Shape:
         - logits, labels and both masks: ``(N, C)``. ``True`` is kept; the first mask is for the negatives, the

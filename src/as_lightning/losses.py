@@ -23,16 +23,7 @@ class ASSoftmaxLoss(nn.Module):
         ignore_index: target value of rows that take no part.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
-    Shape:
-        - logits: ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
-        - target: class indices, ``()``, ``(N)`` or ``(N, d1, ...)``.
-        - output: a scalar, or the shape of the target with ``reduction="none"``.
-
-    Raises:
-        ValueError: if ``delta`` lies outside [0, 1] or ``reduction`` is unknown.
-        TypeError: if ``delta`` is no number.
-
-    Source: paper, section III; see :func:`~as_lightning.functional.as_cross_entropy`.
+    Source: paper, section III; shapes and errors are those of :func:`~as_lightning.functional.as_cross_entropy`.
 
     Example:
         >>> import torch
@@ -80,16 +71,8 @@ class MultiLabelASSoftmaxLoss(nn.Module):
         ignore_index: target value of unknown labels, which are left out.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
-    Shape:
-        - logits: ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
-        - target: 0, 1 and ``ignore_index``, of the shape of the logits.
-        - output: a scalar, or the shape of the logits without the label dimension with ``reduction="none"``.
-
-    Raises:
-        ValueError: if ``delta`` lies outside [0, 1] or ``reduction`` is unknown.
-        TypeError: if ``delta`` is no number.
-
-    Source: paper, section III; see :func:`~as_lightning.functional.multilabel_as_cross_entropy`.
+    Source: paper, section III; shapes and errors are those of
+    :func:`~as_lightning.functional.multilabel_as_cross_entropy`.
 
     Example:
         >>> import torch
@@ -127,18 +110,10 @@ class LinearCrossEntropyLoss(nn.Module):
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
         ignore_index: target value of rows that take no part.
         label_smoothing: 0; any other value is refused.
-        device: the device of the layer.
-        dtype: the dtype of the layer.
+        device, dtype: those of the layer.
 
-    Shape:
-        - input: ``(..., d)``.
-        - target: class indices, ``(...)``.
-        - output: a scalar, or the shape of the target with ``reduction="none"``.
-
-    Raises:
-        ValueError: if ``reduction`` is unknown, ``label_smoothing`` is not 0, or ``weight`` has another shape.
-
-    Source: the signature follows PyTorch 2.13; see :func:`~as_lightning.functional.linear_cross_entropy`.
+    Source: the signature follows PyTorch 2.13; shapes and errors are those of
+    :func:`~as_lightning.functional.linear_cross_entropy`.
 
     Example:
         >>> import torch

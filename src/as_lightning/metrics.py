@@ -17,18 +17,12 @@ class MaskingRate(Metric):
 
     .. math:: \frac{\sum \text{masked}}{\sum \text{counted}}
 
-    over all updates and all ranks. It is the ratio of the sums, so larger batches have more weight.
+    over all updates and all ranks. It is the ratio of the sums, so larger batches have more weight, and 0 before any
+    sample was counted.
 
     Args:
         level: ``"sample"`` (samples whose competitors are all masked) or ``"class"`` (competitors).
         **kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Shape:
-        - update: a :class:`~as_lightning.functional.MaskingCounts`, 0-dim ``int64`` tensors.
-        - compute: 0-dim ``float32`` tensor in [0, 1]; 0 before any sample was counted.
-
-    Raises:
-        ValueError: if ``level`` is neither ``"sample"`` nor ``"class"``.
 
     Source: paper, section on AS-Speed (its ratio of masked samples).
 
@@ -77,13 +71,8 @@ class LossAccuracyCorrelation(Metric):
     A loss that falls while accuracy rises has correlation near -1. The paper reports 0.038 for softmax (its
     validation loss grows while accuracy still does) and -0.952 for AS-Softmax on SST-5.
 
-    Shape:
-        - update: the loss and the accuracy of one evaluation, floats or 0-dim tensors.
-        - compute: 0-dim ``float64`` tensor (``float32`` on Apple's GPUs) in [-1, 1]; NaN with fewer than two
-          evaluations, or if either value has not changed.
-
-    Note:
-        Evaluations are already summed over the ranks. Every rank holds the same values, so nothing is synchronised.
+    It is NaN with fewer than two evaluations, or if either value has not changed. Evaluations are already summed over
+    the ranks, so nothing is synchronised.
 
     Source: paper, analysis of validation loss and accuracy; :class:`torchmetrics.PearsonCorrCoef`.
 

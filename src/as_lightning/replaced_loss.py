@@ -34,7 +34,7 @@ class CountedLoss(nn.Module):
 
     _owner: Owner
 
-    def __init__(self, owner: Owner, reduction: str) -> None:
+    def __init__(self, owner: Owner, reduction: str = "mean") -> None:
         super().__init__()
         self.__dict__["_owner"] = owner  # as a submodule the owner would contain itself
         self.reduction = reduction
@@ -55,12 +55,7 @@ class CountedLoss(nn.Module):
 class CountedASSoftmaxLoss(CountedLoss):
     """:meth:`~as_lightning.ASSoftmaxMixin.as_softmax_loss`, called as :class:`torch.nn.CrossEntropyLoss` is.
 
-    Args:
-        owner: the module that computes the loss and holds the margin.
-        weight: a weight per class, shape ``(C)``; a buffer, so that it moves with the module.
-        persistent: whether state dicts hold the weight; they do for a replaced ``nn.Module``.
-        ignore_index: target value of rows that take no part.
-        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
+    The class weights are a buffer, which moves with the module; it is in state dicts if it is ``persistent``.
     """
 
     weight: Tensor | None
@@ -90,9 +85,6 @@ class CountedASSoftmaxLoss(CountedLoss):
 
 class CountedMultiLabelASSoftmaxLoss(CountedLoss):
     """:meth:`~as_lightning.ASSoftmaxMixin.multilabel_as_softmax_loss`, called as ``nn.BCEWithLogitsLoss`` is."""
-
-    def __init__(self, owner: Owner, *, reduction: str = "mean") -> None:
-        super().__init__(owner, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return self._owner.multilabel_as_softmax_loss(input, target, reduction=self.reduction)

@@ -57,7 +57,7 @@ def taken(callback: AdaptiveGradientAccumulation) -> list[tuple[int, int, int]]:
 def test_weights_equal_the_hand_written_loop(batches: int, max_steps: int, dtype: torch.dtype, optimizer: str) -> None:
     data = batches_of(batches, last_size=1, dtype=dtype)
     module = ScriptedMasking(RESTLESS, optimizer=optimizer, dtype=dtype)
-    callback = AdaptiveGradientAccumulation(max_steps, monotone=False)
+    callback = AdaptiveGradientAccumulation(max_steps=max_steps, monotone=False)
     quiet_trainer(max_epochs=2, callbacks=[callback]).fit(module, loader_of(data))
 
     windows = windows_of_training([batches] * 2, WantedSteps(RESTLESS, max_steps, monotone=False))
@@ -74,7 +74,7 @@ def test_clipping_sees_the_whole_window(clip: dict[str, float], optimizer: str, 
     ((name, bound),) = clip.items()
     trainer = quiet_trainer(
         max_epochs=3,
-        callbacks=[AdaptiveGradientAccumulation(6)],
+        callbacks=[AdaptiveGradientAccumulation(max_steps=6)],
         gradient_clip_val=bound,
         gradient_clip_algorithm=name.removeprefix("clip_"),
     )
@@ -131,7 +131,7 @@ def test_any_training_equals_the_hand_written_loop(
         arguments["val_check_interval"] = data.draw(st.integers(1, seen), label="val_check_interval")
         arguments["num_sanity_val_steps"] = 1
     module = ScriptedMasking(script, optimizer=optimizer, dtype=dtype)
-    callback = AdaptiveGradientAccumulation(max_steps, monotone=monotone)
+    callback = AdaptiveGradientAccumulation(max_steps=max_steps, monotone=monotone)
     trainer = quiet_trainer(max_epochs=epochs, max_steps=optimizer_steps, callbacks=[callback], **arguments)
     trainer.fit(
         module,
@@ -186,7 +186,7 @@ def test_the_comparison_bites_on_a_callback_that_assigns_freely() -> None:
 def test_the_last_window_of_a_stream_is_the_mean_of_the_batches_that_came() -> None:
     data = batches_of(11, dtype=torch.float64)
     module = ScriptedMasking((16,), dtype=torch.float64)
-    callback = AdaptiveGradientAccumulation(8)
+    callback = AdaptiveGradientAccumulation(max_steps=8)
     quiet_trainer(max_epochs=3, callbacks=[callback]).fit(module, loader_of(data, length_known=False))
 
     assert (2, 8, 3) in taken(callback)  # a window that was to take 8 batches
@@ -199,7 +199,7 @@ def test_the_last_window_of_a_stream_is_the_mean_of_the_batches_that_came() -> N
 def test_a_stream_that_shows_its_end_early_needs_no_rescaling() -> None:
     data = batches_of(9)  # the last window starts on the last batch
     module = ScriptedMasking((2,))
-    callback = AdaptiveGradientAccumulation(2)
+    callback = AdaptiveGradientAccumulation(max_steps=2)
     quiet_trainer(max_epochs=2, callbacks=[callback]).fit(module, loader_of(data, length_known=False))
 
     assert taken(callback)[-1] == (1, 8, 1)
@@ -215,7 +215,7 @@ class LeavesEpochEarly(ScriptedMasking):
 def test_an_epoch_that_the_module_leaves_drops_its_open_window_and_leaks_nothing() -> None:
     data = batches_of(24)
     module = LeavesEpochEarly((16,))
-    callback = AdaptiveGradientAccumulation(4)
+    callback = AdaptiveGradientAccumulation(max_steps=4)
     with pytest.warns(UserWarning, match="the gradients of its last 2 batches are dropped"):
         quiet_trainer(max_epochs=3, callbacks=[callback]).fit(module, loader_of(data))
 
@@ -234,7 +234,7 @@ class PromisesTooMuch(BatchStream):
 def test_a_data_set_that_ends_before_its_length_says_so_and_leaks_nothing_into_the_next_epoch() -> None:
     data = batches_of(11)
     module = ScriptedMasking((16,))
-    callback = AdaptiveGradientAccumulation(4)
+    callback = AdaptiveGradientAccumulation(max_steps=4)
     loader = DataLoader(PromisesTooMuch(data), batch_size=None)
     with pytest.warns(UserWarning, match="ended inside an accumulation window"):
         quiet_trainer(max_epochs=3, callbacks=[callback]).fit(module, loader)
@@ -252,7 +252,7 @@ class StopsMidWindow(pl.Callback):
 def test_stopping_inside_a_window_takes_no_step_on_half_of_it() -> None:
     data = batches_of(12)
     module = ScriptedMasking((16,))
-    callback = AdaptiveGradientAccumulation(4)
+    callback = AdaptiveGradientAccumulation(max_steps=4)
     trainer = quiet_trainer(max_epochs=5, callbacks=[StopsMidWindow(), callback])
     trainer.fit(module, loader_of(data))
 
@@ -274,14 +274,14 @@ def test_parameters_without_a_gradient_stay_as_they_are() -> None:
     data = batches_of(7)
     module = FrozenUntilAsked((16,))
     before = [parameter.clone() for parameter in module.net[2].parameters()]
-    trainer = quiet_trainer(max_epochs=2, callbacks=[AdaptiveGradientAccumulation(4)])
+    trainer = quiet_trainer(max_epochs=2, callbacks=[AdaptiveGradientAccumulation(max_steps=4)])
     trainer.fit(module, loader_of(data, length_known=False))
     assert all(torch.equal(a, b) for a, b in zip(before, module.net[2].parameters(), strict=True))
 
 
 def test_a_second_fit_of_the_trainer_goes_on_and_one_of_another_trainer_starts_anew() -> None:
     data = batches_of(10)
-    callback = AdaptiveGradientAccumulation(4)
+    callback = AdaptiveGradientAccumulation(max_steps=4)
     module = ScriptedMasking((16,))
     trainer = quiet_trainer(max_epochs=2, callbacks=[callback])
     trainer.fit(module, loader_of(data))
@@ -302,7 +302,7 @@ def test_training_that_fails_leaves_the_trainer_as_it_was() -> None:
             if self.trainer.global_step == 3:
                 raise RuntimeError("out of luck")
 
-    trainer = quiet_trainer(max_epochs=1, callbacks=[AdaptiveGradientAccumulation(4)])
+    trainer = quiet_trainer(max_epochs=1, callbacks=[AdaptiveGradientAccumulation(max_steps=4)])
     with pytest.raises(RuntimeError, match="out of luck"):
         trainer.fit(Fails((16,)), loader_of(batches_of(20)))
     assert trainer.accumulate_grad_batches == 1
@@ -324,7 +324,7 @@ def test_every_hook_of_a_batch_sees_the_same_accumulation() -> None:
 
     trainer = quiet_trainer(
         max_epochs=2,
-        callbacks=[Watches(), AdaptiveGradientAccumulation(5, monotone=False)],
+        callbacks=[Watches(), AdaptiveGradientAccumulation(max_steps=5, monotone=False)],
         val_check_interval=3,
         num_sanity_val_steps=0,
     )

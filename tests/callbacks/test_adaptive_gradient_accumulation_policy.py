@@ -23,7 +23,7 @@ from torch import Tensor
 from torch._dynamo.utils import counters as dynamo
 
 from as_lightning import ASSoftmaxMixin
-from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation, MaskingMonitor
+from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation, MaskingMonitor, MaskingPolicy
 from as_lightning.functional import MaskingCounts, accumulation_steps
 
 pytestmark = pytest.mark.usefixtures("one_thread")  # sums in another order are other bits
@@ -36,16 +36,8 @@ def lengths_of(script: tuple[int, ...], batches: int, **arguments: Any) -> list[
 
 
 def test_the_papers_formula_is_the_default() -> None:
-    signature = inspect.signature(AdaptiveGradientAccumulation)
-    defaults = {name: parameter.default for name, parameter in signature.parameters.items()}
-    assert defaults == {
-        "max_steps": 4,
-        "scale": 1.0,
-        "monotone": True,
-        "warmup_windows": 0,
-        "update_every": 1,
-        "lr_pace": "data",
-    }
+    policy = AdaptiveGradientAccumulation().policy
+    assert policy == MaskingPolicy(max_steps=4, scale=1.0, monotone=True, warmup_windows=0, update_every=1)
 
 
 def wanted_after(counts: list[tuple[int, int]], **arguments: Any) -> list[int]:
@@ -109,11 +101,15 @@ def test_a_monotone_policy_lets_only_alignment_and_the_end_shorten_a_window() ->
 
 
 def test_history_holds_the_counts_of_every_window() -> None:
-    speed = AdaptiveGradientAccumulation(3)
+    speed = AdaptiveGradientAccumulation(max_steps=3)
     quiet_trainer(max_epochs=2, callbacks=[speed]).fit(ScriptedMasking((2,)), loader_of(batches_of(8)))
     assert all(isinstance(window, AccumulationWindow) for window in speed.history)
     half = SAMPLES // 2
-    assert speed.history[:3] == [(0, 0, 1, half, SAMPLES), (0, 1, 1, half, SAMPLES), (0, 2, 2, SAMPLES, 2 * SAMPLES)]
+    assert speed.history[:3] == [
+        (0, 0, 1, half, SAMPLES, SAMPLES, 1),
+        (0, 1, 1, half, SAMPLES, SAMPLES, 2),
+        (0, 2, 2, SAMPLES, 2 * SAMPLES, 2 * SAMPLES, 3),
+    ]
     assert [window.epoch for window in speed.history] == sorted(window.epoch for window in speed.history)
     assert sum(window.length for window in speed.history) == 16
 
@@ -137,7 +133,7 @@ def host_reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.mark.parametrize("beside", [[], [MaskingMonitor()]], ids=["alone", "with monitor"])
 def test_one_host_read_a_window_and_none_a_batch(beside: list[pl.Callback], host_reads: Counter[str]) -> None:
-    speed = AdaptiveGradientAccumulation(4)
+    speed = AdaptiveGradientAccumulation(max_steps=4)
     trainer = quiet_trainer(max_epochs=2, callbacks=[speed, *beside])
     trainer.fit(ScriptedMasking((4,)), loader_of(batches_of(24)))
     ours = {name: count for name, count in host_reads.items() if name.startswith("as_lightning")}
@@ -171,7 +167,7 @@ def easy_batches(count: int) -> list[tuple[Tensor, Tensor]]:
 
 
 def test_real_masking_lengthens_the_windows() -> None:
-    speed = AdaptiveGradientAccumulation(4)
+    speed = AdaptiveGradientAccumulation(max_steps=4)
     quiet_trainer(max_epochs=4, callbacks=[speed]).fit(Classifier(), loader_of(easy_batches(24)))
     assert speed.history[0].length == 1
     assert max(window.length for window in speed.history) == 4
@@ -197,7 +193,7 @@ def trained_by_hand(
 
 
 def test_bf16_mixed_equals_the_hand_written_loop() -> None:
-    data, speed, module = easy_batches(24), AdaptiveGradientAccumulation(4), Classifier()
+    data, speed, module = easy_batches(24), AdaptiveGradientAccumulation(max_steps=4), Classifier()
     quiet_trainer(max_epochs=3, callbacks=[speed], precision="bf16-mixed").fit(module, loader_of(data))
     reference = trained_by_hand(Classifier(), data, speed.history, lambda: torch.autocast("cpu", dtype=torch.bfloat16))
     assert max(window.length for window in speed.history) == 4
@@ -207,7 +203,7 @@ def test_bf16_mixed_equals_the_hand_written_loop() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="16-mixed needs a CUDA device")
 def test_16_mixed_takes_the_windows_and_the_weights_of_the_hand_written_loop() -> None:
-    data, speed, module = easy_batches(24), AdaptiveGradientAccumulation(4), Classifier()
+    data, speed, module = easy_batches(24), AdaptiveGradientAccumulation(max_steps=4), Classifier()
     trainer = quiet_trainer(
         max_epochs=3, callbacks=[speed], precision="16-mixed", accelerator="gpu", gradient_clip_val=1.0
     )
@@ -249,7 +245,7 @@ def test_no_device_synchronisation_inside_a_window() -> None:
         module.loss_of(batch),
     )[1]
     data = [(inputs.cuda(), target.cuda()) for inputs, target in batches_of(48)]
-    speed = AdaptiveGradientAccumulation(8)
+    speed = AdaptiveGradientAccumulation(max_steps=8)
     trainer = quiet_trainer(max_epochs=2, callbacks=[speed, MaskingMonitor(), Strict()], accelerator="gpu")
     try:
         trainer.fit(module, loader_of(data))
@@ -267,7 +263,7 @@ def test_a_compiled_module_takes_the_same_windows(backend: str) -> None:
     dynamo.clear()
     data = easy_batches(24)
     device = "gpu" if backend == "inductor" else "cpu"
-    plain, compiled = AdaptiveGradientAccumulation(4), AdaptiveGradientAccumulation(4)
+    plain, compiled = AdaptiveGradientAccumulation(max_steps=4), AdaptiveGradientAccumulation(max_steps=4)
     module = Classifier()
     quiet_trainer(max_epochs=3, callbacks=[plain], accelerator=device).fit(module, loader_of(data))
     fast = Classifier()

@@ -19,7 +19,9 @@ from as_lightning.masking_counter import MaskingCounter
 
 
 def fit(module: pl.LightningModule, callbacks: Any = (), **arguments: Any) -> None:
-    trainer = quiet_trainer(max_epochs=1, callbacks=[AdaptiveGradientAccumulation(4), *callbacks], **arguments)
+    trainer = quiet_trainer(
+        max_epochs=1, callbacks=[AdaptiveGradientAccumulation(max_steps=4), *callbacks], **arguments
+    )
     trainer.fit(module, loader_of(batches_of(6)))
 
 
@@ -75,7 +77,7 @@ def test_two_of_them() -> None:
         pass
 
     with pytest.raises(MisconfigurationException, match=r"AdaptiveGradientAccumulation and Another both set .* remove"):
-        fit(NeverTrains(), callbacks=[Another(2)])
+        fit(NeverTrains(), callbacks=[Another(max_steps=2)])
 
 
 def test_weight_averaging_that_renews_batch_norm() -> None:

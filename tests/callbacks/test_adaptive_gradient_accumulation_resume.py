@@ -17,7 +17,8 @@ from oracles.accumulation_loop import WantedSteps, train_by_hand, windows_of_tra
 from torch.optim.lr_scheduler import OneCycleLR
 
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
-from as_lightning.callbacks.open_window import COUNTS, GRADIENTS
+from as_lightning.callbacks.adaptive_gradient_accumulation import GRADIENTS
+from as_lightning.callbacks.window import COUNTS
 
 BATCHES, EPOCHS = 13, 3
 RESTLESS = (1, 3, 2, 8, 5, 2, 1, 4, 4, 4, 3)
@@ -50,7 +51,7 @@ class Run:
             # Lightning does not restore a loader that trainer.estimated_stepping_batches has already made it load.
             schedule_length=None if datamodule else BATCHES * EPOCHS,
         )
-        self.speed = AdaptiveGradientAccumulation(5, monotone=False, update_every=2, warmup_windows=3)
+        self.speed = AdaptiveGradientAccumulation(max_steps=5, monotone=False, update_every=2, warmup_windows=3)
         others = list(callbacks)
         self.trainer = quiet_trainer(
             max_epochs=EPOCHS,
@@ -217,7 +218,7 @@ def test_a_checkpoint_from_inside_a_batch_says_what_is_lost_and_keeps_the_scale(
     path = tmp_path / "inside.ckpt"
 
     def train(callbacks: list[pl.Callback], resume_from: Path | None = None) -> tuple[Any, Any]:
-        module, speed = ScriptedMasking((4,), dtype=torch.float64), AdaptiveGradientAccumulation(4)
+        module, speed = ScriptedMasking((4,), dtype=torch.float64), AdaptiveGradientAccumulation(max_steps=4)
         trainer = quiet_trainer(max_epochs=2, callbacks=[speed, *callbacks])
         trainer.fit(module, loader_of(data), ckpt_path=resume_from)
         return module, speed
@@ -247,7 +248,7 @@ def test_testing_the_best_checkpoint_does_not_rewind_the_history(tmp_path: Path)
         def test_step(self, batch: Any, batch_idx: int) -> None:
             self.loss_of(batch)
 
-    speed = AdaptiveGradientAccumulation(4)
+    speed = AdaptiveGradientAccumulation(max_steps=4)
     trainer = quiet_trainer(max_epochs=2, callbacks=[speed, SavesEveryBatch(tmp_path)])
     trainer.fit(Tests((4,)), loader_of(batches_of(8)))
     history = list(speed.history)
@@ -276,13 +277,13 @@ def test_the_monitor_beside_it_resumes_too(tmp_path: Path) -> None:
 
 def test_state_is_plain_data_of_a_size_that_does_not_grow() -> None:
     def state_after(epochs: int) -> dict[str, Any]:
-        speed = AdaptiveGradientAccumulation(4)
+        speed = AdaptiveGradientAccumulation(max_steps=4)
         quiet_trainer(max_epochs=epochs, callbacks=[speed]).fit(ScriptedMasking((4,)), loader_of(batches_of(9)))
         assert len(speed.history) >= 3 * epochs
         return speed.state_dict()
 
     short, long = state_after(1), state_after(20)
-    other = AdaptiveGradientAccumulation(4)
+    other = AdaptiveGradientAccumulation(max_steps=4)
     other.load_state_dict(long)
     assert other.state_dict() == long
     assert len(json.dumps(long)) <= len(json.dumps(short)) + 4  # digits of a count

@@ -23,8 +23,7 @@ from torch.optim.lr_scheduler import (
 )
 from torch.utils.data import DataLoader
 
-from as_lightning.callbacks import AdaptiveGradientAccumulation
-from as_lightning.callbacks.accumulation_window import AccumulationWindow
+from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation
 
 RESTLESS = (1, 3, 2, 8, 5, 2, 1, 4, 4, 4, 3)
 
@@ -90,7 +89,7 @@ def test_at_the_pace_of_the_data_every_window_uses_the_rate_of_its_first_batch(
     build: Callable[[Optimizer, int], LRScheduler], frequency: int
 ) -> None:
     every_batch = fit(build, config={"frequency": frequency})
-    speed = AdaptiveGradientAccumulation(5, monotone=False)
+    speed = AdaptiveGradientAccumulation(max_steps=5, monotone=False)
     accumulated = fit(build, config={"frequency": frequency}, callbacks=[speed])
 
     assert len(speed.history) < 3 * 23
@@ -105,7 +104,7 @@ def test_at_the_pace_of_the_data_every_window_uses_the_rate_of_its_first_batch(
 def test_at_the_pace_of_the_data_the_schedule_ends_with_training(
     build: Callable[[Optimizer, int], LRScheduler], max_steps: int
 ) -> None:
-    records = fit(build, script=(16,), callbacks=[AdaptiveGradientAccumulation(max_steps)])
+    records = fit(build, script=(16,), callbacks=[AdaptiveGradientAccumulation(max_steps=max_steps)])
     assert records.last_step == 3 * 23  # trainer.estimated_stepping_batches at the time it was built
 
 
@@ -113,7 +112,7 @@ def test_at_the_pace_of_the_data_the_schedule_ends_with_training(
 def test_at_the_pace_of_the_steps_the_schedule_counts_optimizer_steps(
     build: Callable[[Optimizer, int], LRScheduler],
 ) -> None:
-    speed = AdaptiveGradientAccumulation(5, monotone=False, lr_pace="steps")
+    speed = AdaptiveGradientAccumulation(max_steps=5, monotone=False, lr_pace="steps")
     records = fit(build, callbacks=[speed])
     assert records.last_step == len(speed.history) < 3 * 23
 
@@ -125,7 +124,7 @@ def test_a_batch_of_none_advances_the_schedule_by_one_batch_wherever_it_lies(max
         data = [None if index == none_at else batch for index, batch in enumerate(batches_of(12))]
         ends: list[int] = []
         windows: list[AccumulationWindow] = []
-        for speed in ([], [AdaptiveGradientAccumulation(max_steps)]):
+        for speed in ([], [AdaptiveGradientAccumulation(max_steps=max_steps)]):
             records, module = RecordsRates(), ScriptedMasking((max_steps,), scheduler=by_step)
             trainer = quiet_trainer(max_epochs=2, callbacks=[records, *speed])
             trainer.fit(module, DataLoader(Batches(data), batch_size=None))
@@ -142,7 +141,7 @@ def test_a_batch_of_none_advances_the_schedule_by_one_batch_wherever_it_lies(max
 @pytest.mark.parametrize("pace", ["data", "steps"])
 def test_a_scheduler_by_epoch_is_left_alone(pace: Any) -> None:
     halves = partial(StepLR, step_size=1, gamma=0.5)
-    speed = AdaptiveGradientAccumulation(5, lr_pace=pace)
+    speed = AdaptiveGradientAccumulation(max_steps=5, lr_pace=pace)
     records = fit(lambda optimizer, _: halves(optimizer), config={"interval": "epoch"}, callbacks=[speed])
     assert [records.rates[epoch, 0] for epoch in range(3)] == [0.1, 0.05, 0.025]
     assert records.last_step == 3
@@ -167,7 +166,7 @@ def test_reduce_on_plateau_counts_checks_of_its_metric(pace: Any) -> None:
         trainer.fit(module, loader_of(batches_of(5)), loader_of(batches_of(1)))
         return [records.rates[epoch, 0] for epoch in range(6)]
 
-    accumulated = train([AdaptiveGradientAccumulation(4, lr_pace=pace)])
+    accumulated = train([AdaptiveGradientAccumulation(max_steps=4, lr_pace=pace)])
     assert accumulated == train([])
     assert accumulated[-1] < accumulated[0]
 
@@ -179,7 +178,7 @@ def test_reduce_on_plateau_by_step_counts_optimizer_steps() -> None:
             self.log("loss", loss)
             return loss
 
-    speed, records = AdaptiveGradientAccumulation(4), RecordsRates()
+    speed, records = AdaptiveGradientAccumulation(max_steps=4), RecordsRates()
     module = LogsItsLoss(
         (8,),
         scheduler=lambda optimizer, _: {
@@ -202,7 +201,7 @@ class KeepsMetrics(DummyLogger):
 
 
 def test_learning_rate_monitor_shows_the_pace_of_the_data() -> None:
-    logger, speed = KeepsMetrics(), AdaptiveGradientAccumulation(4)
+    logger, speed = KeepsMetrics(), AdaptiveGradientAccumulation(max_steps=4)
     records = fit(
         warmup_and_decay,
         script=(16,),
@@ -224,7 +223,7 @@ def test_learning_rate_monitor_shows_the_pace_of_the_data() -> None:
 def test_the_schedule_ends_with_training_too_where_max_steps_may_end_it(
     max_epochs: int | None, optimizer_steps: int, script: Any
 ) -> None:
-    speed = AdaptiveGradientAccumulation(5, monotone=False)
+    speed = AdaptiveGradientAccumulation(max_steps=5, monotone=False)
     records = fit(one_cycle, script=script, callbacks=[speed], max_epochs=max_epochs, max_steps=optimizer_steps)
     estimated = min(optimizer_steps, 69) if max_epochs else optimizer_steps
     assert records.last_step == estimated
@@ -232,13 +231,13 @@ def test_the_schedule_ends_with_training_too_where_max_steps_may_end_it(
 
 def test_without_a_known_length_the_schedule_counts_batches() -> None:
     halves = partial(StepLR, step_size=4, gamma=0.5)
-    speed = AdaptiveGradientAccumulation(4)
+    speed = AdaptiveGradientAccumulation(max_steps=4)
     records = fit(lambda optimizer, _: halves(optimizer), script=(16,), callbacks=[speed], length_known=False)
     assert records.last_step == 3 * 23
 
 
 def test_validation_inside_an_epoch_does_not_move_the_schedule() -> None:
-    speed = AdaptiveGradientAccumulation(4, monotone=False)
+    speed = AdaptiveGradientAccumulation(max_steps=4, monotone=False)
     records = fit(one_cycle, callbacks=[speed], val_check_interval=3, num_sanity_val_steps=1)
     assert records.last_step == 3 * 23
 
@@ -256,7 +255,7 @@ def test_an_epoch_that_the_module_leaves_advances_the_schedule_as_without_accumu
         return records.last_step
 
     with pytest.warns(UserWarning, match="inside an accumulation window"):
-        accumulated = train([AdaptiveGradientAccumulation(4)])
+        accumulated = train([AdaptiveGradientAccumulation(max_steps=4)])
     assert accumulated == train([])
 
 
@@ -269,7 +268,9 @@ def test_a_module_that_steps_its_own_scheduler_is_asked_to() -> None:
             scheduler.step()
 
     module = OwnStep((16,), scheduler=lambda o, n: {"scheduler": cosine(o, n), "interval": "step"})
-    quiet_trainer(max_epochs=2, callbacks=[AdaptiveGradientAccumulation(4)]).fit(module, loader_of(batches_of(9)))
+    quiet_trainer(max_epochs=2, callbacks=[AdaptiveGradientAccumulation(max_steps=4)]).fit(
+        module, loader_of(batches_of(9))
+    )
     assert calls == [None] * 18
 
 
@@ -281,15 +282,15 @@ def test_a_schedule_is_built_from_every_batch_of_training_also_on_resume(tmp_pat
         return {"scheduler": cosine(optimizer, steps), "interval": "step"}
 
     data = loader_of(batches_of(12))
-    trainer = quiet_trainer(max_epochs=2, callbacks=[AdaptiveGradientAccumulation(4)])
+    trainer = quiet_trainer(max_epochs=2, callbacks=[AdaptiveGradientAccumulation(max_steps=4)])
     trainer.fit(ScriptedMasking((16,), scheduler=records_length), data)
     trainer.save_checkpoint(tmp_path / "end.ckpt")
-    resumed = quiet_trainer(max_epochs=4, callbacks=[AdaptiveGradientAccumulation(4)])
+    resumed = quiet_trainer(max_epochs=4, callbacks=[AdaptiveGradientAccumulation(max_steps=4)])
     resumed.fit(ScriptedMasking((16,), scheduler=records_length), data, ckpt_path=tmp_path / "end.ckpt")
     assert built == [24, 48]
 
 
 def test_torch_does_not_warn_about_the_order_of_steps(recwarn: pytest.WarningsRecorder) -> None:
-    fit(cosine, callbacks=[AdaptiveGradientAccumulation(4)])
+    fit(cosine, callbacks=[AdaptiveGradientAccumulation(max_steps=4)])
     assert not [warning for warning in recwarn if "lr_scheduler.step()" in str(warning.message)]
     assert torch.is_grad_enabled()

@@ -83,7 +83,7 @@ class Run:
         **arguments: Any,
     ) -> None:
         self.module = WithAS(delta=0.1) if module is None else module
-        self.monitor, self.speed = MaskingMonitor(), AdaptiveGradientAccumulation(4)
+        self.monitor, self.speed = MaskingMonitor(), AdaptiveGradientAccumulation(max_steps=4)
         quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
         settings = {"max_epochs": EPOCHS, "accelerator": "cpu", "devices": self.processes, "logger": False} | quiet
         if self.processes > 1:

@@ -10,7 +10,8 @@ from compatibility import features, matrix, runs, two_ranks, ways_to_differentia
 from harness.rank_processes import Seen, run_two_ranks
 from harness.torch_limits import skipped_by
 
-from as_lightning.callbacks.open_window import COUNTS, GRADIENTS
+from as_lightning.callbacks.adaptive_gradient_accumulation import GRADIENTS
+from as_lightning.callbacks.window import COUNTS
 
 BOTH = "one and two processes"
 pytestmark = [

@@ -25,7 +25,8 @@ from lightning.pytorch.callbacks import OnExceptionCheckpoint
 from lightning.pytorch.strategies import ModelParallelStrategy
 
 from as_lightning import MarginHistogram, TemperatureScaling
-from as_lightning.callbacks.open_window import COUNTS, GRADIENTS
+from as_lightning.callbacks.adaptive_gradient_accumulation import GRADIENTS
+from as_lightning.callbacks.window import COUNTS
 from as_lightning.functional import fit_temperature
 
 RANK = int(os.environ.get("LOCAL_RANK", "0"))

@@ -137,25 +137,25 @@ def without_accumulation(folder: Path) -> dict[str, Any]:
 
 
 def different_masking(folder: Path) -> dict[str, Any]:
-    return train(RankScripted(), [AdaptiveGradientAccumulation(6)])
+    return train(RankScripted(), [AdaptiveGradientAccumulation(max_steps=6)])
 
 
 def with_the_monitor(folder: Path) -> dict[str, Any]:
-    return train(RankScripted(), [MaskingMonitor(), AdaptiveGradientAccumulation(6)])
+    return train(RankScripted(), [MaskingMonitor(), AdaptiveGradientAccumulation(max_steps=6)])
 
 
 def one_rank_all_ignored(folder: Path) -> dict[str, Any]:
-    return train(RankScripted(asks=(3, 1), samples=(SAMPLES, 0)), [AdaptiveGradientAccumulation(6)])
+    return train(RankScripted(asks=(3, 1), samples=(SAMPLES, 0)), [AdaptiveGradientAccumulation(max_steps=6)])
 
 
 def nothing_but_ignored(folder: Path) -> dict[str, Any]:
-    return train(RankScripted(samples=(0, 0)), [AdaptiveGradientAccumulation(6)])
+    return train(RankScripted(samples=(0, 0)), [AdaptiveGradientAccumulation(max_steps=6)])
 
 
 def a_stream_of_unknown_length(folder: Path) -> dict[str, Any]:
     return train(
         RankScripted(asks=(8, 8)),
-        [AdaptiveGradientAccumulation(4)],
+        [AdaptiveGradientAccumulation(max_steps=4)],
         loader=loader_of(data_of(RANK), length_known=False),
     )
 
@@ -175,7 +175,7 @@ INSIDE, BETWEEN = 13, 15  # a window of 4 takes the batches 12 to 15
 
 
 def uninterrupted(folder: Path) -> dict[str, Any]:
-    callbacks = [AdaptiveGradientAccumulation(4), SavesAfter({INSIDE: folder / "inside.ckpt"})]
+    callbacks = [AdaptiveGradientAccumulation(max_steps=4), SavesAfter({INSIDE: folder / "inside.ckpt"})]
     return train(RankScripted(asks=(8, 8)), callbacks, loader=StatefulLoader(data_of(RANK)))
 
 
@@ -196,7 +196,7 @@ def train_in_slurm(folder: Path, *callbacks: pl.Callback) -> dict[str, Any]:
         environment = SLURMEnvironment(auto_requeue=True, requeue_signal=signal.SIGUSR1)
         return train(
             RankScripted(asks=(8, 8)),
-            [AdaptiveGradientAccumulation(4), *callbacks],
+            [AdaptiveGradientAccumulation(max_steps=4), *callbacks],
             strategy=DDPStrategy(cluster_environment=environment),
             loader=StatefulLoader(data_of(RANK)),
             default_root_dir=folder,
@@ -225,7 +225,7 @@ def requeued_by_slurm(folder: Path) -> dict[str, Any]:
 def resumed_inside_a_window(folder: Path) -> dict[str, Any]:
     return train(
         RankScripted(asks=(8, 8)),
-        [AdaptiveGradientAccumulation(4)],
+        [AdaptiveGradientAccumulation(max_steps=4)],
         loader=StatefulLoader(data_of(RANK)),
         ckpt_path=folder / "inside.ckpt",
     )
@@ -240,14 +240,14 @@ class Sharded(RankScripted):
 
 def fully_sharded(folder: Path) -> dict[str, Any]:
     strategy = ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1)
-    return train(Sharded(), [AdaptiveGradientAccumulation(6)], strategy=strategy)
+    return train(Sharded(), [AdaptiveGradientAccumulation(max_steps=6)], strategy=strategy)
 
 
 def fully_sharded_stream(folder: Path) -> dict[str, Any]:
     strategy = ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1)
     return train(
         Sharded(asks=(8, 8)),
-        [AdaptiveGradientAccumulation(4)],
+        [AdaptiveGradientAccumulation(max_steps=4)],
         strategy=strategy,
         loader=loader_of(data_of(RANK), length_known=False),
     )
@@ -257,7 +257,7 @@ def sharded_uninterrupted(folder: Path) -> dict[str, Any]:
     paths = {INSIDE: folder / "sharded-inside", BETWEEN: folder / "sharded-between"}
     return train(
         Sharded(asks=(8, 8)),
-        [AdaptiveGradientAccumulation(4), SavesAfter(paths)],
+        [AdaptiveGradientAccumulation(max_steps=4), SavesAfter(paths)],
         strategy=ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1),
         loader=StatefulLoader(data_of(RANK)),
     )
@@ -268,7 +268,7 @@ def sharded_resumed(path: Path) -> dict[str, Any]:
         warnings.simplefilter("always")
         seen = train(
             Sharded(asks=(8, 8)),
-            [AdaptiveGradientAccumulation(4)],
+            [AdaptiveGradientAccumulation(max_steps=4)],
             strategy=ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1),
             loader=StatefulLoader(data_of(RANK)),
             ckpt_path=path,
@@ -300,14 +300,14 @@ def tensor_parallel(folder: Path) -> dict[str, Any]:
     module = SharesBatches(asks=(8, 8))
     return train(
         module,
-        [AdaptiveGradientAccumulation(6)],
+        [AdaptiveGradientAccumulation(max_steps=6)],
         strategy=strategy,
         loader=loader_of(data_of(0)),
     )
 
 
 def fsdp(folder: Path) -> dict[str, Any]:
-    return train(RankScripted(), [AdaptiveGradientAccumulation(6)], strategy="fsdp", accelerator="gpu")
+    return train(RankScripted(), [AdaptiveGradientAccumulation(max_steps=6)], strategy="fsdp", accelerator="gpu")
 
 
 def main(folder: Path, scenarios: list[str], functions: Mapping[str, Callable[[Path], dict[str, Any]]]) -> None:

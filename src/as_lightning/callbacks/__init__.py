@@ -1,6 +1,6 @@
 """Callbacks that watch the masking and act on it."""
 
-from as_lightning.callbacks.accumulation_window import AccumulationWindow
+from as_lightning.callbacks.accumulation_policy import AccumulationWindow, MaskingPolicy, StepSchedule
 from as_lightning.callbacks.adaptive_gradient_accumulation import AdaptiveGradientAccumulation
 from as_lightning.callbacks.margin_histogram import MarginHistogram
 from as_lightning.callbacks.masking_monitor import MaskingMonitor
@@ -11,5 +11,7 @@ __all__ = [
     "AdaptiveGradientAccumulation",
     "MarginHistogram",
     "MaskingMonitor",
+    "MaskingPolicy",
+    "StepSchedule",
     "TemperatureScaling",
 ]

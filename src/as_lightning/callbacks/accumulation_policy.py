@@ -1,43 +1,86 @@
-"""How many batches the next accumulation window should take, decided from the windows before it."""
+"""How many batches the next accumulation window should take: the policies."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from as_lightning.functional.accumulation import accumulation_steps
 
 
+class AccumulationWindow(NamedTuple):
+    """One optimizer step: the batches that led to it and what was counted in them, summed over the ranks.
+
+    Attributes:
+        epoch: 0-based epoch.
+        batch: 0-based index in the epoch of the window's first batch.
+        length: how many batches were accumulated.
+        masked_samples: samples whose competitors were all masked; 0 if the module counts no masking.
+        samples: samples that took part in the loss; without a masking counter, the batches' sizes.
+        items: what the batches weigh, where the callback counts it; otherwise ``samples``.
+        step: optimizer steps taken by its end.
+    """
+
+    epoch: int
+    batch: int
+    length: int
+    masked_samples: int
+    samples: int
+    items: float = 0
+    step: int = 0
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Decides how many batches the next window takes. Its state goes into checkpoints, so it must be plain data."""
+
+    def next_length(self, window: AccumulationWindow) -> int:
+        """The wanted length after ``window``; before the first window, after an empty one (``length=0``)."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
+
+
 @dataclass(kw_only=True)
-class AccumulationPolicy:
-    """The settings of :func:`~as_lightning.functional.accumulation_steps`, and the counts since the last decision.
+class MaskingPolicy:
+    r"""More batches as more samples are masked (the paper's AS-Speed).
+
+    From the :math:`N` samples of the windows since the last decision,
+
+    .. math:: k = \operatorname{clip}\!\left(\operatorname{round}\!\left(s\,\frac{N}{N - N_\text{masked}}\right),
+              1, k_\text{max}\right),
+
+    at most one above the :math:`k` before it and, with ``monotone``, never below it.
 
     Args:
-        max_steps: the largest number of batches in a window.
-        scale: the formula's factor.
-        monotone: never ask for fewer batches than before.
+        max_steps: the largest :math:`k`.
+        scale: the factor :math:`s`.
+        monotone: never ask for fewer batches than before (the paper's choice).
         warmup_windows: the number of windows before the first change.
         update_every: the number of windows between two decisions; a decision uses the counts of all of them.
 
     Attributes:
-        steps: how many batches the next window should take.
+        steps: :math:`k`.
 
     Raises:
         ValueError: if an argument lies outside its range.
 
+    Source: paper, section on AS-Speed; :func:`~as_lightning.functional.accumulation_steps`.
+
     Example:
-        >>> policy = AccumulationPolicy(max_steps=4, scale=1.0, monotone=True, warmup_windows=0, update_every=1)
-        >>> policy.see(samples=32, masked_samples=24)
-        >>> policy.steps
+        >>> policy = MaskingPolicy(max_steps=4)
+        >>> policy.next_length(AccumulationWindow(epoch=0, batch=0, length=1, masked_samples=24, samples=32))
         2
     """
 
-    max_steps: int
-    scale: float
-    monotone: bool
-    warmup_windows: int
-    update_every: int
+    max_steps: int = 4
+    scale: float = 1.0
+    monotone: bool = True
+    warmup_windows: int = 0
+    update_every: int = 1
     steps: int = field(default=1, init=False)
     _windows_seen: int = field(default=0, init=False)
     _undecided: tuple[int, int, int] = field(default=(0, 0, 0), init=False)  # windows, samples, masked samples
@@ -45,34 +88,25 @@ class AccumulationPolicy:
     def __post_init__(self) -> None:
         for name, least in (("max_steps", 1), ("warmup_windows", 0), ("update_every", 1)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            if not _is_integer(value, least):
                 raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
         if not (isinstance(self.scale, (int, float)) and 0 < self.scale < math.inf):
             raise ValueError(f"scale must be a positive number, got {self.scale!r}")
 
-    def forget(self) -> None:
-        """The state before training."""
-        self.steps, self._windows_seen, self._undecided = 1, 0, (0, 0, 0)
-
-    def see(self, samples: int, masked_samples: int) -> None:
-        """Add the counts of a window, and decide if enough windows have been seen."""
+    def next_length(self, window: AccumulationWindow) -> int:
+        if window.length == 0:
+            return self.steps
         self._windows_seen += 1
         if self._windows_seen <= self.warmup_windows - self.update_every:
-            return
-        windows, samples_before, masked_before = self._undecided
-        self._undecided = (windows + 1, samples_before + samples, masked_before + masked_samples)
-        windows, samples, masked_samples = self._undecided
-        if windows < self.update_every:
-            return
-        self._undecided = (0, 0, 0)
-        self.steps = accumulation_steps(
-            samples,
-            masked_samples,
-            scale=self.scale,
-            max_steps=self.max_steps,
-            previous=self.steps,
-            monotone=self.monotone,
-        )
+            return self.steps
+        windows, samples, masked = self._undecided
+        windows, samples, masked = windows + 1, samples + window.samples, masked + window.masked_samples
+        self._undecided = (windows, samples, masked)
+        if windows == self.update_every:
+            self._undecided = (0, 0, 0)
+            limits: dict[str, Any] = {"scale": self.scale, "max_steps": self.max_steps, "monotone": self.monotone}
+            self.steps = accumulation_steps(samples, masked, previous=self.steps, **limits)
+        return self.steps
 
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps, "windows_seen": self._windows_seen, "undecided": self._undecided}
@@ -81,3 +115,79 @@ class AccumulationPolicy:
         """Restore the state. If the run is resumed with a smaller ``max_steps``, that limit applies at once."""
         self.steps = min(state_dict["steps"], self.max_steps)
         self._windows_seen, self._undecided = state_dict["windows_seen"], tuple(state_dict["undecided"])
+
+
+class StepSchedule:
+    """So many batches from a given optimizer step, or from a given number of samples, on.
+
+    Args:
+        schedule: from where on (it must say where to begin: a key 0) to how many batches.
+        by: what the keys count: ``"step"``, optimizer steps; ``"samples"``, samples seen by all ranks.
+
+    Raises:
+        ValueError: if the keys hold no 0, a key is no integer of at least 0, a length is no integer of at least 1, or
+            ``by`` is neither of the two.
+
+    Example:
+        >>> schedule = StepSchedule({0: 1, 1000: 4, 5000: 16})
+        >>> window = AccumulationWindow(epoch=0, batch=999, length=1, masked_samples=0, samples=32, step=1000)
+        >>> schedule.next_length(window)
+        4
+    """
+
+    def __init__(self, schedule: Mapping[int, int], by: Literal["step", "samples"] = "step") -> None:
+        if by not in ("step", "samples"):
+            raise ValueError(f"by must be 'step' or 'samples', got {by!r}")
+        pairs = dict(schedule)
+        if not all(_is_integer(key, 0) and _is_integer(length, 1) for key, length in pairs.items()) or 0 not in pairs:
+            raise ValueError(
+                "schedule must map integers of at least 0, a 0 among them, to lengths of at least 1, such as "
+                f"{{0: 1, 1000: 4}}, got {schedule!r}"
+            )
+        self.schedule, self.by = dict(sorted(pairs.items())), by
+        self._samples = 0
+
+    def next_length(self, window: AccumulationWindow) -> int:
+        self._samples += window.samples
+        position = window.step if self.by == "step" else self._samples
+        return next(length for start, length in reversed(self.schedule.items()) if start <= position)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"samples": self._samples}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._samples = state_dict["samples"]
+
+
+class CalledPolicy:
+    """A function of the closed window, which has no state of its own."""
+
+    def __init__(self, function: Callable[[AccumulationWindow], int]) -> None:
+        self.next_length = function
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        pass
+
+
+def policy_of(policy: Any, masking: dict[str, Any]) -> Policy:
+    """The policy that the callback's arguments name, or an error that says which there are."""
+    if policy is None:
+        return MaskingPolicy(**masking)
+    if masking:
+        raise ValueError(f"{', '.join(masking)}: arguments of MaskingPolicy, which cannot stand beside {policy!r}")
+    if isinstance(policy, Policy):
+        return policy
+    if callable(policy):
+        return CalledPolicy(policy)
+    raise TypeError(
+        "policy must be a MaskingPolicy, a StepSchedule, an object with next_length, state_dict and load_state_dict, "
+        f"or a function of the closed window, got {policy!r}"
+        + (f": for AS-Speed write max_steps={policy}" if isinstance(policy, int) else "")
+    )
+
+
+def _is_integer(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

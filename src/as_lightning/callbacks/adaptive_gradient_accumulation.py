@@ -1,74 +1,113 @@
-"""AS-Speed: accumulate more batches as more of their samples are masked, exactly."""
+"""Accumulation windows whose length changes while training runs, exactly."""
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import GradientAccumulationScheduler, StochasticWeightAveraging
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, SingleDeviceStrategy
+from lightning.pytorch.utilities.data import extract_batch_size
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from as_lightning.callbacks.accumulation_policy import AccumulationPolicy
-from as_lightning.callbacks.accumulation_requirements import refuse_module, refuse_trainer
-from as_lightning.callbacks.accumulation_window import AccumulationWindow
-from as_lightning.callbacks.hook_order import move_to_front
-from as_lightning.callbacks.lr_pace import follow_batches
-from as_lightning.callbacks.open_window import (
-    COUNTS,
-    GRADIENTS,
-    OpenWindow,
-    restore_open_gradients,
-    save_open_counts,
-    save_open_gradients,
-    start_counting,
+from as_lightning.callbacks.accumulation_policy import (
+    AccumulationWindow,
+    MaskingPolicy,
+    Policy,
+    StepSchedule,
+    policy_of,
 )
-from as_lightning.callbacks.window import aligned_window, close_window, masking_counter, window_ends
+from as_lightning.callbacks.item_weights import Items, ItemWeights, multiply_gradients
+from as_lightning.callbacks.learning_rate import LRScale, ScaledRates, follow_batches
+from as_lightning.callbacks.rank_sums import holds_the_sum, ranks_with_own_batches, sum_over_ranks
+from as_lightning.callbacks.window import (
+    COUNTS,
+    aligned_window,
+    can_reduce_while_saving,
+    close_window,
+    lies_inside_window,
+    masking_counter,
+    move_to_front,
+    publish,
+    save_open_counts,
+    start_counting,
+    window_ends,
+)
+from as_lightning.masking_counter import MaskingCounter
+
+GRADIENTS, SUMS = "as_lightning_open_gradients", "as_lightning_open_sums"  # keys of a checkpoint
+
+
+@dataclass
+class OpenWindow:
+    """The open window, or the window that was closed last: its place, and what this rank has summed in it."""
+
+    first_batch: int = 0  # 0-based, in the epoch
+    length: int = 1  # trainer.accumulate_grad_batches while it is open
+    accumulated: int = 0  # batches whose gradients have been added
+    is_open: bool = False  # whether its optimizer step is still to come
+
+    def goes_on_at(self, batch_idx: int) -> bool:
+        """Whether the batch belongs to this window and is not its first."""
+        return self.is_open and self.first_batch < batch_idx < self.first_batch + self.length
 
 
 class AdaptiveGradientAccumulation(pl.Callback):
-    r"""Accumulate gradients over more batches as the margin masks more of their samples (the paper's AS-Speed).
+    r"""Let a policy say how many batches each optimizer step gathers, at any step of training, exactly.
 
-    After every window of batches, from the :math:`N` samples seen since the last decision,
-
-    .. math:: k = \operatorname{clip}\!\left(\operatorname{round}\!\left(s\,\frac{N}{N - N_\text{masked}}\right),
-              1, k_\text{max}\right),
-
-    :math:`k` is at most one above the :math:`k` before it. With ``monotone`` it is never below it. The next window
-    takes ``k`` batches, or as many as keep Lightning's zeroing, scaling and stepping on the window's bounds: see
+    After every window of batches the policy says how many the next window should take. The window takes as many as
+    keep Lightning's zeroing, scaling and stepping on its bounds: see
     :func:`~as_lightning.callbacks.window.aligned_window`. The weights are equal, bit for bit, to the weights of a loop
-    that accumulates these windows by hand.
+    that accumulates these windows by hand. Without a policy it is the paper's AS-Speed: more batches as the margin
+    masks more of their samples.
 
     It costs one small all-reduce and one host read per window, none per batch. The callback moves itself to the front
-    of ``trainer.callbacks``, so that the other callbacks see its decision.
+    of ``trainer.callbacks``, so that the other callbacks see its decision. It logs ``accumulation/steps``, the batches
+    of each window, and with ``lr_scale`` the rates of their steps as ``accumulation/lr``.
 
     Args:
-        max_steps: the largest :math:`k`.
-        scale: the factor :math:`s`.
-        monotone: never accumulate fewer batches than before (the paper's choice).
-        warmup_windows: the number of windows before the first change.
-        update_every: the number of windows between two decisions; a decision uses the counts of all of them.
+        policy: :class:`~as_lightning.MaskingPolicy` (the default), :class:`~as_lightning.StepSchedule`, an object with
+            ``next_length(window)``, ``state_dict`` and ``load_state_dict``, or a function of the closed
+            :class:`AccumulationWindow`. It must give the same length on all ranks.
+        max_steps: of the ``MaskingPolicy`` that is made without a policy, as the next four.
+        scale: the same.
+        monotone: the same.
+        warmup_windows: the same.
+        update_every: the same.
         lr_pace: what a learning-rate scheduler with ``interval="step"`` follows. ``"data"``: a window of :math:`A`
             batches advances it as :math:`A` windows of one batch would. A schedule built from
             ``trainer.estimated_stepping_batches`` is then at its end when training ends. ``"steps"``: optimizer steps,
             as Lightning does it. ``ReduceLROnPlateau`` and ``interval="epoch"`` are left to Lightning.
+        lr_scale: the rate of a step of :math:`k` batches: ``"none"``, the scheduler's; ``"sqrt"``, :math:`\sqrt k`
+            times it; ``"linear"``, :math:`k` times it.
+        normalize: ``"batches"``, a window's gradient is the mean over its batches, as Lightning has it; ``"items"``,
+            the mean over the items of all its batches and ranks, that of one large batch.
+        items: the number of items in a batch, ``items(batch)``; without it the module's ``items_in_batch(batch)``, and
+            without that the samples of its masking counter.
+        loss_is: for ``normalize="items"``, what ``training_step`` returns: the ``"mean"`` over the batch's items, or
+            their ``"sum"``.
 
     Attributes:
         history: one :class:`AccumulationWindow` for each window, in order, since the last ``fit`` began or was resumed.
             Checkpoints do not hold it.
-        policy: the :class:`~as_lightning.callbacks.accumulation_policy.AccumulationPolicy` that decides; its ``steps``
-            are :math:`k`.
+        policy: the policy.
 
     Raises:
-        ValueError: if an argument lies outside its range.
-        MisconfigurationException: at the start of ``fit``, with manual optimization, with a strategy that accumulates
-            by itself (DeepSpeed), with ``Trainer(accumulate_grad_batches != 1)``, beside another callback that sets
-            ``accumulate_grad_batches``, with a ``training_step`` that takes a ``dataloader_iter``, or if the module
-            has no masking counter; later, if something else assigns ``accumulate_grad_batches``.
+        ValueError: if an argument lies outside its range, or the number of items in a batch is negative or not finite.
+        MisconfigurationException: at the start of ``fit``, for what the page on accumulation lists; later, if something
+            else assigns ``accumulate_grad_batches`` or a policy returns no length.
 
-    Source: paper, section on AS-Speed.
+    Source: paper, section on AS-Speed, for the default policy.
 
     Example:
         >>> import lightning.pytorch as pl
@@ -80,35 +119,66 @@ class AdaptiveGradientAccumulation(pl.Callback):
 
     def __init__(
         self,
-        max_steps: int = 4,
+        policy: Policy | Callable[[AccumulationWindow], int] | None = None,
         *,
-        scale: float = 1.0,
-        monotone: bool = True,
-        warmup_windows: int = 0,
-        update_every: int = 1,
+        max_steps: int | None = None,
+        scale: float | None = None,
+        monotone: bool | None = None,
+        warmup_windows: int | None = None,
+        update_every: int | None = None,
         lr_pace: Literal["data", "steps"] = "data",
+        lr_scale: LRScale = "none",
+        normalize: Literal["batches", "items"] = "batches",
+        items: Callable[[Any], Any] | None = None,
+        loss_is: Literal["mean", "sum"] = "mean",
     ) -> None:
-        if lr_pace not in ("data", "steps"):
-            raise ValueError(f"lr_pace must be 'data' or 'steps', got {lr_pace!r}")
-        self.policy = AccumulationPolicy(
-            max_steps=max_steps,
-            scale=scale,
-            monotone=monotone,
-            warmup_windows=warmup_windows,
-            update_every=update_every,
-        )
-        self.lr_pace = lr_pace
+        for name, value, choices in (
+            ("lr_pace", lr_pace, ("data", "steps")),
+            ("normalize", normalize, ("batches", "items")),
+            ("loss_is", loss_is, ("mean", "sum")),
+        ):
+            if value not in choices:
+                raise ValueError(f"{name} must be {choices[0]!r} or {choices[1]!r}, got {value!r}")
+        if loss_is == "sum" and normalize == "batches":
+            raise ValueError("loss_is='sum' says how items weigh: set normalize='items' too, or leave it out")
+        masking = {
+            "max_steps": max_steps,
+            "scale": scale,
+            "monotone": monotone,
+            "warmup_windows": warmup_windows,
+            "update_every": update_every,
+        }
+        self.policy = policy_of(policy, {name: value for name, value in masking.items() if value is not None})
+        self.lr_pace, self.normalize = lr_pace, normalize
+        self._policy_start = copy.deepcopy(self.policy.state_dict())
+        self._weights = ItemWeights(items, loss_is)
+        self._rates = ScaledRates(lr_scale, lambda: self._window.accumulated + 1)
+        self._meaning: dict[str, str | None] = {
+            "normalize": normalize,
+            "loss_is": loss_is,
+            "items": None,
+        }  # of a checkpoint's gradients
         self._fitting = True
         self._forget()
 
     def _forget(self) -> None:
         """The state before training."""
         self.history: list[AccumulationWindow] = []
-        self.policy.forget()
+        self.policy.load_state_dict(copy.deepcopy(self._policy_start))
+        self._next_length: int | None = None  # what the policy has said last
         self._window = OpenWindow()
-        self._resumed = False  # a checkpoint has been loaded, and training has not gone on from it yet
-        self._saved_counts: Tensor | None = None  # of the open window, from a checkpoint
-        self._saved_gradients: dict[str, Tensor] | None = None
+        self._weights.unit = None
+        self._drop_sums()
+        self._resumed: dict[str, Any] | None = None  # a checkpoint's state, until training goes on from it
+        self._saved: dict[str, Any] = {}  # of the open window, from a checkpoint
+        self._unwritten: tuple[int, int] | None = None  # the latest step and its batches, unless they are logged
+
+    def _drop_sums(self) -> None:
+        """Forget what the batches of the open window have added up to on this rank."""
+        self._samples, self._items = 0, 0.0  # type: int, Items
+        self._totals: Tensor | None = None  # of the window and all ranks, once they are summed
+        self._batch_samples: int = 0
+        self._batch_items: Items | None = None
 
     # The start and the end of fit
 
@@ -116,27 +186,55 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self._fitting = stage == "fit"
         if not self._fitting:
             return
-        refuse_trainer(trainer, pl_module, self, kind=AdaptiveGradientAccumulation)
+        refuse_trainer(trainer, pl_module, self, by_items=self.normalize == "items")
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._forget()
         move_to_front(trainer, self)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        refuse_module(pl_module, self)  # not in setup: the module's own setup comes after it
+        # not in setup: the module's own setup comes after it
+        refuse_module(pl_module, self)
+        if isinstance(self.policy, MaskingPolicy):
+            masking_counter(pl_module, self)
+        source = self._weights.source(pl_module)
+        if self.normalize == "items" and source is None:
+            raise MisconfigurationException(
+                f"normalize='items' needs the number of items in each batch, and {type(pl_module).__name__} has "
+                "neither a masking counter nor items_in_batch(batch). Say it with items=lambda batch: ..."
+            )
+        self._counts_items = self.normalize == "items" or source in ("items", "items_in_batch")
+        self._meaning["items"] = source if self.normalize == "items" else None
+        needs_samples = not isinstance(self.policy, StepSchedule) or self.policy.by == "samples"
+        self._counts_samples = needs_samples and _counter(pl_module) is None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        window, gradients = self._window, self._saved_gradients
-        start_counting(trainer, pl_module, self, self._saved_counts)
-        if not self._resumed:
+        window, saved, resumed = self._window, self._saved, self._resumed
+        if _counter(pl_module) is not None:
+            start_counting(trainer, pl_module, self, saved.get(COUNTS))
+        self._drop_sums()
+        if resumed is None:
             window = self._window = OpenWindow()
-        self._resumed, self._saved_counts, self._saved_gradients = False, None, None
+        self._resumed, self._saved = None, {}
+        self._rates.attach(trainer.optimizers[0])
         # A resumed epoch loop looks at it to tell whether the checkpoint's batch had stepped. Not earlier than here:
         # trainer.estimated_stepping_batches divides by it, and configure_optimizers asks for that.
         trainer.accumulate_grad_batches = window.length
-        if not window.is_open or window.accumulated == 0:
+        if resumed is None or not window.is_open or window.accumulated == 0:
             return
-        if gradients is not None:
-            restore_open_gradients(pl_module, gradients)
+        if SUMS in saved and holds_the_sum(trainer):
+            self._samples, self._items = int(saved[SUMS][1]), saved[SUMS][2]
+        if GRADIENTS in saved:
+            if resumed["meaning"] != self._meaning:
+                raise MisconfigurationException(
+                    f"The checkpoint lies inside an accumulation window that was weighed by {resumed['meaning']}, and "
+                    f"its gradients do not add to those of {self._meaning}: resume with the settings of the "
+                    "checkpoint, or from a checkpoint between two windows."
+                )
+            # the mean over the ranks that have saved it counts once for each of them
+            ranks = resumed["ranks"] / ranks_with_own_batches(trainer) if self.normalize == "items" else 1.0
+            for name, parameter in pl_module.named_parameters():
+                if name in saved[GRADIENTS]:
+                    parameter.grad = saved[GRADIENTS][name].to(parameter.device) * ranks
             return
         rank_zero_warn(
             f"The checkpoint lies inside an accumulation window, after {window.accumulated} of its {window.length} "
@@ -144,13 +242,20 @@ class AdaptiveGradientAccumulation(pl.Callback):
             "after an exception in one of several processes, or under SLURM's requeueing): the window's step takes the "
             "mean over its other batches."
         )
-        window.accumulated = 0
+        window.accumulated, self._items = 0, 0.0
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        trainer.accumulate_grad_batches = 1
+        if trainer.log_every_n_steps:  # type: ignore[attr-defined]
+            self._write(trainer)
+        self._leave(trainer)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._leave(trainer)
+
+    def _leave(self, trainer: pl.Trainer) -> None:
         trainer.accumulate_grad_batches = 1
+        self._rates.detach()
+        self._weights.end_backward()
 
     # One window
 
@@ -158,27 +263,87 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         self._refuse_other_assignments(trainer)
-        if self._window.goes_on_at(batch_idx):
-            return
-        if self._window.is_open or batch_idx == 0:  # what a window that never stepped has counted
-            masking_counter(pl_module, self).drop_window()
+        if not self._window.goes_on_at(batch_idx):
+            self._open_window(trainer, pl_module, batch_idx)
+        if self._counts_samples:
+            self._batch_samples = extract_batch_size(batch)
+        if self._counts_items:
+            self._batch_items = self._weights.count(pl_module, batch, batch_idx)
+
+    def _open_window(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch_idx: int) -> None:
+        counter = _counter(pl_module)
+        if counter is not None and (self._window.is_open or batch_idx == 0):  # what a window that never stepped counted
+            counter.drop_window()
+        self._drop_sums()
         remaining = trainer.num_training_batches - batch_idx
         if remaining == math.inf and trainer.is_last_batch:  # a stream shows its end only with its last batch
             remaining = 1
-        length = aligned_window(batch_idx, self.policy.steps, remaining)
+        if self._next_length is None:
+            self._ask_policy(AccumulationWindow(trainer.current_epoch, 0, 0, 0, 0, step=trainer.global_step))
+        assert self._next_length is not None
+        length = aligned_window(batch_idx, self._next_length, remaining)
         self._window = OpenWindow(first_batch=batch_idx, length=length, is_open=True)
         trainer.accumulate_grad_batches = length
+
+    def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
+        self._samples += self._batch_samples
+        if not self._counts_items:
+            return
+        items = self._batch_items
+        if items is None:
+            items = self._weights.counted_since(masking_counter(pl_module, self))
+        if self.normalize == "items":
+            if self._weights.unit is None:  # once in a training
+                first = torch.as_tensor(items, dtype=torch.float64).reshape(1)
+                self._weights.see(sum_over_ranks(trainer, first).item(), ranks_with_own_batches(trainer))
+            items = self._weights.weigh(pl_module, loss, items)
+        self._items = self._items + items
+
+    def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._weights.end_backward()
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
     ) -> None:
-        batches = self._window.accumulated + 1
-        if batches == self._window.length:
-            return
-        # The end came unforeseen (or a checkpoint lost gradients): every loss was divided by the window's full length.
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        for gradient in gradients:
-            gradient.mul_(self._window.length / batches)
+        """Before the gradients are clipped, and after a gradient scaler has taken its scale out of them."""
+        if self.normalize == "items":
+            items = self._sum_up(trainer, pl_module)[-1]
+            factor = self._weights.factor(items, ranks_with_own_batches(trainer), self._window.length)
+            multiply_gradients(optimizer, factor)
+        else:
+            # The end may have come unforeseen (or a checkpoint lost gradients): each loss was divided by the length.
+            multiply_gradients(optimizer, self._window.length / (self._window.accumulated + 1))
+
+    def _own_sums(self) -> Tensor:
+        """What this rank has summed in the open window: no masked samples, samples, items."""
+        if isinstance(self._items, Tensor):
+            return torch.stack(
+                [torch.zeros_like(self._items), torch.full_like(self._items, self._samples), self._items]
+            )
+        return torch.tensor([0, self._samples, self._items], dtype=torch.float64)
+
+    def _sum_up(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> Tensor:
+        """Masked samples, samples and items of the window over all ranks, on the device: at most one all-reduce."""
+        if self._totals is not None:
+            return self._totals
+        own, counter = self._own_sums(), _counter(pl_module)
+        counting = self._counts_items or self._counts_samples
+        sums: list[Tensor] = []
+
+        def reduce(counts: Tensor) -> Tensor:
+            sums.append(sum_over_ranks(trainer, torch.cat([counts.to(own), own])))
+            return sums[0][:4].round().long()
+
+        if counter is None:
+            self._totals = sum_over_ranks(trainer, own) if counting else own
+        elif not counting:
+            self._totals = close_window(trainer, pl_module, self)[:2]
+        else:
+            counts = counter.close_window((trainer.current_epoch, trainer.fit_loop.batch_idx), reduce)
+            if not sums:  # the monitor has closed the window before, on a batch of None
+                sums.append(sum_over_ranks(trainer, own))
+            self._totals = torch.cat([counts[:2].to(sums[0]), sums[0][-1:]])
+        return self._totals
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -192,14 +357,31 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self._window.accumulated += 1
         if not ends:
             return
-        counts = close_window(trainer, pl_module, self, outputs, batch_idx)
-        masked_samples, samples, *_ = counts.tolist()  # the window's one host read
+        counter = _counter(pl_module)
+        if counter is not None:
+            counter.refuse_silence(pl_module, outputs)
+        masked_samples, samples, *items = self._sum_up(trainer, pl_module).tolist()  # the window's one host read
+        weight = items[0] if self._counts_items else samples
         first_batch, length = self._window.first_batch, batch_idx + 1 - self._window.first_batch
+        if self.normalize == "items":
+            self._weights.see(weight, length * ranks_with_own_batches(trainer))
         self._window.is_open = False
-        self.history.append(AccumulationWindow(trainer.current_epoch, first_batch, length, masked_samples, samples))
-        self.policy.see(samples, masked_samples)
+        counts = int(masked_samples), int(samples), weight
+        window = AccumulationWindow(trainer.current_epoch, first_batch, length, *counts, trainer.global_step)
+        self.history.append(window)
+        self._ask_policy(window)
         if self.lr_pace == "data":
             follow_batches(trainer, pl_module, last_batch=batch_idx, batches=length, stepped=True)
+        self._log(trainer, length)
+
+    def _ask_policy(self, window: AccumulationWindow) -> None:
+        length = self.policy.next_length(window)
+        if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+            raise MisconfigurationException(
+                f"A policy must return the number of batches of the next window, an integer of at least 1, got "
+                f"{length!r} from {self.policy!r} after {window}."
+            )
+        self._next_length = length
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not self._window.is_open:
@@ -214,7 +396,8 @@ class AdaptiveGradientAccumulation(pl.Callback):
                 "batches than its length or limit_train_batches said."
             )
         if self.lr_pace == "data" and batches:
-            follow_batches(trainer, pl_module, last_batch=self._window.last_batch, batches=batches, stepped=False)
+            last_batch = self._window.first_batch + batches - 1
+            follow_batches(trainer, pl_module, last_batch=last_batch, batches=batches, stepped=False)
 
     def _refuse_other_assignments(self, trainer: pl.Trainer) -> None:
         if trainer.accumulate_grad_batches != self._window.length:
@@ -224,30 +407,144 @@ class AdaptiveGradientAccumulation(pl.Callback):
                 "gradients: remove the callback or the hook that assigns it."
             )
 
+    # The log
+
+    def _log(self, trainer: pl.Trainer, length: int) -> None:
+        step = trainer.global_step - 1
+        self._unwritten = step, length
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if every and (step == 0 or (step + 1) % every == 0 or trainer.should_stop):
+            self._write(trainer)
+
+    def _write(self, trainer: pl.Trainer) -> None:
+        """Log the latest step, if it is not logged yet."""
+        if self._unwritten is None:
+            return
+        step, length = self._unwritten
+        self._unwritten = None
+        rates = [float(rate) for rate in self._rates.used]
+        names = ["accumulation/lr"] if len(rates) == 1 else [f"accumulation/lr/pg{i + 1}" for i in range(len(rates))]
+        publish(trainer, {"accumulation/steps": float(length), **dict(zip(names, rates, strict=True))}, step)
+
     # Checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        return {"policy": self.policy.state_dict(), "window": self._window.state_dict()}
+        return {
+            "policy": {"name": type(self.policy).__name__, "state": self.policy.state_dict()},
+            "next_length": self._next_length,
+            "window": asdict(self._window),
+            "unit": self._weights.unit,
+            "meaning": dict(self._meaning),
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if not self._fitting:  # trainer.test(ckpt_path="best") must not rewind the fit before it
             return
         self.history = []
-        self.policy.load_state_dict(state_dict["policy"])
-        self._window = OpenWindow(**state_dict["window"])
-        self._resumed = True
+        self._resumed, self._window = state_dict, OpenWindow(**state_dict["window"])
+        self._weights.unit = state_dict["unit"]
+        if state_dict["policy"]["name"] != type(self.policy).__name__:
+            return  # another policy goes on: it starts anew, and is asked when the open window has closed
+        self.policy.load_state_dict(state_dict["policy"]["state"])
+        self._next_length = state_dict["next_length"]
+        if isinstance(self.policy, MaskingPolicy):  # it may be resumed with a smaller max_steps
+            self._next_length = self.policy.steps
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Save what an open window has gathered so far, so that a run resumed inside it goes on exactly."""
+        self._rates.restore_in(checkpoint)
+        checkpoint["callbacks"][self.state_key]["ranks"] = ranks_with_own_batches(trainer)
         # not accumulate_grad_batches: callbacks that save on an exception come after on_exception, where it is 1 again
         length = self._window.length if self._window.is_open else 1
-        save_open_counts(trainer, pl_module, self, checkpoint, length)
-        save_open_gradients(trainer, pl_module, checkpoint, length)
+        if _counter(pl_module) is not None:
+            save_open_counts(trainer, pl_module, self, checkpoint, length)
+        if not (lies_inside_window(trainer, length) and can_reduce_while_saving(trainer)):
+            return
+        if self._counts_items or self._counts_samples:
+            checkpoint[SUMS] = sum_over_ranks(trainer, self._own_sums()).tolist()
+        if isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):  # each rank holds whole gradients
+            checkpoint[GRADIENTS] = mean_gradients(trainer, pl_module)
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         if self._fitting:
-            self._saved_counts, self._saved_gradients = checkpoint.get(COUNTS), checkpoint.get(GRADIENTS)
+            self._saved = {key: checkpoint[key] for key in (COUNTS, SUMS, GRADIENTS) if key in checkpoint}
+
+
+def mean_gradients(trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Tensor]:
+    """The mean over the ranks of their gradients: inside a window DDP has not yet taken it.
+
+    A resumed run goes on from the mean on every rank, which gives the same mean once DDP averages.
+    """
+    parameters = list(pl_module.named_parameters())
+    present = torch.tensor([parameter.grad is not None for _, parameter in parameters], device=pl_module.device)
+    on_any_rank = sum_over_ranks(trainer, present.long()).tolist()  # a rank may not have used a parameter yet
+    gradients = {}
+    for (name, parameter), ranks in zip(parameters, on_any_rank, strict=True):
+        if ranks:
+            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+            gradients[name] = trainer.strategy.reduce(gradient.detach(), reduce_op="mean").cpu()
+    return gradients
+
+
+# What cannot work
+
+
+def refuse_trainer(
+    trainer: pl.Trainer, pl_module: pl.LightningModule, callback: pl.Callback, *, by_items: bool
+) -> None:
+    """Raise unless ``callback`` alone decides ``accumulate_grad_batches``, starting from 1."""
+    name, strategy = type(callback).__name__, type(trainer.strategy).__name__
+    if trainer.strategy.handles_gradient_accumulation:
+        raise MisconfigurationException(
+            f"{name} cannot change the accumulation of {strategy}, which (as DeepSpeed does) "
+            "fixes it at the start and accumulates by itself. Use strategy='ddp' or 'fsdp', or remove the callback."
+        )
+    if by_items and not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy)):
+        raise MisconfigurationException(
+            f"{name}(normalize='items') is not known to be exact with {strategy}, which shards the gradients or "
+            "reduces them in its own way. Use strategy='ddp' or ModelParallelStrategy, or normalize='batches'."
+        )
+    if trainer.accumulate_grad_batches != 1:
+        raise MisconfigurationException(
+            f"{name} sets the trainer's accumulate_grad_batches and starts from 1, got "
+            f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}). Remove that argument (a fixed number "
+            f"is policy=StepSchedule({{0: {trainer.accumulate_grad_batches}}})), or the callback."
+        )
+    rivals = (AdaptiveGradientAccumulation, GradientAccumulationScheduler, StochasticWeightAveraging)
+    for other in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(other, StochasticWeightAveraging) and not _has_batch_norm(pl_module):
+            continue  # it sets the accumulation only to renew batch-norm statistics
+        if other is not callback and isinstance(other, rivals):
+            raise MisconfigurationException(
+                f"{name} and {type(other).__name__} both set the trainer's accumulate_grad_batches: remove one of the "
+                "two callbacks."
+            )
+
+
+def refuse_module(pl_module: pl.LightningModule, callback: pl.Callback) -> None:
+    """Raise unless Lightning takes the steps and passes the batch index."""
+    name, module_name = type(callback).__name__, type(pl_module).__name__
+    if not pl_module.automatic_optimization:
+        raise MisconfigurationException(
+            f"{name} needs automatic optimization, but {module_name}.automatic_optimization is False: a manual "
+            "training_step decides itself when to step. Set it to True, or remove the callback and call "
+            "as_lightning.functional.accumulation_steps in training_step."
+        )
+    if is_param_in_hook_signature(pl_module.training_step, "dataloader_iter", explicit=True):
+        raise MisconfigurationException(
+            f"{name} needs to know which batch comes, but {module_name}.training_step takes a dataloader_iter: take "
+            "(batch, batch_idx), or remove the callback."
+        )
+
+
+def _counter(pl_module: pl.LightningModule) -> MaskingCounter | None:
+    counter = getattr(pl_module, "masking_counter", None)
+    return counter if isinstance(counter, MaskingCounter) else None
+
+
+def _has_batch_norm(pl_module: pl.LightningModule) -> bool:
+    return any(isinstance(module, _BatchNorm) for module in pl_module.modules())

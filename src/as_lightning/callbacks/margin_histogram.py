@@ -11,9 +11,8 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
 from as_lightning.callbacks.evaluation_logits import EvaluationLogits, LogitsAndTarget, fitting
-from as_lightning.callbacks.masking_monitor import MaskingMonitor
+from as_lightning.callbacks.masking_monitor import MaskingMonitor, write_layout
 from as_lightning.callbacks.rank_sums import sum_over_ranks
-from as_lightning.callbacks.tensorboard_layout import write_layout
 from as_lightning.functional.calling_convention import in_float64
 from as_lightning.functional.leads import target_leads
 
@@ -23,16 +22,12 @@ TAG = "margin/validation"
 class MarginHistogram(pl.Callback):
     r"""Log how far the target leads its strongest competitor, over the validation split, at the end of each validation.
 
-    The lead of a sample is :math:`p_t - \max_{i \ne t} p_i` in [-1, 1]: above 0 the prediction is right, above the
-    margin ``delta`` AS-Softmax masks the sample. It works with and without AS-Softmax.
+    The lead :math:`p_t - \max_{i \ne t} p_i` in [-1, 1] is the margin of a prediction: above 0 the prediction is right,
+    above ``delta`` AS-Softmax masks the sample. It works with and without AS-Softmax.
 
-    Every logger gets ``margin/mean``, the mean lead, and ``margin/share_above_delta``, the share of samples whose lead
-    is above the module's margin ``delta`` (``as_softmax_delta``) where it has one. A ``TensorBoardLogger`` also gets
-    the histogram ``margin/validation``.
-
-    The logits are those of the module's own validation, found as :class:`~as_lightning.TemperatureScaling` finds them:
-    no second forward pass. A validation keeps ``bins`` counts and four sums on the device (on the CPU where that has no
-    float64), however large it is.
+    Every logger gets ``margin/mean``, and ``margin/share_above_delta``, the share of samples whose lead is above the
+    module's ``as_softmax_delta`` where it has one below 1. A ``TensorBoardLogger`` gets the histogram
+    ``margin/validation``. The logits are found as :class:`~as_lightning.TemperatureScaling` finds them.
 
     Args:
         logits: called as ``logits(pl_module, batch)``, returns logits and target; only for modules whose
@@ -42,8 +37,7 @@ class MarginHistogram(pl.Callback):
         dataloader_idx: the validation loader whose logits are taken, if there are several.
 
     Attributes:
-        counts: of the last validation, samples per bin, ``int64`` of shape ``(bins,)``; None before the
-            first of a training.
+        counts: of the last validation, samples per bin, ``int64`` of shape ``(bins,)``; None before the first.
 
     Raises:
         ValueError: if ``bins < 1``.
@@ -71,7 +65,7 @@ class MarginHistogram(pl.Callback):
     def _forget(self) -> None:
         """The state before training."""
         self.counts: Tensor | None = None
-        self._sums: Tensor | None = None  # bins, then leads, their squares, how many, how many above the margin
+        self._sums: Tensor | None = None  # bins, then leads, their squares, how many, how many above delta
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if stage == "fit" and trainer.global_step == 0:  # not the continuation of an earlier fit
@@ -147,5 +141,5 @@ class MarginHistogram(pl.Callback):
 
 
 def _delta(pl_module: pl.LightningModule) -> float:
-    """The margin that trains the module; 1, which no lead exceeds, where it has none."""
+    """The margin of the loss; 1, which no lead exceeds, where the module has none."""
     return float(getattr(pl_module, "as_softmax_delta", 1.0))

@@ -6,13 +6,32 @@ from typing import Any, Literal, NamedTuple
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
-from as_lightning.callbacks.hook_order import move_to_front
-from as_lightning.callbacks.open_window import COUNTS, save_open_counts, start_counting
-from as_lightning.callbacks.tensorboard_layout import write_layout
-from as_lightning.callbacks.window import close_window, masking_counter, window_ends
+from as_lightning.callbacks.window import (
+    COUNTS,
+    close_window,
+    masking_counter,
+    move_to_front,
+    publish,
+    save_open_counts,
+    start_counting,
+    window_ends,
+)
 from as_lightning.functional.counts import MaskingCounts, masking_ratio
+
+# TensorBoard's dashboard Custom Scalars opens with these charts. It matches the patterns at the start of a tag, and
+# modules name their losses and scores as they like.
+CHARTS = {
+    "masked samples / samples": [r"masking/sample_ratio$"],
+    "masked classes / classes": [r"masking/class_ratio$"],
+    "validation score": [r"(validation|valid|val)[/_](acc|accuracy|f1|f1_micro|span_f1|score|auroc)$"],
+    "loss": [r"(?!test).*loss"],
+    "margin delta": [r"masking/delta$"],
+    "batches per optimizer step": [r"masking/accumulate_grad_batches$"],
+    "lead of the target in validation": [r"margin/mean$", r"margin/share_above_delta$"],
+}
 
 
 class EpochMasking(NamedTuple):
@@ -39,33 +58,26 @@ class MaskingMonitor(pl.Callback):
 
     Once per optimizer step, for the window of batches that led to it (summed over the ranks):
 
-    - ``masking/sample_ratio``: masked samples / samples;
+    - ``masking/sample_ratio``: masked samples / samples, 0 in a window of ignored rows;
     - ``masking/class_ratio``: masked competitors / competitors;
-    - ``masking/delta``: the margin, if the module has one (``current_delta``);
+    - ``masking/delta``: the margin that the loss used, if the module has one (``current_delta``);
     - ``masking/accumulate_grad_batches``: Lightning's ``accumulate_grad_batches`` in the window;
     - ``masking/samples_seen``: samples since training began.
 
-    Once per epoch ``masking/sample_ratio_epoch`` and ``masking/class_ratio_epoch``, over all its samples. How often
-    the logger writes is ``Trainer(log_every_n_steps=...)``, and the first and the last optimizer step of a training are
-    always written. The steps between are only counted, on the device. The host reads the counts of the steps that are
-    written, and once per epoch. An empty window (only ignored rows) has ratio 0.
+    Once per epoch ``masking/sample_ratio_epoch`` and ``masking/class_ratio_epoch``. A ``TensorBoardLogger`` also gets a
+    layout of charts for the dashboard *Custom Scalars*.
 
-    A ``TensorBoardLogger`` also gets a layout for the dashboard *Custom Scalars*: masked samples and classes, margin,
-    accumulation, loss and score, a chart each.
-
-    It counts training alone: what was counted before ``fit`` began (a learning-rate search, an earlier fit, a call by
-    hand) is forgotten, and a resumed run goes on where its checkpoint was saved, also inside a window.
-
-    The callback moves itself to the front of ``trainer.callbacks``, so that checkpoints that other callbacks save hold
-    the batch that ends.
+    ``Trainer(log_every_n_steps=...)`` says which steps are written, and the first and the last one always are. The host
+    reads the counts of these steps alone. What was counted before ``fit`` is forgotten, and a resumed run goes on where
+    its checkpoint was saved, also inside a window. The callback moves itself to the front of ``trainer.callbacks``, so
+    that checkpoints of other callbacks hold the batch that ends.
 
     Args:
-        step: what the loggers get as the step of these curves: ``"optimizer"``, the optimizer step as for the module's
-            own metrics, or ``"samples"``, the samples seen since training began. With adaptive accumulation runs of the
-            same data have different numbers of optimizer steps; by samples their curves end at the same place.
+        step: what the loggers get as the step: ``"optimizer"``, the optimizer step, or ``"samples"``, the samples seen.
+            By samples the curves of runs with different accumulation end at the same place.
 
     Attributes:
-        history: an :class:`EpochMasking` for each epoch that has ended, of this training.
+        history: an :class:`EpochMasking` for each epoch of this training that has ended.
 
     Raises:
         ValueError: if ``step`` is neither of the two.
@@ -75,7 +87,6 @@ class MaskingMonitor(pl.Callback):
     Source: paper, figure of masking ratios; Lightning's ``LearningRateMonitor`` for when to log.
 
     Example:
-        >>> import lightning.pytorch as pl
         >>> trainer = pl.Trainer(callbacks=[MaskingMonitor()], logger=False, enable_checkpointing=False)
     """
 
@@ -132,8 +143,8 @@ class MaskingMonitor(pl.Callback):
         if not window_ends(trainer, batch_idx):
             return
         self._open_epoch = trainer.current_epoch
-        self._windows.append(close_window(trainer, pl_module, self, outputs, batch_idx))
-        # Not pl_module.log: it costs more than a millisecond for five names, on every step, written or not.
+        masking_counter(pl_module, self).refuse_silence(pl_module, outputs)
+        self._windows.append(close_window(trainer, pl_module, self))
         step = logged_step(trainer, pl_module)
         delta = getattr(pl_module, "current_delta", None)
         self._unwritten = _Step(step, self._windows[-1], trainer.accumulate_grad_batches, delta)
@@ -167,7 +178,7 @@ class MaskingMonitor(pl.Callback):
         }
         if delta is not None:
             metrics["masking/delta"] = float(delta)
-        _publish(trainer, metrics, step=samples_seen if self.step == "samples" else step)
+        publish(trainer, metrics, step=samples_seen if self.step == "samples" else step)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.log_every_n_steps:  # type: ignore[attr-defined]
@@ -184,7 +195,7 @@ class MaskingMonitor(pl.Callback):
         pl_module.log_dict(ratios, logger=self.step == "optimizer")
         if self.step == "samples":
             samples_seen = self._samples_before + int(counts.samples)
-            _publish(trainer, {name: float(ratio) for name, ratio in ratios.items()}, step=samples_seen)
+            publish(trainer, {name: float(ratio) for name, ratio in ratios.items()}, step=samples_seen)
         self._end_epoch()
 
     def _end_epoch(self) -> None:
@@ -224,15 +235,6 @@ class MaskingMonitor(pl.Callback):
             self._saved_counts = checkpoint.get(COUNTS)
 
 
-def _publish(trainer: pl.Trainer, metrics: dict[str, float], step: int) -> None:
-    """Hand metrics to every logger, and to the callbacks that read the trainer's."""
-    values = {name: torch.tensor(value, dtype=torch.float64) for name, value in metrics.items()}
-    trainer.callback_metrics.update(values)
-    trainer.logged_metrics.update(values)
-    for logger in trainer.loggers:
-        logger.log_metrics(metrics, step=step)
-
-
 def logged_step(trainer: pl.Trainer, pl_module: pl.LightningModule) -> int:
     """The step that Lightning's own metrics of this batch carry, on a batch that ends a window.
 
@@ -240,3 +242,13 @@ def logged_step(trainer: pl.Trainer, pl_module: pl.LightningModule) -> int:
     stepped in each (and so raised ``global_step``).
     """
     return trainer.global_step - 1 if pl_module.automatic_optimization else trainer.fit_loop.total_batch_idx
+
+
+def write_layout(trainer: pl.Trainer) -> None:
+    """Write the charts to each TensorBoard logger of the trainer; TensorBoard merges equal layouts of several runs."""
+    if not trainer.is_global_zero:
+        return
+    for logger in trainer.loggers:
+        if isinstance(logger, TensorBoardLogger):
+            charts = {title: ["Multiline", tags] for title, tags in CHARTS.items()}
+            logger.experiment.add_custom_scalars({"as-lightning": charts})

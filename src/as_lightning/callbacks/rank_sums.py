@@ -25,6 +25,14 @@ def sum_over_ranks(trainer: pl.Trainer, sums: Tensor) -> Tensor:
     return sums
 
 
+def ranks_with_own_batches(trainer: pl.Trainer) -> int:
+    """Over how many ranks :func:`sum_over_ranks` adds up, and gradients are averaged."""
+    strategy = trainer.strategy
+    if isinstance(strategy, ModelParallelStrategy):
+        return strategy.device_mesh["data_parallel"].size()
+    return trainer.world_size
+
+
 def holds_the_sum(trainer: pl.Trainer) -> bool:
     """Whether this rank keeps what :func:`sum_over_ranks` has added up before the next sum."""
     strategy = trainer.strategy

@@ -1,4 +1,8 @@
-"""Accumulation windows as Lightning has them: which batches they take, where they end, what was counted in them."""
+"""Accumulation windows as Lightning has them: which batches they take, where they end, what was counted in them.
+
+The accumulation and the monitor share it: both close the windows of the module's masking counter, and both go on inside
+a window where a checkpoint was saved there.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,26 @@ import math
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
+from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
-from as_lightning.callbacks.rank_sums import sum_over_ranks
+from as_lightning.callbacks.rank_sums import holds_the_sum, sum_over_ranks
 from as_lightning.masking_counter import MaskingCounter
+
+COUNTS = "as_lightning_open_counts"  # key of a checkpoint
+
+
+def move_to_front(trainer: pl.Trainer, callback: pl.Callback) -> None:
+    """Have the hooks of ``callback`` called before those of the user's callbacks. Call it in ``setup``.
+
+    A user's callback may save a checkpoint in ``on_train_batch_end``, which Lightning resumes after that batch. So what
+    ``callback`` notes of the batch must be noted before. (Lightning moves its own checkpoint callbacks to the end.)
+    """
+    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    callbacks.remove(callback)
+    callbacks.insert(0, callback)
 
 
 def aligned_window(batch: int, wanted: int, remaining: float = math.inf) -> int:
@@ -75,17 +94,64 @@ def masking_counter(pl_module: pl.LightningModule, callback: pl.Callback) -> Mas
     return counter
 
 
-def close_window(
-    trainer: pl.Trainer, pl_module: pl.LightningModule, callback: pl.Callback, outputs: Any, batch_idx: int
-) -> Tensor:
-    """The counts of the window that ends here, summed over its batches and over the ranks, on the device.
-
-    Raises:
-        MisconfigurationException: if training has computed a loss and counted nothing.
-    """
-    counter = masking_counter(pl_module, callback)
-    counter.refuse_silence(pl_module, outputs)
-    return counter.close_window(
-        key=(trainer.current_epoch, batch_idx),
+def close_window(trainer: pl.Trainer, pl_module: pl.LightningModule, callback: pl.Callback) -> Tensor:
+    """The counts of the window that ends with this batch, summed over its batches and the ranks, on the device."""
+    return masking_counter(pl_module, callback).close_window(
+        key=(trainer.current_epoch, trainer.fit_loop.batch_idx),
         reduce=lambda counts: sum_over_ranks(trainer, counts.to(pl_module.device)),
     )
+
+
+def save_open_counts(
+    trainer: pl.Trainer,
+    pl_module: pl.LightningModule,
+    callback: pl.Callback,
+    checkpoint: dict[str, Any],
+    length: int | None = None,
+) -> None:
+    """Put the counts of an open window into the checkpoint, summed over the ranks, unless they are there already."""
+    if COUNTS not in checkpoint and lies_inside_window(trainer, length) and can_reduce_while_saving(trainer):
+        counts = masking_counter(pl_module, callback).open_counts.to(pl_module.device)
+        checkpoint[COUNTS] = sum_over_ranks(trainer, counts).cpu()
+
+
+def start_counting(
+    trainer: pl.Trainer, pl_module: pl.LightningModule, callback: pl.Callback, saved_counts: Tensor | None
+) -> None:
+    """Start the module's counter anew, or inside the window whose counts a checkpoint held."""
+    if saved_counts is not None:
+        saved_counts = saved_counts.to(pl_module.device) if holds_the_sum(trainer) else None
+    masking_counter(pl_module, callback).start(trainer, saved_counts)
+
+
+def lies_inside_window(trainer: pl.Trainer, length: int | None = None) -> bool:
+    """Whether training is between two batches of one window. (While a batch runs, its gradients are not complete.)
+
+    ``length`` is that of the window; the trainer's ``accumulate_grad_batches`` if it is not given.
+    """
+    progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
+    return progress.processed == progress.ready and not window_ends(trainer, progress.ready - 1, length)
+
+
+def can_reduce_while_saving(trainer: pl.Trainer) -> bool:
+    """Whether every rank that saves is at the same batch, so that all ranks join the same collective operation.
+
+    Lightning's SLURM environment saves from a signal's handler when a job is preempted, and a signal finds the ranks
+    anywhere. With ``SLURMEnvironment(auto_requeue=False)`` it does not. An exception, too, may have come to one rank
+    alone.
+    """
+    environment = getattr(trainer.strategy, "cluster_environment", None)
+    preempted = isinstance(environment, SLURMEnvironment) and environment.auto_requeue
+    return trainer.world_size == 1 or not (preempted or trainer.interrupted)
+
+
+def publish(trainer: pl.Trainer, metrics: dict[str, float], step: int) -> None:
+    """Hand metrics to every logger, and to the callbacks that read the trainer's.
+
+    Not ``pl_module.log``: for five names it costs more than a millisecond on every step, written or not.
+    """
+    values = {name: torch.tensor(value, dtype=torch.float64) for name, value in metrics.items()}
+    trainer.callback_metrics.update(values)
+    trainer.logged_metrics.update(values)
+    for logger in trainer.loggers:
+        logger.log_metrics(metrics, step=step)

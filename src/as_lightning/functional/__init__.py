@@ -15,12 +15,11 @@ from as_lightning.functional.temperature import fit_temperature
 
 if TYPE_CHECKING:
     from as_lightning.functional.variants.am_softmax import am_softmax, am_softmax_loss
-    from as_lightning.functional.variants.entmax import entmax, entmax_loss
+    from as_lightning.functional.variants.entmax import entmax, entmax_loss, sparsemax, sparsemax_loss
     from as_lightning.functional.variants.label_smoothing import label_smoothing_loss
     from as_lightning.functional.variants.multilabel import bce_loss, multilabel_softmax_loss, multilabel_sparse_loss
     from as_lightning.functional.variants.perturb_max import perturb_max, perturb_max_loss
     from as_lightning.functional.variants.sparse_softmax import sparse_softmax, sparse_softmax_loss
-    from as_lightning.functional.variants.sparsemax import sparsemax, sparsemax_loss
     from as_lightning.functional.variants.t_softmax import t_softmax, t_softmax_loss
     from as_lightning.functional.variants.taylor_softmax import taylor_softmax, taylor_softmax_loss
 
@@ -59,12 +58,11 @@ __all__ = [
 # the rest of the softmax family is imported when it is asked for: training with AS-Softmax needs none of it
 _VARIANTS = {
     "am_softmax": ("am_softmax", "am_softmax_loss"),
-    "entmax": ("entmax", "entmax_loss"),
+    "entmax": ("entmax", "entmax_loss", "sparsemax", "sparsemax_loss"),
     "label_smoothing": ("label_smoothing_loss",),
     "multilabel": ("bce_loss", "multilabel_softmax_loss", "multilabel_sparse_loss"),
     "perturb_max": ("perturb_max", "perturb_max_loss"),
     "sparse_softmax": ("sparse_softmax", "sparse_softmax_loss"),
-    "sparsemax": ("sparsemax", "sparsemax_loss"),
     "t_softmax": ("t_softmax", "t_softmax_loss"),
     "taylor_softmax": ("taylor_softmax", "taylor_softmax_loss"),
 }

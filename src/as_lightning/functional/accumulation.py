@@ -29,8 +29,7 @@ def accumulation_steps(
         monotone: never go below ``previous`` (the paper's choice).
 
     Returns:
-        The steps, from 1 to ``max_steps``. If all samples are masked, the aim is ``max_steps`` (no division by
-        zero). Without samples the steps are ``previous``, at most ``max_steps``.
+        The steps, from 1 to ``max_steps``: aims at ``max_steps`` if all samples are masked; ``previous`` without any.
 
     Raises:
         ValueError: if a count is negative, ``masked_samples > samples``, ``scale <= 0``, ``max_steps < 1`` or

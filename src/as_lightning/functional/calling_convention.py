@@ -126,11 +126,6 @@ def equals(target: Tensor, ignore_index: int | None) -> Tensor | None:
 def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
     """Class indices as ``int64`` that are in range everywhere, and where the target is ``ignore_index``.
 
-    Args:
-        target: class indices, an integer tensor of any shape.
-        classes: the number of classes.
-        ignore_index: target value of rows that take no part; any number.
-
     Returns:
         The indices, 0 where ignored; and the boolean mask of the ignored, None where it is certain that there is none.
 
@@ -184,13 +179,6 @@ def reduce_rows(
 ) -> Tensor:
     """Weigh, drop and reduce the losses of the rows exactly as :func:`torch.nn.functional.cross_entropy` does.
 
-    Args:
-        loss: the loss of each row, any shape.
-        ignored: rows that do not count, boolean, of that shape: their loss and their gradient are 0, and the mean is
-            over the others (over their weights). None if there are none.
-        row_weight: the weight of each row.
-        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
-
     Returns:
         The shape of ``loss`` with ``"none"``, else a scalar. The mean over no row at all is NaN.
     """
@@ -239,15 +227,6 @@ def cross_entropy_of(
 ) -> Tensor:
     """``F.cross_entropy`` of ``scores(logits)``, for class indices only; the half types are computed in float32.
 
-    Args:
-        scores: from the (widened) logits to scores of the same shape.
-        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
-        target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
-        weight: a weight per class.
-        ignore_index: target value of the rows that do not count.
-        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
-        label_smoothing: as in ``F.cross_entropy``.
-
     Returns:
         The loss in the dtype of ``logits`` (float32 under autocast).
     """
@@ -276,15 +255,6 @@ def loss_of_rows(
     reduction: str,
 ) -> Tensor:
     """The shapes, ``ignore_index`` and reductions of ``F.cross_entropy`` around a loss of single rows.
-
-    Args:
-        row_loss: from rows ``(R, C)`` and class indices ``(R,)`` to ``(R,)`` losses; an ignored row comes with some
-            valid class index, and what it returns for it is dropped.
-        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
-        target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
-        weight: a weight per class.
-        ignore_index: target value of the rows that do not count.
-        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
     Returns:
         The loss in the dtype of ``logits`` (float32 under autocast).

@@ -132,7 +132,8 @@ def local_logits(logits: Tensor, target: Tensor, weight: Tensor | None) -> Local
     if transformed():
         refuse_transforms(logits=logits, target=target)
     if not isinstance(logits, DTensor):
-        _refuse_dtensors("logits", {"target": target, "weight": weight})
+        if is_dtensor(target) or is_dtensor(weight):
+            _refuse_dtensors("logits", {"target": target, "weight": weight})
         return LocalLogits(logits, target, weight, None)
     check_one_device(logits=logits, target=target, weight=weight)
     check_class_indices(logits, target)

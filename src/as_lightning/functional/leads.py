@@ -11,7 +11,7 @@ from torch import Tensor
 
 from as_lightning.functional.calling_convention import LabelRows, class_rows, equals, label_rows, widened
 from as_lightning.functional.kernels.row_loss import block_size, blocks
-from as_lightning.functional.masking import below_margin, check_delta
+from as_lightning.functional.masking import check_delta, masked_by_delta
 from as_lightning.functional.temperature import is_multilabel, known_entries
 from as_lightning.functional.tracing import traced
 
@@ -103,16 +103,14 @@ def live_samples(logits: Tensor, target: Tensor, delta: float = 0.1, ignore_inde
         leads = [
             target_and_strongest(widened(rows[a:b]).softmax(-1), target_of_row[a:b]) for a, b in blocks(len(rows), size)
         ]
-        live = torch.cat([~below_margin(strongest, own, delta) for own, strongest in leads]).squeeze(-1)
+        live = torch.cat([~masked_by_delta(strongest, own, delta) for own, strongest in leads]).squeeze(-1)
     return (live if ignored is None else live & ~ignored).reshape(target.shape)
 
 
 def target_and_strongest(probability: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """The target's probability and the largest other one, both of shape ``(..., 1)``; overwrites ``probability``.
 
-    Args:
-        probability: shape ``(..., C)`` with ``C`` at least 2.
-        target: class indices in range, shape ``(...)``.
+    Shapes: ``probability`` ``(..., C)``, ``target`` ``(...)``.
     """
     column = target.unsqueeze(-1)
     own = probability.gather(-1, column)
@@ -160,14 +158,10 @@ def multilabel_keep(labels: LabelRows, delta: float) -> tuple[Tensor, Tensor]:
 
     Whether a label is positive is read from the target, so that a positive whose probability underflows to 0 stays one.
     Without positives (or negatives) no margin has been met: all is kept.
-
-    Args:
-        labels: scores in float32 or float64, and which labels are positive and negative.
-        delta: the margin.
     """
     sides = label_sides(labels)
-    negative_masked = below_margin(sides.probability, sides.weakest_positive, delta)
-    positive_masked = below_margin(sides.strongest_negative, sides.probability, delta)
+    negative_masked = masked_by_delta(sides.probability, sides.weakest_positive, delta)
+    positive_masked = masked_by_delta(sides.strongest_negative, sides.probability, delta)
     return ~(negative_masked & sides.two_sided), ~(positive_masked & sides.two_sided)
 
 

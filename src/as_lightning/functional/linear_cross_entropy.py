@@ -166,25 +166,8 @@ def linear_cross_entropy(
     output layers" lists the differences. It is :func:`~as_lightning.functional.as_linear_cross_entropy` at
     ``delta=1``.
 
-    Args:
-        input: hidden states, shape ``(..., d)``.
-        linear_weight: shape ``(C, d)``, of the dtype of ``input`` (any, under autocast).
-        target: class indices, shape ``(...)``, any integer type.
-        linear_bias: shape ``(C)``.
-        weight: a weight per class, shape ``(C)``.
-        reduction: ``"none"``, ``"mean"`` (weighted, over the rows not ignored) or ``"sum"``.
-        ignore_index: target value of rows that take no part.
-        label_smoothing: 0.
-
-    Returns:
-        The loss in the dtype of ``input`` (float32 under autocast): a scalar, or of the shape of ``target`` with
-        ``reduction="none"``.
-
-    Raises:
-        ValueError: if ``label_smoothing`` is not 0, the shapes do not fit, or ``reduction`` is unknown.
-        TypeError: if ``target`` does not hold integers (class probabilities are not supported), or the dtypes differ.
-        IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
-        RuntimeError: in backward, as :func:`~as_lightning.functional.as_linear_cross_entropy` does.
+    Arguments, result and errors are those of :func:`~as_lightning.functional.as_linear_cross_entropy`, by PyTorch's
+    names: ``weight`` holds class weights. ``label_smoothing`` other than 0 raises ``ValueError``.
 
     Source: the signature follows PyTorch 2.13.
 

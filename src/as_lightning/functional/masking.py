@@ -20,7 +20,7 @@ def check_delta(delta: float) -> float:
     return float(delta)
 
 
-def below_margin(probability: Tensor, target_probability: Tensor, delta: float, *, in_place: bool = False) -> Tensor:
+def masked_by_delta(probability: Tensor, target_probability: Tensor, delta: float, *, in_place: bool = False) -> Tensor:
     r"""The rule of the margin, the one place that states it: a competitor is masked iff :math:`p_i < p_t - \delta`.
 
     With :math:`p_t \le \delta` nothing is masked, because no probability is negative. NaN masks nothing: it must reach
@@ -84,7 +84,7 @@ def as_softmax_mask(logits: Tensor, target: Tensor, delta: float, ignore_index: 
     delta = check_delta(delta)
     batch = class_rows(logits.detach(), target, ignore_index)
     probability, column = widened(batch.logits).softmax(-1), batch.target.unsqueeze(-1)
-    keep = ~below_margin(probability, probability.gather(-1, column), delta)
+    keep = ~masked_by_delta(probability, probability.gather(-1, column), delta)
     if logits.dim() == 1:
         return keep.squeeze(0)
     if logits.dim() == 2:

@@ -53,8 +53,6 @@ def multilabel_as_cross_entropy(
     :math:`p_t - \max_{i \in N} p_i \le \delta`. The mask is a constant. A sample without positives (or without
     negatives) has met no margin and keeps every label. ``delta=1`` is the loss without a mask.
 
-    A label's prediction is positive where its logit is above 0: that is where either sum's terms fall below 1.
-
     In the counts, ``classes`` is every known label of every sample (positives and negatives alike, since the margin
     can mask both) and a masked sample is one with all of them masked: loss and gradient exactly zero.
 
@@ -69,20 +67,18 @@ def multilabel_as_cross_entropy(
         delta: the margin, in [0, 1].
         ignore_index: target value of the labels that are not known.
         reduction: ``"none"``, ``"mean"`` (over the samples) or ``"sum"``.
-        return_counts: also return the counts: ``(loss, counts)``.
+        return_counts: also return the :class:`~as_lightning.functional.MaskingCounts`: ``(loss, counts)``.
 
     Returns:
         The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``logits`` without
-        the label dimension with ``reduction="none"``; with ``return_counts`` also the
-        :class:`~as_lightning.functional.MaskingCounts`.
+        the label dimension with ``reduction="none"``.
 
     Raises:
         ValueError: if ``delta`` lies outside [0, 1], the shapes differ, ``reduction`` is unknown, or (on the CPU,
             where looking costs no wait) ``target`` holds anything but 0, 1 and ``ignore_index``.
         TypeError: if ``logits`` is not floating point, ``target`` is complex, or ``delta`` is no number.
 
-    Source: paper, section III; authors' code for the masks; summed relative to the largest term, so any finite logit is
-    safe.
+    Source: paper, section III; authors' code for the masks.
 
     Example:
         >>> import torch

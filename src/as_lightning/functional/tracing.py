@@ -22,9 +22,9 @@ def transformed() -> bool:
     return _functorch_active() and not torch.compiler.is_compiling()
 
 
-def recorded(*tensors: Tensor | None) -> bool:
-    """True while ``torch.export`` records a call, and for tensors without values, as ``FakeTensorMode`` makes them."""
-    return _exporting() or any(isinstance(x, FakeTensor) for x in tensors)
+def recorded(x: Tensor) -> bool:
+    """True while ``torch.export`` records a call, and for a tensor without values, as ``FakeTensorMode`` makes it."""
+    return isinstance(x, FakeTensor) or _exporting()
 
 
 def certain(condition: bool) -> bool:

@@ -15,6 +15,7 @@ from as_lightning.benchmark.run.settings import checked_settings
 from as_lightning.benchmark.run.train import train
 
 EXPERIMENTS = sorted(path.stem for path in (config_dir() / "experiment").glob("*.yaml"))
+FREEZING = ("trainable_layers", "feature_cache", "allow_pickle")
 TEXT = ("clinc150", "conll", "docstrings", "goemotions", "sst5", "text_file", "wnut17")
 
 
@@ -37,8 +38,8 @@ def checkpoint(tmp_path_factory) -> Path:
 def test_every_experiment_of_text_takes_the_settings(composed, experiment, method):
     plain = composed(f"experiment={experiment}", f"method={method}")
     config, _ = checked_settings(composed(f"experiment={experiment}", f"method={method}", "paper=table"))
-    assert config.model.name == config.data.tokenizer == "bert-base-uncased"
-    assert config.model.keys() == {"_target_", "_partial_", "name", "pooling"}
+    assert config.model.name == config.data.tokenizer == "bert-base-cased"
+    assert config.model.keys() == {"_target_", "_partial_", "name", "pooling", *FREEZING}
     assert config.data.batch_size == 16
     assert config.optimizer == {**plain.optimizer, "_target_": "torch.optim.AdamW", "lr": 2e-5}
     assert config.lr_scheduler.max_lr == 2e-5
@@ -47,6 +48,71 @@ def test_every_experiment_of_text_takes_the_settings(composed, experiment, metho
     assert config.method.get("delta", 0.1) == 0.1
     assert config.method.get("max_steps", 2) == 2
     assert plain.method.get("max_steps", 4) == 4
+
+
+def test_paper_sst5_is_the_authors_run_number_by_number(composed):
+    config, _ = checked_settings(composed("paper=sst5", "method=as_speed"))
+    speed = config.method.callbacks.adaptive_gradient_accumulation
+    stop = instantiate(config.callbacks.model_checkpoint)
+    found = {
+        "data": config.data.name,
+        "model": config.model.name,
+        "tokenizer": config.data.tokenizer,
+        "frozen layers": config.model.trainable_layers,
+        "epochs": config.trainer.max_epochs,
+        "batch size": config.data.batch_size,
+        "learning rate": config.lr_scheduler.max_lr,
+        "length": config.data.max_length,
+        "warm-up": config.lr_scheduler.pct_start,
+        "shape": config.lr_scheduler.anneal_strategy,
+        "precision": config.trainer.precision,
+        "evaluation every": (config.trainer.val_check_interval, config.trainer.check_val_every_n_epoch),
+        "best by": (stop.monitor, stop.mode),
+        "seed": config.seed,
+        "delta": config.method.delta,
+        "margin warm-up": config.method.delta_warmup,
+        "accu_steps": speed.max_steps,
+        "accu_lambda": speed.scale,
+    }
+    assert found == {
+        "data": "sst5",
+        "model": "bert-base-cased",
+        "tokenizer": "bert-base-cased",
+        "frozen layers": None,
+        "epochs": 7,
+        "batch size": 16,
+        "learning rate": 2e-5,
+        "length": 128,
+        "warm-up": 0.1,
+        "shape": "linear",
+        "precision": "16-mixed",
+        "evaluation every": (200, None),
+        "best by": ("val/accuracy", "max"),
+        "seed": 42,
+        "delta": 0.1,
+        "margin warm-up": None,
+        "accu_steps": 2,
+        "accu_lambda": 1.0,
+    }
+
+
+@pytest.mark.parametrize("method", ["softmax", "as_softmax", "as_speed"])
+def test_the_authors_run_works_with_a_local_encoder_of_any_size(composed, checkpoint, real_data, method):
+    config = composed(
+        "paper=sst5",
+        f"method={method}",
+        f"model.name={checkpoint}",
+        f"data_dir={real_data}",
+        "trainer.precision=32-true",
+        "trainer.max_epochs=1",
+        "trainer.val_check_interval=10",
+        "trainer.limit_train_batches=25",
+        "trainer.limit_val_batches=3",
+        "trainer.limit_test_batches=3",
+    )
+    result = train(config)
+    assert len(result.evaluations) == 3  # after 10 and 20 batches, and at the end
+    assert 0 <= result.metrics["accuracy"] <= 1
 
 
 def test_single_settings_can_be_changed(composed):
@@ -97,4 +163,4 @@ def test_a_run_with_a_local_checkpoint_accumulates_at_most_two_batches(composed,
 def test_an_experiment_takes_another_model_as_it_is(composed, experiment):
     # a key of one model that an experiment changes would reach every model that is put in its place
     config = composed(f"experiment={experiment}", "model=torchvision")
-    assert config.model.keys() == {"_target_", "_partial_", "name", "weights"}
+    assert config.model.keys() == {"_target_", "_partial_", "name", "weights", *FREEZING[:2]}

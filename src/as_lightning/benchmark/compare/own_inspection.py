@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Sequence
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +17,6 @@ from as_lightning.benchmark.compare.own_module import METHODS, OwnModule
 from as_lightning.benchmark.compare.plan import Run
 from as_lightning.benchmark.compare.scored_split import metrics_of_test
 from as_lightning.benchmark.compare.trainer_arguments import ONE_BATCH
-from as_lightning.callbacks.metric_names import name_in_test
 
 
 def inspect_module(own: OwnModule, methods: Sequence[str]) -> None:
@@ -121,3 +121,15 @@ def _find_test_metric(own: OwnModule, trainer: pl.Trainer, module: pl.LightningM
     )
     if own.test_metric is None and note not in own.notes:
         own.notes.append(note)
+
+
+_VALIDATION_WORD = re.compile(r"(?<![A-Za-z0-9])(validation|valid|val)(?![a-z])")
+
+
+def name_in_test(metric: str) -> str:
+    """The test metric's name: that of a validation metric with ``test`` for the first word ``val`` (or alike).
+
+    >>> [name_in_test(name) for name in ("val/acc", "valid_acc", "acc/validation", "val/eval_f1", "interval")]
+    ['test/acc', 'test_acc', 'acc/test', 'test/eval_f1', 'interval']
+    """
+    return _VALIDATION_WORD.sub("test", metric, count=1)

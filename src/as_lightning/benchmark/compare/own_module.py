@@ -178,7 +178,7 @@ class OwnModule:
                     if isinstance(callback, MaskingMonitor)
                     for epoch in callback.history
                 ],
-                accumulation=[list(window) for window in recorder.accumulation],
+                accumulation=[list(window[:5]) for window in recorder.accumulation],
                 optimizer_steps=trainer.global_step,
                 config=config,
             )

@@ -6,6 +6,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -48,6 +49,19 @@ class LabelledDataset(Dataset[tuple[Any, Tensor]]):
     def __getitem__(self, index: int) -> tuple[Any, Tensor]:
         taken = self.inputs[index]
         return (taken if self.transform is None else self.transform(taken)), self.targets[index]
+
+
+class Rows(Sequence[Any]):
+    """Some of the inputs of a data set, taken from it when they are asked for."""
+
+    def __init__(self, inputs: Sequence[Any], rows: Sequence[int]) -> None:
+        self.inputs, self.rows = inputs, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.inputs[self.rows[index]]
 
 
 def check_label_noise(rate: float) -> float:
@@ -170,6 +184,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
         label_noise: share of the training labels that are replaced by another class, in [0, 1]. Validation and test
             keep theirs.
         label_noise_seed: seeds which ones, apart from the run's seed: every method and every run sees the same.
+        shots: training samples of each class that are used, drawn by the run's seed (``torch.initial_seed()``); None
+            uses all.
 
     Attributes:
         task: what a target is: ``"multiclass"`` one class for each sample, ``"multilabel"`` any number of classes,
@@ -195,17 +211,24 @@ class BenchmarkDataModule(pl.LightningDataModule):
         pin_memory: bool = False,
         label_noise: float = 0.0,
         label_noise_seed: int = 0,
+        shots: int | None = None,
     ) -> None:
         super().__init__()
         check_count("batch_size", batch_size, least=1)
         check_count("num_workers", num_workers, least=0)
         if check_label_noise(label_noise) and self.task != "multiclass":
             raise ValueError(f"label_noise={label_noise} is for data of one class per sample, not for {self.task} data")
+        if shots is not None:
+            check_count("shots", shots, least=1)
+            if self.task != "multiclass":
+                raise ValueError(f"shots={shots} is for data of one class per sample, not for {self.task} data")
+        self.shots = shots
         self.batch_size, self.num_workers, self.pin_memory = batch_size, num_workers, pin_memory
         self.label_noise, self.label_noise_seed = label_noise, label_noise_seed
         self.class_names: list[str] = []
         self.splits: dict[str, LabelledDataset] = {}
         self.true_targets: Tensor | None = None
+        self.shot_rows: list[int] | None = None
         self.training_texts: Sequence[str] | DecodableFiles | None = None
 
     @abstractmethod
@@ -227,6 +250,11 @@ class BenchmarkDataModule(pl.LightningDataModule):
         return []
 
     @property
+    def random_inputs(self) -> bool:
+        """Whether a training sample's input changes each time it is taken, as with random augmentation."""
+        return False
+
+    @property
     def num_classes(self) -> int:
         """The number of classes; known after ``setup``."""
         return len(self.class_names)
@@ -242,14 +270,39 @@ class BenchmarkDataModule(pl.LightningDataModule):
         if self.splits:
             return
         self.splits = self.load_splits()
+        if self.shots is not None:
+            self._draw_shots(self.shots)
         say(self.summary)
         train = self.splits["train"]
         if self.label_noise and isinstance(train.targets, Tensor):
             self.true_targets = train.targets
             train.targets = corrupt_labels(train.targets, self.num_classes, self.label_noise, self.label_noise_seed)
 
+    def _draw_shots(self, shots: int) -> None:
+        """Leave ``shots`` samples of each class in the training split, in the order that they had."""
+        train = self.splits["train"]
+        assert isinstance(train.targets, Tensor)
+        counts = torch.bincount(train.targets, minlength=self.num_classes)
+        smallest = int(counts.argmin())
+        if int(counts[smallest]) < shots:
+            raise ValueError(
+                f"data.shots is {shots}, but class {self.class_names[smallest]!r} has {int(counts[smallest])} training "
+                "samples: set data.shots to that or less"
+            )
+        order = torch.randperm(len(train), generator=torch.Generator().manual_seed(torch.initial_seed()))
+        by_class = order[train.targets[order].argsort(stable=True)]
+        first = (counts.cumsum(0) - counts).repeat_interleave(counts)
+        drawn = by_class[torch.arange(len(train)) - first < shots].sort().values
+        self.splits["train"] = LabelledDataset(
+            train.inputs[drawn] if isinstance(train.inputs, Tensor) else Rows(train.inputs, drawn.tolist()),
+            train.targets[drawn],
+            train.transform,
+        )
+        self.shot_rows = drawn.tolist()
+
     def describe(self, number: int) -> str:
         """A training sample in words: its text, the name of its file, or its number; known after ``setup``."""
+        number = number if self.shot_rows is None else self.shot_rows[number]
         if self.training_texts is None:
             return f"sample {number}"
         texts = self.training_texts
@@ -304,6 +357,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
         loader's place in the epoch goes into checkpoints: a run that is resumed sees the batches that it would have
         seen. No loader draws from the global random state.
         """
+        # the outputs of frozen layers, in the place of the inputs, make their own batches
+        collated = getattr(getattr(getattr(dataset, "dataset", dataset), "inputs", None), "collated", None)
         order = EpochOrder(dataset, torch.initial_seed()) if shuffle else SequentialSampler(dataset)
         return (ResumableLoader if shuffle else DataLoader)(
             dataset,
@@ -311,7 +366,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
             num_workers=self.num_workers,
             pin_memory=self.pin_memory,
             persistent_workers=self.num_workers > 0,
-            collate_fn=self.collate,
+            collate_fn=self.collate if collated is None else partial(collated, self.collate),
             generator=torch.Generator(),
         )
 

@@ -17,12 +17,9 @@ CONSTANT = 1e-9  # variance below which values count as all equal
 
 
 def value_sums(values: Tensor) -> Tensor:
-    """Number, sum and sum of squares of each channel's values; shape ``(3, C)``.
+    """Number, sum and sum of squares of each channel's values ``(..., C, H, W)`` (or fewer dimensions for one channel).
 
-    They are exact (``int64``) for integers and ``float64`` for floating-point values.
-
-    Args:
-        values: shape ``(..., C, H, W)``, or fewer dimensions for one channel.
+    Shape ``(3, C)``, exact (``int64``) for integers and ``float64`` for floating-point values.
     """
     dtype = torch.float64 if values.is_floating_point() else torch.int64
     channels = (values.movedim(-3, 0) if values.ndim > 2 else values[None]).flatten(1).to(dtype)
@@ -36,10 +33,6 @@ def mean_and_std(sums: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:
     .. math:: \mu = \frac{1}{n s} \sum x, \qquad \sigma = \frac{1}{s} \sqrt{\frac{1}{n} \sum x^2 - (s \mu)^2}
 
     A channel that is constant gets :math:`\sigma = 1`.
-
-    Args:
-        sums: of :func:`value_sums`.
-        scale: ``s``; 255 for bytes that stand for values in [0, 1].
 
     Example:
         >>> mean_and_std(value_sums(torch.tensor([[[1.0, 3.0]], [[5.0, 5.0]]])))
@@ -68,10 +61,7 @@ CACHE_LIMIT = 2**30  # bytes of decoded files that cache="auto" keeps in memory
 
 
 class DecodableFiles(Sequence[Tensor]):
-    """Files of one split; an element is decoded each time it is taken.
-
-    ``files[index]`` raises a ValueError that names the file if it cannot be decoded.
-    """
+    """Files of one split, each decoded when it is taken; a ValueError names one that cannot be."""
 
     @abstractmethod
     def __getitem__(self, index: int) -> Tensor: ...  # type: ignore[override]  # one at a time, no slices
@@ -82,18 +72,14 @@ class DecodableFiles(Sequence[Tensor]):
 
 
 class Decoded(NamedTuple):
-    """What :func:`decode_once` returns: the inputs of each split, and the :func:`value_sums` of the training split."""
+    """The inputs of each split, and the :func:`value_sums` of the training split."""
 
     inputs: dict[str, Tensor | DecodableFiles]
     training_sums: Tensor
 
 
 def check_cache(cache: Cache) -> Cache:
-    """``cache`` itself.
-
-    Raises:
-        ValueError: if it is neither True, False nor ``"auto"``.
-    """
+    """``cache`` itself; a ValueError if it is neither True, False nor ``"auto"``."""
     if cache not in (True, False, "auto"):
         raise ValueError(f"cache must be True, False or 'auto', got {cache!r}")
     return cache
@@ -104,14 +90,12 @@ def decode_once(files: Mapping[str, DecodableFiles], cache: Cache, *, kind: str,
 
     Args:
         files: the splits, ``train`` among them.
-        cache: keep what is decoded (True), decode a file each time it is taken (False), or ``"auto"``: keep all splits
-            if they take less than 1 GiB.
+        cache: keep what is decoded (True), decode each time (False), or keep all splits below 1 GiB (``"auto"``).
         kind: what the files are, in the plural, for messages.
         advice: what to do where the files are of several sizes.
 
     Raises:
-        ValueError: if a file cannot be decoded (all are counted, the first five named), or is of another shape than the
-            first of the training split.
+        ValueError: if files cannot be decoded (the first five are named), or are of another shape than the others.
     """
     count = sum(len(split) for split in files.values())
     first = next(_decodable(files["train"]), None)

@@ -14,12 +14,7 @@ from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDatase
 class Digits(BenchmarkDataModule):
     """scikit-learn's digits: 10 classes, 1,257 / 180 / 360 images, stratified by class.
 
-    Inputs are ``float32`` of shape ``(1, 8, 8)`` in [0, 1], targets ``int64``.
-
-    Args:
-        split_seed: seeds the split, apart from the run's seed: every run sees the same split.
-        batch_size: samples per batch.
-        **loader: arguments of :class:`BenchmarkDataModule`.
+    Inputs are ``float32`` of shape ``(1, 8, 8)`` in [0, 1], targets ``int64``. ``split_seed`` seeds the split.
 
     Source: :func:`sklearn.datasets.load_digits` (UCI Optical Recognition of Handwritten Digits, test part).
     """

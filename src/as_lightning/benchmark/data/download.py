@@ -11,10 +11,7 @@ import pooch
 
 
 class RemoteFile(NamedTuple):
-    """A public file: its name in the data directory, its address and its checksum.
-
-    The checksum is a SHA-256 in hexadecimal digits, or ``md5:`` and an MD5 where its home publishes no other.
-    """
+    """A public file: its name in the data directory, its address, and its SHA-256, or ``md5:`` and an MD5."""
 
     name: str
     url: str
@@ -35,7 +32,7 @@ def fetch(remote: RemoteFile, data_dir: str | Path) -> Path:
     """The path of ``remote`` in ``data_dir``; downloads it if it is not there.
 
     Raises:
-        ValueError: if the file that is there, or the one that came, has another checksum.
+        ValueError: if the file has another checksum.
         RuntimeError: if it is not there and cannot be downloaded.
     """
     path = Path(data_dir).expanduser() / remote.name
@@ -60,9 +57,8 @@ def fetch(remote: RemoteFile, data_dir: str | Path) -> Path:
 def fetch_checked(name: str, url: str, check: Callable[[Path], None], data_dir: str | Path) -> Path:
     """The path of the file ``name`` in ``data_dir``; downloads it from ``url`` if it is not there.
 
-    For a file that has no lasting checksum, such as an archive that is packed anew for each download: ``check`` looks
-    at what came, under a temporary path that ends in ``name``, and raises a ValueError if that is not it; only then is
-    the file given its name. One that is already there is not looked at.
+    For an archive that is packed anew for each download: ``check`` looks at what came, under a temporary path that ends
+    in ``name``, and raises a ValueError if that is not it. A file that is already there is not looked at.
 
     Raises:
         RuntimeError: if it is not there and cannot be downloaded.

@@ -16,19 +16,12 @@ class Extreme(BenchmarkDataModule):
     .. math:: c \sim P(c) \propto (c + 1)^{-s}, \qquad x = v_c + \sigma \varepsilon, \qquad
               v_c, \varepsilon \sim \mathcal{N}(0, I_d)
 
-    It says what training costs, not how well a method learns from real data. A class may have no training sample.
-
-    Inputs are ``float32`` of shape ``(d,)``, targets ``int64``.
+    It says what training costs, not how well a method learns. Inputs are ``float32`` of shape ``(d,)``.
 
     Args:
-        classes: the number of classes ``C``, at least 2.
-        features: the size ``d`` of the inputs.
-        train_samples: training samples.
-        evaluation_samples: samples of validation, and of test.
-        exponent: the law's exponent ``s``, at least 0 (0: all classes alike).
-        noise: standard deviation ``sigma`` of the noise.
+        classes: ``C``; ``features``: ``d``; ``exponent``: ``s``; ``noise``: ``sigma``.
+        train_samples: training samples; ``evaluation_samples``: of validation, and of test.
         split_seed: seeds vectors and samples, apart from the run's seed.
-        **loader: arguments of :class:`BenchmarkDataModule`.
 
     Raises:
         ValueError: if an argument is out of range.

@@ -35,15 +35,7 @@ def shortened(names: Sequence[str]) -> str:
 
 
 class FileTree(ABC):
-    """Files by their names relative to the root, with ``/`` between the parts, in alphabetical order.
-
-    Args:
-        root: the folder or archive.
-
-    Attributes:
-        root: the folder or archive, for messages.
-        names: the names of the files; hidden ones (a part that starts with a dot) are left out.
-    """
+    """Files by their names relative to the root, in alphabetical order; hidden ones are left out."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -63,8 +55,7 @@ class FileTree(ABC):
     def with_suffixes(self, suffixes: tuple[str, ...]) -> list[str]:
         """The names that end in one of the (lower-case) suffixes, whatever their case.
 
-        Raises:
-            ValueError: if there is none.
+        A ValueError if there is none.
         """
         names = [name for name in self.names if name.lower().endswith(suffixes)]
         if not names:
@@ -76,7 +67,7 @@ class FolderTree(FileTree):
     """The files below a folder.
 
     Linked folders are followed, unless they lead into the folder itself or to one that holds it: files would come
-    twice, and under another class. A warning names such links, and those that lead nowhere.
+    twice. A warning names such links, and those that lead nowhere.
     """
 
     def _names(self) -> Iterator[str]:
@@ -205,8 +196,6 @@ def _zip_members(path: Path) -> Iterator[tuple[str, bytes | Link]]:
 def open_tree(path: str | Path) -> FileTree:
     """The files of a folder, or of a ``.tar``, ``.tar.gz``, ``.tgz``, ``.tar.bz2``, ``.tar.xz`` or ``.zip`` archive.
 
-    An archive is read into memory whole: for data that do not fit, unpack it and give the folder.
-
     Raises:
         FileNotFoundError: if there is nothing at ``path``.
         ValueError: if it is neither a folder nor an archive, or an archive that is damaged.
@@ -223,10 +212,6 @@ def open_tree(path: str | Path) -> FileTree:
 
 def find_path(path: str | Path, data_dir: str | Path) -> Path:
     """An absolute ``path`` itself; a relative one in the working directory, or else in ``data_dir``.
-
-    Args:
-        path: the file or folder; ``~`` is the home directory.
-        data_dir: where data sets are.
 
     Raises:
         FileNotFoundError: if it does not exist; the message names the places that were searched.
@@ -255,12 +240,6 @@ def checksum(paths: Iterable[Path]) -> str:
     """A checksum of files, by their contents, and of folders, by the names and contents of the files below them.
 
     A file that has kept its size and its time is not read again in the same process.
-
-    Args:
-        paths: files or folders, in an order that matters.
-
-    Raises:
-        OSError: if one of them cannot be read.
     """
     digest = hashlib.sha256()
     for path in paths:

@@ -30,20 +30,18 @@ def split_classes(
     """The files of the splits ``train``, ``validation`` and ``test`` by class, the classes in alphabetical order.
 
     The layout is ``train/<class>/...``, ``test/<class>/...`` and perhaps ``validation/<class>/...`` (or ``val``), or
-    ``<class>/...`` alone. What is missing is taken from the other files, class by class: of ``n`` files
-    ``max(1, round(n * share))``. A file may lie deeper below its class folder, and folders around all that make no
-    difference.
+    ``<class>/...`` alone. What is missing is taken from the other files: of a class's ``n`` files ``max(1, round(n *
+    share))``, a tenth for test. Files may lie deeper, and folders around all that make no difference.
 
     Args:
         tree: the folder or archive.
         suffixes: how the files end; others are not looked at.
         kind: what the files are, in the plural, for messages.
-        validation_share: of each class, where there is no ``validation``; in (0, 1).
+        validation_share: in (0, 1).
         split_seed: decides the order of each class's files, and with it which of them go where.
 
     Raises:
-        ValueError: if the folders are not as described; there is one class alone; a class folder of the training split
-            is empty; or a class has too few files to split.
+        ValueError: if the folders are not as described, or a class has too few files to split.
     """
     # a seed for each class: what one of them loses or gains does not reorder the others
     found = {
@@ -64,11 +62,7 @@ def split_classes(
 
 
 def find_classes(tree: FileTree, suffixes: tuple[str, ...], kind: str) -> dict[str, ClassFiles]:
-    """The files by split and class; of class folders without splits above them, all as the split ``"all"``.
-
-    Raises:
-        ValueError: if the folders are not as :func:`split_classes` describes them.
-    """
+    """The files by split and class; of class folders without splits above them, all as the split ``"all"``."""
     files = {name: PurePosixPath(name).parts for name in tree.with_suffixes(suffixes)}
     depth = _depth_of_wrapping(list(files.values()))
     parts_of = {name: parts[depth:] for name, parts in files.items()}

@@ -22,16 +22,12 @@ def permutation(length: int, *entropy: int) -> list[int]:
 
 
 class EpochOrder(RandomSampler):
-    """All indices of a data set in random order, which seed and epoch decide.
+    """All indices of a data set in random order, which ``seed`` and epoch decide.
 
-    A run that was killed and resumed sees the samples in the order that it would have seen them in without the kill:
-    no state of a random generator has to be kept. Lightning calls :meth:`set_epoch` before each epoch. It takes this
-    class for what it is, a :class:`~torch.utils.data.RandomSampler`, and puts PyTorch's ``DistributedSampler`` in its
-    place where ranks share the data; that one's order is a function of seed and epoch too.
-
-    Args:
-        data_source: the data set.
-        seed: a non-negative integer.
+    A run that was killed and resumed sees the order that it would have seen: no state of a random generator has to be
+    kept. Lightning calls :meth:`set_epoch` before each epoch. It takes this class for a
+    :class:`~torch.utils.data.RandomSampler`, and puts PyTorch's ``DistributedSampler`` in its place where ranks share
+    the data.
 
     Example:
         >>> order = EpochOrder(range(100), seed=0)
@@ -60,9 +56,8 @@ class LengthBatchSampler(BatchSampler):
     """Cut a sampler's order into batches of samples of similar length.
 
     Of ``pool_batches`` batches' worth of samples at a time, in the sampler's order, the samples are sorted by length
-    and cut into batches; with ``shuffle`` the batches of a pool come in random order. The sampler decides which samples
-    share a pool, so a random sampler makes other batches each epoch, and a distributed one gives each rank its own.
-    The order of a pool's batches depends on the ``seed`` and the ``epoch`` of the sampler alone (0 where it has none).
+    and cut into batches. With ``shuffle`` the batches of a pool come in an order that the ``seed`` and ``epoch`` of the
+    sampler decide (0 where it has none).
 
     Args:
         sampler: indices, e.g. of :class:`torch.utils.data.RandomSampler`.
@@ -71,9 +66,6 @@ class LengthBatchSampler(BatchSampler):
         lengths: the length of each sample of the data set.
         pool_batches: batches a pool, at least 1.
         shuffle: mix the batches of a pool.
-
-    Raises:
-        ValueError: if ``pool_batches`` is below 1.
 
     Example:
         >>> list(LengthBatchSampler([0, 1, 2, 3, 4], 2, False, lengths=[9, 1, 8, 2, 5], pool_batches=2))
@@ -100,8 +92,8 @@ class LengthBatchSampler(BatchSampler):
     ) -> Callable[[Sampler[int] | Iterable[int], int, bool], LengthBatchSampler]:
         """This class with all but the sampler and the size of a batch settled.
 
-        Lightning makes the sampler of a distributed run, and of any prediction, anew, and of a loader that it is handed
-        it knows no more than these: ``type(batch_sampler)(sampler, batch_size, drop_last)``.
+        Lightning makes the sampler of a distributed run anew by ``type(batch_sampler)(sampler, batch_size,
+        drop_last)``.
         """
         settled = partialmethod(cls.__init__, lengths=lengths, pool_batches=pool_batches, shuffle=shuffle)
         return type(cls.__name__, (cls,), {"__init__": settled})
@@ -147,17 +139,12 @@ SETTINGS = (
 class ResumableLoader(DataLoader[Any]):
     """A ``DataLoader`` whose place in the epoch is part of a checkpoint.
 
-    Lightning saves the ``state_dict`` of a training loader that has one, and loads it before it resumes: without it, a
-    run that is resumed inside an epoch trains the rest of the epoch on batches from the epoch's start. The batches that
-    were already given are left out without being loaded.
+    Lightning saves the ``state_dict`` of a training loader that has one: without it, a run that is resumed inside an
+    epoch trains the rest of it on batches from the epoch's start. Batches that were already given are not loaded.
 
-    The sampler must give the order of its ``epoch`` whenever it is asked, as :class:`EpochOrder` and PyTorch's
-    ``DistributedSampler`` do. Where ``generator`` is given, it is seeded anew for each epoch, and the
-    global random state is left alone.
-
-    Arguments are those of :class:`torch.utils.data.DataLoader`, without ``batch_size=None``. With ``num_workers > 0``,
-    random augmentation after a resume draws other numbers than it would have without: the order of the samples is the
-    same.
+    The sampler must give the order of its ``epoch`` whenever it is asked, as :class:`EpochOrder` and
+    ``DistributedSampler`` do. A ``generator`` is seeded anew for each epoch. With ``num_workers > 0``, random
+    augmentation after a resume draws other numbers than it would have without.
     """
 
     _epoch = 0  # that of the batch given last

@@ -1,18 +1,25 @@
-"""Any encoder of Hugging Face, pretrained or of a local checkpoint."""
+"""Any encoder of Hugging Face, pretrained or of a local checkpoint, trained whole or in its last layers."""
 
 from __future__ import annotations
 
-from typing import Literal
+import copy
+from pathlib import Path
+from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
+from as_lightning.benchmark.encoders.frozen import Cache, FrozenEncoder, FrozenOutput
 from as_lightning.benchmark.encoders.transformer_encoder import pool
 
 
-class AutoModelEncoder(nn.Module):
+class AutoModelEncoder(FrozenEncoder):
     """A ``transformers.AutoModel`` by name or local path.
 
     Give the data the same tokeniser: ``data.tokenizer=<name>`` (``model=auto_model`` does).
+
+    With ``trainable_layers=k`` the embeddings and all layers but the last ``k`` keep their weights and run without
+    gradients and dropout; with 0 the encoder gives fixed features.
 
     Args:
         name: a model of the Hugging Face hub, or a folder with a checkpoint.
@@ -20,13 +27,18 @@ class AutoModelEncoder(nn.Module):
         max_length: the longest sequence.
         padding_id: the token that pads.
         pooling: ``"mean"`` over the tokens, ``"first"`` token, or ``"none"`` for token data.
+        trainable_layers: how many of the last layers are trained; None trains the whole encoder.
+        feature_cache: where the frozen layers' outputs are kept, see :class:`FrozenEncoder`.
+        allow_pickle: load pickled weights where there is no ``model.safetensors``. A pickle can run any code.
 
     Shape:
-        - input: ``(N, L)`` ``int64`` token ids; output: ``(N, hidden size)``, without pooling ``(N, L, hidden size)``.
+        - input: ``(N, L)`` ``int64`` token ids, or the :class:`FrozenOutput` of them; output: ``(N, hidden size)``,
+          without pooling ``(N, L, hidden size)``.
 
     Raises:
         ImportError: if transformers is not installed.
-        ValueError: if there is no such model, or its embeddings hold fewer tokens or positions than the data have.
+        ValueError: if there is no such model, its weights are pickled, its embeddings hold fewer tokens or positions
+            than the data have, or it has fewer layers than ``trainable_layers`` or cannot be cut between two of them.
     """
 
     def __init__(
@@ -36,15 +48,24 @@ class AutoModelEncoder(nn.Module):
         max_length: int,
         padding_id: int,
         pooling: Literal["mean", "first", "none"],
+        trainable_layers: int | None = None,
+        feature_cache: Cache = "file",
+        allow_pickle: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(trainable_layers, feature_cache)
         try:
             from transformers import AutoModel
         except ImportError as error:
             raise ImportError('model=auto_model needs transformers: pip install "as-lightning[pretrained]"') from error
         try:
-            self.model = AutoModel.from_pretrained(name)
+            self.model = AutoModel.from_pretrained(name, use_safetensors=None if allow_pickle else True)
         except (OSError, ValueError) as error:
+            pickled = [file.name for file in Path(name).glob("*.bin")]
+            if pickled and not allow_pickle:
+                raise ValueError(
+                    f"{name} holds pickled weights ({pickled[0]}), which can run any code: save them as "
+                    "model.safetensors, or set model.allow_pickle=true if you trust their source"
+                ) from None
             raise ValueError(f"model.name={name!r} is no Hugging Face model or local checkpoint: {error}") from None
         config = self.model.config
         if vocab_size > config.vocab_size:
@@ -64,8 +85,99 @@ class AutoModelEncoder(nn.Module):
         self.model.train()  # from_pretrained leaves it in eval mode, without dropout
         self.padding_id, self.pooling = padding_id, pooling
         self.out_features = int(config.hidden_size)
+        self.top: nn.Module | None = None
+        if trainable_layers is not None:
+            self._freeze(name, trainable_layers)
 
-    def forward(self, token_ids: Tensor) -> Tensor:
-        present = token_ids != self.padding_id
-        hidden = self.model(input_ids=token_ids, attention_mask=present.long()).last_hidden_state
+    def forward(self, inputs: Tensor | FrozenOutput) -> Tensor:
+        if self.trainable_layers is None:
+            assert isinstance(inputs, Tensor)
+            present = inputs != self.padding_id
+            return pool(self._hidden(inputs, present), present, self.pooling)
+        hidden, present = inputs if isinstance(inputs, FrozenOutput) else self.frozen_output(inputs)
+        if self.top is None:
+            return hidden
+        hidden = self.top(inputs_embeds=hidden, attention_mask=present.long()).last_hidden_state
         return pool(hidden, present, self.pooling)
+
+    def run_frozen(self, inputs: Tensor) -> FrozenOutput:
+        present = inputs != self.padding_id
+        if self.top is None:
+            return FrozenOutput(pool(self._hidden(inputs, present), present, self.pooling), present)
+        try:
+            self._hidden(inputs, present)
+        except _Reached as reached:
+            return FrozenOutput(reached.hidden, present)
+        raise AssertionError("the first trainable layer was not reached")
+
+    def frozen_settings(self) -> str:
+        from transformers import __version__
+
+        return f"{super().frozen_settings()} {__version__} {self.pooling} {self.padding_id} {self.model.config}"
+
+    def frozen_modules(self) -> list[nn.Module]:
+        return [self.model]
+
+    def _hidden(self, token_ids: Tensor, present: Tensor) -> Tensor:
+        return self.model(input_ids=token_ids, attention_mask=present.long()).last_hidden_state
+
+    def _freeze(self, name: str, trainable_layers: int) -> None:
+        """Freeze :attr:`model`; :attr:`top` is what follows the frozen layers and shares its parameters."""
+        count = int(self.model.config.num_hidden_layers)
+        if trainable_layers > count:
+            raise ValueError(f"model.trainable_layers is {trainable_layers}, {name!r} has {count} layers")
+        self.model.requires_grad_(False)
+        if trainable_layers == 0:
+            self.train()
+            return
+        probe = torch.tensor([[token for token in range(5) if token != self.padding_id]])
+        self.model.eval()
+        with torch.no_grad():
+            whole = self._hidden(probe, probe != self.padding_id)
+        path = next(
+            (
+                path
+                for path, part in self.model.named_modules()
+                if isinstance(part, nn.ModuleList) and len(part) == count
+            ),
+            "",
+        )
+        self.top = copy.deepcopy(self.model, {id(tensor): tensor for tensor in self.model.parameters()})
+        self.top.embeddings = _Given()
+        parent, _, attribute = path.rpartition(".")
+        try:
+            layers = self.model.get_submodule(path)[count - trainable_layers :]
+            own = self.top.get_submodule(path)[count - trainable_layers :]  # type: ignore[index]
+            setattr(self.top.get_submodule(parent), attribute, own)
+            layers[0].register_forward_pre_hook(_stop, with_kwargs=True)
+            self.top.requires_grad_(True)
+            hidden, present = self.frozen_output(probe)
+            with torch.no_grad():
+                cut = self.top.eval()(inputs_embeds=hidden, attention_mask=present.long()).last_hidden_state
+            torch.testing.assert_close(cut, whole)
+        except (RuntimeError, TypeError, AttributeError, AssertionError, StopIteration) as error:
+            raise ValueError(
+                f"model.trainable_layers: {name!r} ({type(self.model).__name__}) cannot be cut between its layers: use "
+                "0 for fixed features, or null to train the whole encoder"
+            ) from error
+        self.train()
+
+
+class _Reached(Exception):
+    """The input of the first trainable layer, on its way out of the model."""
+
+    def __init__(self, hidden: Tensor) -> None:
+        super().__init__()
+        self.hidden = hidden
+
+
+def _stop(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    raise _Reached(args[0] if args else kwargs["hidden_states"])
+
+
+class _Given(nn.Module):
+    """Stands where the embeddings were, and hands on the hidden states that it is given."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        given = (*args, *kwargs.values())
+        return next(value for value in given if isinstance(value, Tensor) and value.is_floating_point())

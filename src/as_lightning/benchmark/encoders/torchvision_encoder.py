@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
+from as_lightning.benchmark.encoders.frozen import Cache, FrozenEncoder, FrozenOutput
 from as_lightning.benchmark.packages import loading
 
 with loading("torchvision"):
@@ -17,7 +18,7 @@ with loading("torchvision"):
 WEIGHT_FILES = (".pth", ".pt")
 
 
-class TorchvisionEncoder(nn.Module):
+class TorchvisionEncoder(FrozenEncoder):
     """A classifier of torchvision's without its last linear layer; what lies before that, e.g. dropout, is kept.
 
     Pretrained weights expect images normalised as they were in pretraining: give the data module its ``mean`` and
@@ -30,23 +31,35 @@ class TorchvisionEncoder(nn.Module):
             holds the network's state dict, with a last layer of any number of classes or none.
         in_channels: colour channels of the images. If not 3, the first convolution is replaced. With pretrained weights
             each of the ``C`` channels gets 3 / C times the mean of theirs: a grey image is seen as before.
+        trainable_layers: how many of the last stages are trained; None trains the whole network. A stage is a part of
+            the network that has weights, e.g. a block of a residual network.
+        feature_cache: where the frozen stages' outputs are kept, see :class:`FrozenEncoder`.
 
     Attributes:
         out_features: what the last linear layer took in.
 
     Shape:
-        - input: ``(N, in_channels, H, W)``; some networks take one size only, e.g. 224x224 the vision transformers.
+        - input: ``(N, in_channels, H, W)``, or the :class:`FrozenOutput` of them; some networks take one size only, as
+          vision transformers take 224x224.
         - output: ``(N, out_features)``.
 
     Raises:
-        ValueError: if torchvision has no such classifier or weights, the network has no linear layer (SqueezeNet), or
-            the file holds another network's weights.
+        ValueError: if torchvision has no such classifier or weights, the network has no linear layer (SqueezeNet), the
+            file holds another network's weights, or the network has fewer stages than ``trainable_layers`` or cannot be
+            cut between two of them.
         FileNotFoundError: if there is no file at the path.
         RuntimeError: if the weights cannot be downloaded.
     """
 
-    def __init__(self, name: str, weights: str | None, in_channels: int) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        name: str,
+        weights: str | None,
+        in_channels: int,
+        trainable_layers: int | None = None,
+        feature_cache: Cache = "file",
+    ) -> None:
+        super().__init__(trainable_layers, feature_cache)
         known = models.list_models(module=models)
         if name not in known:
             close = difflib.get_close_matches(name, known, n=5) or known
@@ -66,10 +79,24 @@ class TorchvisionEncoder(nn.Module):
                     setattr(network, auxiliary, None)
         if in_channels != 3:
             _replace_first_convolution(network, in_channels, keep_weights=weights is not None)
+        self.top: nn.Module | None = None
+        if trainable_layers is not None:
+            network, self.top = _cut(network, name, trainable_layers)
+            network.requires_grad_(False)
         self.network = network
+        self.train()
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.network(images)
+    def forward(self, images: Tensor | FrozenOutput) -> Tensor:
+        if self.trainable_layers is None:
+            return self.network(images)
+        values = (images if isinstance(images, FrozenOutput) else self.frozen_output(images)).values
+        return values if self.top is None else self.top(values)
+
+    def run_frozen(self, inputs: Tensor) -> FrozenOutput:
+        return FrozenOutput(self.network(inputs), torch.ones(len(inputs), 1, dtype=torch.bool, device=inputs.device))
+
+    def frozen_modules(self) -> list[nn.Module]:
+        return [self.network]
 
 
 def _build(name: str, weights: str | None) -> Any:
@@ -143,3 +170,52 @@ def _replace_first_convolution(network: nn.Module, in_channels: int, *, keep_wei
     _replace(network, path, new)
     if hasattr(network, "transform_input"):
         network.transform_input = False  # type: ignore[assignment]  # it renormalises three channels
+
+
+class _StageTracer(fx.Tracer):
+    """Sees a stage as one operation."""
+
+    def __init__(self, stages: list[str]) -> None:
+        super().__init__()
+        self.stages = stages
+
+    def is_leaf_module(self, module: nn.Module, module_qualified_name: str) -> bool:
+        return module_qualified_name in self.stages or super().is_leaf_module(module, module_qualified_name)
+
+
+def _stages(network: nn.Module) -> list[str]:
+    """The parts of a network that have weights; a plain sequence at its top is taken apart."""
+    paths: list[str] = []
+    for path, part in network.named_children():
+        inner = part.named_children() if type(part) is nn.Sequential else ()
+        paths += [f"{path}.{number}" for number, _ in inner] or [path]
+    return [path for path in paths if any(True for _ in network.get_submodule(path).parameters())]
+
+
+def _cut(network: nn.Module, name: str, trainable_layers: int) -> tuple[nn.Module, nn.Module | None]:
+    """The frozen part of a network, and its last stages; None where none of them is trained."""
+    stages = _stages(network)
+    if trainable_layers > len(stages):
+        raise ValueError(f"model.trainable_layers is {trainable_layers}, {name} has {len(stages)} stages")
+    if trainable_layers == 0:
+        return network, None
+    tracer = _StageTracer(stages)
+    graph = tracer.trace(network)
+    nodes = list(graph.nodes)
+    first = next((place for place, node in enumerate(nodes) if node.target == stages[-trainable_layers]), 0)
+    crossing = {used for node in nodes[first:] for used in node.all_input_nodes if used in nodes[:first]}
+    if len(crossing) != 1:
+        raise ValueError(
+            f"model.trainable_layers: {name} cannot be cut before its stage {stages[-trainable_layers]!r}: try another "
+            "number, or null to train the whole network"
+        )
+    (boundary,) = crossing
+    upper = fx.Graph()
+    copied = {boundary: upper.placeholder("features")}
+    for node in nodes[first:]:
+        copied[node] = upper.node_copy(node, copied.__getitem__)
+    graph.erase_node(nodes[-1])
+    for node in reversed(nodes[first:-1]):
+        graph.erase_node(node)
+    graph.output(boundary)
+    return fx.GraphModule(network, graph), fx.GraphModule(network, upper)

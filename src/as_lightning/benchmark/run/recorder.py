@@ -10,9 +10,14 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
+from as_lightning.benchmark.run.process_memory import (
+    peak_resident_memory,
+    reset_peak,
+    resident_memory,
+    return_free_memory,
+)
 from as_lightning.benchmark.run.settings import SettingError, nearest
 from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation
-from as_lightning.process_memory import peak_resident_memory, reset_peak, resident_memory, return_free_memory
 
 
 class PeakMemory(pl.Callback):

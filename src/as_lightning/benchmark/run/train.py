@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.run.evaluation import memorisation, metrics_of_test
+from as_lightning.benchmark.run.feature_cache import cache_features
 from as_lightning.benchmark.run.folder import changed_inputs, run_inputs, run_lock
 from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
@@ -177,6 +178,8 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     memory = PeakMemory()
     datamodule = read_data(config)
     module = made_module(config, datamodule)
+    assert isinstance(module.encoder, torch.nn.Module)
+    cache_features(datamodule, module.encoder, Path(config.data_dir))
     score = config.data.score
     identity = settings | {"inputs": inputs} if inputs else settings  # what a checkpoint has to be of
     recorder = RunRecorder(score, settings=json.dumps(identity, sort_keys=True))
@@ -208,7 +211,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
         evaluations=recorder.evaluations,
         loss_accuracy_correlation=None if math.isnan(pearson) else pearson,
         masking=[epoch._asdict() for monitor in monitors for epoch in monitor.history],
-        accumulation=[list(window) for window in recorder.accumulation],
+        accumulation=[list(window[:5]) for window in recorder.accumulation],
         optimizer_steps=trainer.global_step,
         config=settings,
         resumed=checkpoint is not None,

@@ -18,6 +18,7 @@ from torchmetrics.classification import (
     MultilabelExactMatch,
     MultilabelF1Score,
 )
+from torchmetrics.text import Perplexity as TokenPerplexity
 
 
 class MacroF1(Metric):
@@ -81,20 +82,14 @@ class MacroF1(Metric):
         return scores.sum() / (counts > 0).sum().clamp(min=1)
 
 
-class Perplexity(Metric):
-    r"""How many equally likely classes would surprise as much: the exponential of the mean negative log-likelihood.
+class Perplexity(TokenPerplexity):
+    r"""torchmetrics' perplexity, :math:`\exp(-\frac{1}{N} \sum_n \log p_{n, t_n})`, of probabilities and in float64.
 
-    .. math:: \exp\left(-\frac{1}{N} \sum_n \log p_{n, t_n}\right)
-
-    It takes probabilities, as the other metrics of a task do. A probability below the smallest normal number of its
-    dtype counts as that number.
-
-    Args:
-        **kwargs: arguments of :class:`torchmetrics.Metric`.
+    A probability below the smallest normal number of its dtype counts as that number.
 
     Shape:
         - update: probabilities ``(N, C)``, class indices ``(N)``.
-        - compute: 0-dim ``float64`` tensor, 1 or more; NaN before any update.
+        - compute: 0-dim ``float64`` tensor, 1 or more.
 
     Example:
         >>> perplexity = Perplexity()
@@ -103,25 +98,14 @@ class Perplexity(Metric):
         5.0
     """
 
-    full_state_update = False
-    higher_is_better = False
-    surprise: Tensor
-    count: Tensor
-
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.add_state("surprise", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+        self.set_dtype(torch.float64)
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add the surprise of a batch."""
-        likelihood = preds.gather(1, target.unsqueeze(1)).clamp(min=torch.finfo(preds.dtype).tiny)
-        self.surprise = self.surprise - likelihood.double().log().sum()
-        self.count = self.count + target.numel()
-
-    def compute(self) -> Tensor:
-        """The perplexity over all updates and ranks."""
-        return (self.surprise / self.count).exp()
+        """Add a batch; torchmetrics takes logits, of which the softmax of a logarithm gives the probabilities back."""
+        logits = preds.clamp(min=torch.finfo(preds.dtype).tiny).double().log()
+        super().update(logits.unsqueeze(0), target.unsqueeze(0))
 
 
 class SpanF1(Metric):

@@ -23,7 +23,7 @@ from torch import Tensor
 from as_lightning.functional.calling_convention import ClassRows, accumulation_dtype, reduce_batch
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
 from as_lightning.functional.kernels.row_loss import block_size, blocks, gradient_unit, graph_is_kept
-from as_lightning.functional.masking import all_masked_above, below_margin
+from as_lightning.functional.masking import all_masked_above, masked_by_delta
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class _ShardRows:
         e = self.logits.index_select(0, index)
         if not self.in_place:
             e = (e.to(self.peak.dtype) - self.peak.index_select(0, index).unsqueeze(-1)).exp_()
-        dropped = below_margin(e, bound.index_select(0, index).unsqueeze(-1), 0.0)
+        dropped = masked_by_delta(e, bound.index_select(0, index).unsqueeze(-1), 0.0)
         e.masked_fill_(dropped, 0.0)
         if self.in_place:
             self.logits.index_copy_(0, index, e)

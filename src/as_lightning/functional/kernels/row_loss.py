@@ -28,7 +28,7 @@ from torch import Tensor
 
 from as_lightning.functional.calling_convention import ClassRows, accumulation_dtype, reduce_batch
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
-from as_lightning.functional.masking import all_masked_above, below_margin
+from as_lightning.functional.masking import all_masked_above, masked_by_delta
 from as_lightning.functional.tracing import batched
 
 # Elements of a block of rows for each CPU thread: 2 MiB of float32, so that what is written stays in the cache until it
@@ -91,7 +91,7 @@ def pick_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tupl
         for start, stop in blocks(mixed.numel(), block_size(mixed.numel(), classes, p.device)):
             index = mixed[start:stop]
             q = p.index_select(0, index)
-            dropped = below_margin(q, p_target.index_select(0, index).unsqueeze(-1), delta)
+            dropped = masked_by_delta(q, p_target.index_select(0, index).unsqueeze(-1), delta)
             total = q.masked_fill_(dropped, 0.0).sum(-1)
             p.index_copy_(0, index, q.div_(total.unsqueeze(-1)))
             loss.index_copy_(0, index, total.log_().add_(loss.index_select(0, index)).clamp_(min=0.0))
@@ -127,7 +127,7 @@ def mask_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tupl
     loss = (0.0 - log_p.gather(-1, column)).clamp_(min=0.0)
     p = torch.exp(log_p, out=out)
     p_target = p.gather(-1, column)
-    dropped = below_margin(p, p_target, delta)
+    dropped = masked_by_delta(p, p_target, delta)
     masked = dropped.sum(-1)
     any_dropped = (masked > 0).unsqueeze(-1)
     total = p.masked_fill_(dropped, 0.0).sum(-1, keepdim=True).where(any_dropped, 1.0)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from as_lightning.functional.calling_convention import ClassRows, widened
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows
-from as_lightning.functional.masking import below_margin
+from as_lightning.functional.masking import masked_by_delta
 from as_lightning.functional.tracing import certain, recorded, traced
 
 # Up to so many logits, on the CPU, an operation costs more than what it does.
@@ -38,7 +38,7 @@ def traceable_loss(
         target_probability = probability.gather(-1, batch.target.unsqueeze(-1))
         # transforms refuse to write in place, fake tensors the constant that it takes
         in_place = not (traced() or recorded(rows))
-        mask = below_margin(probability, target_probability, delta, in_place=in_place)
+        mask = masked_by_delta(probability, target_probability, delta, in_place=in_place)
         # A logit of -inf in effect: its exponential is exactly 0. The derivative of a difference is no work in
         # backward, where that of masked_fill is another pass.
         penalised = mask if mask.dtype == rows.dtype else mask.to(rows.dtype)

@@ -12,24 +12,14 @@ DEFAULT_TAU = 1 / 30  # the paper's scale s = 30
 
 
 def am_softmax(logits: Tensor, *, tau: float = DEFAULT_TAU, dim: int = -1) -> Tensor:
-    r"""The probabilities of a cosine classifier: softmax of the cosines at temperature ``tau``.
+    r"""Softmax of cosines at temperature ``tau``. The margin belongs to the loss: prediction does not know the target.
 
-    .. math:: p_i = \frac{e^{\cos\theta_i / \tau}}{\sum_j e^{\cos\theta_j / \tau}}
-
-    The margin belongs to the loss: it needs the target, which prediction does not have.
+    .. math:: p_i = e^{\cos\theta_i / \tau} / \sum_j e^{\cos\theta_j / \tau}
 
     Args:
-        logits: cosines in [-1, 1], any shape, floating point (the half types are computed in float32);
-            :class:`as_lightning.benchmark.tasks.cosine_head.CosineHead` gives them.
+        logits: cosines in [-1, 1], any shape; :class:`as_lightning.benchmark.tasks.cosine_head.CosineHead` gives them.
         tau: the temperature, positive: the inverse of the paper's scale ``s``.
         dim: the class dimension.
-
-    Returns:
-        Probabilities, of the shape and dtype of ``logits``.
-
-    Raises:
-        ValueError: if ``tau`` is not a positive finite number.
-        TypeError: if ``tau`` is no number or ``logits`` no floating-point tensor.
 
     Source: Wang, Cheng, Liu, Liu 2018 (arXiv 1801.05599), equation 6 with ``m = 0``.
 
@@ -56,27 +46,10 @@ def am_softmax_loss(
     .. math:: \ell = -\log \frac{e^{(\cos\theta_t - m) / \tau}}
                                 {e^{(\cos\theta_t - m) / \tau} + \sum_{j \ne t} e^{\cos\theta_j / \tau}}
 
-    ``margin=0`` is cross-entropy at temperature ``tau``.
-
     Args:
-        logits: cosines in [-1, 1] (the loss takes any number, but the margin and the temperature are meant for
-            cosines), shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating point (the half types are computed in
-            float32); :class:`as_lightning.benchmark.tasks.cosine_head.CosineHead` gives them.
-        target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
+        logits: cosines; they and the other arguments are those of :func:`torch.nn.functional.cross_entropy`.
         margin: the margin ``m`` between cosines, 0 or more.
         tau: the temperature, positive: the inverse of the paper's scale ``s``.
-        weight: a weight per class, shape ``(C)``.
-        ignore_index: target value of rows that do not count.
-        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
-
-    Returns:
-        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``target`` with
-        ``reduction="none"``.
-
-    Raises:
-        ValueError: if ``margin`` is negative, ``tau`` is not a positive finite number, the shapes do not fit, or
-            ``reduction`` is unknown.
-        TypeError: if ``target`` holds no class indices.
 
     Source: Wang, Cheng, Liu, Liu 2018 (arXiv 1801.05599), equation 6.
 

@@ -1,7 +1,7 @@
 r"""The multi-label losses without a margin: ``multilabel_softmax``, ``multilabel_sparse`` and ``bce``.
 
-All three predict a label where its logit is above 0, and the transform that goes with all three is the sigmoid
-(:func:`torch.sigmoid`): for the first two it is the softmax of a label against the threshold class, whose logit is 0.
+All three predict a label where its logit is above 0, and the transform that goes with all three is the sigmoid. Targets
+are 1 at each positive label, 0 at each negative one, ``ignore_index`` where the label is unknown, of the logits' shape.
 """
 
 from __future__ import annotations
@@ -25,12 +25,7 @@ from as_lightning.functional.variants.sparse_softmax import check_k
 
 
 def _per_sample(
-    sample_loss: Callable[[Tensor, Tensor, Tensor], Tensor],
-    logits: Tensor,
-    target: Tensor,
-    *,
-    ignore_index: int,
-    reduction: str,
+    sample_loss: Callable[..., Tensor], logits: Tensor, target: Tensor, ignore_index: int, reduction: str
 ) -> Tensor:
     """Shapes, unknown labels and reductions around a loss of ``(scores, positive, negative)``, labels last."""
     labels = label_rows(logits, target, ignore_index)
@@ -49,31 +44,12 @@ def multilabel_softmax_loss(
 
     .. math:: \ell = \log\Bigl(1 + \sum_{i \in N} e^{o_i}\Bigr) + \log\Bigl(1 + \sum_{t \in P} e^{-o_t}\Bigr)
 
-    for positives ``P`` and negatives ``N``: what :func:`~as_lightning.functional.multilabel_as_cross_entropy` is at
-    ``delta=1``, without the price of looking for a mask.
-
-    Args:
-        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating point (the half types are computed in
-            float32).
-        target: 1 at each positive label, 0 at each negative one, of the shape of ``logits``; bool, integer or floating
-            point.
-        ignore_index: value of unknown labels, which are neither positive nor negative. A sample without a known label
-            does not count.
-        reduction: ``"none"``, ``"mean"`` (over the samples) or ``"sum"``.
-
-    Returns:
-        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``logits`` without
-        the label dimension with ``reduction="none"``.
-
-    Raises:
-        ValueError: if the shapes differ, ``reduction`` is unknown, or (on the CPU) ``target`` holds anything but 0, 1
-            and ``ignore_index``.
-        TypeError: if ``logits`` is no floating-point tensor.
+    for positives ``P`` and negatives ``N``: :func:`~as_lightning.functional.multilabel_as_cross_entropy` at
+    ``delta=1``, with its arguments, without the price of looking for a mask.
 
     Source: Su, Zhu, Murtadha, Pan, Wen, Liu 2022 (arXiv 2208.02955), equation 9.
 
     Example:
-        >>> import torch
         >>> multilabel_softmax_loss(torch.tensor([[2.0, -1.0, -3.0]]), torch.tensor([[1, 0, 0]]))
         tensor(0.4759)
     """
@@ -81,42 +57,23 @@ def multilabel_softmax_loss(
     def sample_loss(scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         return log_one_plus_sum_exp(scores, negative) + log_one_plus_sum_exp(-scores, positive)
 
-    return _per_sample(sample_loss, logits, target, ignore_index=ignore_index, reduction=reduction)
+    return _per_sample(sample_loss, logits, target, ignore_index, reduction)
 
 
 def multilabel_sparse_loss(
     logits: Tensor, target: Tensor, *, k: int = 5, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
-    r""":func:`multilabel_softmax_loss` with only the ``k`` strongest negatives.
+    r""":func:`multilabel_softmax_loss` with only the ``k`` strongest negatives :math:`N_k` (all, if there are fewer).
 
     .. math:: \ell = \log\Bigl(1 + \sum_{i \in N_k} e^{o_i}\Bigr) + \log\Bigl(1 + \sum_{t \in P} e^{-o_t}\Bigr)
 
-    :math:`N_k` holds the ``k`` negatives with the largest logits (all of them if there are fewer); the others get
-    no gradient. Every positive stays in, as the target does in :func:`~as_lightning.functional.sparse_softmax_loss`.
-
     Args:
-        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating point (the half types are computed in
-            float32).
-        target: 1 at each positive label, 0 at each negative one, of the shape of ``logits``; bool, integer or floating
-            point.
+        logits: it and the other arguments are those of :func:`multilabel_softmax_loss`.
         k: how many negatives take part, in [1, C].
-        ignore_index: value of unknown labels, which are neither positive nor negative. A sample without a known label
-            does not count.
-        reduction: ``"none"``, ``"mean"`` (over the samples) or ``"sum"``.
-
-    Returns:
-        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``logits`` without
-        the label dimension with ``reduction="none"``.
-
-    Raises:
-        ValueError: if ``k`` lies outside [1, C], the shapes differ, ``reduction`` is unknown, or (on the CPU)
-            ``target`` holds anything but 0, 1 and ``ignore_index``.
-        TypeError: if ``k`` is no int or ``logits`` no floating-point tensor.
 
     Source: Su et al. 2022 (arXiv 2208.02955) for the sum, Sun et al. 2021 (arXiv 2112.12433) for the k largest.
 
     Example:
-        >>> import torch
         >>> multilabel_sparse_loss(torch.tensor([[2.0, -1.0, -3.0]]), torch.tensor([[1, 0, 0]]), k=1)
         tensor(0.4402)
     """
@@ -126,7 +83,7 @@ def multilabel_sparse_loss(
         strongest = scores.masked_fill(~negative, -torch.inf).topk(k, dim=-1).values
         return log_one_plus_sum_exp(strongest, strongest > -torch.inf) + log_one_plus_sum_exp(-scores, positive)
 
-    return _per_sample(sample_loss, logits, target, ignore_index=ignore_index, reduction=reduction)
+    return _per_sample(sample_loss, logits, target, ignore_index, reduction)
 
 
 def bce_loss(logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
@@ -134,41 +91,22 @@ def bce_loss(logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduct
 
     .. math:: \ell_i = \log(1 + e^{o_i}) - y_i o_i
 
-    Args:
-        logits: any shape, floating point (the half types are computed in float32).
-        target: 1 at each positive label, 0 at each negative one, of the shape of ``logits``; bool, integer or floating
-            point.
-        ignore_index: value of unknown labels, which do not count.
-        reduction: ``"none"``, ``"mean"`` (over the known labels, as PyTorch's loss has it, not over the samples) or
-            ``"sum"``.
-
-    Returns:
-        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``logits`` with
-        ``reduction="none"``.
-
-    Raises:
-        ValueError: if the shapes differ, ``reduction`` is unknown, or (on the CPU) ``target`` holds anything but 0, 1
-            and ``ignore_index``.
-        TypeError: if ``logits`` is no floating-point tensor.
+    ``reduction="mean"`` is over the known labels, as PyTorch's loss has it, not over the samples.
 
     Source: :func:`torch.nn.functional.binary_cross_entropy_with_logits`.
 
     Example:
-        >>> import torch
         >>> bce_loss(torch.tensor([[2.0, -1.0, -3.0]]), torch.tensor([[1, 0, -100]]))
         tensor(0.2201)
     """
     labels = label_rows(logits, target, ignore_index)
     check_reduction(reduction)
-    known = labels.positive | labels.negative
+    known, positive = (x.to(labels.scores.dtype) for x in (labels.positive | labels.negative, labels.positive))
     # the sum is fused with the loss, which makes it several times as fast as reducing the losses of all the labels
     fused = "none" if reduction == "none" else "sum"
-    dtype = labels.scores.dtype
-    loss = F.binary_cross_entropy_with_logits(
-        labels.scores, labels.positive.to(dtype), weight=known.to(dtype), reduction=fused
-    )
+    loss = F.binary_cross_entropy_with_logits(labels.scores, positive, weight=known, reduction=fused)
     if reduction == "none":
         loss = loss.movedim(-1, class_dimension(logits))
     elif reduction == "mean":
-        loss = loss / known.sum()
+        loss = loss / (labels.positive | labels.negative).sum()
     return loss.to(loss_dtype(logits.dtype, logits.device))

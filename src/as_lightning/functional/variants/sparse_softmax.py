@@ -21,26 +21,16 @@ def sparse_softmax(logits: Tensor, *, k: int = 5, dim: int = -1) -> Tensor:
 
     .. math:: p_i = \frac{e^{o_i}}{\sum_{j \in \Omega_k} e^{o_j}} \text{ for } i \in \Omega_k, \quad 0 \text{ otherwise}
 
-    :math:`\Omega_k` holds the classes of the ``k`` largest logits; which of several classes that tie for the last
-    place is taken is left to :func:`torch.topk`. Order-preserving and invariant to a shift of the logits; ``k = C`` is
-    softmax, ``k = 1`` one-hot.
+    :math:`\Omega_k` holds the classes of the ``k`` largest logits; :func:`torch.topk` decides between ties.
 
     Args:
-        logits: any shape, floating point (the half types are computed in float32).
+        logits: any shape, floating point.
         k: how many classes keep a probability, in [1, C].
         dim: the class dimension.
-
-    Returns:
-        Probabilities, of the shape and dtype of ``logits``.
-
-    Raises:
-        ValueError: if ``k`` lies outside [1, C].
-        TypeError: if ``k`` is no int or ``logits`` no floating-point tensor.
 
     Source: Sun et al. 2021 (arXiv 2112.12433).
 
     Example:
-        >>> import torch
         >>> sparse_softmax(torch.tensor([1.0, 2.0, 3.0]), k=2)
         tensor([0.0000, 0.2689, 0.7311])
     """
@@ -71,26 +61,12 @@ def sparse_softmax_loss(
     :math:`\Omega_k \cup \{t\}`, ``q`` their softmax, and exactly 0 elsewhere. ``k = C`` is ``F.cross_entropy``.
 
     Args:
-        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating point (the half types are computed in
-            float32).
-        target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
+        logits: it and the other arguments are those of :func:`torch.nn.functional.cross_entropy`.
         k: how many of the largest logits take part, in [1, C].
-        weight: a weight per class, shape ``(C)``.
-        ignore_index: target value of rows that do not count.
-        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
-
-    Returns:
-        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``target`` with
-        ``reduction="none"``.
-
-    Raises:
-        ValueError: if ``k`` lies outside [1, C], the shapes do not fit, or ``reduction`` is unknown.
-        TypeError: if ``k`` is no int or ``target`` holds no class indices.
 
     Source: Sun et al. 2021 (arXiv 2112.12433).
 
     Example:
-        >>> import torch
         >>> logits = torch.tensor([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
         >>> sparse_softmax_loss(logits, torch.tensor([2, 0]), k=2, reduction="none")
         tensor([0.3133, 2.4076])

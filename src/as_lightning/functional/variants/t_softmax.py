@@ -9,24 +9,12 @@ from as_lightning.functional.calling_convention import cross_entropy_of, over_ro
 
 
 def t_softmax(logits: Tensor, *, tau: float = 0.5, dim: int = -1) -> Tensor:
-    r"""Softmax at temperature ``tau``.
-
-    .. math:: p_i = \frac{e^{o_i / \tau}}{\sum_j e^{o_j / \tau}}
-
-    Strictly positive, order-preserving, invariant to a shift of the logits; tends to one-hot as ``tau`` tends to 0 and
-    to uniform as it grows.
+    r"""Softmax at temperature ``tau``: :math:`p_i = e^{o_i / \tau} / \sum_j e^{o_j / \tau}`.
 
     Args:
-        logits: any shape, floating point (the half types are computed in float32).
+        logits: any shape, floating point.
         tau: the temperature, positive.
         dim: the class dimension.
-
-    Returns:
-        Probabilities, of the shape and dtype of ``logits``.
-
-    Raises:
-        ValueError: if ``tau`` is not a positive finite number.
-        TypeError: if ``tau`` is no number or ``logits`` no floating-point tensor.
 
     Source: Hinton, Vinyals, Dean 2015 (arXiv 1503.02531), equation 1.
 
@@ -48,30 +36,13 @@ def t_softmax_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""Cross-entropy at temperature ``tau``.
+    r"""Cross-entropy at temperature ``tau``: :math:`\ell = \log \sum_j e^{o_j / \tau} - o_t / \tau`.
 
-    .. math:: \ell = \log \sum_j e^{o_j / \tau} - o_t / \tau, \qquad
-              \frac{\partial \ell}{\partial o_i} = \frac{p_i - [i = t]}{\tau}
-
-    The loss is not multiplied by :math:`\tau^2`, so a small ``tau`` also means a large gradient. ``tau=1`` is
-    ``F.cross_entropy``.
+    It is not multiplied by :math:`\tau^2`, so a small ``tau`` also means a large gradient.
 
     Args:
-        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating point (the half types are computed in
-            float32).
-        target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
+        logits: it and the other arguments are those of :func:`torch.nn.functional.cross_entropy`.
         tau: the temperature, positive.
-        weight: a weight per class, shape ``(C)``.
-        ignore_index: target value of rows that do not count.
-        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
-
-    Returns:
-        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``target`` with
-        ``reduction="none"``.
-
-    Raises:
-        ValueError: if ``tau`` is not a positive finite number, the shapes do not fit, or ``reduction`` is unknown.
-        TypeError: if ``target`` holds no class indices.
 
     Source: Hinton, Vinyals, Dean 2015 (arXiv 1503.02531), equation 1.
 

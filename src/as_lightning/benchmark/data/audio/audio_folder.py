@@ -13,25 +13,20 @@ AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
 
 
 class AudioFolder(AudioDataModule):
-    """A user's own clips: ``train/<class>/*.wav``, ``test/<class>/*.wav`` and perhaps ``validation/<class>/*.wav``.
+    """A user's own clips (``.wav``, ``.flac``, ``.ogg``) in a folder for each class.
 
-    Files that end in ``.wav``, ``.flac`` or ``.ogg`` are clips, others are not looked at. Without ``validation`` (or
-    ``val``), ``validation_share`` of each class of ``train`` is for validation. Where class folders alone are found,
-    without ``train`` and ``test`` above them, a tenth of each class is the test split too. A clip may lie deeper below
-    its class folder, and a folder around all that, as archives tend to have, makes no difference: the rules are those
-    of the image folder.
+    Layouts as of :func:`split_classes`.
 
     Args:
-        path: a folder, or a tar or zip archive, which is read where it lies; a relative path is looked
-            for in the working directory, then in ``data_dir``.
-        validation_share: see above, in (0, 1); of ``n`` clips of a class it takes ``max(1, round(n * share))``.
+        path: a folder, or a tar or zip archive; a relative path is looked for in the working directory and
+            ``data_dir``.
+        validation_share: of each class, in (0, 1), where there is no ``validation``.
         split_seed: seeds the splits that it makes, apart from the run's seed.
         **audio: arguments of :class:`AudioDataModule`.
 
     Raises:
         FileNotFoundError: if there is nothing at ``path``.
-        ValueError: if an argument is out of range; the folders are not as described; there is one class alone; a class
-            folder of the training split has no clips; or a class has too few clips to split.
+        ValueError: if an argument is out of range or the folders are not as described.
     """
 
     def __init__(self, path: str | Path, validation_share: float = 0.1, split_seed: int = 0, **audio: Any) -> None:

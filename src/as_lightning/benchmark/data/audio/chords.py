@@ -20,14 +20,10 @@ LOWEST_C_HZ = 440.0 * 2.0 ** (-21 / 12)  # C3
 class Chord(NamedTuple):
     r"""A synthetic clip: everything in it but the chord is drawn from ``seed``.
 
-    A tone is a sum of decaying harmonics,
-
     .. math:: x(t) = \sum_h \frac{a_h}{h^p} e^{-d \sqrt{h} t} \sin(2 \pi h f t + \varphi_h), \quad h f < 0.45 r,
 
-    of 8 harmonics at most, with ``p`` in [0.5, 2] and ``d`` in [1, 6] per second the same for all tones of the clip and
-    ``a`` in [0.15, 1]. The chord starts in any of ``octaves`` octaves and is in any inversion, out of tune by up to
-    ``detune`` cents as a whole and about ``detune / 4`` from tone to tone, and lies in white noise of a
-    signal-to-noise ratio drawn from ``snr_db``. The largest sample is 0.5.
+    for each tone, of 8 harmonics at most, with ``p`` in [0.5, 2], ``d`` in [1, 6] per second and ``a`` in [0.15, 1].
+    The chord is in any inversion and lies in white noise. The largest sample is 0.5.
 
     Args:
         root: in [0, 12), C is 0.
@@ -36,8 +32,8 @@ class Chord(NamedTuple):
         rate: the sample rate ``r`` in Hz.
         seconds: its length.
         octaves: how many octaves a chord may start in, from C3 on.
-        detune: in cents.
-        snr_db: the least and the greatest ratio, in dB.
+        detune: how far it is out of tune at most, in cents; a quarter of that from tone to tone.
+        snr_db: the least and the greatest signal-to-noise ratio, in dB.
     """
 
     root: int
@@ -80,15 +76,11 @@ class Chord(NamedTuple):
 class Chords(AudioDataModule):
     """Which chord is it? Synthetic: 48 classes, 12 roots times 4 qualities, 1,440 / 384 / 480 clips; no download.
 
-    A clip (:class:`Chord`) has a random octave, inversion, timbre, decay, detuning and noise, drawn from
-    ``split_seed``, the class and the number of the clip alone. It has no rhythm, no room and no instrument: what is
-    learned here says nothing of music.
+    It has no rhythm, no room and no instrument: what is learned here says nothing of music.
 
     Args:
         split_seed: seeds the clips, apart from the run's seed.
-        octaves: how many octaves a chord may start in, from C3 (131 Hz) on, at least 1.
-        detune: the most that a chord is out of tune, in cents.
-        snr_db: the least and the greatest signal-to-noise ratio, in dB.
+        octaves: see :class:`Chord`, as ``detune`` and ``snr_db``.
         sample_rate: in Hz.
         seconds: length of a clip.
         **audio: arguments of :class:`~as_lightning.benchmark.data.audio.data_module.AudioDataModule`.

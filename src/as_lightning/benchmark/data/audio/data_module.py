@@ -29,22 +29,12 @@ LOG_FLOOR = 1e-6  # power below which log-mel takes all for silence: about that 
 
 
 class LogMel(nn.Module):
-    r"""The logarithm of the mel-scaled power spectrum.
+    r"""The logarithm of the mel-scaled power spectrum (:class:`torchaudio.transforms.MelSpectrogram`).
 
     .. math:: \log \max\Big(\epsilon, \sum_f M_{mf} \, |\mathrm{STFT}(x)_{ft}|^2\Big), \quad \epsilon = 10^{-6}
 
-    ``M`` are triangular filters on the HTK mel scale from 0 Hz to half the sample rate, the window is Hann's.
-
-    Args:
-        sample_rate: of the waveforms, in Hz.
-        n_mels: mel bands, at least 1.
-        n_fft: length of the window in samples, at least 2.
-        hop_length: samples from a frame to the next, at least 1.
-
     Shape:
-        - input: ``(samples,)``, more than ``n_fft // 2`` of them; output: ``(1, n_mels, samples // hop_length + 1)``.
-
-    Source: :class:`torchaudio.transforms.MelSpectrogram`.
+        - input: ``(samples,)``, more than ``n_fft // 2``; output: ``(1, n_mels, samples // hop_length + 1)``.
     """
 
     def __init__(self, sample_rate: int, n_mels: int, n_fft: int, hop_length: int) -> None:
@@ -72,8 +62,7 @@ class Clip(Protocol):
     def read(self) -> tuple[Tensor, int]:
         """The samples, ``float32`` of shape ``(samples,)`` in [-1, 1], and their rate in Hz.
 
-        Raises:
-            ValueError: if there are none; the message names the clip.
+        A ValueError names the clip.
         """
         ...
 
@@ -86,7 +75,7 @@ class LabelledClip(NamedTuple):
 
 
 class AudioFile(NamedTuple):
-    """A clip in a file that soundfile reads (WAV, FLAC, Ogg), below a folder or in an archive."""
+    """A clip in a file that soundfile reads, below a folder or in an archive."""
 
     tree: FileTree
     name: str
@@ -107,12 +96,9 @@ def decode(content: bytes, where: str) -> tuple[Tensor, int]:
 
     A WAV file that was cut short is a shorter clip to libsndfile, and no error.
 
-    Args:
-        content: the bytes of the file.
-        where: the file as an error message names it.
-
     Raises:
-        ValueError: if it is no audio, or has no samples, or some that are not finite.
+        ValueError: if it is no audio, or has no samples, or some that are not finite; the message begins with
+            ``where``.
     """
     try:
         samples, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
@@ -137,14 +123,7 @@ def fit_length(waveform: Tensor, samples: int) -> Tensor:
 
 
 class ClipFeatures(DecodableFiles):
-    """The clips of a split as waveforms of one rate and length, or as log-mel spectrograms of these.
-
-    Args:
-        clips: the clips.
-        sample_rate: of the waveforms, in Hz.
-        samples: their length.
-        log_mel: what makes spectrograms of them; None for waveforms.
-    """
+    """The clips of a split as waveforms of one rate and length, or as log-mel spectrograms of these."""
 
     def __init__(self, clips: Sequence[Clip], sample_rate: int, samples: int, log_mel: LogMel | None) -> None:
         self.clips, self.sample_rate, self.samples, self.log_mel = clips, sample_rate, samples, log_mel
@@ -170,29 +149,22 @@ Features = Literal["log_mel", "waveform"]
 class AudioDataModule(BenchmarkDataModule):
     """Clips of one class each, mixed to mono, resampled to ``sample_rate`` and brought to ``seconds``.
 
-    Inputs are ``float32``: log-mel spectrograms (:class:`LogMel`) of shape ``(1, n_mels, frames)``, normalised by mean
-    and standard deviation over the training split, or waveforms of shape ``(samples,)`` in [-1, 1], for encoders that
-    read these; ``samples = round(seconds * sample_rate)`` and ``frames = samples // hop_length + 1``. Targets are
-    ``int64``. ``setup`` reads every file once. A subclass lists its clips in :meth:`index_clips`.
+    Inputs are ``float32``: log-mel spectrograms ``(1, n_mels, samples // hop_length + 1)``, normalised by mean and
+    standard deviation over the training split, or waveforms ``(samples,)`` in [-1, 1]. Targets are ``int64``.
 
     Args:
         data_dir: where its files are, or are downloaded to.
-        sample_rate: in Hz, at least 1.
-        seconds: length of a clip; the end of longer ones is cut off, shorter ones are followed by zeros.
+        sample_rate: in Hz.
+        seconds: length of a clip; longer ones are cut off, shorter ones are followed by zeros.
         features: ``"log_mel"`` or ``"waveform"``.
-        n_mels: mel bands of a log-mel spectrogram, at least 1.
-        n_fft: its window in samples, at least 2.
-        hop_length: samples from one of its frames to the next, at least 1.
-        freq_mask: SpecAugment on the training split: up to ``freq_mask - 1`` neighbouring mel bands are set to the mean
-            each time a clip is taken; 0 or 1 is none, ``n_mels`` the most.
+        n_mels: mel bands; ``n_fft``: window in samples; ``hop_length``: samples from a frame to the next.
+        freq_mask: SpecAugment of the training split: up to ``freq_mask - 1`` neighbouring mel bands are masked.
         time_mask: the same for frames.
-        cache: keep the features of all clips in memory (True), compute them each time a clip is taken (False), to the
-            same values, or ``"auto"``: keep them if they take less than 1 GiB.
+        cache: keep features in memory (True), compute them each time (False), or keep them below 1 GiB (``"auto"``).
         **loader: arguments of :class:`BenchmarkDataModule`.
 
     Raises:
-        ValueError: if an argument is out of range, a file is no audio (``setup`` counts such files and names the first
-            five), or a class of a later split is not among the training split's.
+        ValueError: if an argument is out of range, files are no audio, or a later split has a class of its own.
 
     Source of SpecAugment: Park et al., Interspeech 2019 (arXiv 1904.08779), without time warping.
     """
@@ -256,6 +228,10 @@ class AudioDataModule(BenchmarkDataModule):
     @property
     def input_spec(self) -> dict[str, Any]:
         return {} if self.log_mel is None else {"in_channels": 1}
+
+    @property
+    def random_inputs(self) -> bool:
+        return bool(self.freq_mask or self.time_mask)
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         indexed = self.index_clips()

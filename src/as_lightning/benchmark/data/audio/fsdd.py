@@ -16,22 +16,15 @@ from as_lightning.benchmark.data.files import FileTree, open_tree
 class FSDD(AudioDataModule):
     """Free Spoken Digit Dataset: the digits 0 to 9 by 6 speakers, 2,400 / 300 / 300 clips of 8 kHz, CC BY-SA 4.0.
 
-    Of each speaker's 50 recordings of a digit, 0 to 4 are the test split, as published, 5 to 9 validation and the rest
-    training. ``data_dir`` holds ``fsdd.tar.gz`` or a folder ``fsdd``, with the recordings in a folder ``recordings`` at
-    any depth; where it has neither, release 1.0.10 is downloaded. GitHub packs an archive anew when it likes, so that
-    the archive has no lasting checksum; the recordings have: :attr:`SHA256` is what
-    ``LC_ALL=C sha256sum *.wav | sha256sum`` prints in their folder.
-
-    Args:
-        sample_rate: in Hz; the recordings have 8,000.
-        **audio: arguments of :class:`AudioDataModule`.
+    Of each speaker's 50 recordings of a digit, 0 to 4 are the test split, as published, 5 to 9 validation. ``data_dir``
+    holds ``fsdd.tar.gz`` or a folder ``fsdd``; otherwise release 1.0.10 is downloaded. GitHub packs an archive anew
+    when it likes, so the recordings have the checksum: ``LC_ALL=C sha256sum *.wav | sha256sum``.
 
     Raises:
-        ValueError: if a recording has another name than ``{digit}_{speaker}_{index}.wav``, or they are not those of
-            release 1.0.10.
+        ValueError: if the recordings are not those of release 1.0.10.
         RuntimeError: if they are not in ``data_dir`` and cannot be downloaded.
 
-    Source: Jackson et al., ``github.com/Jakobovski/free-spoken-digit-dataset``, version 1.0.10.
+    Source: Jackson et al., ``github.com/Jakobovski/free-spoken-digit-dataset``.
     """
 
     ARCHIVE = "fsdd.tar.gz"
@@ -74,11 +67,7 @@ class FSDD(AudioDataModule):
 
 
 def fsdd_recordings(tree: FileTree) -> Iterator[tuple[str, str, int]]:
-    """The WAV files in folders named ``recordings``: name, digit and index, in the order of their names.
-
-    Raises:
-        ValueError: if there is none, or one has another name than ``{digit}_{speaker}_{index}.wav``.
-    """
+    """The WAV files in folders named ``recordings``: name, digit and index; a ValueError for other names."""
     names = [name for name in tree.names if PurePosixPath(name).parent.name == "recordings" and name.endswith(".wav")]
     if not names:
         raise ValueError(f"{tree.root}: expected a folder 'recordings' with WAV files, found none")

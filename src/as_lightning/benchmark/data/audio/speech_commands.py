@@ -15,9 +15,7 @@ from as_lightning.benchmark.packages import loading
 class SpeechCommands(AudioDataModule):
     """Speech Commands 0.02: 35 spoken words in clips of a second, 16 kHz, 84,843 / 9,981 / 11,005 clips, CC BY 4.0.
 
-    The splits are those of its own lists, which part the speakers. ``data_dir`` holds the folder
-    ``SpeechCommands/speech_commands_v0.02`` that torchaudio unpacks; where it is missing, torchaudio downloads it (2.3
-    GB, checked) into a folder beside it, which is given its name when it is complete.
+    torchaudio downloads it (2.3 GB, checked) where ``data_dir`` has no ``SpeechCommands/speech_commands_v0.02``.
 
     Raises:
         RuntimeError: if it is not in ``data_dir`` and cannot be downloaded.

@@ -25,9 +25,7 @@ with loading("torchvision"):
 
 
 class CIFAR10(ImageDataModule):
-    """CIFAR-10: 32x32 photographs of 10 classes, 45,000 / 5,000 / 10,000.
-
-    The archive is unpacked once, beside itself; torchvision reads the unpacked files and compares their checksums.
+    """CIFAR-10: 32x32 photographs of 10 classes, 45,000 / 5,000 / 10,000, in torchvision's format.
 
     Args:
         validation_size: how many of the 50,000 training images are for validation, stratified by class.
@@ -37,8 +35,7 @@ class CIFAR10(ImageDataModule):
         ValueError: if the archive is damaged, or ``validation_size`` leaves one of its two splits without a class.
         RuntimeError: if it is not there and cannot be downloaded.
 
-    Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009; ``cs.toronto.edu/~kriz``. The
-    address and the checksums are those of :class:`torchvision.datasets.CIFAR10`. For research use.
+    Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009. For research use.
     """
 
     published: ClassVar[type[datasets.CIFAR10]] = datasets.CIFAR10
@@ -61,14 +58,7 @@ class CIFAR10(ImageDataModule):
 
     @contextmanager
     def unpacked(self) -> Iterator[Path]:
-        """The folder that holds the unpacked files, each with its checksum.
-
-        That is ``data_dir``, or a temporary folder where ``data_dir`` holds the archive alone and cannot be written to.
-
-        Raises:
-            ValueError: if the archive is damaged.
-            RuntimeError: if it is not there and cannot be downloaded.
-        """
+        """The folder of the unpacked files: ``data_dir``, or a temporary one where that cannot be written to."""
         try:
             self.published(self.data_dir, train=False)  # torchvision compares the checksum of every file
         except RuntimeError:

@@ -19,12 +19,9 @@ with loading("torchvision"):
 
 
 class Images(NamedTuple):
-    """What a subclass reads.
+    """What a subclass reads: the images of each split (``uint8``, ``(3, H, W)`` each), and their class indices.
 
-    Attributes:
-        images: of each split, ``uint8`` of shape ``(3, H, W)`` each.
-        targets: their class indices, shape ``(N,)``.
-        training_sums: the :func:`value_sums` of the training split.
+    ``training_sums`` are the :func:`value_sums` of the training split.
     """
 
     images: Mapping[str, Tensor | DecodableFiles]
@@ -35,22 +32,16 @@ class Images(NamedTuple):
 class ImageDataModule(BenchmarkDataModule):
     """Image classification: images are held as bytes and normalised when they are taken; training ones are augmented.
 
-    A batch is ``(images (N, 3, H, W) float32, class indices (N) int64)``, where pixels ``x`` in [0, 1] have become
-    ``(x - mean) / std``. A subclass reads its images in :meth:`read_images`.
+    A batch is ``(images (N, 3, H, W) float32, class indices (N) int64)``.
 
     Args:
         data_dir: where its files are, or are downloaded to.
-        split_seed: seeds the splits that it makes, apart from the run's seed: every run sees the same.
-        crop_padding: training images get a black border of so many pixels, and are cut to their size again at a
-            random place; 0 leaves that out.
-        horizontal_flip: mirror a training image, left to right, with probability 1/2.
-        mean: of each channel, with pixels in [0, 1], e.g. what pretrained weights expect; by default that of the
-            training split.
-        std: as ``mean``; both are given, or neither.
+        split_seed: seeds the splits that it makes, apart from the run's seed.
+        crop_padding: training images get a black border of so many pixels and are cut to their size at random.
+        horizontal_flip: mirror a training image with probability 1/2.
+        mean: of each channel, with pixels in [0, 1]; with ``std``. By default those of the training split.
+        std: as ``mean``.
         **loader: arguments of :class:`BenchmarkDataModule`.
-
-    Attributes:
-        mean, std: what the images are normalised with; if not given, known after ``setup``.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -89,6 +80,10 @@ class ImageDataModule(BenchmarkDataModule):
     @property
     def input_spec(self) -> dict[str, Any]:
         return {"in_channels": 3}
+
+    @property
+    def random_inputs(self) -> bool:
+        return bool(self.crop_padding or self.horizontal_flip)
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         splits = self.read_images()

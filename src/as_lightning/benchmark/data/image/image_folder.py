@@ -27,8 +27,7 @@ def decode_image(content: bytes, image_size: int | None = None) -> Tensor:
 
     Args:
         content: a file in one of Pillow's formats; of 16-bit grey images the upper 8 bits are kept.
-        image_size: scale to this height and width; what of the longer side then stands over is cut off on both ends.
-            None keeps the size.
+        image_size: scale to this height and width and cut off what stands over; None keeps the size.
 
     Raises:
         ValueError: if that is no image, it is cut short, or its pixels are neither 8 nor 16 bits per channel.
@@ -50,16 +49,7 @@ def decode_image(content: bytes, image_size: int | None = None) -> Tensor:
 
 
 class ImageFiles(DecodableFiles):
-    """Image files, decoded when they are taken: ``uint8`` of shape ``(3, H, W)``.
-
-    Args:
-        tree: what holds the files.
-        names: the files.
-        image_size: as of :func:`decode_image`.
-
-    Raises:
-        ValueError: on taking an image that cannot be decoded; the message names the file.
-    """
+    """Image files, decoded by :func:`decode_image` when they are taken."""
 
     def __init__(self, tree: FileTree, names: Sequence[str], image_size: int | None = None) -> None:
         self.tree, self.names, self.image_size = tree, list(names), image_size
@@ -78,33 +68,24 @@ class ImageFiles(DecodableFiles):
 
 
 class ImageFolder(ImageDataModule):
-    """A user's own images: ``train/<class>/*.jpg``, ``test/<class>/*.jpg`` and perhaps ``validation/<class>/*.jpg``.
-
-    Without ``validation`` (or ``val``), ``validation_share`` of each class of ``train`` is for validation. Where class
-    folders alone are found, without ``train`` and ``test`` above them, a tenth of each class is the test split too.
-    A folder around all that, as archives tend to have, makes no difference.
+    """A user's own images in a folder for each class; layouts as of :func:`split_classes`.
 
     Each image is decoded once in ``setup``: one that is damaged stops the run before it starts.
 
     Args:
-        path: a folder, or a tar or zip archive, which is read where it lies; a relative path is looked
-            for in the working directory, then in ``data_dir``.
-        image_size: height and width to which the images are brought (see :func:`decode_image`); None for images that
-            are of one size already.
-        max_per_class: how many images of each class to use at most, for quick runs: a number for every split, or one
-            for some, e.g. ``{"train": 800, "test": 200}``. Which ones depends on ``split_seed`` alone, and a smaller
-            number takes part of what a larger one takes.
-        validation_share: see above, in (0, 1); of ``n`` images of a class it takes ``max(1, round(n * share))``.
-        cache: keep the decoded images in memory (True), decode them each time they are taken (False), or ``"auto"``:
-            keep them if they take less than 1 GiB.
+        path: a folder, or a tar or zip archive; a relative path is looked for in the working directory and
+            ``data_dir``.
+        image_size: height and width to which the images are brought; None for images of one size.
+        max_per_class: how many images of each class to use at most: a number for every split, or one for some of them.
+        validation_share: of each class, in (0, 1), where there is no ``validation``.
+        cache: keep decoded images in memory (True), decode them each time (False), or keep them below 1 GiB
+            (``"auto"``).
         **images: arguments of :class:`ImageDataModule`.
 
     Raises:
         FileNotFoundError: if there is nothing at ``path``.
-        ValueError: if an argument is out of range; the folders are not as described; there is one class alone; a class
-            folder of the training split is empty; a class has too few images to split; a split has a class that the
-            training split lacks; a file cannot be decoded (all are counted, the first five named); or with
-            ``image_size=None`` there is more than one size.
+        ValueError: if an argument is out of range, the folders are not as described, files cannot be decoded, or
+            ``image_size=None`` meets more than one size.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from as_lightning.benchmark.data.download import RemoteFile
 from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule
@@ -15,6 +15,11 @@ class Clinc150(TextDataModule):
 
     Source: Larson et al., "An Evaluation Dataset for Intent Classification and Out-of-Scope Prediction", EMNLP 2019;
     ``github.com/clinc/oos-eval``.
+
+    Args:
+        out_of_scope: keep the queries that have none of the intents, as a class of their own: 100 of the 15,100 for
+            training, 1,000 of the 5,500 for the test.
+        **text: arguments of :class:`TokenizedDataModule`.
     """
 
     FILES: ClassVar[dict[str, RemoteFile]] = {
@@ -25,20 +30,20 @@ class Clinc150(TextDataModule):
         )
     }
 
+    def __init__(self, out_of_scope: bool = True, **text: Any) -> None:
+        super().__init__(**text)
+        self.out_of_scope = out_of_scope
+
     def read_splits(self) -> dict[str, list[Sentence]]:
         parts = read_clinc_json(self.fetch_files()["all"])
         return {
-            split: parts[part] + parts[f"oos_{part}"]
+            split: parts[part] + (parts[f"oos_{part}"] if self.out_of_scope else [])
             for split, part in (("train", "train"), ("validation", "val"), ("test", "test"))
         }
 
 
 def read_clinc_json(path: Path) -> dict[str, list[Sentence]]:
-    """Read a file in CLINC150's format: a JSON object of lists of ``[text, label]``.
-
-    Raises:
-        ValueError: if the file is not such an object; the message names the file and the line or the entry.
-    """
+    """Read CLINC150's JSON object of lists of ``[text, label]``; a ValueError names the file and the entry."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:

@@ -86,8 +86,7 @@ LEAST = 10  # texts of a class, for 8 / 1 / 1
 def split_sentences(sentences: list[Sentence], split_seed: int) -> dict[str, list[Sentence]]:
     """80 / 10 / 10 % for training, validation and test, stratified by class.
 
-    Raises:
-        ValueError: if a class has fewer than 10 texts, too few for all three splits: they are counted and named.
+    A ValueError names classes with fewer than 10 texts.
     """
     sizes = Counter(sentence.label for sentence in sentences)
     small = [f"{label!r} has {size}" for label, size in sorted(sizes.items()) if size < LEAST]
@@ -107,17 +106,12 @@ def split_sentences(sentences: list[Sentence], split_seed: int) -> dict[str, lis
 
 
 class TextDataModule(TokenizedDataModule):
-    """Classification of texts.
+    """Classification of texts; a subclass reads its splits.
 
-    Batches are ``(token ids (N, longest of the batch) int64, padded; class indices (N,) int64)``. A subclass reads its
-    splits.
-
-    Args:
-        **text: arguments of :class:`TokenizedDataModule`.
+    Batches are ``(token ids (N, longest of the batch) int64, padded; class indices (N,) int64)``.
 
     Raises:
-        ValueError: if an argument is out of range, a file is malformed, or a class of a later split is not among the
-            training split's.
+        ValueError: if an argument is out of range, a file is malformed, or a later split has a class of its own.
     """
 
     @abstractmethod

@@ -62,9 +62,7 @@ class GoEmotions(TextDataModule):
 def read_goemotions(path: Path, num_classes: int) -> Iterator[MultilabelSentence]:
     """Read lines of ``text<TAB>label indices, with commas between<TAB>id``.
 
-    Raises:
-        ValueError: if a line is malformed or an index is not among the classes; the message names the file and the
-            line.
+    A ValueError names the file and the line.
     """
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
         fields = line.rstrip("\r").split("\t")

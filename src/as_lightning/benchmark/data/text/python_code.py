@@ -59,16 +59,9 @@ def code_tokens(source: str) -> list[str]:
 
 
 def token_blocks(tokens: Sequence[int], block_length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cut a stream of tokens into blocks, and give each token the next one as its target.
+    """Cut ``T`` token ids into blocks of ``L``, and give each token the next one as its target.
 
-    Tokens at the end that fill no block are left out.
-
-    Args:
-        tokens: ``T`` token ids.
-        block_length: tokens per block, ``L``.
-
-    Returns:
-        Inputs and targets, ``int64`` of shape ``((T - 1) // L, L)``.
+    Returns inputs and targets, ``int64`` of shape ``((T - 1) // L, L)``; tokens that fill no block are left out.
 
     Example:
         >>> token_blocks([3, 1, 4, 1, 5, 9], 2)
@@ -82,28 +75,24 @@ def token_blocks(tokens: Sequence[int], block_length: int) -> tuple[torch.Tensor
 
 
 class PythonCode(BenchmarkDataModule):
-    """Predict the next token of Python source code; no download.
+    """Predict the next token of the standard library's source code; no download.
 
-    The text is the source code of this Python's standard library without its tests (on CPython 3.11.7 2.6 million
-    tokens), split by file: 90 / 5 / 5 % of the files. A token is a word, a number or a sign (:func:`code_tokens`). The
-    classes are the tokens that the training files have at least twice, in the order of their counts, after two that
-    stand for any other token and for the end of a file. The files of a split follow one another.
+    The files are split 90 / 5 / 5 %. A token is a word, a number or a sign. The classes are the tokens that the
+    training files have at least twice, after two that stand for any other token and for the end of a file.
 
-    Batches are ``(token ids (N, L) int64, the token after each (N, L) int64)``, for a causal network: a position must
-    not see the ones after it.
+    Batches are ``(token ids (N, L) int64, the token after each (N, L) int64)``, for a causal network.
 
     Args:
         block_length: tokens per block, ``L``.
         batch_tokens: tokens per training batch, a multiple of ``block_length``. Validation and test take at most 1,024.
-        max_tokens: how many tokens to use at most, for quick runs: a number for every split, or one for some, e.g.
-            ``{"train": 500_000, "test": 50_000}``. The classes are those of all training files.
+        max_tokens: how many tokens to use at most: a number for every split, or one for some of them.
         root: a folder of source code; None is that of the standard library.
         split_seed: seeds which files are of which split, apart from the run's seed.
         **loader: arguments of :class:`~as_lightning.benchmark.data.base.BenchmarkDataModule` but ``batch_size``.
 
     Raises:
         ValueError: if an argument is out of range.
-        RuntimeError: if there are fewer than 10 source files, e.g. where Python comes without those of its library.
+        RuntimeError: if there are fewer than 10 source files.
     """
 
     task = "next_token"

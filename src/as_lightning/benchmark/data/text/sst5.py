@@ -37,11 +37,7 @@ class SST5(TextDataModule):
 
 
 def read_fasttext(path: Path) -> Iterator[Sentence]:
-    """Read lines of ``__label__NAME<TAB>text``.
-
-    Raises:
-        ValueError: if a line is malformed; the message names the file and the line.
-    """
+    """Read lines of ``__label__NAME<TAB>text``; a ValueError names the file and the line."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         label, separator, text = line.partition("\t")
         if not (label.startswith("__label__") and separator and text.strip()):

@@ -23,18 +23,13 @@ STAND_IN = "?"
 
 
 class TaggingDataModule(TokenizedDataModule):
-    """Tag words with BIO tags; the first piece of a word carries its tag, the others -100.
+    """Tag words with BIO tags; the first piece of a word carries its tag, the others and padding -100.
 
-    Batches are ``(token ids (N, L) int64, padded; tag indices (N, L) int64)``, with -100 on padding and on what is no
-    first piece of a word. A subclass reads its splits. Words past ``max_length`` tokens are neither trained nor scored;
-    a warning says how many there are.
-
-    Args:
-        **text: arguments of :class:`TokenizedDataModule`.
+    Batches are ``(token ids (N, L) int64; tag indices (N, L) int64)``. A subclass reads its splits. Words past
+    ``max_length`` tokens are neither trained nor scored; a warning says how many there are.
 
     Raises:
-        ValueError: if an argument is out of range, a file is malformed, or a tag of a later split is not among the
-            training split's.
+        ValueError: if an argument is out of range, a file is malformed, or a later split has a tag of its own.
     """
 
     task = "token"
@@ -83,14 +78,12 @@ class Conll(TaggingDataModule):
     """A user's own tagged sentences: three files in CoNLL's columns.
 
     Args:
-        path: the training file. A relative path is looked for in the working directory, then in ``data_dir``, as are
-            the others.
+        path: the training file. A relative path is looked for in the working directory, then in ``data_dir``.
         validation_path: the validation file.
         test_path: the test file.
         word_column: the column of the words; negative counts from the last.
         tag_column: the column of the tags.
         encoding: of the files; None is UTF-8.
-        **text: arguments of :class:`TaggingDataModule`.
 
     Raises:
         ValueError: if a file is malformed; the message names the file and the line.
@@ -138,19 +131,11 @@ def read_conll(
 ) -> Iterator[TaggedSentence]:
     """Read CoNLL columns: one word with its tag on each line, columns parted by a tab or spaces.
 
-    A blank line ends a sentence.
-    Lines that start with ``-DOCSTART-`` are left out.
-
-    Args:
-        path: the file.
-        word_column: the column of the words; negative counts from the last.
-        tag_column: the column of the tags.
-        known: the tags that there may be, of a later split those of the training split; None for any.
-        encoding: as of :func:`~as_lightning.benchmark.data.text.data_module.read_text`.
+    A blank line ends a sentence; lines that start with ``-DOCSTART-`` are skipped. ``known`` are the tags that there
+    may be, None for any.
 
     Raises:
-        ValueError: if a line lacks a column or a tag is not ``O``, ``B-...`` or ``I-...`` or not known, or there is no
-            sentence; the message names the file and the line.
+        ValueError: if a line lacks a column, or a tag is not ``O``, ``B-...`` or ``I-...``, or not known.
     """
     words: list[str] = []
     tags: list[str] = []

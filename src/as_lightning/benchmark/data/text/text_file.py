@@ -35,16 +35,8 @@ def read_table(
 ) -> list[Sentence]:
     """Read the texts and labels of a ``.csv``, ``.tsv`` or ``.jsonl`` file.
 
-    The first line of ``.csv`` and ``.tsv`` names the columns; they are parted by commas, semicolons, tabs or ``|``,
-    whichever makes the two columns of it.
-
-    Args:
-        path: the file.
-        text_column: the column of texts.
-        label_column: the column of labels.
-        known: the labels that there may be, of a later split those of the training split; None for any.
-        drop_blank: leave rows without text or label out, and say how many there are.
-        encoding: as of :func:`~as_lightning.benchmark.data.text.data_module.read_text`.
+    The first line of ``.csv`` and ``.tsv`` names the columns; they are parted by commas, semicolons, tabs or ``|``.
+    ``known`` are the labels that there may be, None for any. ``drop_blank`` leaves rows without text or label out.
 
     Raises:
         ValueError: if the ending or the encoding is another, a column is missing, or a row has no text, no label or one
@@ -85,12 +77,7 @@ def read_table(
 
 
 def find_delimiter(header: str, usual: str, columns: Collection[str]) -> str:
-    """What parts the columns of a table: the usual, unless the columns asked for are found with another.
-
-    Args:
-        header: the first line.
-        usual: the delimiter of files of this ending.
-        columns: the columns asked for.
+    """What parts the columns of a table: the usual delimiter, unless ``columns`` are found with another.
 
     Example:
         >>> find_delimiter("id;text;label", ",", ["text", "label"])
@@ -135,23 +122,17 @@ class TextFile(TextDataModule):
     """A user's own texts: CSV, TSV or JSON Lines files with a column of texts and one of labels.
 
     Args:
-        path: the training file; its ending (``.csv``, ``.tsv``, ``.jsonl``) is its format. The first line of CSV and
-            TSV names the columns. A relative path is looked for in the working directory, then in ``data_dir``.
-        validation_path: the validation file; with ``test_path``, or neither: then the training file is split 80 / 10 /
-            10 %, stratified by label.
+        path: the training file. A relative path is looked for in the working directory, then in ``data_dir``.
+        validation_path: with ``test_path``, or neither: then the training file is split 80 / 10 / 10 %.
         test_path: the test file.
-        text_column: the column of texts.
-        label_column: the column of labels.
+        text_column: the column of texts; ``label_column``: of labels.
         drop_blank: leave rows without text or label out.
-        min_per_class: leave classes with fewer training rows out (of a single file: fewer rows).
+        min_per_class: leave classes with fewer training rows out.
         encoding: of the files; None is UTF-8.
         split_seed: seeds the split, apart from the run's seed.
-        **text: arguments of :class:`TextDataModule`.
 
     Raises:
-        ValueError: if a file is malformed (the message names file and line), a column is missing, a row lacks text or
-            label, there is one class alone, a class has too few rows to split, or one of ``validation_path`` and
-            ``test_path`` is given without the other.
+        ValueError: if a file is malformed (the message names file and line), or has fewer than two classes.
         FileNotFoundError: if a file does not exist.
     """
 

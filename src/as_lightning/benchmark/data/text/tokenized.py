@@ -83,8 +83,9 @@ class TokenizedDataModule(BenchmarkDataModule):
         return self.tokenizer
 
     def pad(self, token_ids: Sequence[Tensor]) -> Tensor:
-        """Token ids as one tensor ``(N, longest)``."""
-        return pad_sequence(list(token_ids), batch_first=True, padding_value=self.padding_id)
+        """Token ids as one tensor ``(N, longest)``; hidden states of frozen layers are padded with zeros."""
+        padding = 0.0 if token_ids[0].is_floating_point() else self.padding_id
+        return pad_sequence(list(token_ids), batch_first=True, padding_value=padding)
 
     def batching(self, dataset: Any, order: Sampler[int]) -> dict[str, Any]:
         if not self.length_buckets or not isinstance(dataset, LabelledDataset):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 PADDING, UNKNOWN = "[PAD]", "[UNK]"
+TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
 
 
 def fit_tokenizer(texts: Iterable[str] | Iterable[Sequence[str]], vocab_size: int, lowercase: bool = True) -> Tokenizer:
@@ -30,7 +32,8 @@ def pretrained_tokenizer(name: str) -> tuple[Tokenizer, int]:
 
     Raises:
         ImportError: if transformers is not installed.
-        ValueError: if there is no such model, or its tokeniser is not of the fast kind or pads with nothing.
+        ValueError: if there is no such model, the folder has no tokeniser, or it is not of the fast kind or pads with
+            nothing.
     """
     try:
         from transformers import AutoTokenizer
@@ -38,6 +41,13 @@ def pretrained_tokenizer(name: str) -> tuple[Tokenizer, int]:
         raise ImportError(
             'a pretrained tokenizer needs transformers: pip install "as-lightning[pretrained]"'
         ) from error
+    folder = Path(name)
+    # transformers makes an empty tokeniser for a folder without one
+    if folder.is_dir() and not any(any(folder.glob(pattern)) for pattern in TOKENIZER_FILES):
+        raise ValueError(
+            f"tokenizer={name!r}: the folder has no tokenizer ({', '.join(TOKENIZER_FILES)}): save the model's own "
+            "there"
+        )
     try:
         found = AutoTokenizer.from_pretrained(name, use_fast=True)
     except (OSError, ValueError) as error:

@@ -1,0 +1,261 @@
+"""Score against learning rate when the last two layers of a pretrained encoder are trained, method by method.
+
+    python results/learning_rate/experiment.py run --encoder FOLDER [--minutes 60] [--only clinc150_20]
+    python results/learning_rate/experiment.py show
+
+``run`` goes through the plan in its order and writes a line for each run; runs that are there are not run again.
+``show`` writes the figure and the table of the runs that there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+HERE = Path(__file__).parent
+RATES = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3)
+PAPER_RATE = 2e-5
+METHODS = {
+    "softmax": ("method=softmax",),
+    "as_softmax 0.1": ("method=as_softmax", "method.delta=0.1"),
+    "as_softmax 0.3": ("method=as_softmax", "method.delta=0.3"),
+    "as_softmax 0.5": ("method=as_softmax", "method.delta=0.5"),
+    "as_speed 0.1": ("method=as_speed", "method.delta=0.1"),
+}
+DATA = {
+    "clinc150_20": ("experiment=clinc150", "data.out_of_scope=false", "data.shots=20"),
+    "sst5": ("experiment=sst5",),
+    "wnut17": ("experiment=wnut17",),
+    "clinc150": ("experiment=clinc150", "data.out_of_scope=false"),
+}
+TITLES = {
+    "clinc150_20": "CLINC150, 20 examples a class (150 intents)",
+    "sst5": "SST-5",
+    "wnut17": "WNUT-17 (tokens)",
+    "clinc150": "CLINC150, whole (150 intents)",
+}
+COLOURS = {
+    "softmax": "#444444",
+    "as_softmax 0.1": "#d1495b",
+    "as_softmax 0.3": "#edae49",
+    "as_softmax 0.5": "#00798c",
+    "as_speed 0.1": "#7b4ea3",
+}
+
+
+class Job(NamedTuple):
+    """One run: a data set, its epochs, a method, a learning rate and a seed."""
+
+    data: str
+    epochs: int
+    method: str
+    rate: float
+    seed: int
+
+
+def plan() -> Iterator[Job]:
+    """All runs, in an order in which what is there at any time is a result."""
+    first = list(METHODS)[:2]
+    blocks = [
+        ("clinc150_20", 6, first, range(2)),
+        ("clinc150_20", 6, ["as_softmax 0.5", "as_speed 0.1"], range(1)),
+        ("sst5", 2, first, range(1)),
+        ("clinc150_20", 6, list(METHODS), range(2)),
+        ("clinc150_20", 2, first, range(2)),
+        ("wnut17", 3, first, range(1)),
+        ("sst5", 2, first, range(2)),
+        *((data, epochs, list(METHODS), range(5)) for data in DATA for epochs in (2, 6)),
+    ]
+    planned = dict.fromkeys(
+        Job(data, epochs, method, rate, seed)
+        for data, epochs, methods, seeds in blocks
+        for seed in seeds
+        for rate in (1e-4, 5e-4, 2e-5, 2e-4, 1e-3, 5e-5)
+        for method in methods
+    )
+    return iter(planned)
+
+
+def run(encoder: Path, runs: Path, minutes: float, only: str | None) -> None:
+    """Run what the plan has and ``runs`` lacks, until the time is over."""
+    from hydra import compose, initialize_config_dir
+
+    from as_lightning.benchmark.packages import config_dir
+    from as_lightning.benchmark.run.train import train
+
+    until = time.monotonic() + 60 * minutes
+    done = {Job(*(line[name] for name in Job._fields)) for line in read(runs)}
+    for job in plan():
+        if time.monotonic() > until:
+            break
+        if job in done or only not in (None, job.data):
+            continue
+        with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(config_dir()), version_base="1.3"):
+            overrides = [
+                *DATA[job.data],
+                *METHODS[job.method],
+                "model=auto_model",
+                f"model.name={encoder}",
+                "model.trainable_layers=2",
+                f"model.pooling={'none' if job.data == 'wnut17' else 'mean'}",
+                "data.batch_size=32",
+                f"optimizer.lr={job.rate}",
+                f"seed={job.seed}",
+                f"trainer.max_epochs={job.epochs}",
+                f"+trainer.check_val_every_n_epoch={job.epochs}",
+                "+trainer.enable_checkpointing=false",
+                "~callbacks.model_checkpoint",
+                "~callbacks.temperature_scaling",
+                "trainer.enable_progress_bar=false",
+                "logger=none",
+                f"output_dir={folder}",
+            ]
+            result = train(compose("train", overrides=overrides))
+        line = {
+            **job._asdict(),
+            "test": result.metrics[result.score],
+            "validation": result.evaluations[-1]["score"],
+            "validation_loss": result.evaluations[-1]["loss"],
+            "masked_by_epoch": [
+                round(epoch["masked_samples"] / max(epoch["samples"], 1), 4) for epoch in result.masking
+            ],
+            "steps": result.optimizer_steps,
+            "seconds": round(result.train_seconds, 1),
+        }
+        with runs.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def read(runs: Path) -> list[dict]:
+    """The runs that there are."""
+    return [json.loads(line) for line in runs.read_text(encoding="utf-8").splitlines()] if runs.exists() else []
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Mean, and half the width of its 95% interval (Student's t); nan for one value."""
+    half = math.nan
+    if len(values) > 1:
+        half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
+    return float(np.mean(values)), half
+
+
+def grouped(lines: list[dict]) -> dict[tuple[str, int], dict[str, dict[float, dict[int, dict]]]]:
+    """Runs by data set and epochs, method, rate and seed."""
+    groups: dict = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
+    for line in lines:
+        groups[line["data"], line["epochs"]][line["method"]][line["rate"]][line["seed"]] = line
+    return groups
+
+
+def show(lines: list[dict], folder: Path) -> None:
+    """Write the figure and the table."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    groups = grouped(lines)
+    order = sorted(groups, key=lambda key: (list(DATA).index(key[0]), -key[1]))
+    figure, axes = pyplot.subplots(
+        math.ceil(len(order) / 2), min(len(order), 2), figsize=(11, 4.2 * math.ceil(len(order) / 2)), squeeze=False
+    )
+    for axis in axes.flat[len(order) :]:
+        axis.axis("off")
+    for axis, key in zip(axes.flat, order, strict=False):
+        for method in (name for name in METHODS if name in groups[key]):
+            rates = sorted(groups[key][method])
+            found = [interval([100 * run["test"] for run in groups[key][method][rate].values()]) for rate in rates]
+            means, halves = (np.array(part) for part in zip(*found, strict=True))
+            axis.plot(rates, means, marker="o", markersize=4, color=COLOURS[method], label=method)
+            if not np.isnan(halves).any():
+                axis.fill_between(rates, means - halves, means + halves, color=COLOURS[method], alpha=0.12, linewidth=0)
+        axis.axvline(PAPER_RATE, color="#999999", linestyle=":", linewidth=1)
+        axis.text(PAPER_RATE * 1.05, 0.02, "the paper's rate", transform=axis.get_xaxis_transform(), fontsize=8)
+        axis.set(xscale="log", xlabel="learning rate", ylabel="test score, %")
+        axis.set_title(f"{TITLES[key[0]]}, {key[1]} epochs", fontsize=10)
+        axis.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(folder / "learning_rate.svg", metadata={"Date": None})
+    (folder / "README.md").write_text(_page(groups, order), encoding="utf-8")
+
+
+def paired(first: dict[int, dict], second: dict[int, dict]) -> tuple[float, float, int]:
+    """The mean difference in points over the seeds that both have, half its interval, and the number of seeds."""
+    seeds = sorted(first.keys() & second.keys())
+    return (*interval([100 * (first[seed]["test"] - second[seed]["test"]) for seed in seeds]), len(seeds))
+
+
+def best_rate(rates: dict[float, dict[int, dict]]) -> float:
+    """The rate of the best mean validation score, among those with the most seeds."""
+    most = max(len(seeds) for seeds in rates.values())
+    full = {rate: seeds for rate, seeds in rates.items() if len(seeds) == most}
+    return max(full, key=lambda rate: float(np.mean([run["validation"] for run in full[rate].values()])))
+
+
+def _number(mean: float, half: float, sign: str = "") -> str:
+    return f"{mean:{sign}.2f}" + ("" if math.isnan(half) else f" ± {half:.2f}")
+
+
+def _page(groups: dict, order: list[tuple[str, int]]) -> str:
+    text = (HERE / "introduction.md").read_text(encoding="utf-8").rstrip() + "\n"
+    for key in order:
+        methods = [name for name in METHODS if name in groups[key]]
+        rates = sorted({rate for method in methods for rate in groups[key][method]})
+        text += f"\n## {TITLES[key[0]]}, {key[1]} epochs\n\nTest score in percent, mean over the seeds:\n\n"
+        text += "| learning rate | " + " | ".join(methods) + " | seeds |\n|" + " --- |" * (len(methods) + 2) + "\n"
+        for rate in rates:
+            cells = [
+                _number(*interval([100 * run["test"] for run in groups[key][method][rate].values()]))
+                if rate in groups[key][method]
+                else ""
+                for method in methods
+            ]
+            seeds = sorted({len(groups[key][method][rate]) for method in methods if rate in groups[key][method]})
+            text += f"| {rate:g} | " + " | ".join(cells) + f" | {', '.join(map(str, seeds))} |\n"
+        if "softmax" not in methods or len(methods) < 2:
+            continue
+        base = groups[key]["softmax"]
+        text += "\nDifference to softmax in points, paired by seed:\n\n"
+        text += "| method | " + " | ".join(f"{rate:g}" for rate in rates) + " | each at its best rate |\n|"
+        text += " --- |" * (len(rates) + 2) + "\n"
+        for method in methods[1:]:
+            own = groups[key][method]
+            cells = [
+                _number(*paired(own[rate], base[rate])[:2], sign="+") if rate in own and rate in base else ""
+                for rate in rates
+            ]
+            at, of = best_rate(own), best_rate(base)
+            mean, half, _ = paired(own[at], base[of])
+            text += f"| {method} | " + " | ".join(cells) + f" | {_number(mean, half, '+')} ({at:g} against {of:g}) |\n"
+    return text
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=["run", "show"])
+    parser.add_argument("--encoder", type=Path, help="a folder with model.safetensors and a tokenizer")
+    parser.add_argument("--runs", type=Path, default=HERE / "runs.jsonl")
+    parser.add_argument("--minutes", type=float, default=math.inf)
+    parser.add_argument("--only", choices=list(DATA))
+    arguments = parser.parse_args()
+    if arguments.action == "show":
+        show(read(arguments.runs), HERE)
+    elif arguments.encoder is None:
+        parser.error("run needs --encoder")
+    else:
+        run(arguments.encoder, arguments.runs, arguments.minutes, arguments.only)
+
+
+if __name__ == "__main__":
+    main()

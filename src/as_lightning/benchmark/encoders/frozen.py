@@ -1,0 +1,74 @@
+"""Encoders whose lower layers keep their weights: those run without gradients, and their outputs can be kept."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from as_lightning.functional.argument_checks import check_count
+
+Cache = Literal["file", "memory", "off"]
+
+
+class FrozenOutput(NamedTuple):
+    """What the frozen layers make of a batch.
+
+    Attributes:
+        values: hidden states ``(N, L, d)``, or features of any shape ``(N, ...)``.
+        present: which positions are no padding, boolean, shape ``(N, L)``; meaningless for features of a whole sample.
+    """
+
+    values: Tensor
+    present: Tensor
+
+
+class FrozenEncoder(nn.Module):
+    """An encoder whose last ``trainable_layers`` are trained and whose other layers are frozen.
+
+    The frozen layers run without gradients and in evaluation mode, so that their output is a function of the input
+    alone. It can then be computed once for each sample and be kept
+    (:func:`~as_lightning.benchmark.run.feature_cache.cache_features`).
+
+    Args:
+        trainable_layers: at least 0; None freezes nothing.
+        feature_cache: keep the outputs in a memory-mapped ``"file"`` beside the data, in ``"memory"``, or not
+            (``"off"``).
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(self, trainable_layers: int | None, feature_cache: Cache) -> None:
+        super().__init__()
+        if trainable_layers is not None:
+            check_count("trainable_layers", trainable_layers, least=0)
+        if feature_cache not in get_args(Cache):
+            raise ValueError(f"feature_cache must be one of {', '.join(get_args(Cache))}, got {feature_cache!r}")
+        self.trainable_layers, self.feature_cache = trainable_layers, feature_cache
+
+    @abstractmethod
+    def run_frozen(self, inputs: Tensor) -> FrozenOutput:
+        """The output of the frozen layers."""
+
+    @abstractmethod
+    def frozen_modules(self) -> list[nn.Module]:
+        """The modules that stay in evaluation mode."""
+
+    def frozen_settings(self) -> str:
+        """What beside the weights decides the output."""
+        return f"{type(self).__name__} {self.trainable_layers}"
+
+    def frozen_output(self, inputs: Tensor) -> FrozenOutput:
+        """The output of the frozen layers, without gradients, whatever mode the encoder is in."""
+        with torch.no_grad():
+            return self.run_frozen(inputs)
+
+    def train(self, mode: bool = True) -> FrozenEncoder:
+        super().train(mode)
+        if self.trainable_layers is not None:
+            for module in self.frozen_modules():
+                module.eval()
+        return self

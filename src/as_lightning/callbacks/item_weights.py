@@ -1,0 +1,139 @@
+r"""Windows whose gradient is the mean over their items, not over their batches.
+
+Lightning divides the loss of each of a window's :math:`A` batches by :math:`A`, and DDP averages over :math:`R` ranks.
+With the batch's loss a mean over its :math:`n_b` items, and :math:`n` the items of the window on all ranks,
+
+.. math:: \frac{R A}{n} \cdot \frac1R \sum_{r, b} \frac{n_{rb}}{A} \nabla \ell_{rb} = \frac1n \sum_i \nabla \ell_i.
+
+The gradient of each loss is multiplied by :math:`n_b / u`, that of the step by :math:`R A u / n`. The unit :math:`u` is
+the mean of :math:`n_b` in the last window (the first batch, in the first): the products stay near 1, as half precision
+needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from as_lightning.masking_counter import MaskingCounter
+
+Items = float | Tensor
+
+
+class ItemWeights:
+    """Counts the items of batches, weighs the gradients of their losses, and normalises the window's gradient.
+
+    The items come from ``items``, or from the module's ``items_in_batch(batch)``, or are the samples that its masking
+    counter counts. A number that is on a device stays there: the host does not wait for it.
+
+    Args:
+        items: gives the number of items in a batch, an ``int``, a ``float`` or a tensor of one element.
+        loss_is: what ``training_step`` returns: the ``"mean"`` over the batch's items, or their ``"sum"``.
+
+    Attributes:
+        unit: what a batch's items are divided by, the same number on every rank; None until one is known.
+    """
+
+    def __init__(self, items: Callable[[Any], Any] | None, loss_is: Literal["mean", "sum"]) -> None:
+        self._items, self._loss_is = items, loss_is
+        self._samples_before: Items = 0.0
+        self._hooks: list[RemovableHandle] = []
+        self.unit: float | None = None
+
+    def source(self, pl_module: pl.LightningModule) -> str | None:
+        """Where the number of items comes from, for messages; None from nowhere."""
+        if self._items is not None:
+            return "items"
+        if callable(getattr(pl_module, "items_in_batch", None)):
+            return "items_in_batch"
+        return "masking_counter" if isinstance(getattr(pl_module, "masking_counter", None), MaskingCounter) else None
+
+    def count(self, pl_module: pl.LightningModule, batch: Any, batch_idx: int) -> Items | None:
+        """The items of the batch that starts, before ``training_step`` may change it; None if they come later."""
+        function = self._items or getattr(pl_module, "items_in_batch", None)
+        if function is None:
+            counter = getattr(pl_module, "masking_counter", None)
+            self._samples_before = counter.open_counts[1] if counter else 0.0
+            return None
+        items = function(batch)
+        if isinstance(items, Tensor) and items.numel() == 1:
+            items = items.detach().reshape(())
+            if items.device.type != "cpu":
+                return items.to(torch.float32 if items.device.type == "mps" else torch.float64)
+            items = items.item()
+        try:
+            number = float(items)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not (math.isfinite(number) and number >= 0):
+            raise ValueError(
+                f"the number of items in a batch must be finite and at least 0, got {items!r} for batch {batch_idx}: "
+                "return how many terms the loss of this batch is a mean (or a sum) of"
+            )
+        return number
+
+    def counted_since(self, counter: MaskingCounter) -> Items:
+        """The samples that the counter has counted since :meth:`count`."""
+        items = counter.open_counts[1] - self._samples_before
+        return float(items) if items.device.type == "cpu" else items.double()
+
+    def weigh(self, pl_module: pl.LightningModule, loss: Tensor, items: Items) -> Items:
+        """Have the backward pass of ``loss`` weigh it by its items; returns what adds to the window's items."""
+        if loss.numel() != 1:
+            raise MisconfigurationException(
+                f"training_step has returned a loss of shape {tuple(loss.shape)}, which is neither the mean nor the "
+                "sum over the batch's items: return one of the two and say which, as in loss_is='mean'."
+            )
+        weight: Items = 1.0
+        unit = self.unit or 1.0  # there is none before the first items
+        if isinstance(items, Tensor):
+            valid = items.isfinite() & (items >= 0)
+            weight, items = torch.where(valid, items, 0.0) / unit, torch.where(valid, items, math.nan)
+        elif items == 0:
+            # the gradient of a mean over nothing may be 0 / 0, which a weight of 0 leaves as it is
+            parameters = [parameter for parameter in pl_module.parameters() if parameter.requires_grad]
+            self._hooks = [parameter.register_hook(torch.zeros_like) for parameter in parameters]
+        else:
+            weight = items / unit
+        if self._loss_is == "mean" and loss.requires_grad and not (isinstance(weight, float) and weight == 1.0):
+            loss.register_hook(lambda gradient: (gradient * weight).to(gradient.dtype))
+        return items
+
+    def end_backward(self) -> None:
+        """Remove what a batch without items has needed."""
+        while self._hooks:
+            self._hooks.pop().remove()
+
+    def factor(self, items: Tensor, ranks: int, length: int) -> Items:
+        """What turns the gradient of a window of ``items`` on all ranks into the mean over them; 0 without items."""
+        share = ranks * length * ((self.unit or 1.0) if self._loss_is == "mean" else 1.0)
+        if items.device.type == "cpu":
+            return share / number if (number := float(items)) > 0 else 0.0
+        return torch.where(items > 0, share / items, 0.0)
+
+    def see(self, items: float, batches: int) -> None:
+        """Learn from so many batches, those of all ranks, how many items a batch has."""
+        if not math.isfinite(items):
+            raise ValueError(
+                "the number of items in a batch must be finite and at least 0, and in one of the latest it was "
+                "not: return how many terms the loss of the batch is a mean (or a sum) of"
+            )
+        if items > 0:
+            self.unit = items / batches
+
+
+def multiply_gradients(optimizer: Optimizer, factor: Items) -> None:
+    """Multiply the gradients of all parameter groups, in place."""
+    if isinstance(factor, float) and factor == 1.0:
+        return
+    gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    for gradient in gradients:
+        gradient.mul_(factor)

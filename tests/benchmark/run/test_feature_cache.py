@@ -1,0 +1,256 @@
+"""Outputs of frozen layers that are kept: the same bits as computed anew, and made again where they are not theirs."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from harness.data_settings import TEXT
+from harness.tiny_encoder import save_encoder
+from torch.utils.data import Subset
+from transformers import BertModel
+
+from as_lightning.benchmark.data.base import collected_messages
+from as_lightning.benchmark.data.digits import Digits
+from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
+from as_lightning.benchmark.data.text.text_file import TextFile
+from as_lightning.benchmark.encoders.auto_model import AutoModelEncoder
+from as_lightning.benchmark.encoders.torchvision_encoder import TorchvisionEncoder
+from as_lightning.benchmark.run.feature_cache import FrozenOutputs, cache_features
+from as_lightning.benchmark.run.train import train
+
+WORDS = ["good", "bad", "film", "plot", "never", "always", "it", "was", "seen", "again"]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("texts") / "reviews.csv"
+    rows = [
+        f"{' '.join(WORDS[(row * step) % 10] for step in range(1, 3 + row % 5))},{'good' if row % 2 else 'bad'}"
+        for row in range(80)
+    ]
+    path.write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> str:
+    return save_encoder(tmp_path_factory.mktemp("encoder"), WORDS)
+
+
+def data_of(texts: Path, folder: str, **arguments) -> TextFile:
+    data = TextFile(path=texts, tokenizer=folder, **(TEXT | {"batch_size": 8} | arguments))
+    data.setup()
+    return data
+
+
+def encoder_of(data: TextFile, folder: str, trainable_layers: int = 1, **arguments) -> AutoModelEncoder:
+    return AutoModelEncoder(folder, **data.input_spec, pooling="mean", trainable_layers=trainable_layers, **arguments)
+
+
+def kept(data: TextFile) -> dict[str, list[torch.Tensor]]:
+    return {
+        split: [dataset[index][0].clone() for index in range(len(dataset))] for split, dataset in data.splits.items()
+    }
+
+
+def same(first: dict[str, list[torch.Tensor]], second: dict[str, list[torch.Tensor]]) -> bool:
+    return all(torch.equal(*pair) for split in first for pair in zip(first[split], second[split], strict=True))
+
+
+@pytest.mark.parametrize("trainable_layers", [0, 1])
+def test_what_is_kept_has_the_bits_of_what_is_computed_anew(texts, folder, tmp_path, trainable_layers):
+    results = []
+    for place, cache in [("one", "file"), ("one", "file"), ("two", "file"), ("three", "memory")]:
+        data = data_of(texts, folder)
+        cache_features(data, encoder_of(data, folder, trainable_layers, feature_cache=cache), tmp_path / place)
+        results.append(kept(data))
+    assert all(same(results[0], other) for other in results[1:])
+    assert len(list((tmp_path / "one" / "frozen").glob("*.npy"))) == 3
+    assert not (tmp_path / "three").exists()
+    plain = data_of(texts, folder)
+    encoder = encoder_of(plain, folder, trainable_layers)
+    for split, dataset in plain.splits.items():
+        for index in range(0, len(dataset), 7):
+            ids = dataset[index][0]
+            alike = [row for row in range(len(dataset)) if len(dataset[row][0]) == len(ids)]
+            batch = torch.stack([dataset[row][0] for row in alike])
+            anew = encoder.frozen_output(batch).values[alike.index(index)]
+            assert torch.equal(results[0][split][index], anew)
+
+
+def test_a_batch_of_kept_outputs_gives_the_features_of_its_texts(texts, folder, tmp_path):
+    plain, data = data_of(texts, folder), data_of(texts, folder)
+    encoder = encoder_of(data, folder).eval()
+    cache_features(data, encoder, tmp_path)
+    for (ids, targets), (outputs, same_targets) in zip(plain.val_dataloader(), data.val_dataloader(), strict=True):
+        assert torch.equal(targets, same_targets)
+        assert torch.equal(outputs.present, ids != data.padding_id)
+        with torch.no_grad():
+            torch.testing.assert_close(encoder(outputs), encoder(ids))
+
+
+def test_noise_and_shots_keep_their_rows(texts, folder, tmp_path):
+    torch.manual_seed(3)
+    plain = data_of(texts, folder, shots=10, label_noise=0.5)
+    torch.manual_seed(3)
+    data = data_of(texts, folder, shots=10, label_noise=0.5)
+    encoder = encoder_of(data, folder).eval()
+    cache_features(data, encoder, tmp_path)
+    assert isinstance(data.corrupted_dataloader().dataset, Subset)
+    for (ids, targets), (outputs, same_targets) in zip(
+        plain.corrupted_dataloader(), data.corrupted_dataloader(), strict=True
+    ):
+        assert torch.equal(targets, same_targets)
+        with torch.no_grad():
+            torch.testing.assert_close(encoder(outputs), encoder(ids))
+
+
+@pytest.mark.parametrize("damage", ["cut off", "one bit", "no note", "foreign"])
+def test_a_file_that_is_damaged_or_of_something_else_is_made_again_and_said(texts, folder, tmp_path, damage):
+    data = data_of(texts, folder)
+    cache_features(data, encoder_of(data, folder), tmp_path)
+    before = kept(data)
+    one, other = sorted((tmp_path / "frozen").glob("*.npy"))[:2]
+    content = one.read_bytes()
+    if damage == "cut off":
+        one.write_bytes(content[:-10])
+    elif damage == "one bit":
+        one.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    elif damage == "no note":
+        one.with_suffix(".json").unlink()
+    else:
+        one.write_bytes(other.read_bytes())
+        one.with_suffix(".json").write_bytes(other.with_suffix(".json").read_bytes())
+    again = data_of(texts, folder)
+    with collected_messages() as messages:
+        cache_features(again, encoder_of(again, folder), tmp_path)
+    assert [message for message in messages if f"{one} is damaged, or not what its name says" in message]
+    assert one.read_bytes() == content
+    assert same(before, kept(again))
+
+
+def test_another_encoder_other_layers_and_other_texts_have_files_of_their_own(texts, folder, tmp_path):
+    def files(texts_path: Path, encoder_folder: str, layers: int) -> set[str]:
+        data = data_of(texts_path, encoder_folder)
+        cache_features(data, encoder_of(data, encoder_folder, layers), tmp_path)
+        return {path.name for path in (tmp_path / "frozen").glob("*.npy")}
+
+    other = tmp_path / "other"
+    save_encoder(other, WORDS)
+    changed = BertModel.from_pretrained(other)
+    with torch.no_grad():
+        changed.embeddings.word_embeddings.weight[7, 3] += 1.0
+    changed.save_pretrained(other)
+    fewer = tmp_path / "fewer.csv"
+    fewer.write_text(texts.read_text(encoding="utf-8").rsplit("\n", 10)[0], encoding="utf-8")
+    assert len(files(texts, folder, 1)) == 3
+    assert len(files(texts, folder, 1)) == 3
+    assert len(files(texts, folder, 2)) == 6
+    assert len(files(texts, str(other), 1)) == 9
+    assert len(files(fewer, folder, 1)) > 9
+
+
+def test_a_folder_that_cannot_be_written_leaves_the_outputs_in_memory_and_says_so(texts, folder, tmp_path):
+    (tmp_path / "frozen").write_text("a file where a folder should be", encoding="utf-8")
+    data = data_of(texts, folder)
+    with collected_messages() as messages:
+        cache_features(data, encoder_of(data, folder), tmp_path)
+    assert sum("stay in memory" in message for message in messages) == 3
+    assert isinstance(data.splits["train"].inputs, FrozenOutputs)
+
+
+class TinyImages(ImageDataModule):
+    """Eight random images a split."""
+
+    def read_images(self) -> Images:
+        images = torch.randint(0, 255, (8, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+        self.class_names = ["a", "b"]
+        splits = ("train", "validation", "test")
+        sums = torch.stack([torch.full((3,), 8 * 1024.0), *2 * [torch.full((3,), 1e6)]])
+        return Images(dict.fromkeys(splits, images), dict.fromkeys(splits, torch.arange(8) % 2), sums)
+
+
+@pytest.mark.parametrize("trainable_layers", [0, 1])
+def test_images_are_kept_unless_they_are_augmented(tmp_path, trainable_layers):
+    pixels = {"batch_size": 4, "mean": [0.5] * 3, "std": [0.2] * 3}
+    encoder = TorchvisionEncoder("resnet18", None, 3, trainable_layers=trainable_layers).eval()
+    augmented = TinyImages(**pixels)
+    augmented.setup()
+    with collected_messages() as messages:
+        cache_features(augmented, encoder, tmp_path)
+    assert [message for message in messages if "data.crop_padding=0 data.horizontal_flip=false" in message]
+    assert not isinstance(augmented.splits["train"].inputs, FrozenOutputs)
+    plain, data = (TinyImages(crop_padding=0, horizontal_flip=False, **pixels) for _ in range(2))
+    plain.setup()
+    data.setup()
+    cache_features(data, encoder, tmp_path)
+    for (images, _), (outputs, _) in zip(plain.test_dataloader(), data.test_dataloader(), strict=True):
+        with torch.no_grad():
+            torch.testing.assert_close(encoder(outputs), encoder(images))
+
+
+def test_data_for_an_encoder_without_frozen_layers_stay_as_they_are(texts, folder, tmp_path):
+    data = data_of(texts, folder)
+    before = dict(data.splits)
+    cache_features(data, torch.nn.Linear(2, 2), tmp_path)
+    cache_features(data, encoder_of(data, folder, feature_cache="off"), tmp_path)
+    assert data.splits == before
+    with pytest.raises(ValueError, match="feature_cache must be one of file, memory, off, got 'disk'"):
+        encoder_of(data, folder, feature_cache="disk")
+
+
+def test_a_run_that_finds_its_outputs_ends_as_the_run_that_computed_them(texts, folder, tmp_path, composed):
+    results = []
+    for output in ("first", "second"):
+        config = composed(
+            "experiment=text_file",
+            f"data.path={texts}",
+            "model=auto_model",
+            f"model.name={folder}",
+            "model.trainable_layers=1",
+            "method=as_softmax",
+            f"data_dir={tmp_path / 'data'}",
+            "trainer.max_epochs=2",
+            "logger=none",
+            output=output,
+        )
+        results.append(train(config))
+    assert results[0].metrics == results[1].metrics
+    assert [line["loss"] for line in results[0].evaluations] == [line["loss"] for line in results[1].evaluations]
+    notes = [json.loads(path.read_text()) for path in (tmp_path / "data" / "frozen").glob("*.json")]
+    assert len(notes) == 3
+    assert all(
+        np.load(path, mmap_mode="r").dtype == np.float32 for path in (tmp_path / "data" / "frozen").glob("*.npy")
+    )
+
+
+def test_shots_take_as_many_of_each_class_drawn_by_the_seed():
+    def rows(seed: int, shots: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        data = partial(Digits, batch_size=16)(shots=shots)
+        data.setup()
+        train_split = data.splits["train"]
+        assert train_split.targets.bincount().tolist() == [shots] * 10
+        assert len(data.splits["validation"]) == 180
+        whole = Digits(batch_size=16)
+        whole.setup()
+        rows = torch.tensor(data.shot_rows)
+        assert torch.equal(train_split.targets, whole.splits["train"].targets[rows])
+        assert torch.equal(train_split[3][0], whole.splits["train"][rows[3]][0])
+        assert data.describe(5) == f"sample {rows[5]}"
+        return rows
+
+    assert torch.equal(rows(0, 7), rows(0, 7))
+    assert not torch.equal(rows(0, 7), rows(1, 7))
+    assert set(rows(0, 7).tolist()) < set(rows(0, 9).tolist())
+
+
+def test_more_shots_than_the_smallest_class_has_are_refused_by_its_name():
+    data = Digits(batch_size=16, shots=200)
+    with pytest.raises(ValueError, match=r"data.shots is 200, but class '8' has \d+ training samples"):
+        data.setup()

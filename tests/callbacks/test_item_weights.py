@@ -1,0 +1,401 @@
+"""With ``normalize="items"`` every accumulated window steps as one large batch of its items, to 1e-12 in float64."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from harness.scripted_masking import loader_of, quiet_trainer
+from harness.stateful_loader import StatefulLoader
+from harness.token_batches import MaskedTagger, SumTagger, Tagger, token_batches, tokens_in
+from lightning.pytorch.plugins.precision import MixedPrecision
+from oracles.large_batch import train_on_large_batches
+from torch import Tensor
+
+from as_lightning import AdaptiveGradientAccumulation, MaskingMonitor, MaskingPolicy, StepSchedule
+from as_lightning.callbacks.item_weights import ItemWeights
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+COUNTS = (3, 17, 1, 24, 8, 24, 2, 5, 24, 1)  # ten batches: the last window of four is shorter
+EPOCHS = 3
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": lambda groups, lr: torch.optim.SGD(groups, lr=lr, momentum=0.9),
+    "adamw": torch.optim.AdamW,
+}
+
+
+def by_items(policy: Any = None, **arguments: Any) -> AdaptiveGradientAccumulation:
+    policy = StepSchedule({0: 4}) if policy is None else policy
+    return AdaptiveGradientAccumulation(policy, **{"normalize": "items", "items": tokens_in, **arguments})
+
+
+def fit(
+    module: Tagger, callback: pl.Callback, batches: Any, *, callbacks: Any = (), **arguments: Any
+) -> AdaptiveGradientAccumulation:
+    fit_arguments = {"ckpt_path": arguments.pop("ckpt_path", None)}
+    length_known = arguments.pop("length_known", True)
+    loader = loader_of(batches, length_known=length_known) if isinstance(batches, list) else batches
+    trainer = quiet_trainer(**{"max_epochs": EPOCHS, "callbacks": [*callbacks, callback], **arguments})
+    trainer.fit(module, loader, **fit_arguments)
+    return callback
+
+
+def on_large_batches(module: Tagger, batches: list[Any], speed: AdaptiveGradientAccumulation, **options: Any) -> Tagger:
+    """Train ``module`` on the windows that the callback has taken, each as one large batch."""
+    windows = [(window.epoch * len(batches) + window.batch, window.length) for window in speed.history]
+    train_on_large_batches(
+        module,
+        module.configure_optimizers(),
+        batches * (1 + speed.history[-1].epoch),
+        windows,
+        loss_of_items=module.losses,
+        **options,
+    )
+    return module
+
+
+def distance(module: torch.nn.Module, other: torch.nn.Module) -> float:
+    pairs = zip(module.parameters(), other.parameters(), strict=True)
+    return max((a - b).abs().max().item() for a, b in pairs)
+
+
+@pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
+@pytest.mark.parametrize("clip", [None, 0.05])
+@pytest.mark.parametrize("policy", [StepSchedule({0: 4}), StepSchedule({0: 1, 3: 3, 5: 2}), lambda window: 5])
+@pytest.mark.parametrize("length_known", [True, False], ids=["sized", "stream"])
+def test_a_window_steps_as_one_large_batch_of_its_items(
+    optimizer: str, clip: float | None, policy: Any, length_known: bool
+) -> None:
+    batches = token_batches(COUNTS)
+    module = Tagger(OPTIMIZERS[optimizer])
+    speed = fit(module, by_items(policy), batches, gradient_clip_val=clip, length_known=length_known)
+    reference = on_large_batches(Tagger(OPTIMIZERS[optimizer]), batches, speed, clip_norm=clip)
+    assert max(window.length for window in speed.history) > 1
+    assert distance(module, reference) < 1e-12
+    if clip is not None:  # the bound was reached
+        unclipped = on_large_batches(Tagger(OPTIMIZERS[optimizer]), batches, speed)
+        assert distance(reference, unclipped) > 1e-4
+
+
+def test_the_mean_over_batches_that_lightning_takes_is_another_training() -> None:
+    batches = token_batches(COUNTS)
+    module = Tagger()
+    fit(module, pl.Callback(), batches, accumulate_grad_batches=4)
+    speed = fit(Tagger(), by_items(), batches)
+    assert distance(module, on_large_batches(Tagger(), batches, speed)) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("counts", "step"),
+    [
+        ((3, 0, 5, 24, 0, 0, 7, 1), 4),  # beside others, and first in a window
+        ((0, 0, 0, 0, 3, 9, 24, 1), 4),  # a whole window
+        ((5, 0, 0, 8), 1),
+    ],
+)
+@pytest.mark.parametrize("clip", [None, 0.05])
+def test_a_batch_without_items_adds_nothing_although_its_loss_is_not_a_number(
+    counts: tuple[int, ...], step: int, clip: float | None
+) -> None:
+    batches = token_batches(counts)
+    module = Tagger()
+    losses: list[float] = []
+
+    class Keeps(pl.Callback):
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *args: Any) -> None:
+            losses.append(float(outputs["loss"]))
+
+    speed = fit(module, by_items(StepSchedule({0: step})), batches, callbacks=[Keeps()], gradient_clip_val=clip)
+    assert math.isnan(losses[counts.index(0)])
+    assert distance(module, on_large_batches(Tagger(), batches, speed, clip_norm=clip)) < 1e-12
+
+
+SKIPPED = (0, 3, 5, 9)  # first in a window, last in one, inside, and the last batch
+
+
+class SkipsBatches(Tagger):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
+        return None if batch_idx in SKIPPED else super().training_step(batch, batch_idx)
+
+
+@pytest.mark.filterwarnings("ignore:.training_step. returned .None.")
+def test_a_training_step_that_returns_none_adds_neither_gradient_nor_items() -> None:
+    batches = token_batches(COUNTS)
+    module = SkipsBatches()
+    speed = fit(module, by_items(), batches)
+    left = [
+        (inputs, torch.full_like(target, -100) if index in SKIPPED else target)
+        for index, (inputs, target) in enumerate(batches)
+    ]
+    assert speed.history[0].items == 17 + 1
+    assert distance(module, on_large_batches(Tagger(), left, speed)) < 1e-12
+
+
+def test_losses_that_are_sums_step_as_one_large_batch() -> None:
+    batches = token_batches((3, 0, 17, 1, 24, 8))
+    module = SumTagger()
+    speed = fit(module, by_items(loss_is="sum"), batches, gradient_clip_val=0.2)
+    assert distance(module, on_large_batches(Tagger(), batches, speed, clip_norm=0.2)) < 1e-12
+
+
+@pytest.mark.parametrize("beside", [[], [MaskingMonitor()]], ids=["alone", "with monitor"])
+@pytest.mark.parametrize("policy", [StepSchedule({0: 4}), MaskingPolicy(max_steps=3)])
+def test_the_items_of_a_mixin_module_come_from_its_masking_counter(policy: Any, beside: list[pl.Callback]) -> None:
+    batches = token_batches((3, 0, 17, 1, 24, 8, 24, 2))
+    module = MaskedTagger()
+    speed = fit(module, by_items(policy, items=None), batches, callbacks=beside, max_epochs=8)
+    assert [window.items for window in speed.history] == [window.samples for window in speed.history]
+    assert any(window.masked_samples for window in speed.history)
+    assert distance(module, on_large_batches(MaskedTagger(), batches, speed)) < 1e-12
+
+
+class CountsItself(Tagger):
+    def items_in_batch(self, batch: Any) -> Tensor:
+        return (batch[1] != -100).sum()
+
+
+def test_the_items_may_come_from_the_module() -> None:
+    batches = token_batches(COUNTS)
+    module = CountsItself()
+    speed = fit(module, by_items(items=None), batches)
+    assert distance(module, on_large_batches(Tagger(), batches, speed)) < 1e-12
+
+
+def test_items_may_be_weights_that_are_no_whole_numbers() -> None:
+    """A mean that class weights weigh has their sum for its items."""
+    weight = torch.linspace(0.2, 3.0, 5, dtype=torch.float64)
+
+    class Weighted(Tagger):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            logits = self.net(batch[0]).flatten(0, 1)
+            return torch.nn.functional.cross_entropy(logits, batch[1].flatten(), weight=weight)
+
+    def weight_in(batch: Any) -> Tensor:
+        target = batch[1][batch[1] != -100]
+        return weight[target].sum()
+
+    batches = token_batches(COUNTS)
+    module, reference = Weighted(), Weighted()
+    speed = fit(module, by_items(items=weight_in), batches)
+    optimizer = reference.configure_optimizers()
+    for window in speed.history:
+        optimizer.zero_grad()
+        parts = batches[window.batch : window.batch + window.length]
+        reference.training_step(tuple(map(torch.cat, zip(*parts, strict=True))), 0).backward()
+        optimizer.step()
+    assert distance(module, reference) < 1e-12
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_under_autocast_a_window_steps_as_one_large_batch(half: torch.dtype) -> None:
+    """The weights are float64 and what autocast rounds is each row's own: the sum over the window is as exact."""
+
+    class Autocast(Tagger):
+        def losses(self, window: list[Any]) -> Tensor:
+            with torch.autocast("cpu", dtype=half):
+                return super().losses(window)
+
+    batches = token_batches(COUNTS)
+    module, reference = Autocast(), Autocast()
+    speed = fit(module, by_items(), batches)
+    assert distance(module, on_large_batches(reference, batches, speed)) < 1e-12
+
+
+class SmallScaler(torch.amp.GradScaler):
+    """A scaler on the CPU, whose scale grows every few steps."""
+
+    def __init__(self) -> None:
+        super().__init__("cpu", init_scale=2.0**8, growth_interval=3)
+
+
+@pytest.mark.parametrize("clip", [None, 0.05])
+def test_with_a_gradient_scaler_the_clip_sees_the_mean_over_the_items(clip: float | None) -> None:
+    batches = token_batches((3, 0, 17, 1, 24, 8, 24, 2))
+    scaler = SmallScaler()
+    plugin = MixedPrecision("16-mixed", "cpu", scaler)
+    plugin.autocast_context_manager = lambda: torch.autocast("cpu", enabled=False)  # type: ignore[assignment, method-assign]
+    module = Tagger()
+    speed = fit(module, by_items(), batches, plugins=[plugin], gradient_clip_val=clip)
+    assert scaler.get_scale() > 2.0**8
+    assert distance(module, on_large_batches(Tagger(), batches, speed, clip_norm=clip)) < 1e-12
+
+
+def test_16_mixed_with_its_scaler_is_near_one_large_batch_and_stays_in_range() -> None:
+    batches = token_batches((200, 12, 240, 90) * 3, length=128, dtype=torch.float32)
+    module = Tagger(dtype=torch.float32)
+    scaler = torch.amp.GradScaler("cpu")
+    speed = fit(module, by_items(), batches, plugins=[MixedPrecision("16-mixed", "cpu", scaler)])
+    assert scaler.get_scale() == 2.0**16  # no step was left out: the weights of 12 to 240 items are near 1
+    reference = on_large_batches(
+        Tagger(dtype=torch.float32), batches, speed, autocast=lambda: torch.autocast("cpu", dtype=torch.float16)
+    )
+    assert distance(module, reference) < 5e-3
+
+
+class SavesEveryBatch(pl.Callback):
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        trainer.save_checkpoint(self.folder / f"{trainer.current_epoch}-{batch_idx:02d}.ckpt")
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments"),
+    [(Tagger, {}), (MaskedTagger, {"items": None}), (SumTagger, {"loss_is": "sum"})],
+)
+@pytest.mark.parametrize("policy", [{0: 4}, {0: 1, 60: 3, 200: 5}], ids=["by step", "by samples"])
+def test_a_run_resumed_after_any_batch_ends_with_the_same_bits(
+    make: Any, arguments: dict[str, Any], policy: dict[int, int], tmp_path: Path
+) -> None:
+    batches = token_batches((3, 0, 17, 1, 24, 8, 2, 24, 5))
+    by: Any = "samples" if len(policy) > 1 else "step"
+
+    def run(**options: Any) -> tuple[Any, AdaptiveGradientAccumulation]:
+        module = make()
+        speed = by_items(StepSchedule(policy, by=by), **arguments)
+        return module, fit(module, speed, StatefulLoader(batches), max_epochs=2, gradient_clip_val=0.3, **options)
+
+    whole, speed = run(callbacks=[SavesEveryBatch(tmp_path)])
+    checkpoints = sorted(tmp_path.glob("*.ckpt"))
+    assert len(checkpoints) == 18
+    for checkpoint in checkpoints[:-1]:
+        resumed, again = run(ckpt_path=checkpoint)
+        assert distance(resumed, whole) == 0, checkpoint.name
+        taken = len(again.history)
+        assert taken > 0
+        assert again.history == speed.history[-taken:]
+
+
+def test_logged_losses_are_those_of_training_step() -> None:
+    class Logs(Tagger):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
+            loss = super().training_step(batch, batch_idx)
+            self.log("loss", loss)
+            return loss
+
+    class Keeps(pl.Callback):
+        def __init__(self) -> None:
+            self.losses: list[float] = []
+
+        def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+            self.losses.append(float(trainer.callback_metrics["loss"]))
+
+    batches = token_batches(COUNTS)
+    kept = Keeps()
+    fit(Logs(torch.optim.SGD), by_items(), batches, callbacks=[kept], max_epochs=1)
+    expected = [Tagger().training_step(batch, 0).item() for batch in batches[:4]]
+    assert kept.losses[:4] == expected
+
+
+def test_other_callbacks_see_the_normalised_gradient() -> None:
+    norms: list[float] = []
+
+    class Watches(pl.Callback):
+        def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+            norms.append(float(pl_module.net[0].weight.grad.norm()))
+
+    batches = token_batches((3, 17, 1, 24))
+    fit(Tagger(), by_items(), batches, callbacks=[Watches()], max_epochs=1)
+    module = Tagger()
+    module.losses(batches).mean().backward()
+    assert norms == [pytest.approx(float(module.net[0].weight.grad.norm()), rel=1e-12)]  # type: ignore[union-attr]
+
+
+def test_batches_of_equal_size_cost_no_pass_over_the_gradients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    factors: list[Any] = []
+    factor_of = ItemWeights.factor
+    monkeypatch.setattr(
+        ItemWeights, "factor", lambda self, *args: factors.append(factor_of(self, *args)) or factors[-1]
+    )
+    fit(Tagger(), by_items(), token_batches((7,) * 8), max_epochs=1)
+    assert factors == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (lambda batch: -1, r"finite and at least 0, got -1 for batch 0"),
+        (lambda batch: float("nan"), r"finite and at least 0, got nan"),
+        (lambda batch: torch.tensor(float("inf")), r"finite and at least 0, got inf"),
+        (lambda batch: None, r"finite and at least 0, got None"),
+        (lambda batch: batch[1] != -100, r"finite and at least 0, got tensor"),
+    ],
+)
+def test_items_that_are_no_number_of_items_are_refused_before_the_step(items: Any, message: str) -> None:
+    module = Tagger()
+    with pytest.raises(ValueError, match=message):
+        fit(module, by_items(items=items), token_batches(COUNTS))
+    assert distance(module, Tagger()) == 0
+
+
+def test_a_loss_that_is_neither_mean_nor_sum_is_refused() -> None:
+    class EachItem(Tagger):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            return self.losses([batch])
+
+    with pytest.raises(pl.utilities.exceptions.MisconfigurationException, match=r"shape \(3,\), which is neither"):
+        fit(EachItem(), by_items(), token_batches(COUNTS))
+
+
+def test_a_module_that_says_no_items_is_refused_with_the_way_out() -> None:
+    with pytest.raises(pl.utilities.exceptions.MisconfigurationException, match=r"Say it with items=lambda batch"):
+        fit(Tagger(), by_items(items=None), token_batches(COUNTS))
+
+
+@pytest.mark.parametrize(
+    "changed", [{"normalize": "batches"}, {"loss_is": "sum"}, {"items": None}], ids=["batches", "sum", "counter"]
+)
+def test_a_window_that_was_weighed_in_another_way_is_refused_on_resume(changed: dict[str, Any], tmp_path: Path) -> None:
+    batches = token_batches(COUNTS)
+    fit(MaskedTagger(), by_items(), StatefulLoader(batches), callbacks=[SavesEveryBatch(tmp_path)], max_epochs=1)
+    with pytest.raises(pl.utilities.exceptions.MisconfigurationException, match="do not add to those of"):
+        fit(MaskedTagger(), by_items(**changed), StatefulLoader(batches), ckpt_path=tmp_path / "0-05.ckpt")
+    between = fit(MaskedTagger(), by_items(**changed), StatefulLoader(batches), ckpt_path=tmp_path / "0-07.ckpt")
+    assert between.history  # between two windows there is nothing to add to
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"normalize": "tokens"}, "normalize must be 'batches' or 'items', got 'tokens'"),
+        ({"loss_is": "none"}, "loss_is must be 'mean' or 'sum', got 'none'"),
+        ({"loss_is": "sum", "normalize": "batches"}, "set normalize='items' too"),
+    ],
+)
+def test_arguments_outside_their_range(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        by_items(**arguments)
+
+
+def test_one_host_read_a_window_and_none_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: Counter[str] = Counter()
+
+    def counted(name: str) -> Callable[..., Any]:
+        method = getattr(Tensor, name)
+
+        def read(self: Tensor, *args: Any) -> Any:
+            import inspect
+
+            reads[inspect.currentframe().f_back.f_globals.get("__name__", "")] += 1  # type: ignore[union-attr]
+            return method(self, *args)
+
+        return read
+
+    for name in ("item", "tolist", "numpy", "cpu", "__int__", "__float__", "__bool__", "__index__"):
+        monkeypatch.setattr(Tensor, name, counted(name))
+    sizes = iter(itertools.cycle(COUNTS))
+    speed = fit(Tagger(), by_items(items=lambda batch: next(sizes)), token_batches(COUNTS))
+    ours = sum(count for name, count in reads.items() if name.startswith("as_lightning"))
+    # on a CPU the factor is a number too, which no device waits for; and once for the first unit
+    assert ours == 2 * len(speed.history) + 1

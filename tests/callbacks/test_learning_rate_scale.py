@@ -1,0 +1,240 @@
+"""With ``lr_scale`` a window of k batches steps at sqrt(k) or k times the rate, and nothing else changes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from harness.scripted_masking import ScriptedMasking, batches_of, loader_of, quiet_trainer
+from harness.stateful_loader import StatefulLoader
+from lightning.pytorch.loggers.logger import DummyLogger
+from lightning.pytorch.plugins.precision import MixedPrecision
+from oracles.accumulation_loop import train_by_hand
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, OneCycleLR
+
+from as_lightning import AdaptiveGradientAccumulation, StepSchedule
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SCHEDULE = {0: 1, 2: 3, 5: 4}
+BATCHES = 14
+FACTORS = {"none": lambda k: 1.0, "sqrt": math.sqrt, "linear": float}
+
+
+class TwoGroups(ScriptedMasking):
+    """Two parameter groups, and a schedule that is computed from the rates as they stand."""
+
+    def __init__(self, build: Any = ExponentialLR, tensor_rates: bool = False, **kwargs: Any) -> None:
+        super().__init__(dtype=torch.float64)
+        self.build, self.build_arguments, self.tensor_rates = build, kwargs, tensor_rates
+
+    def make(self) -> tuple[Optimizer, Any]:
+        rates = [torch.tensor(rate) if self.tensor_rates else rate for rate in (0.01, 0.03)]
+        groups = [{"params": self.net[i].parameters(), "lr": rate} for i, rate in zip((0, 2), rates, strict=True)]
+        optimizer = torch.optim.AdamW(groups, weight_decay=0.1)
+        return optimizer, self.build(optimizer, **self.build_arguments)
+
+    def configure_optimizers(self) -> Any:
+        optimizer, scheduler = self.make()
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+SCHEDULERS = [
+    (ExponentialLR, {"gamma": 0.97}),
+    (CosineAnnealingLR, {"T_max": 2 * BATCHES}),
+    (OneCycleLR, {"max_lr": 0.05, "total_steps": 2 * BATCHES}),
+]
+
+
+def fit(module: pl.LightningModule, lr_scale: Any, *, loader: Any = None, **arguments: Any) -> Any:
+    speed = AdaptiveGradientAccumulation(StepSchedule(SCHEDULE), lr_scale=lr_scale)
+    fit_arguments = {"ckpt_path": arguments.pop("ckpt_path", None)}
+    callbacks = [*arguments.pop("callbacks", ()), speed]
+    trainer = quiet_trainer(**{"max_epochs": 2, "callbacks": callbacks, **arguments})
+    data = loader_of(batches_of(BATCHES, dtype=torch.float64)) if loader is None else loader
+    trainer.fit(module, data, **fit_arguments)
+    return speed
+
+
+def by_hand(module: TwoGroups, speed: AdaptiveGradientAccumulation, lr_scale: str, **options: Any) -> TwoGroups:
+    """The loop that sets the rates before each step, puts them back, and advances the schedule by the batches."""
+    optimizer, scheduler = module.make()
+    lengths = iter([window.length for window in speed.history])
+    step = optimizer.step
+
+    def scaled() -> None:
+        factor = FACTORS[lr_scale](next(lengths))
+        own = [group["lr"] for group in optimizer.param_groups]
+        for group, rate in zip(optimizer.param_groups, own, strict=True):
+            group["lr"] = rate * factor
+        step()
+        for group, rate in zip(optimizer.param_groups, own, strict=True):
+            group["lr"] = rate
+
+    optimizer.step = scaled  # type: ignore[method-assign, assignment]
+    train_by_hand(
+        module,
+        optimizer,
+        [batches_of(BATCHES, dtype=torch.float64)] * 2,
+        [(window.epoch, window.batch, window.length, window.length) for window in speed.history],
+        loss_of=module.loss_of,
+        after_step=lambda length: [scheduler.step() for _ in range(length)],
+        **options,
+    )
+    return module
+
+
+def same(module: torch.nn.Module, other: torch.nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler")
+@pytest.mark.parametrize("lr_scale", sorted(FACTORS))
+@pytest.mark.parametrize(("build", "arguments"), SCHEDULERS, ids=lambda value: getattr(value, "__name__", ""))
+def test_weights_and_rates_equal_the_hand_written_loop(lr_scale: str, build: Any, arguments: dict[str, Any]) -> None:
+    module = TwoGroups(build, **arguments)
+    speed = fit(module, lr_scale)
+    assert {window.length for window in speed.history} >= {1, 3, 4}
+    assert same(module, by_hand(TwoGroups(build, **arguments), speed, lr_scale))
+
+
+def test_the_scale_changes_the_training() -> None:
+    modules = [TwoGroups(gamma=0.97) for _ in FACTORS]
+    for module, lr_scale in zip(modules, FACTORS, strict=True):
+        fit(module, lr_scale)
+    assert not same(modules[0], modules[1])
+    assert not same(modules[1], modules[2])
+
+
+def test_rates_that_are_tensors_are_scaled_in_place_and_put_back() -> None:
+    module, plain = TwoGroups(gamma=0.97, tensor_rates=True), TwoGroups(gamma=0.97)
+    fit(module, "sqrt")
+    fit(plain, "sqrt")
+    for trained, expected in zip(module.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(trained, expected, rtol=1e-4, atol=1e-6)  # the rates are float32 tensors
+
+
+class Watches(pl.Callback):
+    def __init__(self) -> None:
+        self.rates: list[list[float]] = []
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+        self.rates.append([group["lr"] for group in trainer.optimizers[0].param_groups])
+
+
+def test_other_callbacks_see_the_schedulers_own_rates() -> None:
+    scaled, plain = Watches(), Watches()
+    fit(TwoGroups(gamma=0.97), "linear", callbacks=[scaled])
+    fit(TwoGroups(gamma=0.97), "none", callbacks=[plain])
+    assert scaled.rates == plain.rates
+
+
+class KeepsRows(DummyLogger):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[dict[str, Any]] = []
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.rows.append({"step": step, **metrics})
+
+
+def test_the_log_shows_the_steps_and_the_rates_that_were_used() -> None:
+    logger = KeepsRows()
+    speed = fit(TwoGroups(gamma=0.97), "sqrt", logger=logger, log_every_n_steps=1)
+    rows = logger.rows
+    steps = [row["accumulation/steps"] for row in rows if "accumulation/steps" in row]
+    assert steps == [window.length for window in speed.history]
+    batches_before = [sum(window.length for window in speed.history[:i]) for i in range(len(speed.history))]
+    for row, window, before in zip(rows, speed.history, batches_before, strict=True):
+        own = 0.97**before
+        assert row["accumulation/lr/pg1"] == pytest.approx(0.01 * own * math.sqrt(window.length))
+        assert row["accumulation/lr/pg2"] == pytest.approx(0.03 * own * math.sqrt(window.length))
+
+
+def test_without_a_scale_no_rate_is_logged() -> None:
+    logger = KeepsRows()
+    speed = fit(TwoGroups(gamma=0.97), "none", logger=logger, log_every_n_steps=3)
+    rows = logger.rows
+    assert all(set(row) == {"accumulation/steps", "step"} for row in rows)
+    taken = len(speed.history)
+    assert [row["step"] for row in rows] == sorted({0, taken - 1, *range(2, taken, 3)})
+
+
+class SavesEveryBatch(pl.Callback):
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        trainer.save_checkpoint(self.folder / f"{trainer.current_epoch}-{batch_idx:02d}.ckpt")
+
+
+def test_a_run_resumed_after_any_batch_ends_with_the_same_bits(tmp_path: Path) -> None:
+    data = batches_of(BATCHES, dtype=torch.float64)
+    whole = TwoGroups(gamma=0.97)
+    fit(whole, "sqrt", loader=StatefulLoader(data), callbacks=[SavesEveryBatch(tmp_path)])
+    for path in sorted(tmp_path.glob("*.ckpt"))[:-1]:
+        resumed = TwoGroups(gamma=0.97)
+        fit(resumed, "sqrt", loader=StatefulLoader(data), ckpt_path=path)
+        assert same(resumed, whole), path.name
+
+
+class SavesInsideAStep(TwoGroups):
+    """Saves while the optimizer's step runs, as a signal's handler may."""
+
+    path: Path
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        self.trainer.save_checkpoint(self.path)
+
+
+def test_a_checkpoint_that_is_saved_while_a_step_runs_holds_the_schedulers_rates(tmp_path: Path) -> None:
+    module = SavesInsideAStep(gamma=1.0)
+    module.path = tmp_path / "inside.ckpt"
+    fit(module, "linear")
+    saved = torch.load(module.path, weights_only=False)
+    assert [group["lr"] for group in saved["optimizer_states"][0]["param_groups"]] == [0.01, 0.03]
+
+
+def test_training_that_fails_in_a_step_leaves_the_rates_as_they_were() -> None:
+    class Fails(TwoGroups):
+        def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+            if self.trainer.global_step == 3:
+                raise RuntimeError("out of luck")
+
+    module = Fails(gamma=1.0)
+    with pytest.raises(RuntimeError, match="out of luck"):
+        fit(module, "linear")
+    assert [group["lr"] for group in module.optimizers().param_groups] == [0.01, 0.03]  # type: ignore[union-attr]
+
+
+class Overflows(TwoGroups):
+    """One window's gradient is not finite."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step(batch, batch_idx)
+        return loss * math.inf if (self.trainer.current_epoch, batch_idx) == (0, 6) else loss
+
+
+@pytest.mark.parametrize("lr_scale", ["sqrt", "linear"])
+def test_a_step_that_the_gradient_scaler_leaves_out_changes_no_rate(lr_scale: str) -> None:
+    scaler = torch.amp.GradScaler("cpu")
+    plugin = MixedPrecision("16-mixed", "cpu", scaler)
+    plugin.autocast_context_manager = lambda: torch.autocast("cpu", enabled=False)  # type: ignore[assignment, method-assign]
+    module, watches = Overflows(gamma=1.0), Watches()
+    speed = fit(module, lr_scale, plugins=[plugin], callbacks=[watches])
+    assert scaler.get_scale() == 2.0**15  # it has left out one step
+    assert watches.rates == [[0.01, 0.03]] * 2 * BATCHES
+
+    left_out = next(i for i, window in enumerate(speed.history) if window.batch <= 6 < window.batch + window.length)
+    del speed.history[left_out]
+    assert same(module, by_hand(TwoGroups(gamma=1.0), speed, lr_scale))
+
+
+def test_an_unknown_scale_is_refused() -> None:
+    with pytest.raises(ValueError, match="lr_scale must be 'none', 'sqrt' or 'linear', got 'cubic'"):
+        AdaptiveGradientAccumulation(lr_scale="cubic")  # type: ignore[arg-type]

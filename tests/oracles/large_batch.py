@@ -1,0 +1,36 @@
+"""One large batch in the place of each accumulation window: plain PyTorch, no Lightning, no callback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+
+def train_on_large_batches(
+    module: nn.Module,
+    optimizer: Optimizer,
+    batches: Sequence[Any],
+    windows: Iterable[tuple[int, int]],
+    *,
+    loss_of_items: Callable[[list[Any]], Tensor],
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    clip_norm: float | None = None,
+) -> None:
+    """Take one optimizer step per window ``(first_batch, length)`` of the batches of all epochs in their order.
+
+    ``loss_of_items(window)`` gives the losses of all the window's items, shape ``(items,)``; their mean is the step's
+    loss, and 0 where there are none.
+    """
+    for first, length in windows:
+        optimizer.zero_grad()
+        with autocast():
+            losses = loss_of_items(list(batches[first : first + length]))
+        (losses.sum() / max(1, losses.numel())).backward()
+        if clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(module.parameters(), clip_norm)
+        optimizer.step()
