@@ -103,7 +103,7 @@ def sweep_records(results: Sequence[Result], baseline: str | None = None) -> lis
     for name in dict.fromkeys(result.name for result in named):
         runs = [result for result in named if result.name == name]
         present = list(dict.fromkeys(run.method for run in runs))
-        base = baseline or next((known for known in BASELINES if known in present), present[0])
+        base = next((known for known in (baseline, *BASELINES) if known in present), present[0])
         seeds = sorted({run.seed for run in runs})
         record = ComparisonRecord(
             name=name,
@@ -219,7 +219,8 @@ def _write(
     notes: Sequence[str] = (),
 ) -> ReportPaths:
     directory = Path(directory)
-    shutil.rmtree(directory / "figures", ignore_errors=True)  # those of methods that are gone would stay
+    if (directory / "figures").exists():
+        shutil.rmtree(directory / "figures")  # those of methods that are gone would stay
     (directory / "figures").mkdir(parents=True)
     sections = [_section(each) for each in found]
     for number, section in enumerate(sections):
