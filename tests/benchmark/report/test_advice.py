@@ -38,7 +38,8 @@ A, B, HALF = Arm("a"), Arm("b"), Arm("softmax", 0.5)
 @pytest.mark.parametrize(
     ("rows", "chosen", "says"),
     [
-        ([], SOFTMAX, "Stay with softmax, 12 epochs: nothing here"),
+        ([], SOFTMAX, "No advice: there is nothing to compare with softmax, 12 epochs."),
+        ([row(A, "worse", LESS, sure=False)], SOFTMAX, "Stay with softmax, 12 epochs: nothing here"),
         ([row(A, "better", SAME_TIME, difference=1.0)], A, "Use a (delta 0.3), 12 epochs: +0.7 to +1.3 points: better"),
         ([row(A, "better", SAME_TIME, difference=1.0), row(B, "better", LESS, difference=0.9)], A, "Use a"),
         ([row(A, "better", SAME_TIME, difference=1.0), row(B, "equal", LESS)], A, "Use a"),

@@ -67,6 +67,8 @@ def _recommendation(findings: Findings) -> str:
     full = f"{reference.arm.method}, {epochs(reference.epochs)}"
     if not reference.seeds:
         return f"No advice: {full}, which all are compared with, has no finished run."
+    if not findings.verdicts:
+        return f"No advice: there is nothing to compare with {full}."
     reasons = [verdict.reason for verdict in findings.verdicts]
     if reasons and all(reasons) and not any(verdict.decided for verdict in findings.verdicts):
         return f"No advice: {'; '.join(dict.fromkeys(reasons))}."
