@@ -19,8 +19,11 @@ from typing import NamedTuple
 import pytest
 import torch
 
-# without the packages of the app, as in some tests of the core, the second is skipped
-LOADED = (__name__, "harness.killed_run", "as_lightning.callbacks", "as_lightning.mixin", "as_lightning.compat")
+# without the packages of the app, as in some tests of the core, those of the app are skipped
+LOADED = (
+    *(__name__, "harness.killed_run", "as_lightning.callbacks", "as_lightning.mixin", "as_lightning.compat"),
+    *("as_lightning.benchmark.report.report", "as_lightning.benchmark.commands.train"),
+)
 
 # torch renews the thread pool of a forked process at its first use, without a lock: where autograd's threads are the
 # first, one of them finds no pool and aborts the process ("Invalid thread pool!")

@@ -61,12 +61,8 @@ TOGETHER = ("torch==2.11.0", "torchvision==0.26.0", "torchaudio==2.11.0")  # as 
 def loading(package: str) -> Iterator[None]:
     """Import ``torchvision`` or ``torchaudio`` inside: if it was built for another torch, the error says what to do.
 
-    Args:
-        package: its name.
-
     Raises:
-        ImportError: in place of the ``RuntimeError`` (an operator does not exist, another version of CUDA) or
-            ``OSError`` (an undefined symbol) that such a package ends with. A missing one stays a
+        ImportError: in place of the ``RuntimeError`` or ``OSError`` of such a package. A missing one stays a
             ``ModuleNotFoundError``.
     """
     try:

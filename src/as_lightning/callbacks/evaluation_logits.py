@@ -33,13 +33,7 @@ class EvaluatedBatch(NamedTuple):
 class EvaluationLogits:
     """Finds the logits and the target of each batch of an evaluation, at no second forward pass.
 
-    They come from ``logits(pl_module, batch)``, or from ``pl_module.validation_logits(batch)``, or are what
-    ``forward`` has returned and the target that the batch holds (see :class:`~as_lightning.TemperatureScaling`).
-
-    Args:
-        callback: the name of the callback that asks, for messages.
-        logits: returns logits and target of a batch; None where the module gives them.
-        dataloader_idx: which of several loaders of an evaluation is looked at.
+    `TemperatureScaling` says where they come from. ``callback`` is its name, for messages.
     """
 
     def __init__(

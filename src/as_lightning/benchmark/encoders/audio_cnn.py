@@ -11,18 +11,10 @@ from torch import Tensor, nn
 class AudioCNN(nn.Module):
     """Convolutions with batch normalisation and pooling, then the mean over time in each of a few bands of frequency.
 
-    A block is a 3x3 convolution, batch normalisation, ReLU and the maximum over 2x2 positions. A sound may come at any
-    time, but its pitch matters: the features keep the bands apart.
-
-    Args:
-        in_channels: channels of the spectrograms.
-        channels: output channels of each block.
-        bands: of equal width (to a row), over which the mean is taken; 1 is the mean over all frequencies.
-        dropout: dropout on the features, in [0, 1).
+    A sound may come at any time, but its pitch matters: the features keep the ``bands`` apart. ``dropout`` is on them.
 
     Shape:
-        - input: ``(N, in_channels, n_mels, frames)``; output: ``(N, out_features)``, ``out_features = channels[-1] *
-          bands``.
+        - input: ``(N, in_channels, n_mels, frames)``; output: ``(N, channels[-1] * bands)``.
 
     Raises:
         ValueError: if there are fewer rows than bands after the pooling, or the input is no spectrogram.

@@ -8,19 +8,7 @@ from torch import Tensor, nn
 
 
 class MLP(nn.Module):
-    """Linear layers with layer normalisation and GELU.
-
-    Args:
-        in_features: size of the inputs.
-        widths: output size of each layer, at least one.
-        dropout: dropout after each layer, in [0, 1).
-
-    Shape:
-        - input: ``(N, in_features)``; output: ``(N, out_features)``, the last width.
-
-    Raises:
-        ValueError: if there is no layer.
-    """
+    """Linear layers with layer normalisation, GELU and dropout: ``(N, in_features)`` to ``(N, widths[-1])``."""
 
     def __init__(self, in_features: int, widths: Sequence[int], dropout: float) -> None:
         super().__init__()

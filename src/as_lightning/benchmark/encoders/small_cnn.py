@@ -10,13 +10,8 @@ from torch import Tensor, nn
 class SmallCNN(nn.Module):
     """Convolutions with batch normalisation, each halving the image but the first, then the mean over the positions.
 
-    Args:
-        in_channels: colour channels of the images.
-        channels: output channels of each 3x3 convolution.
-        dropout: dropout on the features, in [0, 1).
-
     Shape:
-        - input: ``(N, in_channels, H, W)``; output: ``(N, out_features)``.
+        - input: ``(N, in_channels, H, W)``; output: ``(N, channels[-1])``.
     """
 
     def __init__(self, in_channels: int, channels: Sequence[int], dropout: float) -> None:

@@ -9,18 +9,10 @@ from torch import Tensor, nn
 
 
 def pool(hidden: Tensor, present: Tensor, pooling: str) -> Tensor:
-    """Features of a text from those of its tokens.
+    """Features of a text from those of its tokens, ``(N, L, d)``.
 
-    Args:
-        hidden: shape ``(N, L, d)``.
-        present: which tokens are no padding, boolean, shape ``(N, L)``.
-        pooling: ``"mean"`` over the tokens present, the ``"first"`` one, or ``"none"``.
-
-    Returns:
-        Shape ``(N, d)``; with ``"none"`` ``hidden`` itself.
-
-    Raises:
-        ValueError: if ``pooling`` is none of these.
+    They are the ``"mean"``, the ``"first"``, or all with ``"none"``. ``present``, boolean ``(N, L)``, says which tokens
+    are no padding. Raises a ValueError for another ``pooling``.
     """
     if pooling == "none":
         return hidden
@@ -36,19 +28,15 @@ class TextTransformer(nn.Module):
     """Token and position embeddings, pre-norm transformer layers, the mean over the tokens.
 
     Args:
-        vocab_size: tokens of the vocabulary.
-        max_length: the longest sequence.
+        vocab_size: tokens of the vocabulary; ``max_length``: the longest sequence.
         width: size of the embeddings, a multiple of ``heads``.
-        layers: transformer layers.
-        heads: attention heads.
-        dropout: dropout in the layers and on the embeddings, in [0, 1).
+        layers: transformer layers; ``dropout``: in them and on the embeddings.
         pooling: ``"mean"`` over the tokens, ``"first"`` token, or ``"none"`` for token data.
         causal: a token sees itself and the tokens before it, and none after it.
         padding_id: the token that pads, after a text's own tokens; None where no token pads.
 
     Shape:
-        - input: ``(N, L)`` ``int64`` token ids, ``L <= max_length``; output: ``(N, width)``, or ``(N, L, width)``
-          without pooling.
+        - input: ``(N, L)`` ``int64`` token ids; output: ``(N, width)``, or ``(N, L, width)`` without pooling.
     """
 
     def __init__(

@@ -38,16 +38,13 @@ class Wav2Vec2Encoder(nn.Module):
 
     Args:
         bundle: the name of a bundle of :mod:`torchaudio.pipelines`, a key of ``ARCHITECTURES``.
-        pretrained: take the bundle's weights, which torchaudio downloads once (360 MB to 1.3 GB) to ``torch.hub``'s
-            folder; otherwise they are random.
-        weights: a file with the state dict of the bundle's network, such as torchaudio downloads; taken in place of the
-            download.
+        pretrained: take the bundle's weights, which torchaudio downloads once; otherwise they are random.
+        weights: a file with the state dict of the bundle's network, in place of the download.
         layers: how many of the transformer's layers to use, from the first on; None for all.
         freeze_feature_extractor: leave the convolutions that make frames of the waveform as they are.
 
     Shape:
-        - input: ``(N, samples)``, 16 kHz in [-1, 1], at least 400 samples; output: ``(N, out_features)``. A frame is
-          every 320 samples.
+        - input: ``(N, samples)``, 16 kHz in [-1, 1], at least 400 samples; output: ``(N, out_features)``.
 
     Raises:
         ValueError: if an argument is out of range, the weights are another network's, or the input is no waveform.

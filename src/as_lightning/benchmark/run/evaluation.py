@@ -29,11 +29,9 @@ def metrics_of_test(
 ) -> dict[str, float]:
     """What the test of a checkpoint logs, as a trainer without the fit's callbacks would.
 
-    Args:
-        trainer: that has trained the module; its callbacks take part in the test.
-        module: to test.
-        data: with the test split. Of several loaders Lightning adds the number to the names.
-        checkpoint: whose weights are tested; None for those that the module has.
+    The callbacks of ``trainer`` take part. With ``checkpoint=None`` the module's own weights are tested. Of several
+    loaders
+    Lightning adds the number to the names.
     """
     weights = CheckpointWeights()
     trainer.callbacks.append(weights)  # type: ignore[attr-defined]  # the last one: its weights hold
@@ -45,18 +43,11 @@ def metrics_of_test(
 
 
 def memorisation(trainer: pl.Trainer, module: pl.LightningModule, data: BenchmarkDataModule) -> dict[str, float]:
-    """What the trained module says of the training samples whose label is wrong.
+    """What the trained module says of the training samples whose label is wrong, by its ``predict_step``.
 
-    Args:
-        trainer: that has trained the module.
-        module: whose ``predict_step`` gives class indices.
-        data: with label noise, set up.
-
-    Returns:
-        ``memorised``: the share of them to which the module gives the wrong label that it was trained with;
-        ``recovered``: the share to which it gives the true one; both in [0, 1], at the weights of training's end.
-        Nothing where the noise is so little that no label is wrong.
-        Several processes share the samples, and all get the same numbers.
+    ``memorised`` is the share of them that it gives the wrong label, ``recovered`` the share that it gives the true
+    one.
+    Nothing where no label is wrong. Several processes share the samples, and all get the same numbers.
     """
     loader = data.corrupted_dataloader()
     if not len(loader):

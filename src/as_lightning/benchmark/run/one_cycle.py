@@ -14,12 +14,6 @@ class OneCycle(OneCycleLR):
     The rise ends at step ``pct_start * total_steps - 1``. PyTorch's class divides by zero where that is step 0, and
     trains a single step at the final rate. Where there is no step to rise in, this class starts at the maximum.
 
-    Args:
-        optimizer: whose learning rates are set.
-        total_steps: optimizer steps of the training, at least 1.
-        pct_start: the share of the steps in which the rate rises, in [0, 1].
-        **cycle: other arguments of ``OneCycleLR``, e.g. ``max_lr``.
-
     Example:
         >>> weight = torch.nn.Parameter(torch.zeros(1))
         >>> for total in range(1, 21):

@@ -24,10 +24,7 @@ class PeakMemory(pl.Callback):
     """Record the peak of the training steps, optimizer steps included, and validation and checkpoints left out.
 
     On the CPU it is what the process holds beyond what it held when the callback was made (Linux alone): make it before
-    data and model. On CUDA it is what PyTorch has allocated on the device.
-
-    Attributes:
-        bytes: the peak so far; None where the system does not tell, or before the first step.
+    data and model. On CUDA it is what PyTorch has allocated. ``bytes`` is None where the system does not tell.
     """
 
     def __init__(self) -> None:

@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 class WholeFileCheckpointIO(TorchCheckpointIO):
     """Write a checkpoint beside its place and move it there in one step.
 
-    Lightning's own writes to the system's temporary folder and copies from there: on a full disk half a file takes the
-    place of the checkpoint before.
+    Lightning's own copies from the system's temporary folder: on a full disk half a file takes the place of the
+    checkpoint.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
@@ -55,11 +55,7 @@ def readable_result(directory: Path) -> Result | None:
 def checkpoint_to_resume(folder: Path, settings: str) -> Path | None:
     """The latest readable checkpoint of a run with these settings; None if there is none.
 
-    Unreadable ones are set aside, those of other settings are removed.
-
-    Args:
-        folder: of the checkpoints.
-        settings: as :class:`~as_lightning.benchmark.run.recorder.RunRecorder` has put it into the checkpoint.
+    Unreadable ones are set aside, those of other ``settings`` (as the recorder has put them into them) are removed.
     """
     steps: dict[Path, int] = {}
     for path in sorted(folder.glob("*.ckpt")):
@@ -82,11 +78,11 @@ def checkpoint_to_resume(folder: Path, settings: str) -> Path | None:
 
 
 class DataLoaderState(pl.Callback):
-    """Load the training loader's place in the epoch from a checkpoint, also where Lightning does not.
+    """Load the training loader's state from a checkpoint, also where Lightning does not.
 
-    Lightning saves the place and loads it when it makes the loader. A learning-rate schedule that asks for
-    ``trainer.estimated_stepping_batches`` has the loader made before Lightning has read the place from the checkpoint,
-    and the rest of the epoch would begin with its first batches again.
+    A learning-rate schedule that asks for ``trainer.estimated_stepping_batches`` has the loader made before Lightning
+    has
+    read its state from the checkpoint, and the rest of the epoch would begin with its first batches again.
     """
 
     def __init__(self) -> None:
@@ -107,8 +103,8 @@ class DataLoaderState(pl.Callback):
 class RandomState(pl.Callback):
     """Save the states of the random generators in checkpoints, and put them back when a resumed training starts.
 
-    The generators are Python's, NumPy's and PyTorch's (on the CPU and on the GPUs of this process): of dropout, and of
-    augmentation in the main process. Of several processes it is the first one's states that a checkpoint holds.
+    They are Python's, NumPy's and PyTorch's (CPU and GPUs), of dropout and augmentation; of several processes the
+    first's.
     """
 
     def __init__(self) -> None:

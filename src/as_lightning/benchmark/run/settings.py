@@ -32,10 +32,7 @@ MANY = 40  # names that are too many to list beside the one that was meant
 def nearest(name: str, known: Collection[str], elsewhere: Collection[str] = ()) -> str:
     """``did you mean ...?`` and all that is known, for the end of a message; many names only where none is near.
 
-    Args:
-        name: what was misspelt.
-        known: what it could have been.
-        elsewhere: what it could have been in another method, if nothing of ``known`` is near.
+    ``elsewhere`` are the names of other methods, for where nothing of ``known`` is near.
     """
     close = difflib.get_close_matches(name, sorted(known)) or difflib.get_close_matches(name, sorted(elsewhere))
     there = f"here are: {', '.join(sorted(known))}"
@@ -82,15 +79,7 @@ def accepted_arguments(target: Callable[..., Any]) -> set[str] | None:
 
 
 def class_arguments(group: DictConfig, name: str) -> DictConfig:
-    """The settings of a group that are arguments of its class: those that the app reads and the knobs are left out.
-
-    Args:
-        group: ``config.data`` or ``config.method``.
-        name: ``"data"`` or ``"method"``.
-
-    Returns:
-        A configuration for :func:`hydra.utils.instantiate`, with ``_target_``.
-    """
+    """The settings of the group ``data`` or ``method`` that are arguments of its class."""
     accepted = accepted_arguments(located(group._target_))
     left_out = APP_SETTINGS[name]
     arguments = group.copy()  # which keeps its place in the configuration, and so its references
@@ -104,12 +93,12 @@ def class_arguments(group: DictConfig, name: str) -> DictConfig:
 def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
     """The configuration without settings that belong to another method, and their names.
 
-    A setting of a group has a reader if it is an argument of the group's class, if another setting refers to it
-    (``${method.tau}``), or if the app reads it. The same holds in each part of it that has a ``_target_``.
+    A setting has a reader if it is an argument of its group's class, if another setting refers to it
+    (``${method.tau}``),
+    or if the app reads it.
 
     Raises:
-        SettingError: for a setting that has no reader and that no method of the package has, and for a learning rate
-            that is no number.
+        SettingError: for a setting that has no reader and that no method has, or a learning rate that is no number.
     """
     config = config.copy()
     rate = OmegaConf.select(config, "optimizer.lr")
@@ -197,15 +186,10 @@ LONGEST = 200  # characters; file systems end at 255 bytes
 
 
 def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[str]) -> str:
-    """The changed settings, sorted: ``method=as_softmax,seed=1``.
+    """The changed settings, sorted, as the name of a run's folder: ``method=as_softmax,seed=1``.
 
     Settings that the method does not have are left out, so that a sweep over methods and margins runs softmax once.
     A path is replaced by its last part and four digits that tell it from others of the same name.
-
-    Args:
-        overrides: as on the command line.
-        method: the method's settings.
-        left_out: settings that do not name a folder.
     """
     ignored = {f"method.{name}" for name in foreign_settings(method)} | set(left_out)
     parts = []

@@ -49,8 +49,9 @@ NO_MARGIN = 1.0  # with margin 1 nothing is masked: plain cross-entropy
 def run_settings(config: DictConfig) -> dict[str, Any]:
     """Budget, margin, learning rate, method and seed of a run, and all else that may differ as one text.
 
-    These are the five columns that TensorBoard shows of a longer table. The margin is 1 for a method that has none:
-    AS-Softmax with margin 1 is plain cross-entropy. The budget is 1 for a run that is no part of a comparison.
+    The margin is 1 for a method that has none: AS-Softmax with margin 1 is plain cross-entropy. The budget is 1 for a
+    run
+    that is no part of a comparison.
     """
     ignored = {"name", "targets", "delta", *foreign_settings(config.method)}
     knobs = {
@@ -83,12 +84,7 @@ def log_settings(loggers: Sequence[Logger], settings: Mapping[str, Any], scores:
 
 
 class RunProgressBar(RichProgressBar):
-    """Lightning's bar, which also shows ``masked`` (of the latest step that was logged) and the latest score.
-
-    Args:
-        monitor: the name under which the score is logged, ``val/accuracy``.
-        **settings: of :class:`lightning.pytorch.callbacks.RichProgressBar`.
-    """
+    """Lightning's bar, which also shows the share of masked samples and the latest score ``monitor``."""
 
     def __init__(self, monitor: str, **settings: Any) -> None:
         super().__init__(**settings)

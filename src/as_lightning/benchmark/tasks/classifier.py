@@ -104,11 +104,9 @@ class Classifier(pl.LightningModule):
 class FusedSoftmaxClassifier(Classifier):
     """The same classifier, whose head and plain cross-entropy are computed together in training, without the logits.
 
-    Validation and test hold the logits. See :func:`~as_lightning.functional.linear_cross_entropy`.
-
     Raises:
-        ValueError: if the head is not ``nn.Linear``, the criterion not ``nn.CrossEntropyLoss``, or the data or the loss
-            have several labels per sample.
+        ValueError: if the head is not ``nn.Linear``, the criterion not ``nn.CrossEntropyLoss``, or a sample has several
+            labels.
     """
 
     criterion: nn.CrossEntropyLoss
@@ -138,14 +136,10 @@ class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):
     """The same classifier with AS-Softmax in place of its criterion: the second way of using the mixin.
 
     Args:
-        *args: positional arguments of :class:`Classifier`.
-        fused_head: in training compute head and loss together, without the logits
-            (:meth:`~as_lightning.ASSoftmaxMixin.as_softmax_head_loss`): for heads of 10,000 classes and more.
-        **kwargs: keyword arguments of :class:`Classifier` and :class:`~as_lightning.ASSoftmaxMixin`.
+        fused_head: in training compute head and loss together, without the logits: for 10,000 classes and more.
 
     Raises:
-        ValueError: if ``fused_head`` is asked for with another head than ``nn.Linear``, or for data or a loss of
-            several labels per sample.
+        ValueError: if ``fused_head`` meets another head than ``nn.Linear``, or several labels per sample.
     """
 
     as_softmax_replaces = "criterion"

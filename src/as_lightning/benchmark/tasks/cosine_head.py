@@ -8,23 +8,11 @@ from torch import Tensor, nn
 
 
 class CosineHead(nn.Module):
-    r"""The cosine of the angle between the features and a vector per class.
+    r"""The cosine of the angle between the features and a vector per class; 0 for features of length 0.
 
     .. math:: \cos\theta_i = \frac{w_i^\top x}{\lVert w_i \rVert \, \lVert x \rVert}
 
-    It has no bias and no temperature: the loss and the transform
-    (:func:`~as_lightning.functional.am_softmax_loss`, :func:`~as_lightning.functional.am_softmax`) divide by theirs, so
-    that the margin is in units of the cosine. Features of length 0 have cosine 0 with every class.
-
-    Args:
-        in_features: size of the features.
-        num_classes: how many classes.
-
-    Shape:
-        - input: ``(..., in_features)``; output: ``(..., num_classes)``, in [-1, 1].
-
-    Raises:
-        ValueError: if either size is below 1.
+    It has no bias and no temperature: the loss divides by its own. ``(..., in_features)`` gives ``(..., num_classes)``.
 
     Source: Wang, Cheng, Liu, Liu 2018 (arXiv 1801.05599), section 2.
 

@@ -22,25 +22,16 @@ from torchmetrics.text import Perplexity as TokenPerplexity
 
 
 class MacroF1(Metric):
-    r"""The mean over the classes of their F1 scores.
+    r"""The mean over the classes of their F1 scores, counted class by class.
 
     .. math:: F_1 = \frac{1}{|C'|} \sum_{c \in C'}
               \frac{2 \cdot \text{right}_c}{\text{predicted}_c + \text{annotated}_c}
 
-    over the classes :math:`C'` that are predicted or annotated at least once. torchmetrics' score has the same value;
-    it counts in a matrix of classes by classes, in deterministic runs one for every sample: gigabytes from some hundred
-    classes on.
-
-    Args:
-        num_classes: how many classes.
-        ignore_index: target value of what does not count.
-        **kwargs: arguments of :class:`torchmetrics.Metric`.
+    over the classes :math:`C'` that are predicted or annotated. torchmetrics' score has the same value and counts in a
+    matrix of classes by classes: gigabytes from some hundred classes on. It is 0 where nothing counts.
 
     Shape:
         - update: scores ``(N, C)`` or ``(N, C, L)``, class indices ``(N)`` or ``(N, L)``.
-        - compute: 0-dim ``float32`` tensor in [0, 1]; 0 where nothing counts.
-
-    Source: :func:`sklearn.metrics.f1_score` with ``average="macro"``.
 
     Example:
         >>> score = MacroF1(3)
@@ -109,23 +100,14 @@ class Perplexity(TokenPerplexity):
 
 
 class SpanF1(Metric):
-    r"""The F1 score of whole entities, as CoNLL's ``conlleval`` counts them.
+    r"""The F1 score of whole entities, as CoNLL's ``conlleval`` counts them; 0 where there is no entity at all.
 
     .. math:: F_1 = \frac{2 \cdot \text{right}}{\text{predicted} + \text{annotated}}
 
-    A predicted entity is right if its type, first and last word are the annotation's. All types count together.
-
-    Args:
-        tag_names: the name of each tag index, in the BIO scheme: ``O``, ``B-type``, ``I-type``.
-        ignore_index: target value of the positions that are no word's first piece.
-        **kwargs: arguments of :class:`torchmetrics.Metric`.
+    A predicted entity is right if its type, first and last word are the annotation's (seqeval's ``get_entities``).
 
     Shape:
         - update: scores ``(N, C, L)``, the tags' indices ``(N, L)``.
-        - compute: 0-dim ``float32`` tensor in [0, 1]; 0 where there is no entity at all.
-
-    Source: Tjong Kim Sang and De Meulder, "Introduction to the CoNLL-2003 Shared Task"; the entities of a tag sequence
-    are those of seqeval's ``get_entities``.
 
     Example:
         >>> score = SpanF1(["B-a", "I-a", "O"])
@@ -168,14 +150,7 @@ IGNORED = -100
 
 
 class TaskForm(ABC):
-    """One kind of target.
-
-    Args:
-        class_names: the names of the classes, in the order of their indices.
-
-    Attributes:
-        class_index: whether the loss takes one class index a row of logits, as a fused head does.
-    """
+    """One kind of target; ``class_index`` says whether the loss takes one class index a row."""
 
     class_index = True
 
@@ -196,14 +171,10 @@ class TaskForm(ABC):
 
 
 class Multiclass(TaskForm):
-    """One class per sample: logits ``(N, C)``, targets ``(N)``.
+    """One class per sample: logits ``(N, C)``, targets ``(N)``; with ``multi_hot`` the loss takes {0, 1}.
 
-    Metrics: ``accuracy`` (the same as ``f1_micro``), ``f1_macro`` and ``calibration_error`` (expected calibration error
-    of the top class, 15 bins, in [0, 1]).
-
-    Args:
-        class_names: the names of the classes.
-        multi_hot: for a loss that takes {0, 1} for each class instead of an index.
+    Metrics: ``accuracy`` (the same as ``f1_micro``), ``f1_macro`` and ``calibration_error`` (of the top class, 15
+    bins).
     """
 
     def __init__(self, class_names: Sequence[str], multi_hot: bool = False) -> None:
@@ -254,8 +225,7 @@ class Multilabel(TaskForm):
 class TokenTags(TaskForm):
     """One class per token: logits ``(N, L, C)``, targets ``(N, L)`` with -100 on what is no first piece of a word.
 
-    Metrics: ``span_f1`` (of whole entities, as CoNLL scores them), and of the words ``accuracy``, ``f1_macro`` and
-    ``calibration_error``.
+    Metrics: ``span_f1``, and of the words ``accuracy``, ``f1_macro`` and ``calibration_error``.
     """
 
     def metrics(self) -> MetricCollection:
@@ -271,10 +241,7 @@ class TokenTags(TaskForm):
 
 
 class NextToken(TaskForm):
-    """The class of the token after each: logits ``(N, L, C)``, targets ``(N, L)``, none of them left out.
-
-    A loss takes the tokens of all sequences as rows, ``(N L, C)``. Metrics: ``accuracy`` and ``perplexity``.
-    """
+    """The class of the token after each: ``(N, L, C)`` and ``(N, L)``. Metrics: ``accuracy`` and ``perplexity``."""
 
     def metrics(self) -> MetricCollection:
         return MetricCollection(
@@ -301,15 +268,10 @@ def _class_metrics(count: int, ignore_index: int | None) -> MetricCollection:
 
 
 def task_form(task: str, class_names: Sequence[str], targets: str = "class_index") -> TaskForm:
-    """The form of a task for a loss that takes ``targets``.
-
-    Args:
-        task: ``"multiclass"``, ``"multilabel"``, ``"token"`` or ``"next_token"``.
-        class_names: the names of the classes.
-        targets: what the loss takes, ``"class_index"`` or ``"multi_hot"``.
+    """The form of a task for a loss that takes ``targets``, ``"class_index"`` or ``"multi_hot"``.
 
     Raises:
-        ValueError: if ``task`` or ``targets`` is none of these, or the loss cannot have the targets of the task.
+        ValueError: if ``task`` or ``targets`` is unknown, or the loss cannot have the targets of the task.
     """
     if targets not in ("class_index", "multi_hot"):
         raise ValueError(f"targets must be 'class_index' or 'multi_hot', got {targets!r}")
