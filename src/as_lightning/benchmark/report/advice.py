@@ -67,6 +67,8 @@ def _recommendation(findings: Findings) -> str:
     full = f"{reference.arm.method}, {epochs(reference.epochs)}"
     if not reference.seeds:
         return f"No advice: {full}, which all are compared with, has no finished run."
+    if not findings.verdicts:
+        return f"No advice: there is nothing to compare with {full}."
     reasons = [verdict.reason for verdict in findings.verdicts]
     if reasons and all(reasons) and not any(verdict.decided for verdict in findings.verdicts):
         return f"No advice: {'; '.join(dict.fromkeys(reasons))}."
@@ -135,7 +137,7 @@ def contradiction(verdict: Verdict) -> str:
     alone = next(reading for reading, holds in readings.items() if holds)
     if alone == verdict.word:
         return ""
-    return f"the interval alone reads {alone!r}; the word is corrected for the methods and the looks"
+    return f"by its interval alone: {alone}"
 
 
 def _slower(time: TimeRatio | None) -> str:

@@ -103,7 +103,7 @@ def sweep_records(results: Sequence[Result], baseline: str | None = None) -> lis
     for name in dict.fromkeys(result.name for result in named):
         runs = [result for result in named if result.name == name]
         present = list(dict.fromkeys(run.method for run in runs))
-        base = baseline or next((known for known in BASELINES if known in present), present[0])
+        base = next((known for known in (baseline, *BASELINES) if known in present), present[0])
         seeds = sorted({run.seed for run in runs})
         record = ComparisonRecord(
             name=name,
@@ -124,11 +124,7 @@ def sweep_records(results: Sequence[Result], baseline: str | None = None) -> lis
 def cells(found: Findings, row: Row) -> dict[str, Any]:
     """One arm as the deciding table prints it."""
     verdict, time = row.verdict, row.time
-    difference = "–"
-    if verdict is not None and not math.isnan(verdict.difference):
-        difference = f"{verdict.difference:+.2f}"
-        if math.isfinite(verdict.low):
-            difference += f" ({verdict.low:+.2f} to {verdict.high:+.2f})"
+    known = verdict is not None and not math.isnan(verdict.difference)
     spread = "" if math.isnan(row.std) else f" ± {row.std:.2f}"
     reference = "baseline" if row.seeds else "baseline: no run has finished"
     same = row.same_budget
@@ -136,7 +132,8 @@ def cells(found: Findings, row: Row) -> dict[str, Any]:
         "method": row.arm.method,
         "epochs": "–" if math.isnan(row.epochs) else f"{row.epochs:g}",
         "score": f"{row.mean:.2f}{spread}" if row.seeds else "–",
-        "difference": difference,
+        "difference": f"{verdict.difference:+.2f}" if verdict is not None and known else "–",
+        "interval": f"{verdict.low:+.2f} to {verdict.high:+.2f}" if verdict and math.isfinite(verdict.low) else "",
         "word": reference if row is found.reference else "–" if verdict is None else verdict.word,
         "note": "" if verdict is None else verdict.reason or words.contradiction(verdict),
         "same": "" if same is None else f"at this budget: {words.in_words(same, None)}",
@@ -222,7 +219,8 @@ def _write(
     notes: Sequence[str] = (),
 ) -> ReportPaths:
     directory = Path(directory)
-    shutil.rmtree(directory / "figures", ignore_errors=True)  # those of methods that are gone would stay
+    if (directory / "figures").exists():
+        shutil.rmtree(directory / "figures")  # those of methods that are gone would stay
     (directory / "figures").mkdir(parents=True)
     sections = [_section(each) for each in found]
     for number, section in enumerate(sections):
@@ -265,6 +263,7 @@ def _print(found: Findings, console: Console) -> None:
         table.add_column(headings.get(name, name), justify="left" if name in ("method", "word") else "right")
     for row in found.rows:
         shown = cells(found, row)
+        shown["difference"] += f" ({shown['interval']})" if shown["interval"] else ""
         table.add_row(*(escape(str(shown[name])) for name in COLUMNS), style="bold" if shown["advised"] else None)
     console.print(table)
     console.print("\n".join(words.advice(found)), markup=False, highlight=False)
