@@ -3,10 +3,10 @@
     python speed/accumulation_overhead.py overhead --output results/accumulation/overhead
     python speed/accumulation_overhead.py processes --output results/accumulation/processes
 
-``overhead``: one training whose steps run, in pairs of random order, with ``MaskingMonitor`` and
-``AdaptiveGradientAccumulation(max_steps=1)`` (which decides after every batch: the most it can cost) and without them.
-Both steps of a pair see the same machine, so that one that slows down slows down both sides; the clock is the
-process's own processor time, so that what else the machine does is not counted.
+``overhead``: one training whose windows run, in pairs of random order, with the callbacks and without them, in the ways
+of :data:`WAYS`. Both windows of a pair see the same machine, so that one that slows down slows down both sides; the
+clock is the process's own processor time, so that what else the machine does is not counted. Windows without the
+callbacks accumulate as many batches as those with them.
 
 ``processes``: DDP on two processes of this machine (gloo), a model whose gradients take longer to reduce than its
 batches to compute. Every batch reports masking that asks for all of ``max_steps = k``; rounds interleave the k.
@@ -15,6 +15,7 @@ batches to compute. Every batch reports masking that asks for all of ``max_steps
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -26,6 +27,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ from interleaved import command, write_report
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxMixin, MaskingMonitor
+from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxMixin, MaskingMonitor, StepSchedule
 from as_lightning.benchmark.run.result import machine_description
 from as_lightning.functional import MaskingCounts
 
@@ -89,13 +91,15 @@ def trainer_of(**arguments: Any) -> pl.Trainer:
 
 
 class SwitchesCallbacks(Perceptron):
-    """Trains one step of each pair with the callbacks, in random order, and takes each step's time from end to end."""
+    """Trains one window of each pair with the callbacks, in random order, and takes the time of each step."""
 
-    def start_switching(self, trainer: pl.Trainer, callbacks: list[pl.Callback], steps: int) -> None:
+    def start_switching(self, trainer: pl.Trainer, callbacks: list[pl.Callback], steps: int, length: int) -> None:
         self.without: list[pl.Callback] = []
         self.with_callbacks = callbacks
         draw = random.Random(0)
-        self.order = [on for _ in range(steps // 2) for on in draw.sample([True, False], 2)] + [True]
+        pairs = [on for _ in range(steps // length // 2) for on in draw.sample([True, False], 2)]
+        # the first window is with them: they set the trainer's accumulation, which stays when they are away
+        self.order = [on for on in [True, False, *pairs] for _ in range(length)]
         self.step = 0
         self.seconds: list[float] = []
         self.clock = 0.0
@@ -117,12 +121,12 @@ class SwitchesCallbacks(Perceptron):
 
 
 class StartsSwitching(pl.Callback):
-    def __init__(self, callbacks: list[pl.Callback], steps: int) -> None:
-        self.callbacks, self.steps = callbacks, steps
+    def __init__(self, callbacks: list[pl.Callback], steps: int, length: int) -> None:
+        self.callbacks, self.steps, self.length = callbacks, steps, length
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SwitchesCallbacks)
-        pl_module.start_switching(trainer, self.callbacks, self.steps)
+        pl_module.start_switching(trainer, self.callbacks, self.steps, self.length)
 
 
 class Idle(pl.Callback):
@@ -130,14 +134,45 @@ class Idle(pl.Callback):
 
 
 def paired_steps(
-    callbacks: list[pl.Callback], width: int, layers: int, size: int, steps: int, logger: Any
+    callbacks: list[pl.Callback], width: int, layers: int, size: int, steps: int, logger: Any, length: int = 1
 ) -> tuple[list[float], list[float]]:
-    """Seconds of the steps with and without the callbacks, pair by pair."""
+    """Seconds a batch of the windows with and without the callbacks, pair by pair."""
     module = SwitchesCallbacks(width, layers)
-    trainer = trainer_of(callbacks=[StartsSwitching(callbacks, steps)], logger=logger)
+    trainer = trainer_of(callbacks=[StartsSwitching(callbacks, steps, length)], logger=logger)
     trainer.fit(module, DataLoader(OneBatch(steps, size, width), batch_size=None))
-    timed = list(zip(module.order, module.seconds, strict=False))[steps // 10 // 2 * 2 :]  # the first ones warm up
-    return [seconds for on, seconds in timed if on], [seconds for on, seconds in timed if not on]
+    starts = range(0, len(module.seconds) // length * length, length)
+    windows = [(module.order[start], sum(module.seconds[start : start + length]) / length) for start in starts]
+    timed = windows[len(windows) // 10 // 2 * 2 :]  # the first ones warm up
+    pairs = len(timed) // 2 * 2
+    on, off = ([seconds for with_them, seconds in timed[:pairs] if with_them is side] for side in (True, False))
+    return on, off
+
+
+def differing_items() -> Callable[[Any], int]:
+    """As many items as no batch before had: the gradients must be multiplied in every window."""
+    items = itertools.count(1000)
+    return lambda batch: next(items)
+
+
+SQRT: dict[str, Any] = {"lr_scale": "sqrt"}
+# in words: how many batches a window takes, and the callbacks
+WAYS: dict[str, tuple[int, Callable[[], list[pl.Callback]]]] = {
+    "AS-Speed that decides after every batch, beside the monitor": (
+        1,
+        lambda: [AdaptiveGradientAccumulation(max_steps=1), MaskingMonitor()],
+    ),
+    "two callbacks that do nothing": (1, lambda: [Idle(), Idle()]),
+    "windows of 4 batches": (4, lambda: [AdaptiveGradientAccumulation(StepSchedule({0: 4}))]),
+    "windows of 4, the rate scaled": (4, lambda: [AdaptiveGradientAccumulation(StepSchedule({0: 4}), **SQRT)]),
+    "windows of 4, by items, as many in each batch": (
+        4,
+        lambda: [AdaptiveGradientAccumulation(StepSchedule({0: 4}), normalize="items", items=lambda batch: 64)],
+    ),
+    "windows of 4, by items, another number in each batch": (
+        4,
+        lambda: [AdaptiveGradientAccumulation(StepSchedule({0: 4}), normalize="items", items=differing_items())],
+    ),
+}
 
 
 def layers_for(milliseconds: float, width: int, size: int) -> int:
@@ -152,34 +187,30 @@ def measure_overhead(milliseconds: float, steps: int, rounds: int) -> dict[str, 
     from lightning.pytorch.loggers import TensorBoardLogger
 
     width, size = 256, 64
-    results = []
+    results: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(rounds):
             layers = layers_for(milliseconds, width, size)  # every round: the machine may have others to serve
-            shape = (width, layers, size, steps)
-            idle_on, idle_off = paired_steps([Idle(), Idle()], *shape, TensorBoardLogger(folder))
-            ours: list[pl.Callback] = [AdaptiveGradientAccumulation(max_steps=1), MaskingMonitor()]
-            on, off = paired_steps(ours, *shape, TensorBoardLogger(folder))
-            differences = [a - b for a, b in zip(on, off, strict=True)]
-            results.append(
-                {
-                    "layers": layers,
-                    "with_ms": statistics.median(on) * 1e3,
-                    "without_ms": statistics.median(off) * 1e3,
-                    "added_us": statistics.median(differences) * 1e6,
-                    "added_by_idle_us": statistics.median(a - b for a, b in zip(idle_on, idle_off, strict=True)) * 1e6,
-                    "ratio": 1 + statistics.median(differences) / statistics.median(off),
-                    "share_of_the_bars_step": statistics.median(differences) / (milliseconds / 1e3),
-                }
-            )
-            print(results[-1], flush=True)
-    summary = {key: statistics.median(result[key] for result in results) for key in results[0]}
+            for way, (length, make) in WAYS.items():
+                on, off = paired_steps(make(), width, layers, size, steps, TensorBoardLogger(folder), length)
+                added = statistics.median(a - b for a, b in zip(on, off, strict=False))
+                results[way].append(
+                    {
+                        "layers": layers,
+                        "without_ms": statistics.median(off) * 1e3,
+                        "added_us": added * 1e6,
+                        "ratio": 1 + added / statistics.median(off),
+                    }
+                )
+                print(way, results[way][-1], flush=True)
     return {
         "width": width,
         "batch_size": size,
         "steps": steps,
         "rounds": results,
-        "median": summary,
+        "median": {
+            way: {key: statistics.median(row[key] for row in rows) for key in rows[0]} for way, rows in results.items()
+        },
         "bar": 1.01,
     }
 
@@ -263,28 +294,28 @@ def measure_processes(rounds: int, batches: int, width: int, layers: int) -> dic
 
 def overhead_table(report: dict[str, Any]) -> list[str]:
     result = report["result"]
-    median = result["median"]
     return [
         "# Cost of the callbacks",
         "",
-        "`MaskingMonitor` and `AdaptiveGradientAccumulation(max_steps=1)` (a decision after every batch) beside a",
-        f"training step of a perceptron (layers of {result['width']}, batches of {result['batch_size']}), TensorBoard",
-        "writing every 50 steps. Steps with and without the callbacks alternate in pairs of random order; the",
-        "difference is the median over a round's pairs. Processor time of the process. Two callbacks that do nothing",
-        "stand beside it: Lightning calls every hook of every callback, which is part of what a callback costs.",
+        f"What the callbacks add to a training step of a perceptron (layers of {result['width']}, batches of "
+        f"{result['batch_size']}), TensorBoard",
+        "writing every 50 steps. Windows with and without the callbacks alternate in pairs of random order and take",
+        "as many batches; the difference is the median over a round's pairs, for each batch. Processor time of the",
+        f"process. Medians of {len(next(iter(result['rounds'].values())))} rounds, with the smallest and the largest "
+        "ratio. Two callbacks that do nothing stand beside them:",
+        "Lightning calls every hook of every callback, which is part of what a callback costs.",
         "",
-        "| round | layers | without, ms | with, ms | added, µs | by two idle callbacks, µs | ratio |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| | a step, ms | added, µs | ratio |",
+        "| --- | --- | --- | --- |",
         *(
-            f"| {index} | {row['layers']} | {row['without_ms']:.2f} | {row['with_ms']:.2f} | {row['added_us']:.0f} | "
-            f"{row['added_by_idle_us']:.0f} | {row['ratio']:.4f} |"
-            for index, row in enumerate(result["rounds"], 1)
+            f"| {way} | {median['without_ms']:.2f} | {median['added_us']:.0f} | **{median['ratio']:.4f}** "
+            f"({min(row['ratio'] for row in rows):.4f}–{max(row['ratio'] for row in rows):.4f}) |"
+            for (way, median), rows in zip(result["median"].items(), result["rounds"].values(), strict=True)
         ),
-        f"| **median** | | {median['without_ms']:.2f} | {median['with_ms']:.2f} | {median['added_us']:.0f} | "
-        f"{median['added_by_idle_us']:.0f} | **{median['ratio']:.4f}** |",
         "",
         f"The aim is {result['bar']:.2f} for a step of 10 ms, {(result['bar'] - 1) * 1e4:.0f} µs. The number of",
-        "layers is chosen anew for each round, for a step of about that length.",
+        "layers is chosen anew for each round, for a step of about that length. By items, a window whose batches have",
+        "different numbers multiplies all gradients once, which costs more on a model with more weights a batch.",
     ]
 
 

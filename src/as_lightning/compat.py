@@ -29,7 +29,7 @@ class AS_Softmax(nn.Module):
         - logits: ``(..., C)``; labels: ``(...)``, with -100 for the rows that take no part.
         - output: ``(rows, C)`` and ``(rows,)``. Rows with label -100 are masked as if theirs were 0.
 
-    Example:
+    Examples:
         >>> logits = torch.tensor([[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]])
         >>> as_logits, labels = AS_Softmax(delta=0.10)(logits, torch.tensor([1, 2, -100]))
         >>> as_logits
@@ -59,7 +59,7 @@ class Multi_label_AS_Softmax(nn.Module):
         - logits, labels and both masks: ``(N, C)``. ``True`` is kept; the first mask is for the negatives, the
           second for the positives.
 
-    Example:
+    Examples:
         >>> logits = torch.tensor([[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]])
         >>> labels = torch.tensor([[1, 1, 0, 0], [0, 1, 1, 0], [1, 1, 0, 1]])
         >>> loss = Multi_label_AS_Softmax(delta=0.10)
@@ -86,22 +86,24 @@ class Multi_label_AS_Softmax(nn.Module):
 def compute_accumulation_step(logits: Tensor, lamb: float, speedup: bool = True) -> tuple[int, int, int]:
     r"""Masked samples, masked classes and the accumulation steps that the masked ``logits`` ask for.
 
-    .. math:: k = \max(1, \operatorname{round}(\lambda N / (N - N_\text{masked} + 10^{-8})))
+    $$
+    k = \max(1, \operatorname{round}(\lambda N / (N - N_\text{masked} + 10^{-8})))
+    $$
 
     It has no upper bound and does not use the steps before: the caller's loop must bound it, as the authors' loop does.
-    With all samples masked it is therefore huge. New code uses :func:`~as_lightning.functional.accumulation_steps`,
+    With all samples masked it is therefore huge. New code uses `accumulation_steps`,
     which bounds it.
 
     Args:
-        logits: what :class:`AS_Softmax` returns, ``-inf`` at the masked classes, shape ``(..., C)``. Drop the rows
+        logits: what `AS_Softmax` returns, ``-inf`` at the masked classes, shape ``(..., C)``. Drop the rows
             labelled -100 first, or they count as samples.
-        lamb: the factor :math:`\lambda`.
+        lamb: the factor $\lambda$.
         speedup: ``False`` always asks for 1 step.
 
     Returns:
         ``(masked samples, masked classes, steps)``.
 
-    Example:
+    Examples:
         >>> logits = torch.tensor([[9.0, 0.0], [9.0, 0.0], [0.0, 0.1]])
         >>> as_logits, _ = AS_Softmax(delta=0.1)(logits, torch.tensor([0, 0, 0]))
         >>> compute_accumulation_step(as_logits, 1)

@@ -1,4 +1,4 @@
-"""The losses as modules: thin shells over :mod:`as_lightning.functional`."""
+"""The losses as modules: thin shells over `as_lightning.functional`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 
 
 class ASSoftmaxLoss(nn.Module):
-    r"""AS-Softmax cross-entropy in the place of :class:`torch.nn.CrossEntropyLoss`.
+    r"""AS-Softmax cross-entropy in the place of `torch.nn.CrossEntropyLoss`.
 
     Its ``weight`` is a buffer of that name, so state dicts of the two modules load into one another.
 
@@ -23,9 +23,9 @@ class ASSoftmaxLoss(nn.Module):
         ignore_index: target value of rows that take no part.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
-    Source: paper, section III; shapes and errors are those of :func:`~as_lightning.functional.as_cross_entropy`.
+    Source: paper, section III; shapes and errors are those of `as_cross_entropy`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> loss = ASSoftmaxLoss(delta=0.1)
         >>> loss(torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0]]), torch.tensor([0, 0]))
@@ -72,9 +72,9 @@ class MultiLabelASSoftmaxLoss(nn.Module):
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
     Source: paper, section III; shapes and errors are those of
-    :func:`~as_lightning.functional.multilabel_as_cross_entropy`.
+    `multilabel_as_cross_entropy`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> loss = MultiLabelASSoftmaxLoss(delta=0.1)
         >>> loss(torch.tensor([[4.0, 0.0, -3.0], [1.0, 0.9, -2.0]]), torch.tensor([[1, 0, 0], [0, 1, 0]]))
@@ -113,9 +113,9 @@ class LinearCrossEntropyLoss(nn.Module):
         device, dtype: those of the layer.
 
     Source: the signature follows PyTorch 2.13; shapes and errors are those of
-    :func:`~as_lightning.functional.linear_cross_entropy`.
+    `linear_cross_entropy`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> loss = LinearCrossEntropyLoss(16, 50_000)
         >>> loss(torch.randn(4, 16), torch.tensor([0, 7, 7, 49_999])).backward()

@@ -14,7 +14,7 @@ from as_lightning.functional.counts import MaskingCounts
 
 
 class MaskingCounter:
-    """Adds up the :class:`~as_lightning.functional.MaskingCounts` of the batches of one accumulation window.
+    """Adds up the `MaskingCounts` of the batches of one accumulation window.
 
     It is how a module reports its masking: any ``LightningModule`` with a ``masking_counter`` attribute of this type
     works with the callbacks. The counts are added on the device. Several callbacks may close the same window. Only the
@@ -24,7 +24,7 @@ class MaskingCounter:
         counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would
             compile ``training_step`` anew for every value.)
 
-    Example:
+    Examples:
         >>> import torch
         >>> from as_lightning.functional import MaskingCounts
         >>> counter = MaskingCounter()

@@ -15,18 +15,20 @@ from as_lightning.functional.counts import MaskingCounts, masking_ratio
 class MaskingRate(Metric):
     r"""The share of samples, or of competing classes, that the margin has masked.
 
-    .. math:: \frac{\sum \text{masked}}{\sum \text{counted}}
+    $$
+    \frac{\sum \text{masked}}{\sum \text{counted}}
+    $$
 
     over all updates and all ranks. It is the ratio of the sums, so larger batches have more weight, and 0 before any
     sample was counted.
 
     Args:
         level: ``"sample"`` (samples whose competitors are all masked) or ``"class"`` (competitors).
-        **kwargs: arguments of :class:`torchmetrics.Metric`.
+        **kwargs: arguments of `torchmetrics.Metric`.
 
     Source: paper, section on AS-Speed (its ratio of masked samples).
 
-    Example:
+    Examples:
         >>> import torch
         >>> from as_lightning.functional import as_cross_entropy
         >>> rate = MaskingRate()
@@ -74,9 +76,9 @@ class LossAccuracyCorrelation(Metric):
     It is NaN with fewer than two evaluations, or if either value has not changed. Evaluations are already summed over
     the ranks, so nothing is synchronised.
 
-    Source: paper, analysis of validation loss and accuracy; :class:`torchmetrics.PearsonCorrCoef`.
+    Source: paper, analysis of validation loss and accuracy; `torchmetrics.PearsonCorrCoef`.
 
-    Example:
+    Examples:
         >>> correlation = LossAccuracyCorrelation()
         >>> for loss, accuracy in [(1.0, 0.5), (0.8, 0.6), (0.6, 0.7)]:
         ...     correlation.update(loss, accuracy)

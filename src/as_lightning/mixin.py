@@ -35,39 +35,12 @@ else:
 class ASSoftmaxMixin(_Base):
     r"""Gives a ``LightningModule`` the AS-Softmax loss and reports the masking to the callbacks.
 
-    Name it *before* the module's class. In a new module, call :meth:`as_softmax_loss` in ``training_step``:
-
-    >>> import lightning.pytorch as pl, torch
-    >>> class LitClassifier(ASSoftmaxMixin, pl.LightningModule):
-    ...     def __init__(self, net, delta=0.1):
-    ...         super().__init__(delta=delta)
-    ...         self.net = net
-    ...     def training_step(self, batch, batch_idx):
-    ...         x, y = batch
-    ...         return self.as_softmax_loss(self.net(x), y)
-    >>> loss = LitClassifier(torch.nn.Linear(4, 3)).training_step((torch.ones(2, 4), torch.tensor([0, 2])), 0)
-    >>> loss.shape
-    torch.Size([])
+    Name it *before* the module's class. In a new module, call `as_softmax_loss` in ``training_step``, as in the
+    first example below.
 
     Or mix it into an existing module whose ``training_step`` calls an attribute as ``loss(logits, target)``. Name that
     attribute (dots reach into submodules). Its ``weight``, ``ignore_index`` and ``reduction`` stay in force, also if a
-    ``functools.partial`` sets them. An ``nn.BCEWithLogitsLoss`` becomes the multi-label loss:
-
-    >>> class Theirs(pl.LightningModule):
-    ...     def __init__(self, features):
-    ...         super().__init__()
-    ...         self.save_hyperparameters()
-    ...         self.net = torch.nn.Linear(features, 3)
-    ...         self.criterion = torch.nn.CrossEntropyLoss()
-    >>> class WithAS(ASSoftmaxMixin, Theirs):
-    ...     as_softmax_replaces = "criterion"
-    >>> module = WithAS(4, delta=0.2)
-    >>> module.hparams
-    "delta":        0.2
-    "delta_warmup": None
-    "features":     4
-    >>> module.criterion
-    CountedASSoftmaxLoss(delta=0.2, reduction='mean', ignore_index=-100)
+    ``functools.partial`` sets them. An ``nn.BCEWithLogitsLoss`` becomes the multi-label loss. See the second example.
 
     The loss is the masked one in validation and test too, so ``val_loss`` is not comparable with the ``val_loss`` of a
     softmax run. ``EarlyStopping`` and ``ModelCheckpoint`` that monitor it use the masked loss. With
@@ -83,27 +56,56 @@ class ASSoftmaxMixin(_Base):
         **kwargs: keyword arguments of the next class in line.
 
     Attributes:
-        as_softmax_replaces: the attribute to replace; None in a module that calls :meth:`as_softmax_loss` itself.
+        as_softmax_replaces: the attribute to replace; None in a module that calls `as_softmax_loss` itself.
         as_softmax_validation: the loss outside training: ``"as_softmax"``, at the margin ``delta`` also during a
             warm-up, or ``"softmax"``.
         as_softmax_progress: the share of training that is done, in [0, 1]: set it before each batch in a loop without
             a Trainer (Fabric, or your own), where a ``delta_warmup`` needs it.
-        as_softmax_temperature: what :meth:`predict_proba` divides the logits by. None where none is fitted for the
-            present weights; :class:`~as_lightning.TemperatureScaling` sets it, and checkpoints restore it.
-        as_softmax_multilabel: whether :meth:`predict_proba` gives a probability for each of several labels; set and
+        as_softmax_temperature: what `predict_proba` divides the logits by. None where none is fitted for the
+            present weights; `TemperatureScaling` sets it, and checkpoints restore it.
+        as_softmax_multilabel: whether `predict_proba` gives a probability for each of several labels; set and
             restored with the temperature.
         masking_counter: counts the masking, in training only. If one step computes two losses, both are counted.
 
     Raises:
         ValueError: if the margin lies outside [0, 1], ``as_softmax_validation`` is neither of the two, or the loss to
             replace has settings that AS-Softmax cannot carry on (it smooths labels, say).
-        TypeError: if the margin is given twice or is no number, ``delta_warmup`` is no :class:`DeltaWarmup`, or
+        TypeError: if the margin is given twice or is no number, ``delta_warmup`` is no `DeltaWarmup`, or
             ``as_softmax_replaces`` names no loss of classes; and when a class is defined that names the mixin after its
             ``LightningModule``, whose methods would hide those of the mixin.
         AttributeError: if ``as_softmax_replaces`` names nothing that the module has after its ``__init__``.
         MisconfigurationException: in training, after the first batch that computes a loss and counts nothing.
 
     Source: paper, section III; Lightning's ``save_hyperparameters`` collects ``delta`` with the module's own arguments.
+
+    Examples:
+        >>> import lightning.pytorch as pl, torch
+        >>> class LitClassifier(ASSoftmaxMixin, pl.LightningModule):
+        ...     def __init__(self, net, delta=0.1):
+        ...         super().__init__(delta=delta)
+        ...         self.net = net
+        ...     def training_step(self, batch, batch_idx):
+        ...         x, y = batch
+        ...         return self.as_softmax_loss(self.net(x), y)
+        >>> loss = LitClassifier(torch.nn.Linear(4, 3)).training_step((torch.ones(2, 4), torch.tensor([0, 2])), 0)
+        >>> loss.shape
+        torch.Size([])
+
+        >>> class Theirs(pl.LightningModule):
+        ...     def __init__(self, features):
+        ...         super().__init__()
+        ...         self.save_hyperparameters()
+        ...         self.net = torch.nn.Linear(features, 3)
+        ...         self.criterion = torch.nn.CrossEntropyLoss()
+        >>> class WithAS(ASSoftmaxMixin, Theirs):
+        ...     as_softmax_replaces = "criterion"
+        >>> module = WithAS(4, delta=0.2)
+        >>> module.hparams
+        "delta":        0.2
+        "delta_warmup": None
+        "features":     4
+        >>> module.criterion
+        CountedASSoftmaxLoss(delta=0.2, reduction='mean', ignore_index=-100)
     """
 
     as_softmax_replaces: ClassVar[str | None] = None
@@ -251,7 +253,7 @@ class ASSoftmaxMixin(_Base):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> Tensor:
-        """:func:`~as_lightning.functional.as_cross_entropy` at :attr:`current_delta`, counted in training."""
+        """`as_cross_entropy` at `current_delta`, counted in training."""
         loss, counts = as_cross_entropy(
             logits,
             target,
@@ -275,7 +277,7 @@ class ASSoftmaxMixin(_Base):
     ) -> Tensor:
         """The same loss of ``head(hidden)`` for a wide ``nn.Linear`` head, without ever holding the logits.
 
-        See :func:`~as_lightning.functional.as_linear_cross_entropy`; ``weight`` holds class weights. It reads the
+        See `as_linear_cross_entropy`; ``weight`` holds class weights. It reads the
         head's ``weight`` and ``bias`` and does not call ``head.forward``. Parametrizations
         (``torch.nn.utils.parametrize``) are in force. A head whose classes are spread over processes (parameters that
         are DTensors, ``Shard(0)``, as ``ColwiseParallel`` makes them) is taken too.
@@ -292,7 +294,7 @@ class ASSoftmaxMixin(_Base):
     def multilabel_as_softmax_loss(
         self, logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean"
     ) -> Tensor:
-        """:func:`~as_lightning.functional.multilabel_as_cross_entropy` at :attr:`current_delta`, with counting."""
+        """`multilabel_as_cross_entropy` at `current_delta`, with counting."""
         loss, counts = multilabel_as_cross_entropy(
             logits, target, self.current_delta, ignore_index=ignore_index, reduction=reduction, return_counts=True
         )
@@ -305,7 +307,7 @@ class ASSoftmaxMixin(_Base):
 
     def predict_proba(self, logits: Tensor) -> Tensor:
         """The probabilities of logits with the classes last: ``softmax(logits / as_softmax_temperature)``, or
-        ``sigmoid`` for several labels. Train with :class:`~as_lightning.TemperatureScaling` to have them calibrated.
+        ``sigmoid`` for several labels. Train with `TemperatureScaling` to have them calibrated.
         Without a fitted temperature it warns once and uses 1.
         """
         if self.as_softmax_temperature is None and not self._as_softmax_warned:

@@ -18,7 +18,7 @@ FUNCTIONS = (F.cross_entropy, F.nll_loss, F.multi_margin_loss, F.binary_cross_en
 
 
 class Owner(Protocol):
-    """What a replaced loss needs from its module; :class:`~as_lightning.ASSoftmaxMixin` provides it."""
+    """What a replaced loss needs from its module; `ASSoftmaxMixin` provides it."""
 
     as_softmax_delta: float
 
@@ -41,7 +41,7 @@ class CountedLoss(nn.Module):
 
     @property
     def delta(self) -> float:
-        """The owner's :attr:`~as_lightning.ASSoftmaxMixin.as_softmax_delta`, to read and to set."""
+        """The owner's `as_softmax_delta`, to read and to set."""
         return self._owner.as_softmax_delta
 
     @delta.setter
@@ -53,7 +53,7 @@ class CountedLoss(nn.Module):
 
 
 class CountedASSoftmaxLoss(CountedLoss):
-    """:meth:`~as_lightning.ASSoftmaxMixin.as_softmax_loss`, called as :class:`torch.nn.CrossEntropyLoss` is.
+    """`as_softmax_loss`, called as `torch.nn.CrossEntropyLoss` is.
 
     The class weights are a buffer, which moves with the module; it is in state dicts if it is ``persistent``.
     """
@@ -84,7 +84,7 @@ class CountedASSoftmaxLoss(CountedLoss):
 
 
 class CountedMultiLabelASSoftmaxLoss(CountedLoss):
-    """:meth:`~as_lightning.ASSoftmaxMixin.multilabel_as_softmax_loss`, called as ``nn.BCEWithLogitsLoss`` is."""
+    """`multilabel_as_softmax_loss`, called as ``nn.BCEWithLogitsLoss`` is."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return self._owner.multilabel_as_softmax_loss(input, target, reduction=self.reduction)

@@ -22,12 +22,14 @@ UNKNOWN_LENGTH = (
 class DeltaWarmup:
     r"""For the first batches of training, go from the margin ``initial`` to the loss's own ``delta``.
 
-    With :math:`b` the 0-based batch and :math:`B = \lfloor r \cdot \text{total} \rfloor` (or ``batches``):
+    With $b$ the 0-based batch and $B = \lfloor r \cdot \text{total} \rfloor$ (or ``batches``):
 
-    .. math:: \delta_b = \begin{cases} \delta & b \ge B \\
-              \text{initial} & b < B,\ \text{shape} = \text{hold} \\
-              \text{initial} + (\delta - \text{initial})\, b / B & b < B,\ \text{shape} = \text{linear}
-              \end{cases}
+    $$
+    \delta_b = \begin{cases} \delta & b \ge B \\
+    \text{initial} & b < B,\ \text{shape} = \text{hold} \\
+    \text{initial} + (\delta - \text{initial})\, b / B & b < B,\ \text{shape} = \text{linear}
+    \end{cases}
+    $$
 
     Without a Trainer (Fabric, or a loop of your own) the loop says how far training is, before each batch:
     ``module.as_softmax_progress = batches / total``.
@@ -46,7 +48,7 @@ class DeltaWarmup:
 
     Source: the authors' code; batches, not optimizer steps, so that accumulation does not stretch it.
 
-    Example:
+    Examples:
         >>> warmup = DeltaWarmup(ratio=0.1, shape="linear")
         >>> [round(warmup.delta_at(batch, total_batches=100, delta=0.1), 2) for batch in (0, 5, 10, 99)]
         [1.0, 0.55, 0.1, 0.1]
@@ -106,7 +108,7 @@ class DeltaWarmup:
 
 
 class WarmupOfTraining:
-    """A :class:`DeltaWarmup` in a training, whose length it fixes at the first batch: epochs may change theirs.
+    """A `DeltaWarmup` in a training, whose length it fixes at the first batch: epochs may change theirs.
 
     Args:
         warmup: the schedule.

@@ -15,7 +15,7 @@ import as_lightning
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-SUBJECTS = {"does_it_help_me", "quick_start", "reading_masking_curves", "softmax_family"}
+SUBJECTS = {"accumulating_tokens", "does_it_help_me", "quick_start", "reading_masking_curves", "softmax_family"}
 # in place of the cell that is tagged "parameters": the test checks that the notebook runs, not what it shows
 SMALL = {"quick_start": "epochs = 1", "reading_masking_curves": "epochs = 1"}
 

@@ -33,7 +33,7 @@ class EvaluatedBatch(NamedTuple):
 class EvaluationLogits:
     """Finds the logits and the target of each batch of an evaluation, at no second forward pass.
 
-    :class:`~as_lightning.TemperatureScaling` says where they come from. ``callback`` is its name, for messages.
+    `TemperatureScaling` says where they come from. ``callback`` is its name, for messages.
     """
 
     def __init__(

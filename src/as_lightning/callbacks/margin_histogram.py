@@ -22,12 +22,12 @@ TAG = "margin/validation"
 class MarginHistogram(pl.Callback):
     r"""Log how far the target leads its strongest competitor, over the validation split, at the end of each validation.
 
-    The lead :math:`p_t - \max_{i \ne t} p_i` in [-1, 1] is the margin of a prediction: above 0 the prediction is right,
+    The lead $p_t - \max_{i \ne t} p_i$ in [-1, 1] is the margin of a prediction: above 0 the prediction is right,
     above ``delta`` AS-Softmax masks the sample. It works with and without AS-Softmax.
 
     Every logger gets ``margin/mean``, and ``margin/share_above_delta``, the share of samples whose lead is above the
     module's ``as_softmax_delta`` where it has one below 1. A ``TensorBoardLogger`` gets the histogram
-    ``margin/validation``. The logits are found as :class:`~as_lightning.TemperatureScaling` finds them.
+    ``margin/validation``. The logits are found as `TemperatureScaling` finds them.
 
     Args:
         logits: called as ``logits(pl_module, batch)``, returns logits and target; only for modules whose
@@ -44,7 +44,7 @@ class MarginHistogram(pl.Callback):
         MisconfigurationException: in a validation whose logits or targets are not found, or whose several loaders
             have none with the number ``dataloader_idx``.
 
-    Example:
+    Examples:
         >>> trainer = pl.Trainer(callbacks=[MarginHistogram()], logger=False, enable_checkpointing=False)
     """
 

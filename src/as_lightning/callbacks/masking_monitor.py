@@ -77,7 +77,7 @@ class MaskingMonitor(pl.Callback):
             By samples the curves of runs with different accumulation end at the same place.
 
     Attributes:
-        history: an :class:`EpochMasking` for each epoch of this training that has ended.
+        history: an `EpochMasking` for each epoch of this training that has ended.
 
     Raises:
         ValueError: if ``step`` is neither of the two.
@@ -86,7 +86,7 @@ class MaskingMonitor(pl.Callback):
 
     Source: paper, figure of masking ratios; Lightning's ``LearningRateMonitor`` for when to log.
 
-    Example:
+    Examples:
         >>> trainer = pl.Trainer(callbacks=[MaskingMonitor()], logger=False, enable_checkpointing=False)
     """
 

@@ -49,12 +49,12 @@ class TemperatureScaling(pl.Callback):
 
     In ``test`` it logs the mean negative log-likelihood as ``test/nll_unscaled`` and ``test/nll_scaled``, and the
     expected calibration error (15 bins) as ``test/calibration_error_unscaled`` and ``test/calibration_error_scaled``.
-    The temperature there is the module's own if the module has :class:`~as_lightning.ASSoftmaxMixin`.
+    The temperature there is the module's own if the module has `ASSoftmaxMixin`.
 
     Args:
         logits: called as ``logits(pl_module, batch)`` in evaluation mode, without gradients.
         ignore_index: target value of rows, or of single labels, that take no part.
-        prior_samples: see :func:`~as_lightning.functional.fit_temperature`.
+        prior_samples: see `fit_temperature`.
         max_logits: how many numbers of a validation are kept, on their device; later batches are left out of the fit.
             The default is 256 MiB of float32.
         dataloader_idx: the validation loader whose logits are taken, if there are several; the same of several test
@@ -63,7 +63,7 @@ class TemperatureScaling(pl.Callback):
     Attributes:
         temperature: of the present weights; None where none is fitted for them.
         multilabel: whether the targets hold several labels; None before the first validation.
-        diagrams: of the last test, the :class:`~as_lightning.functional.Reliability` ``unscaled`` and ``scaled``.
+        diagrams: of the last test, the `Reliability` ``unscaled`` and ``scaled``.
 
     Raises:
         ValueError: if ``prior_samples`` is negative, or ``max_logits`` less than 1.
@@ -74,7 +74,7 @@ class TemperatureScaling(pl.Callback):
 
     Source: Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
 
-    Example:
+    Examples:
         >>> trainer = pl.Trainer(callbacks=[TemperatureScaling()], logger=False, enable_checkpointing=False)
     """
 

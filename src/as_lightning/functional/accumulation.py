@@ -14,17 +14,19 @@ def accumulation_steps(
 ) -> int:
     r"""Accumulation steps that bring a batch back to its full number of samples with a gradient.
 
-    .. math:: k = \operatorname{clip}\!\left(\operatorname{round}\!\left(s\,\frac{N}{N - N_\text{masked}}\right),
-              1, k_\text{max}\right)
+    $$
+    k = \operatorname{clip}\!\left(\operatorname{round}\!\left(s\,\frac{N}{N - N_\text{masked}}\right),
+    1, k_\text{max}\right)
+    $$
 
     The result is at most one above ``previous``. With ``monotone`` it is never below ``previous``, unless ``max_steps``
     is. Halves round up.
 
     Args:
-        samples: the number of samples :math:`N` since the last decision, without ignored rows.
+        samples: the number of samples $N$ since the last decision, without ignored rows.
         masked_samples: the number of them whose competitors are all masked.
-        scale: the factor :math:`s`.
-        max_steps: the largest :math:`k`.
+        scale: the factor $s$.
+        max_steps: the largest $k$.
         previous: the steps decided before.
         monotone: never go below ``previous`` (the paper's choice).
 
@@ -37,7 +39,7 @@ def accumulation_steps(
 
     Source: paper, section on AS-Speed (adaptive gradient accumulation).
 
-    Example:
+    Examples:
         >>> accumulation_steps(32, 16, previous=1)
         2
         >>> accumulation_steps(32, 32, previous=1)  # at most one above the steps before

@@ -1,4 +1,4 @@
-"""How every loss here is called: what :func:`torch.nn.functional.cross_entropy` does around the loss of one row.
+"""How every loss here is called: what `torch.nn.functional.cross_entropy` does around the loss of one row.
 
 Shapes, dtypes, class weights, ``ignore_index`` and reductions are checked and resolved here, once, for the losses with
 one class for each sample and for those with several labels.
@@ -29,7 +29,7 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def widened(values: Tensor) -> Tensor:
-    """The values in their :func:`accumulation_dtype`."""
+    """The values in their `accumulation_dtype`."""
     dtype = accumulation_dtype(values.dtype)
     return values if values.dtype == dtype else values.to(dtype)
 
@@ -37,7 +37,7 @@ def widened(values: Tensor) -> Tensor:
 def widest_dtype(device: torch.device) -> torch.dtype:
     """The widest floating-point type of a device: float32 on Apple's GPUs (``mps``), else float64.
 
-    Example:
+    Examples:
         >>> widest_dtype(torch.device("cpu")), widest_dtype(torch.device("mps"))
         (torch.float64, torch.float32)
     """
@@ -177,7 +177,7 @@ def reduce_rows(
     row_weight: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Weigh, drop and reduce the losses of the rows exactly as :func:`torch.nn.functional.cross_entropy` does.
+    """Weigh, drop and reduce the losses of the rows exactly as `torch.nn.functional.cross_entropy` does.
 
     Returns:
         The shape of ``loss`` with ``"none"``, else a scalar. The mean over no row at all is NaN.
@@ -197,7 +197,7 @@ def reduce_rows(
 
 
 def reduce_batch(loss: Tensor, batch: ClassRows, weight: Tensor | None, reduction: str) -> Tensor:
-    """:func:`reduce_rows` with a weight per class."""
+    """`reduce_rows` with a weight per class."""
     row_weight = row_weights(weight, batch.target, loss.dtype)
     return reduce_rows(loss, batch.ignored, row_weight=row_weight, reduction=reduction)
 

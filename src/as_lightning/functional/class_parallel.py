@@ -1,7 +1,7 @@
 r"""Heads and logits whose classes are spread over processes: which DTensors the losses take, and what they become.
 
 The weight (and bias) of a head are ``Shard(0)``, logits are sharded along their class dimension. The losses compute
-with what this process holds and a :class:`~as_lightning.functional.kernels.class_parallel.ClassShard`, which says where
+with what this process holds and a `ClassShard`, which says where
 in the range of the classes it lies.
 """
 
@@ -128,7 +128,7 @@ class LocalLogits(NamedTuple):
 
 
 def local_logits(logits: Tensor, target: Tensor, weight: Tensor | None) -> LocalLogits:
-    """Logits sharded along their class dimension as this process computes with them; see :func:`local_head`."""
+    """Logits sharded along their class dimension as this process computes with them; see `local_head`."""
     if transformed():
         refuse_transforms(logits=logits, target=target)
     if not isinstance(logits, DTensor):

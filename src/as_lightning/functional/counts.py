@@ -13,7 +13,7 @@ CountT = TypeVar("CountT", int, Tensor)
 def masking_ratio(masked: CountT, total: CountT) -> float | Tensor:
     """``masked / total``, and 0 if ``total`` is 0: without a sample, nothing is masked.
 
-    This is the one place that divides counts: the ratios of :class:`MaskingCounts`, metrics, callbacks and reports
+    This is the one place that divides counts: the ratios of `MaskingCounts`, metrics, callbacks and reports
     follow the same convention.
 
     Args:
@@ -23,7 +23,7 @@ def masking_ratio(masked: CountT, total: CountT) -> float | Tensor:
     Returns:
         The ratio in [0, 1]: a ``float`` of two integers, else a ``float32`` tensor on the same device (no host read).
 
-    Example:
+    Examples:
         >>> masking_ratio(3, 4), masking_ratio(0, 0)
         (0.75, 0.0)
     """
@@ -84,6 +84,6 @@ def counts_of_rows(masked: Tensor, ignored: Tensor | None, classes: int) -> Mask
 
 
 def live_rows(masked: Tensor, ignored: Tensor | None, classes: int) -> Tensor:
-    """The rows that keep a competitor, boolean, shape ``(N)``; the arguments as in :func:`counts_of_rows`."""
+    """The rows that keep a competitor, boolean, shape ``(N)``; the arguments as in `counts_of_rows`."""
     live = masked < classes - 1
     return live if ignored is None else live & ~ignored

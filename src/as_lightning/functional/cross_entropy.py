@@ -54,10 +54,12 @@ def as_cross_entropy(
 ) -> Tensor | tuple[Tensor, MaskingCounts]:
     r"""Cross-entropy over the classes that the margin keeps.
 
-    .. math:: \ell = \log \sum_{i \text{ kept}} e^{o_i} - o_t, \qquad
-              \text{keep}_i = (i = t) \lor (p_t - p_i \le \delta), \qquad p = \operatorname{softmax}(o)
+    $$
+    \ell = \log \sum_{i \text{ kept}} e^{o_i} - o_t, \qquad
+    \text{keep}_i = (i = t) \lor (p_t - p_i \le \delta), \qquad p = \operatorname{softmax}(o)
+    $$
 
-    The mask is a constant: the gradient is :math:`q_i - [i = t]` on the kept classes, ``q`` their softmax, and 0 on
+    The mask is a constant: the gradient is $q_i - [i = t]$ on the kept classes, ``q`` their softmax, and 0 on
     the others. ``delta=1`` is ``F.cross_entropy``, up to rounding.
 
     Args:
@@ -68,7 +70,7 @@ def as_cross_entropy(
         weight: a weight per class, shape ``(C)``.
         ignore_index: target value of rows that count neither in the loss nor in the counts.
         reduction: ``"none"``, ``"mean"`` (weighted, over the rows not ignored) or ``"sum"``.
-        return_counts: also return the :class:`~as_lightning.functional.MaskingCounts`: ``(loss, counts)``.
+        return_counts: also return the `MaskingCounts`: ``(loss, counts)``.
 
     Returns:
         The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``target`` with
@@ -85,9 +87,9 @@ def as_cross_entropy(
         alike on every process. Such logits can be differentiated once, plain tensors twice, in forward mode and by
         ``torch.func``.
 
-    Source: paper, section III; shapes and reductions as in :func:`torch.nn.functional.cross_entropy`.
+    Source: paper, section III; shapes and reductions as in `torch.nn.functional.cross_entropy`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> logits = torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0]])
         >>> as_cross_entropy(logits, torch.tensor([0, 0]), delta=0.1, reduction="none")

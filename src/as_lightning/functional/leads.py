@@ -19,10 +19,12 @@ from as_lightning.functional.tracing import traced
 def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
     r"""The target's probability less the largest other one, for each sample.
 
-    .. math:: p_t - \max_{i \ne t} p_i, \qquad p = \operatorname{softmax}(o)
+    $$
+    p_t - \max_{i \ne t} p_i, \qquad p = \operatorname{softmax}(o)
+    $$
 
     With several labels per sample it is the lead of the weakest positive over the strongest negative,
-    :math:`\min_{t \in P} p_t - \max_{i \in N} p_i`, with :math:`p` over the known labels. AS-Softmax masks a sample
+    $\min_{t \in P} p_t - \max_{i \in N} p_i$, with $p$ over the known labels. AS-Softmax masks a sample
     whose lead is above the margin.
 
     Args:
@@ -36,7 +38,7 @@ def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Te
     Raises:
         ValueError: if the shapes fit neither.
 
-    Example:
+    Examples:
         >>> target_leads(torch.tensor([[0.0, 0.0], [0.0, 100.0]]), torch.tensor([0, 1]))
         tensor([0., 1.])
 
@@ -58,7 +60,9 @@ def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Te
 def live_samples(logits: Tensor, target: Tensor, delta: float = 0.1, ignore_index: int = -100) -> Tensor:
     r"""The samples that have a gradient at the margin ``delta``: those that keep at least one competitor.
 
-    .. math:: \text{live} \iff p_t - \max_{i \ne t} p_i \le \delta, \qquad p = \operatorname{softmax}(o)
+    $$
+    \text{live} \iff p_t - \max_{i \ne t} p_i \le \delta, \qquad p = \operatorname{softmax}(o)
+    $$
 
     With several labels, a sample is live iff the margin keeps at least one of its labels. A sample that is not live is
     a *masked sample*: at this margin its loss and its gradient are exactly zero. A sample with ``ignore_index`` (with
@@ -84,7 +88,7 @@ def live_samples(logits: Tensor, target: Tensor, delta: float = 0.1, ignore_inde
 
     Source: paper, section III.
 
-    Example:
+    Examples:
         >>> import torch
         >>> logits = torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0], [1.0, 0.9, -2.0]])
         >>> live_samples(logits, torch.tensor([0, 0, -100]), delta=0.1)
@@ -151,10 +155,12 @@ def label_sides(labels: LabelRows) -> LabelSides:
 def multilabel_keep(labels: LabelRows, delta: float) -> tuple[Tensor, Tensor]:
     r"""What the margin keeps as a negative, and as a positive; a label is then masked by its own side only.
 
-    With :math:`p = \operatorname{softmax}(o)` over the known labels, :math:`P` the positives, :math:`N` the negatives:
+    With $p = \operatorname{softmax}(o)$ over the known labels, $P$ the positives, $N$ the negatives:
 
-    .. math:: \text{keep}^-_i = \min_{t \in P} p_t - p_i \le \delta, \qquad
-              \text{keep}^+_t = p_t - \max_{i \in N} p_i \le \delta
+    $$
+    \text{keep}^-_i = \min_{t \in P} p_t - p_i \le \delta, \qquad
+    \text{keep}^+_t = p_t - \max_{i \in N} p_i \le \delta
+    $$
 
     Whether a label is positive is read from the target, so that a positive whose probability underflows to 0 stays one.
     Without positives (or negatives) no margin has been met: all is kept.

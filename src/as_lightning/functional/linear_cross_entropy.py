@@ -81,13 +81,13 @@ def as_linear_cross_entropy(
     reduction: str = "mean",
     return_counts: bool = False,
 ) -> Tensor | tuple[Tensor, MaskingCounts]:
-    r""":func:`~as_lightning.functional.as_cross_entropy` of ``F.linear(hidden, weight, bias)``, never held whole.
+    r"""`as_cross_entropy` of ``F.linear(hidden, weight, bias)``, never held whole.
 
     The logits of a few rows at a time are computed into one workspace. Their loss and their gradient are computed while
     the logits exist. The rest of the work depends on what the margin keeps:
 
     * a fully masked row takes no part in the two matrix products of backward;
-    * a mixed row takes part with its kept classes alone, if they are few (at most :math:`1 / (p_t - \delta)` can be);
+    * a mixed row takes part with its kept classes alone, if they are few (at most $1 / (p_t - \delta)$ can be);
     * unmasked rows are gathered until they fill the workspace and go through the two products together.
 
     With ``reduction="none"`` the rows that have a gradient are computed again in backward, which alone knows their
@@ -102,7 +102,7 @@ def as_linear_cross_entropy(
         class_weight: a weight per class, shape ``(C)``.
         ignore_index: target value of rows that count neither in the loss nor in the counts.
         reduction: ``"none"``, ``"mean"`` (weighted, over the rows not ignored) or ``"sum"``.
-        return_counts: also return the :class:`~as_lightning.functional.MaskingCounts`: ``(loss, counts)``.
+        return_counts: also return the `MaskingCounts`: ``(loss, counts)``.
 
     Returns:
         The loss in the dtype of ``hidden`` (float32 under autocast): a scalar, or of the shape of ``target`` with
@@ -126,12 +126,12 @@ def as_linear_cross_entropy(
 
         On an accelerator the number of rows of each kind is read once for each chunk. Inside ``torch.compile`` the
         function is a graph break. For so few logits that holding them is faster, and under ``torch.func`` and
-        forward-mode differentiation, :func:`~as_lightning.functional.as_cross_entropy` does the work.
+        forward-mode differentiation, `as_cross_entropy` does the work.
 
     Source: paper, section III, for the loss; computing gradients chunk by chunk in forward is Liger-Kernel's idea
     (arXiv 2410.10989).
 
-    Example:
+    Examples:
         >>> import torch
         >>> from torch.nn import functional as F
         >>> from as_lightning.functional import as_cross_entropy
@@ -159,19 +159,21 @@ def linear_cross_entropy(
 ) -> Tensor:
     r"""Plain cross-entropy of a wide linear layer, without ever holding its logits.
 
-    .. math:: \ell = \log \sum_i e^{o_i} - o_t, \qquad o = W x + b
+    $$
+    \ell = \log \sum_i e^{o_i} - o_t, \qquad o = W x + b
+    $$
 
     It takes the place of ``F.cross_entropy(F.linear(input, linear_weight, linear_bias), target)`` and, with the same
     argument names, of PyTorch's own ``torch.nn.functional.linear_cross_entropy`` (2.13 and later); the page "Wide
-    output layers" lists the differences. It is :func:`~as_lightning.functional.as_linear_cross_entropy` at
+    output layers" lists the differences. It is `as_linear_cross_entropy` at
     ``delta=1``.
 
-    Arguments, result and errors are those of :func:`~as_lightning.functional.as_linear_cross_entropy`, by PyTorch's
+    Arguments, result and errors are those of `as_linear_cross_entropy`, by PyTorch's
     names: ``weight`` holds class weights. ``label_smoothing`` other than 0 raises ``ValueError``.
 
     Source: the signature follows PyTorch 2.13.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from torch.nn import functional as F
         >>> hidden, weight = torch.randn(8, 4), torch.randn(50_000, 4)

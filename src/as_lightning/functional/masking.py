@@ -21,9 +21,9 @@ def check_delta(delta: float) -> float:
 
 
 def masked_by_delta(probability: Tensor, target_probability: Tensor, delta: float, *, in_place: bool = False) -> Tensor:
-    r"""The rule of the margin, the one place that states it: a competitor is masked iff :math:`p_i < p_t - \delta`.
+    r"""The rule of the margin, the one place that states it: a competitor is masked iff $p_i < p_t - \delta$.
 
-    With :math:`p_t \le \delta` nothing is masked, because no probability is negative. NaN masks nothing: it must reach
+    With $p_t \le \delta$ nothing is masked, because no probability is negative. NaN masks nothing: it must reach
     the loss. The target itself is never masked. A tie is kept.
 
     Args:
@@ -45,7 +45,9 @@ ONE = torch.ones((), device="cpu")
 def all_masked_above(delta: float) -> float:
     r"""The target's probability above which every competitor is masked, whatever the others are.
 
-    .. math:: p_t > \frac{1 + \delta}{2} \;\Rightarrow\; p_i \le 1 - p_t < p_t - \delta
+    $$
+    p_t > \frac{1 + \delta}{2} \;\Rightarrow\; p_i \le 1 - p_t < p_t - \delta
+    $$
     """
     return (1.0 + delta) / 2.0
 
@@ -53,7 +55,9 @@ def all_masked_above(delta: float) -> float:
 def as_softmax_mask(logits: Tensor, target: Tensor, delta: float, ignore_index: int = -100) -> Tensor:
     r"""The classes that AS-Softmax keeps: the target, and every class it does not beat by more than ``delta``.
 
-    .. math:: \text{keep}_i = (i = t) \;\lor\; (p_t - p_i \le \delta), \qquad p = \operatorname{softmax}(o)
+    $$
+    \text{keep}_i = (i = t) \;\lor\; (p_t - p_i \le \delta), \qquad p = \operatorname{softmax}(o)
+    $$
 
     ``<=`` keeps, as in the authors' code, so ``delta=1`` keeps everything (the paper's text masks at ``>=``).
 
@@ -74,7 +78,7 @@ def as_softmax_mask(logits: Tensor, target: Tensor, delta: float, ignore_index: 
 
     Source: paper, section III; authors' code for the tie.
 
-    Example:
+    Examples:
         >>> import torch
         >>> logits = torch.tensor([[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3]])
         >>> as_softmax_mask(logits, torch.tensor([1, 2]), delta=0.10)

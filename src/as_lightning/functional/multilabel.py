@@ -45,12 +45,14 @@ def multilabel_as_cross_entropy(
 ) -> Tensor | tuple[Tensor, MaskingCounts]:
     r"""Multi-label cross-entropy over the labels that the margin keeps.
 
-    .. math:: \ell = \log\Bigl(1 + \sum_{i \in N \text{ kept}} e^{o_i}\Bigr)
-                   + \log\Bigl(1 + \sum_{t \in P \text{ kept}} e^{-o_t}\Bigr)
+    $$
+    \ell = \log\Bigl(1 + \sum_{i \in N \text{ kept}} e^{o_i}\Bigr)
+    + \log\Bigl(1 + \sum_{t \in P \text{ kept}} e^{-o_t}\Bigr)
+    $$
 
-    with :math:`p = \operatorname{softmax}(o)` over the known labels, negative :math:`i` kept iff
-    :math:`\min_{t \in P} p_t - p_i \le \delta` and positive :math:`t` kept iff
-    :math:`p_t - \max_{i \in N} p_i \le \delta`. The mask is a constant. A sample without positives (or without
+    with $p = \operatorname{softmax}(o)$ over the known labels, negative $i$ kept iff
+    $\min_{t \in P} p_t - p_i \le \delta$ and positive $t$ kept iff
+    $p_t - \max_{i \in N} p_i \le \delta$. The mask is a constant. A sample without positives (or without
     negatives) has met no margin and keeps every label. ``delta=1`` is the loss without a mask.
 
     In the counts, ``classes`` is every known label of every sample (positives and negatives alike, since the margin
@@ -67,7 +69,7 @@ def multilabel_as_cross_entropy(
         delta: the margin, in [0, 1].
         ignore_index: target value of the labels that are not known.
         reduction: ``"none"``, ``"mean"`` (over the samples) or ``"sum"``.
-        return_counts: also return the :class:`~as_lightning.functional.MaskingCounts`: ``(loss, counts)``.
+        return_counts: also return the `MaskingCounts`: ``(loss, counts)``.
 
     Returns:
         The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``logits`` without
@@ -80,7 +82,7 @@ def multilabel_as_cross_entropy(
 
     Source: paper, section III; authors' code for the masks.
 
-    Example:
+    Examples:
         >>> import torch
         >>> logits = torch.tensor([[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]])
         >>> target = torch.tensor([[1, 1, 0, 0], [0, 1, 1, 0], [1, 1, 0, 1]])
@@ -116,7 +118,7 @@ def _counts(labels: LabelRows, kept: Tensor, live: Tensor) -> MaskingCounts:
 
 
 def log_one_plus_sum_exp(scores: Tensor, kept: Tensor) -> Tensor:
-    r"""Stable :math:`\log(1 + \sum_{i \text{ kept}} e^{o_i})` over the last dimension; 0 where nothing is kept."""
+    r"""Stable $\log(1 + \sum_{i \text{ kept}} e^{o_i})$ over the last dimension; 0 where nothing is kept."""
     # The 1 goes in as a score of 0, so that a row with nothing kept has a finite maximum and a gradient of 0, not NaN.
     # The sum is then what that score lacks to its log-probability. The gradient is exp(score - sum): log_softmax takes
     # the largest score away before it rounds, where logsumexp rounds a sum near 1e4 to 1e-3.

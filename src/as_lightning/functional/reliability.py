@@ -26,7 +26,7 @@ class Reliability(NamedTuple):
 
     @property
     def calibration_error(self) -> Tensor:
-        r"""The expected calibration error, :math:`\sum_b |correct_b - confidence_b| / N`; 0 without predictions."""
+        r"""The expected calibration error, $\sum_b |correct_b - confidence_b| / N$; 0 without predictions."""
         return (self.correct - self.confidence).abs().sum() / self.predictions.sum().clamp(min=1)
 
     def points(self) -> list[dict[str, float]]:
@@ -55,7 +55,7 @@ def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bin
         TypeError: if ``bins`` is no integer.
         IndexError: if a class index is out of range.
 
-    Example:
+    Examples:
         >>> bins = reliability(torch.tensor([[0.0, 3.0], [3.0, 0.0]]), torch.tensor([1, 1]), bins=10)
         >>> [{name: round(value, 2) for name, value in point.items()} for point in bins.points()]
         [{'confidence': 0.95, 'accuracy': 0.5, 'count': 2.0}]

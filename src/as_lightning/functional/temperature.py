@@ -25,21 +25,21 @@ def fit_temperature(
 ) -> float:
     r"""The temperature at which ``softmax(logits / T)`` has the largest likelihood.
 
-    With :math:`\beta = 1 / T` it minimises
+    With $\beta = 1 / T$ it minimises
 
-    .. math::
+    $$
+    \sum_n \ell(\beta o_n, t_n) + \frac{\kappa}{N} \sum_n \frac{1}{C} \sum_c \ell(\beta o_n, c)
+    $$
 
-        \sum_n \ell(\beta o_n, t_n) + \frac{\kappa}{N} \sum_n \frac{1}{C} \sum_c \ell(\beta o_n, c)
-
-    where :math:`\ell` is the cross-entropy. The sum is convex in :math:`\beta`. The second term, the weight of
-    :math:`\kappa` samples whose class is unknown, keeps the temperature above 0 where every prediction is right. With
-    several labels :math:`\ell` is the binary cross-entropy of each known label, and :math:`N` counts these.
+    where $\ell$ is the cross-entropy. The sum is convex in $\beta$. The second term, the weight of
+    $\kappa$ samples whose class is unknown, keeps the temperature above 0 where every prediction is right. With
+    several labels $\ell$ is the binary cross-entropy of each known label, and $N$ counts these.
 
     Args:
         logits: shape ``(..., C)``, classes last.
         target: class indices of shape ``(...)``, or {0, 1} of the logits' shape for several labels.
         ignore_index: target value of rows, or of single labels, that take no part.
-        prior_samples: :math:`\kappa`; 0 gives the maximum of the likelihood alone.
+        prior_samples: $\kappa$; 0 gives the maximum of the likelihood alone.
         reduce: sums a tensor over the ranks.
 
     Returns:
@@ -51,7 +51,7 @@ def fit_temperature(
 
     Source: Guo, Pleiss, Sun, Weinberger, "On Calibration of Modern Neural Networks", ICML 2017, section 4.2.
 
-    Example:
+    Examples:
         >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0], [4.0, 0.0]])
         >>> temperature = fit_temperature(logits, torch.tensor([0, 0, 0, 1]), prior_samples=0)
         >>> (logits[0] / temperature).softmax(-1)  # right in 3 of 4

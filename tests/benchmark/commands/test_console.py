@@ -86,7 +86,8 @@ def test_a_torchvision_of_another_torch_ends_the_import_of_our_modules_with_that
         'raise RuntimeError("operator torchvision::nms does not exist")'
     )
     finished = python(
-        f"import torch, sys; sys.path.insert(0, {str(tmp_path)!r})\nimport as_lightning.benchmark.encoders.resnet"
+        f"import torch, sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import as_lightning.benchmark.encoders.torchvision_encoder"
     )
     last = finished.stderr.rstrip().splitlines()[-1]
     assert last.startswith("ImportError: torchvision")

@@ -6,10 +6,10 @@ import pytest
 import torch
 from harness.configured_encoder import configured_encoder
 
-from as_lightning.benchmark.encoders.resnet import ResNet
+from as_lightning.benchmark.encoders.torchvision_encoder import TorchvisionEncoder
 
 
-def encoder_of(**settings) -> ResNet:
+def encoder_of(**settings) -> TorchvisionEncoder:
     return configured_encoder("resnet18", **({"in_channels": 3} | settings))
 
 
@@ -46,11 +46,14 @@ def test_other_residual_networks_have_other_widths():
     assert encoder_of(name="resnet50").out_features == 2048
 
 
-def test_an_unknown_network_is_refused_with_those_there_are():
-    with pytest.raises(ValueError, match=r"residual networks, .*resnet18, .*got 'resnet19'"):
-        encoder_of(name="resnet19")
-
-
-def test_an_unknown_stem_is_refused():
-    with pytest.raises(ValueError, match="stem must be 'cifar' or 'imagenet', got 'mnist'"):
-        encoder_of(stem="mnist")
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"stem": "mnist"}, "stem must be 'cifar' or 'imagenet', got 'mnist'"),
+        ({"name": "mobilenet_v3_small"}, "is for a residual network with weights=None, got mobilenet_v3_small"),
+        ({"name": "resnet19"}, "no classifier 'resnet19'; close to it: resnet18"),
+    ],
+)
+def test_a_stem_or_a_network_that_there_is_not_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        encoder_of(**settings)

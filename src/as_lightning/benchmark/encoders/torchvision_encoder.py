@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx, nn
@@ -34,6 +34,8 @@ class TorchvisionEncoder(FrozenEncoder):
         trainable_layers: how many of the last stages are trained; None trains the whole network. A stage is a part of
             the network that has weights, e.g. a block of a residual network.
         feature_cache: where the frozen stages' outputs are kept, see :class:`FrozenEncoder`.
+        stem: ``"imagenet"`` as published; ``"cifar"`` gives a residual network from scratch the first layers for images
+            of about 32x32, a 3x3 convolution of stride 1 and no pooling (He et al., CVPR 2016, section 4.2).
 
     Attributes:
         out_features: what the last linear layer took in.
@@ -58,6 +60,7 @@ class TorchvisionEncoder(FrozenEncoder):
         in_channels: int,
         trainable_layers: int | None = None,
         feature_cache: Cache = "file",
+        stem: Literal["imagenet", "cifar"] = "imagenet",
     ) -> None:
         super().__init__(trainable_layers, feature_cache)
         known = models.list_models(module=models)
@@ -79,6 +82,8 @@ class TorchvisionEncoder(FrozenEncoder):
                     setattr(network, auxiliary, None)
         if in_channels != 3:
             _replace_first_convolution(network, in_channels, keep_weights=weights is not None)
+        if stem != "imagenet":
+            _replace_stem(network, name, weights, in_channels, stem)
         self.top: nn.Module | None = None
         if trainable_layers is not None:
             network, self.top = _cut(network, name, trainable_layers)
@@ -219,3 +224,13 @@ def _cut(network: nn.Module, name: str, trainable_layers: int) -> tuple[nn.Modul
         graph.erase_node(node)
     graph.output(boundary)
     return fx.GraphModule(network, graph), fx.GraphModule(network, upper)
+
+
+def _replace_stem(network: Any, name: str, weights: str | None, in_channels: int, stem: str) -> None:
+    if stem != "cifar":
+        raise ValueError(f"stem must be 'cifar' or 'imagenet', got {stem!r}")
+    if weights is not None or not isinstance(network, models.ResNet):
+        raise ValueError(f"stem='cifar' is for a residual network with weights=None, got {name} with weights={weights}")
+    network.conv1 = nn.Conv2d(in_channels, network.conv1.out_channels, 3, padding=1, bias=False)
+    nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as torchvision's others
+    network.maxpool = nn.Identity()

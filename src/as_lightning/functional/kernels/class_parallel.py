@@ -3,10 +3,12 @@ r"""The row pass of logits whose classes are spread over processes.
 Each process holds the logits of its own classes for all rows. Three all-reduces of one or two numbers per row join
 them: the largest logit, the sum of the exponentials with the target's own, and what the margin keeps.
 
-.. math:: M = \max_r \max_i o_i, \quad e_i = e^{o_i - M}, \quad S = \sum_r \sum_i e_i, \quad p_i = e_i / S
+$$
+M = \max_r \max_i o_i, \quad e_i = e^{o_i - M}, \quad S = \sum_r \sum_i e_i, \quad p_i = e_i / S
+$$
 
-With :math:`S` and :math:`e_t` each process masks its own classes: :math:`p_i < p_t - \delta` is
-:math:`e_i < e_t - \delta S`. No all-reduce has a size or an order that depends on the values of the logits, so no
+With $S$ and $e_t$ each process masks its own classes: $p_i < p_t - \delta$ is
+$e_i < e_t - \delta S$. No all-reduce has a size or an order that depends on the values of the logits, so no
 process can wait for another one in a different place.
 """
 
@@ -57,7 +59,7 @@ def shard_unit_gradient(logits: Tensor, target: Tensor, delta: float, shard: Cla
     """The loss of each row and its masked competitors; the gradient of this process's logits overwrites them.
 
     Loss and masked competitors are those of all classes and are the same on every process. The gradient is stored
-    times :func:`~.row_loss.gradient_unit`. What is written over a fully masked row means nothing.
+    times `gradient_unit`. What is written over a fully masked row means nothing.
 
     Args:
         logits: those of this process's classes, shape ``(N, C_local)``; ``C_local`` may be 0.
@@ -213,7 +215,7 @@ class ShardRowLoss(torch.autograd.Function):
 def sharded_loss(
     batch: ClassRows, delta: float, weight: Tensor | None, reduction: str, counting: bool, *, shard: ClassShard
 ) -> tuple[Tensor, MaskingCounts | None]:
-    """A :class:`~as_lightning.functional.calling_convention.RowsLoss` of this process's classes."""
+    """A `RowsLoss` of this process's classes."""
     loss, masked = ShardRowLoss.apply(batch.logits, batch.target, batch.ignored, delta, shard)
     counts = counts_of_rows(masked, batch.ignored, batch.classes) if counting else None
     return reduce_batch(loss, batch, weight, reduction), counts

@@ -21,7 +21,7 @@ from as_lightning.functional.kernels.row_loss import differentiable_backward, lo
 def compiled_row_loss(
     rows: Tensor, target: Tensor, ignored: Tensor, delta: float, differentiated: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The losses, the masked competitors and the gradient, as those of :class:`~.row_loss.RowLoss`."""
+    """The losses, the masked competitors and the gradient, as those of `RowLoss`."""
     return losses_and_gradient(rows, target, ignored, delta, differentiated)
 
 
@@ -51,7 +51,7 @@ compiled_row_loss.register_autograd(_compiled_backward, setup_context=_save_grad
 def compiled_loss(
     batch: ClassRows, delta: float, weight: Tensor | None, reduction: str, counting: bool
 ) -> tuple[Tensor, MaskingCounts | None]:
-    """A :class:`~as_lightning.functional.calling_convention.RowsLoss`."""
+    """A `RowsLoss`."""
     differentiated = torch.is_grad_enabled() and batch.logits.requires_grad
     loss, masked, _ = compiled_row_loss(batch.logits, batch.target, batch.ignored, delta, differentiated)
     counts = counts_of_rows(masked, batch.ignored, batch.classes) if counting else None

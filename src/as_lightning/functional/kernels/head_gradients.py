@@ -5,7 +5,7 @@ of these, the others gathered until they fill the workspace.
 
 Gradients of half types accumulate in float32 and stay in it until the upstream gradient (with a loss scaler's factor)
 has been multiplied in; that of a bfloat16 weight stays in bfloat16 where one product is all of it. In float16 a logit
-gradient is stored times :func:`~.row_loss.gradient_unit`, so that none is lost before the scaler acts, and its products
+gradient is stored times `gradient_unit`, so that none is lost before the scaler acts, and its products
 are taken in float32, so that none overflows.
 """
 

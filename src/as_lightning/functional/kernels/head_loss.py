@@ -1,8 +1,8 @@
 """The loss and the gradients of a wide linear head, chunk by chunk, so that its logits never exist as a whole.
 
 The logits of a few rows at a time are computed into one workspace, and their gradient is written over them by the
-kernel of :mod:`~as_lightning.functional.kernels.row_loss`. What the margin leaves of it goes through the products of
-:mod:`~as_lightning.functional.kernels.head_gradients`.
+kernel of `row_loss`. What the margin leaves of it goes through the products of
+`head_gradients`.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _gradients_of_rows(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]
 def _in_place_gradient(logits: Tensor, target: Tensor, delta: float, shard: ClassShard | None) -> tuple[Tensor, Tensor]:
     """The loss and the masked competitors of each row of a chunk of logits, over which its gradient is written.
 
-    The gradient is stored times :func:`~.row_loss.gradient_unit`.
+    The gradient is stored times `gradient_unit`.
     """
     if shard is not None:
         return shard_unit_gradient(logits, target, delta, shard)

@@ -1,20 +1,20 @@
 r"""The loss and the gradient of rows of logits, from one softmax.
 
 Everything that the margin decides can be read off the probabilities: class ``i`` is masked iff
-:math:`p_i < p_t - \delta`, and the softmax over the kept classes is :math:`q_i = p_i / \sum_{\text{kept}} p`. The
+$p_i < p_t - \delta$, and the softmax over the kept classes is $q_i = p_i / \sum_{\text{kept}} p$. The
 target's probability alone settles two kinds of rows:
 
-* *unmasked*, :math:`p_t \le \delta`: every class is kept and ``q`` is ``p``: a row of ordinary cross-entropy;
-* *fully masked*, :math:`p_t > (1 + \delta) / 2`: no competitor can be kept (:math:`p_i \le 1 - p_t`), so loss and
+* *unmasked*, $p_t \le \delta$: every class is kept and ``q`` is ``p``: a row of ordinary cross-entropy;
+* *fully masked*, $p_t > (1 + \delta) / 2$: no competitor can be kept ($p_i \le 1 - p_t$), so loss and
   gradient are exactly 0;
 * *mixed*: only these need a second look at their probabilities; they keep some competitors or none.
 
-The gradient of a row's loss, :math:`q - \operatorname{onehot}(t)`, is finished in forward, while the probabilities are
+The gradient of a row's loss, $q - \operatorname{onehot}(t)$, is finished in forward, while the probabilities are
 in the cache; backward multiplies it by the upstream gradient. ``F.cross_entropy`` takes two passes of exponentials
 (one in forward, one in backward) where this takes one.
 
-On the CPU the rows of each kind are picked out (:func:`pick_rows`), so that only mixed rows cost a second look. On
-other devices picking would make the host wait for the device, so the same is done with masks (:func:`mask_rows`).
+On the CPU the rows of each kind are picked out (`pick_rows`), so that only mixed rows cost a second look. On
+other devices picking would make the host wait for the device, so the same is done with masks (`mask_rows`).
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ def blocks(rows: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def gradient_unit(dtype: torch.dtype) -> float:
-    r"""What 1 is where a gradient between -1 and 1 is stored in ``dtype``: :math:`2^{15}` in float16, else 1.
+    r"""What 1 is where a gradient between -1 and 1 is stored in ``dtype``: $2^{15}$ in float16, else 1.
 
     The smallest float16 is 6e-8: a probability below it would be lost before a loss scaler could save it. Times
-    :math:`2^{15}`, which changes no digit, numbers from 2e-12 on are kept, and 1 is still finite.
+    $2^{15}$, which changes no digit, numbers from 2e-12 on are kept, and 1 is still finite.
     """
     return 32768.0 if dtype == torch.float16 else 1.0
 
 
 def store_gradient(gradient: Tensor, out: Tensor) -> None:
-    """Write a block of gradients into ``out``, of the dtype that keeps them, in its :func:`gradient_unit`."""
+    """Write a block of gradients into ``out``, of the dtype that keeps them, in its `gradient_unit`."""
     unit = gradient_unit(out.dtype)
     # copied, not written by a product into out: that would allocate the product in the wider dtype first
     out.copy_(gradient if unit == 1.0 else gradient.mul_(unit))
@@ -121,7 +121,7 @@ _SMALL = {dtype: torch.finfo(dtype).tiny / torch.finfo(dtype).eps for dtype in (
 
 
 def mask_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tuple[Tensor, Tensor]:
-    """What :func:`pick_rows` does, with masks, so that the host never waits for the device."""
+    """What `pick_rows` does, with masks, so that the host never waits for the device."""
     column = target.unsqueeze(-1)
     log_p = torch.log_softmax(logits.to(out.dtype), -1)
     loss = (0.0 - log_p.gather(-1, column)).clamp_(min=0.0)
@@ -141,7 +141,7 @@ class RowKernel(NamedTuple):
     """How the rows of a device are worked on.
 
     Attributes:
-        gradient: :func:`pick_rows` or :func:`mask_rows`.
+        gradient: `pick_rows` or `mask_rows`.
         zero: sets the rows of a gradient to 0 that a boolean tensor names.
         in_place: whether ``gradient`` can write into the final tensor, all rows at once, without temporary memory.
     """
@@ -164,7 +164,7 @@ def losses_and_gradient(
     """The loss of each row, its masked competitors, and (where ``differentiated``) its gradient.
 
     An ignored row has loss 0 and no masked competitor. The gradient is of the dtype of ``rows``, times
-    :func:`gradient_unit`, and 0 in rows that are ignored or fully masked.
+    `gradient_unit`, and 0 in rows that are ignored or fully masked.
     """
     count, classes = rows.shape
     dtype = accumulation_dtype(rows.dtype)
@@ -232,7 +232,7 @@ class RowLoss(torch.autograd.Function):
 def loss_by_rows(
     batch: ClassRows, delta: float, weight: Tensor | None, reduction: str, counting: bool
 ) -> tuple[Tensor, MaskingCounts | None]:
-    """A :class:`~as_lightning.functional.calling_convention.RowsLoss`."""
+    """A `RowsLoss`."""
     differentiated = torch.is_grad_enabled() and batch.logits.requires_grad
     loss, masked, _ = RowLoss.apply(batch.logits, batch.target, batch.ignored, delta, differentiated)
     counts = counts_of_rows(masked, batch.ignored, batch.classes) if counting else None
@@ -277,7 +277,7 @@ def differentiable_backward(
     row that is zero is its target's one-hot vector, whose derivative is 0.)
 
     Args:
-        gradient: of each row's loss, times :func:`gradient_unit`, shape ``(R, C)``.
+        gradient: of each row's loss, times `gradient_unit`, shape ``(R, C)``.
         target: class indices, shape ``(R,)``.
         grad_loss: upstream of the loss, shape ``(R,)``.
         grad_gradient: upstream of ``gradient``, of its shape.

@@ -28,7 +28,7 @@ def few_logits(rows: Tensor) -> bool:
 def traceable_loss(
     batch: ClassRows, delta: float, weight: Tensor | None, reduction: str, counting: bool
 ) -> tuple[Tensor, MaskingCounts | None]:
-    """A :class:`~as_lightning.functional.calling_convention.RowsLoss`."""
+    """A `RowsLoss`."""
     rows, target, mask = widened(batch.logits), batch.target, None
     if batch.ignored is not None:  # a NaN there must not reach the gradient
         rows = rows.masked_fill(batch.ignored.unsqueeze(-1), 0.0)

@@ -14,16 +14,18 @@ DEFAULT_TAU = 1 / 30  # the paper's scale s = 30
 def am_softmax(logits: Tensor, *, tau: float = DEFAULT_TAU, dim: int = -1) -> Tensor:
     r"""Softmax of cosines at temperature ``tau``. The margin belongs to the loss: prediction does not know the target.
 
-    .. math:: p_i = e^{\cos\theta_i / \tau} / \sum_j e^{\cos\theta_j / \tau}
+    $$
+    p_i = e^{\cos\theta_i / \tau} / \sum_j e^{\cos\theta_j / \tau}
+    $$
 
     Args:
-        logits: cosines in [-1, 1], any shape; :class:`as_lightning.benchmark.tasks.cosine_head.CosineHead` gives them.
+        logits: cosines in [-1, 1], any shape; `as_lightning.benchmark.tasks.cosine_head.CosineHead` gives them.
         tau: the temperature, positive: the inverse of the paper's scale ``s``.
         dim: the class dimension.
 
     Source: Wang, Cheng, Liu, Liu 2018 (arXiv 1801.05599), equation 6 with ``m = 0``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> am_softmax(torch.tensor([0.5, 0.6]), tau=0.1)
         tensor([0.2689, 0.7311])
@@ -43,17 +45,19 @@ def am_softmax_loss(
 ) -> Tensor:
     r"""Cross-entropy of cosines at temperature ``tau``, the target's lowered by ``margin``.
 
-    .. math:: \ell = -\log \frac{e^{(\cos\theta_t - m) / \tau}}
-                                {e^{(\cos\theta_t - m) / \tau} + \sum_{j \ne t} e^{\cos\theta_j / \tau}}
+    $$
+    \ell = -\log \frac{e^{(\cos\theta_t - m) / \tau}}
+    {e^{(\cos\theta_t - m) / \tau} + \sum_{j \ne t} e^{\cos\theta_j / \tau}}
+    $$
 
     Args:
-        logits: cosines; they and the other arguments are those of :func:`torch.nn.functional.cross_entropy`.
+        logits: cosines; they and the other arguments are those of `torch.nn.functional.cross_entropy`.
         margin: the margin ``m`` between cosines, 0 or more.
         tau: the temperature, positive: the inverse of the paper's scale ``s``.
 
     Source: Wang, Cheng, Liu, Liu 2018 (arXiv 1801.05599), equation 6.
 
-    Example:
+    Examples:
         >>> import torch
         >>> am_softmax_loss(torch.tensor([[0.5, 0.6]]), torch.tensor([1]), margin=0.1, tau=0.1)
         tensor(0.6931)

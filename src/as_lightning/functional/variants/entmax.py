@@ -51,20 +51,22 @@ def _effort(rows: Tensor) -> tuple[int | None, int]:
 def entmax(logits: Tensor, *, alpha: float = 1.5, dim: int = -1) -> Tensor:
     r"""The alpha-entmax transform: sparse for every ``alpha`` above 1.
 
-    .. math:: p = \operatorname*{argmax}_{p \in \Delta} \; p^\top o + \frac{1 - \sum_i p_i^\alpha}{\alpha (\alpha - 1)},
-              \qquad p_i = \bigl[(\alpha - 1) o_i - \lambda\bigr]_+^{1 / (\alpha - 1)}
+    $$
+    p = \operatorname*{argmax}_{p \in \Delta} \; p^\top o + \frac{1 - \sum_i p_i^\alpha}{\alpha (\alpha - 1)},
+    \qquad p_i = \bigl[(\alpha - 1) o_i - \lambda\bigr]_+^{1 / (\alpha - 1)}
+    $$
 
-    with :math:`\lambda` such that the probabilities sum to 1. 1.5 and 2 are exact (by sorting), others by bisection. A
-    class :math:`1 / (\alpha - 1)` below the largest logit always has probability 0.
+    with $\lambda$ such that the probabilities sum to 1. 1.5 and 2 are exact (by sorting), others by bisection. A
+    class $1 / (\alpha - 1)$ below the largest logit always has probability 0.
 
     Args:
         logits: any shape, floating point.
-        alpha: how sparse, in (1, 2]: 2 is :func:`sparsemax`; tending to 1 it tends to softmax.
+        alpha: how sparse, in (1, 2]: 2 is `sparsemax`; tending to 1 it tends to softmax.
         dim: the class dimension.
 
     Source: Peters, Niculae, Martins 2019 (arXiv 1905.05702), equations 9 and 10; the ``entmax`` package.
 
-    Example:
+    Examples:
         >>> entmax(torch.tensor([0.0, 1.0, 2.0]))
         tensor([0.0000, 0.1693, 0.8307])
     """
@@ -95,19 +97,21 @@ def entmax_loss(
 ) -> Tensor:
     r"""The Fenchel-Young loss of alpha-entmax. Differentiable once.
 
-    .. math:: \ell = (p - e_t)^\top o + \frac{1 - \sum_i p_i^\alpha}{\alpha (\alpha - 1)}, \qquad
-              \frac{\partial \ell}{\partial o_i} = p_i - [i = t]
+    $$
+    \ell = (p - e_t)^\top o + \frac{1 - \sum_i p_i^\alpha}{\alpha (\alpha - 1)}, \qquad
+    \frac{\partial \ell}{\partial o_i} = p_i - [i = t]
+    $$
 
-    It is 0 (but for rounding) once the target leads every other class by :math:`1 / (\alpha - 1)`: a finite margin.
+    It is 0 (but for rounding) once the target leads every other class by $1 / (\alpha - 1)$: a finite margin.
 
     Args:
-        logits: it and the other arguments are those of :func:`torch.nn.functional.cross_entropy`.
+        logits: it and the other arguments are those of `torch.nn.functional.cross_entropy`.
         alpha: how sparse, in (1, 2].
 
     Source: Blondel, Martins, Niculae 2020 (arXiv 1901.02324), equation 14; Peters, Niculae, Martins 2019
     (arXiv 1905.05702), section 3.3; the ``entmax`` package.
 
-    Example:
+    Examples:
         >>> logits = torch.tensor([[0.0, 1.0, 2.0], [0.0, 1.0, 3.0]], requires_grad=True)
         >>> entmax_loss(logits, torch.tensor([2, 2]), reduction="sum").backward()
         >>> bool(torch.allclose(logits.grad, entmax(logits) - torch.tensor([0.0, 0.0, 1.0])))
@@ -137,9 +141,11 @@ def entmax_loss(
 
 
 def sparsemax(logits: Tensor, *, dim: int = -1) -> Tensor:
-    r"""The Euclidean projection of the logits on the probability simplex: :func:`entmax` at ``alpha=2``.
+    r"""The Euclidean projection of the logits on the probability simplex: `entmax` at ``alpha=2``.
 
-    .. math:: p = \operatorname*{argmin}_{p \in \Delta} \lVert p - o \rVert^2, \qquad p_i = [o_i - \lambda]_+
+    $$
+    p = \operatorname*{argmin}_{p \in \Delta} \lVert p - o \rVert^2, \qquad p_i = [o_i - \lambda]_+
+    $$
 
     Args:
         logits: any shape, floating point.
@@ -147,7 +153,7 @@ def sparsemax(logits: Tensor, *, dim: int = -1) -> Tensor:
 
     Source: Martins, Astudillo 2016 (arXiv 1602.02068), equation 1 and proposition 1; the ``entmax`` package.
 
-    Example:
+    Examples:
         >>> sparsemax(torch.tensor([0.0, 1.0, 1.5]))
         tensor([0.0000, 0.2500, 0.7500])
     """
@@ -159,14 +165,16 @@ def sparsemax_loss(
 ) -> Tensor:
     r"""The loss whose gradient is ``sparsemax(logits)`` minus the one-hot target; 0 once the target leads by 1.
 
-    .. math:: \ell = \frac{1}{2} - o_t + \sum_{i \in S} \frac{o_i^2 - \lambda^2}{2}
+    $$
+    \ell = \frac{1}{2} - o_t + \sum_{i \in S} \frac{o_i^2 - \lambda^2}{2}
+    $$
 
-    with :math:`\lambda` and the support ``S`` of :func:`sparsemax`. Its arguments are those of
-    :func:`torch.nn.functional.cross_entropy`. Differentiable once.
+    with $\lambda$ and the support ``S`` of `sparsemax`. Its arguments are those of
+    `torch.nn.functional.cross_entropy`. Differentiable once.
 
     Source: Martins, Astudillo 2016 (arXiv 1602.02068), equation 16; the ``entmax`` package.
 
-    Example:
+    Examples:
         >>> logits = torch.tensor([[0.0, 1.0, 1.5], [0.0, 1.0, 2.0]])
         >>> sparsemax_loss(logits, torch.tensor([2, 2]), reduction="none")
         tensor([0.0625, 0.0000])

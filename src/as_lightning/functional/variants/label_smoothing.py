@@ -19,15 +19,17 @@ def label_smoothing_loss(
 ) -> Tensor:
     r"""``F.cross_entropy(label_smoothing=smoothing)`` for class indices; the transform that goes with it is softmax.
 
-    .. math:: \ell = \log \sum_j e^{o_j} - (1 - \varepsilon) \, o_t - \frac{\varepsilon}{C} \sum_i o_i
+    $$
+    \ell = \log \sum_j e^{o_j} - (1 - \varepsilon) \, o_t - \frac{\varepsilon}{C} \sum_i o_i
+    $$
 
     Args:
-        logits: it and the other arguments are those of :func:`torch.nn.functional.cross_entropy`.
-        smoothing: the mass :math:`\varepsilon` that goes to the uniform distribution, in [0, 1).
+        logits: it and the other arguments are those of `torch.nn.functional.cross_entropy`.
+        smoothing: the mass $\varepsilon$ that goes to the uniform distribution, in [0, 1).
 
     Source: Szegedy, Vanhoucke, Ioffe, Shlens, Wojna 2016 (arXiv 1512.00567), section 7.
 
-    Example:
+    Examples:
         >>> import torch
         >>> label_smoothing_loss(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([2]), smoothing=0.3)
         tensor(0.7076)

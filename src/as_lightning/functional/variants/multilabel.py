@@ -42,14 +42,16 @@ def multilabel_softmax_loss(
 ) -> Tensor:
     r"""Softmax cross-entropy carried over to several positive labels: every positive above 0, every negative below.
 
-    .. math:: \ell = \log\Bigl(1 + \sum_{i \in N} e^{o_i}\Bigr) + \log\Bigl(1 + \sum_{t \in P} e^{-o_t}\Bigr)
+    $$
+    \ell = \log\Bigl(1 + \sum_{i \in N} e^{o_i}\Bigr) + \log\Bigl(1 + \sum_{t \in P} e^{-o_t}\Bigr)
+    $$
 
-    for positives ``P`` and negatives ``N``: :func:`~as_lightning.functional.multilabel_as_cross_entropy` at
+    for positives ``P`` and negatives ``N``: `multilabel_as_cross_entropy` at
     ``delta=1``, with its arguments, without the price of looking for a mask.
 
     Source: Su, Zhu, Murtadha, Pan, Wen, Liu 2022 (arXiv 2208.02955), equation 9.
 
-    Example:
+    Examples:
         >>> multilabel_softmax_loss(torch.tensor([[2.0, -1.0, -3.0]]), torch.tensor([[1, 0, 0]]))
         tensor(0.4759)
     """
@@ -63,17 +65,19 @@ def multilabel_softmax_loss(
 def multilabel_sparse_loss(
     logits: Tensor, target: Tensor, *, k: int = 5, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
-    r""":func:`multilabel_softmax_loss` with only the ``k`` strongest negatives :math:`N_k` (all, if there are fewer).
+    r"""`multilabel_softmax_loss` with only the ``k`` strongest negatives $N_k$ (all, if there are fewer).
 
-    .. math:: \ell = \log\Bigl(1 + \sum_{i \in N_k} e^{o_i}\Bigr) + \log\Bigl(1 + \sum_{t \in P} e^{-o_t}\Bigr)
+    $$
+    \ell = \log\Bigl(1 + \sum_{i \in N_k} e^{o_i}\Bigr) + \log\Bigl(1 + \sum_{t \in P} e^{-o_t}\Bigr)
+    $$
 
     Args:
-        logits: it and the other arguments are those of :func:`multilabel_softmax_loss`.
+        logits: it and the other arguments are those of `multilabel_softmax_loss`.
         k: how many negatives take part, in [1, C].
 
     Source: Su et al. 2022 (arXiv 2208.02955) for the sum, Sun et al. 2021 (arXiv 2112.12433) for the k largest.
 
-    Example:
+    Examples:
         >>> multilabel_sparse_loss(torch.tensor([[2.0, -1.0, -3.0]]), torch.tensor([[1, 0, 0]]), k=1)
         tensor(0.4402)
     """
@@ -89,13 +93,15 @@ def multilabel_sparse_loss(
 def bce_loss(logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
     r"""Binary cross-entropy of every label on its own: ``F.binary_cross_entropy_with_logits`` for known labels.
 
-    .. math:: \ell_i = \log(1 + e^{o_i}) - y_i o_i
+    $$
+    \ell_i = \log(1 + e^{o_i}) - y_i o_i
+    $$
 
     ``reduction="mean"`` is over the known labels, as PyTorch's loss has it, not over the samples.
 
-    Source: :func:`torch.nn.functional.binary_cross_entropy_with_logits`.
+    Source: `torch.nn.functional.binary_cross_entropy_with_logits`.
 
-    Example:
+    Examples:
         >>> bce_loss(torch.tensor([[2.0, -1.0, -3.0]]), torch.tensor([[1, 0, -100]]))
         tensor(0.2201)
     """

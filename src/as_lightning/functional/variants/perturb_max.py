@@ -79,8 +79,10 @@ def _relative(rows: Tensor, noise: str) -> Tensor:
 def perturb_max(logits: Tensor, *, noise: str = "normal", dim: int = -1) -> Tensor:
     r"""The probability that a class has the largest logit once independent noise is added to every logit.
 
-    .. math:: p_i = P\bigl[\operatorname{argmax}_j (o_j + \varepsilon_j) = i\bigr]
-                  = \int f(e - o_i) \prod_{j \ne i} F(e - o_j) \, de
+    $$
+    p_i = P\bigl[\operatorname{argmax}_j (o_j + \varepsilon_j) = i\bigr]
+    = \int f(e - o_i) \prod_{j \ne i} F(e - o_j) \, de
+    $$
 
     Args:
         logits: any shape, floating point.
@@ -90,7 +92,7 @@ def perturb_max(logits: Tensor, *, noise: str = "normal", dim: int = -1) -> Tens
 
     Source: Cohen Indelman, Hazan 2024 (arXiv 2406.02180), section 4.
 
-    Example:
+    Examples:
         >>> perturb_max(torch.tensor([0.0, 1.0, 2.0]))
         tensor([0.0472, 0.2241, 0.7288])
     """
@@ -120,15 +122,15 @@ def perturb_max_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""The negative log-likelihood under :func:`perturb_max`: :math:`-\log p_t`, integrated in the logarithm.
+    r"""The negative log-likelihood under `perturb_max`: $-\log p_t$, integrated in the logarithm.
 
     Args:
-        logits: it and the other arguments are those of :func:`torch.nn.functional.cross_entropy`.
+        logits: it and the other arguments are those of `torch.nn.functional.cross_entropy`.
         noise: ``"gumbel"``, ``"normal"`` or ``"logistic"``.
 
     Source: Cohen Indelman, Hazan 2024 (arXiv 2406.02180), section 4.
 
-    Example:
+    Examples:
         >>> perturb_max_loss(torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([2]))
         tensor(0.3164)
     """

@@ -19,9 +19,11 @@ def check_k(k: int, num_classes: int, of: str = "classes") -> None:
 def sparse_softmax(logits: Tensor, *, k: int = 5, dim: int = -1) -> Tensor:
     r"""Softmax over the ``k`` largest logits, exactly 0 elsewhere.
 
-    .. math:: p_i = \frac{e^{o_i}}{\sum_{j \in \Omega_k} e^{o_j}} \text{ for } i \in \Omega_k, \quad 0 \text{ otherwise}
+    $$
+    p_i = \frac{e^{o_i}}{\sum_{j \in \Omega_k} e^{o_j}} \text{ for } i \in \Omega_k, \quad 0 \text{ otherwise}
+    $$
 
-    :math:`\Omega_k` holds the classes of the ``k`` largest logits; :func:`torch.topk` decides between ties.
+    $\Omega_k$ holds the classes of the ``k`` largest logits; `torch.topk` decides between ties.
 
     Args:
         logits: any shape, floating point.
@@ -30,7 +32,7 @@ def sparse_softmax(logits: Tensor, *, k: int = 5, dim: int = -1) -> Tensor:
 
     Source: Sun et al. 2021 (arXiv 2112.12433).
 
-    Example:
+    Examples:
         >>> sparse_softmax(torch.tensor([1.0, 2.0, 3.0]), k=2)
         tensor([0.0000, 0.2689, 0.7311])
     """
@@ -54,19 +56,21 @@ def sparse_softmax_loss(
 ) -> Tensor:
     r"""Cross-entropy over the ``k`` largest logits and the target's.
 
-    .. math:: \ell = \log \sum_{j \in \Omega_k \cup \{t\}} e^{o_j} - o_t
+    $$
+    \ell = \log \sum_{j \in \Omega_k \cup \{t\}} e^{o_j} - o_t
+    $$
 
     A target that is not among the ``k`` largest stays in, as a ``k + 1``-th class: its loss is finite, at least
-    :math:`\log(1 + k)`, and its gradient pulls it up. The gradient is :math:`q_i - [i = t]` on
-    :math:`\Omega_k \cup \{t\}`, ``q`` their softmax, and exactly 0 elsewhere. ``k = C`` is ``F.cross_entropy``.
+    $\log(1 + k)$, and its gradient pulls it up. The gradient is $q_i - [i = t]$ on
+    $\Omega_k \cup \{t\}$, ``q`` their softmax, and exactly 0 elsewhere. ``k = C`` is ``F.cross_entropy``.
 
     Args:
-        logits: it and the other arguments are those of :func:`torch.nn.functional.cross_entropy`.
+        logits: it and the other arguments are those of `torch.nn.functional.cross_entropy`.
         k: how many of the largest logits take part, in [1, C].
 
     Source: Sun et al. 2021 (arXiv 2112.12433).
 
-    Example:
+    Examples:
         >>> logits = torch.tensor([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
         >>> sparse_softmax_loss(logits, torch.tensor([2, 0]), k=2, reduction="none")
         tensor([0.3133, 2.4076])

@@ -9,7 +9,7 @@ from as_lightning.functional.calling_convention import cross_entropy_of, over_ro
 
 
 def t_softmax(logits: Tensor, *, tau: float = 0.5, dim: int = -1) -> Tensor:
-    r"""Softmax at temperature ``tau``: :math:`p_i = e^{o_i / \tau} / \sum_j e^{o_j / \tau}`.
+    r"""Softmax at temperature ``tau``: $p_i = e^{o_i / \tau} / \sum_j e^{o_j / \tau}$.
 
     Args:
         logits: any shape, floating point.
@@ -18,7 +18,7 @@ def t_softmax(logits: Tensor, *, tau: float = 0.5, dim: int = -1) -> Tensor:
 
     Source: Hinton, Vinyals, Dean 2015 (arXiv 1503.02531), equation 1.
 
-    Example:
+    Examples:
         >>> import torch
         >>> t_softmax(torch.tensor([1.0, 2.0, 3.0]), tau=0.5)
         tensor([0.0159, 0.1173, 0.8668])
@@ -36,17 +36,17 @@ def t_softmax_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""Cross-entropy at temperature ``tau``: :math:`\ell = \log \sum_j e^{o_j / \tau} - o_t / \tau`.
+    r"""Cross-entropy at temperature ``tau``: $\ell = \log \sum_j e^{o_j / \tau} - o_t / \tau$.
 
-    It is not multiplied by :math:`\tau^2`, so a small ``tau`` also means a large gradient.
+    It is not multiplied by $\tau^2$, so a small ``tau`` also means a large gradient.
 
     Args:
-        logits: it and the other arguments are those of :func:`torch.nn.functional.cross_entropy`.
+        logits: it and the other arguments are those of `torch.nn.functional.cross_entropy`.
         tau: the temperature, positive.
 
     Source: Hinton, Vinyals, Dean 2015 (arXiv 1503.02531), equation 1.
 
-    Example:
+    Examples:
         >>> import torch
         >>> t_softmax_loss(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([2]), tau=0.5)
         tensor(0.1429)

@@ -22,9 +22,9 @@ def check_order(order: int) -> int:
 
 
 class _LogTaylor(torch.autograd.Function):
-    r""":math:`\log f_k(x)`, :math:`f_k(x) = \sum_{i \le k} x^i / i!`, elementwise.
+    r"""$\log f_k(x)$, $f_k(x) = \sum_{i \le k} x^i / i!$, elementwise.
 
-    The derivative is :math:`f_{k-1} / f_k`: one tensor kept for the backward pass, where autograd would keep a dozen.
+    The derivative is $f_{k-1} / f_k$: one tensor kept for the backward pass, where autograd would keep a dozen.
     Positive (at least 0.15), and finite in float32 up to a logit of 2e6 at order 6.
     """
 
@@ -57,9 +57,11 @@ def _last_two_polynomials(x: Tensor, order: int) -> tuple[Tensor, Tensor]:
 def taylor_softmax(logits: Tensor, *, order: int = 2, dim: int = -1) -> Tensor:
     r"""Softmax with the exponential replaced by its even-order Taylor polynomial.
 
-    .. math:: p_i = \frac{f_k(o_i)}{\sum_j f_k(o_j)}, \qquad f_k(x) = \sum_{i=0}^{k} \frac{x^i}{i!}
+    $$
+    p_i = \frac{f_k(o_i)}{\sum_j f_k(o_j)}, \qquad f_k(x) = \sum_{i=0}^{k} \frac{x^i}{i!}
+    $$
 
-    *Not* invariant to a shift of logits, and order-preserving only above the minimum of :math:`f_k` (-1 for order 2,
+    *Not* invariant to a shift of logits, and order-preserving only above the minimum of $f_k$ (-1 for order 2,
     about -1.60 for 4 and -2.18 for 6): below it a smaller logit has a larger probability.
 
     Args:
@@ -69,7 +71,7 @@ def taylor_softmax(logits: Tensor, *, order: int = 2, dim: int = -1) -> Tensor:
 
     Source: de Brebisson, Vincent 2016 (arXiv 1511.05042), section 3; Banerjee et al. 2020 (arXiv 2011.11538).
 
-    Example:
+    Examples:
         >>> taylor_softmax(torch.tensor([0.0, 1.0, 2.0]))
         tensor([0.1176, 0.2941, 0.5882])
     """
@@ -88,15 +90,17 @@ def taylor_softmax_loss(
 ) -> Tensor:
     r"""The negative log-likelihood under the Taylor softmax.
 
-    .. math:: \ell = \log \sum_j f_k(o_j) - \log f_k(o_t), \qquad f_k(x) = \sum_{i=0}^{k} \frac{x^i}{i!}
+    $$
+    \ell = \log \sum_j f_k(o_j) - \log f_k(o_t), \qquad f_k(x) = \sum_{i=0}^{k} \frac{x^i}{i!}
+    $$
 
     Args:
-        logits: it and the other arguments are those of :func:`torch.nn.functional.cross_entropy`.
+        logits: it and the other arguments are those of `torch.nn.functional.cross_entropy`.
         order: the order ``k`` of the polynomial: 2, 4 or 6.
 
     Source: de Brebisson, Vincent 2016 (arXiv 1511.05042), section 3.
 
-    Example:
+    Examples:
         >>> taylor_softmax_loss(torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([2]))
         tensor(0.5306)
     """

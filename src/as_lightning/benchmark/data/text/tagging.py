@@ -131,7 +131,7 @@ def read_conll(
 ) -> Iterator[TaggedSentence]:
     """Read CoNLL columns: one word with its tag on each line, columns parted by a tab or spaces.
 
-    A blank line ends a sentence; lines that start with ``-DOCSTART-`` are skipped. ``known`` are the tags that there
+    A blank line ends a sentence; lines that start with ``-DOCSTART-`` are left out. ``known`` are the tags that there
     may be, None for any.
 
     Raises:
