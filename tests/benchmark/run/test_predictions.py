@@ -72,7 +72,7 @@ def test_a_loader_that_shuffles_or_a_module_without_logits_leaves_no_predictions
 
 def test_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:
     (tmp_path / PREDICTIONS_FILE).write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="predictions.npz holds no predictions"):
+    with pytest.raises(ValueError, match=r"predictions\.npz holds no predictions"):
         Predictions.read(tmp_path)
 
 

@@ -206,7 +206,7 @@ def _try_one_batch(own: OwnModule, method: str, **settings: float) -> list[Any]:
                 raise
             own.target = None
             own.notes.append(
-                "Calibration was not measured, and predictions were not stored: the module's steps do not call self(x), "
+                "Calibration was not measured, and predictions were not stored: the module's steps do not call self(x) "
                 "and it has no validation_logits(batch)."
             )
             fit = own.fit(run, folder, LOOK)

@@ -293,8 +293,8 @@ class OwnModule:
         trainer.fit(module, datamodule=data)
         if recorder.passed_over and not recorder.evaluations:
             raise ValueError(
-                f"monitor {self.monitor!r} is never logged: after a validation there is {recorder.passed_over[0]}; name "
-                "one of these as monitor=... (on the command line module.monitor=...)"
+                f"monitor {self.monitor!r} is never logged: after a validation there is {recorder.passed_over[0]}; "
+                "name one of these as monitor=... (on the command line module.monitor=...)"
             )
         return Fit(trainer, module, data, recorder, best)
 

@@ -291,6 +291,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
             return [f"{split} example {number}{seed}" for number in range(len(self.splits[split]))]
         rows = self.shot_rows if split == "train" and self.shot_rows is not None else range(len(texts))
         return [texts.where(n) if isinstance(texts, DecodableFiles) else texts[n] for n in rows]
+
     def _draw_shots(self, shots: int) -> None:
         """Leave ``shots`` samples of each class in the training split, in the order that they had."""
         train = self.splits["train"]
@@ -312,7 +313,6 @@ class BenchmarkDataModule(pl.LightningDataModule):
             train.transform,
         )
         self.shot_rows = drawn.tolist()
-
 
     def encode_labels(self, labels: Mapping[str, Sequence[str]]) -> dict[str, Tensor]:
         """Set :attr:`class_names` to the training split's labels, sorted, and number all splits' labels by it.
