@@ -53,7 +53,7 @@ def read_text(path: Path, encoding: str | None = None) -> str:
 
     Args:
         path: the file.
-        encoding: as :func:`codecs.lookup` knows it; None is UTF-8, with or without a byte-order mark.
+        encoding: as `codecs.lookup` knows it; None is UTF-8, with or without a byte-order mark.
 
     Raises:
         ValueError: if the bytes are of another encoding; the message names the file, the line and what to set.
@@ -119,7 +119,7 @@ class TextDataModule(TokenizedDataModule):
         """The splits ``train``, ``validation`` and ``test``."""
 
     def encode_targets(self, splits: Mapping[str, Sequence[LabelledText]]) -> dict[str, Tensor]:
-        """The targets of each split; sets :attr:`class_names`."""
+        """The targets of each split; sets `class_names`."""
         return self.encode_labels({split: [str(row.label) for row in rows] for split, rows in splits.items()})
 
     def load_splits(self) -> dict[str, LabelledDataset]:

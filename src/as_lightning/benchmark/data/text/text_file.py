@@ -79,7 +79,7 @@ def read_table(
 def find_delimiter(header: str, usual: str, columns: Collection[str]) -> str:
     """What parts the columns of a table: the usual delimiter, unless ``columns`` are found with another.
 
-    Example:
+    Examples:
         >>> find_delimiter("id;text;label", ",", ["text", "label"])
         ';'
     """

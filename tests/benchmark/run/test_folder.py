@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 
+from as_lightning.benchmark.data.text import python_code
 from as_lightning.benchmark.run.folder import run_inputs
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
@@ -89,19 +90,25 @@ def test_a_result_without_a_record_of_its_data_counts(composed: Compose, tmp_pat
 
 @pytest.mark.parametrize("data", ["docstrings", "python_code"])
 def test_data_of_the_standard_library_record_the_version_of_python(composed: Compose, data: str) -> None:
-    inputs = run_inputs(composed(f"data={data}"))
-    assert inputs == {"python": f"CPython {platform.python_version()}"}
-    assert "python" not in run_inputs(composed("experiment=digits"))
+    assert run_inputs(composed(f"data={data}")) == {"python": f"CPython {platform.python_version()}"}
 
 
-def test_source_code_of_ones_own_does_not_depend_on_the_version_of_python(composed: Compose, tmp_path: Path) -> None:
-    assert run_inputs(composed("data=python_code", f"+data.root={tmp_path}")) == {}
+def test_other_data_do_not_depend_on_the_version_of_python(composed: Compose, tmp_path: Path) -> None:
+    assert run_inputs(composed("experiment=digits")) == {}
+    assert run_inputs(composed("data=python_code", f"data.root={tmp_path}")) == {}
 
 
 def test_a_run_of_another_python_is_made_anew(
-    composed: Compose, trained: list[int], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    composed: Compose,
+    tmp_path: Path,
+    trained: list[int],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = composed("experiment=docstrings", *BRIEF)
+    for number in range(10):  # a library of ten files: what is tested is which Python it is said to be of
+        (tmp_path / f"module_{number}.py").write_text("x = [1, 2, 3]\n" * 20)
+    monkeypatch.setattr(python_code, "library_folder", lambda: tmp_path)
+    config = composed("data=python_code", "data.block_length=8", "data.batch_tokens=32", "callbacks=plain", *BRIEF)
     train(config)
     monkeypatch.setattr(platform, "python_version", lambda: "3.99.0")
     with caplog.at_level(logging.WARNING):
