@@ -14,7 +14,6 @@ import json
 import math
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +22,8 @@ import numpy as np
 from scipy import stats
 
 HERE = Path(__file__).parent
-RATES = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3)
+RATES = (1e-4, 5e-4, 2e-5, 2e-4, 1e-3, 5e-5)  # in the order in which they are run
+SGD_RATES = (0.1, 0.03, 0.3)
 PAPER_RATE = 2e-5
 METHODS = {
     "softmax": ("method=softmax",),
@@ -32,16 +32,21 @@ METHODS = {
     "as_softmax 0.5": ("method=as_softmax", "method.delta=0.5"),
     "as_speed 0.1": ("method=as_speed", "method.delta=0.1"),
 }
+SHOTS = ("experiment=clinc150", "data.out_of_scope=false", "data.shots=20")
 DATA = {
-    "clinc150_20": ("experiment=clinc150", "data.out_of_scope=false", "data.shots=20"),
+    "clinc150_20": SHOTS,
+    "clinc150_20_sgd": (*SHOTS, "optimizer._target_=torch.optim.SGD", "+optimizer.momentum=0.9"),
     "sst5": ("experiment=sst5",),
     "wnut17": ("experiment=wnut17",),
+    "goemotions": ("experiment=goemotions", "data.first=10000"),
     "clinc150": ("experiment=clinc150", "data.out_of_scope=false"),
 }
 TITLES = {
     "clinc150_20": "CLINC150, 20 examples a class (150 intents)",
+    "clinc150_20_sgd": "CLINC150, 20 examples a class, SGD with momentum 0.9",
     "sst5": "SST-5",
     "wnut17": "WNUT-17 (tokens)",
+    "goemotions": "GoEmotions, first 10,000 examples (several labels)",
     "clinc150": "CLINC150, whole (150 intents)",
 }
 COLOURS = {
@@ -65,22 +70,27 @@ class Job(NamedTuple):
 
 def plan() -> Iterator[Job]:
     """All runs, in an order in which what is there at any time is a result."""
-    first = list(METHODS)[:2]
+    first, others = list(METHODS)[:2], list(METHODS)[2:]
     blocks = [
-        ("clinc150_20", 6, first, range(2)),
-        ("clinc150_20", 6, ["as_softmax 0.5", "as_speed 0.1"], range(1)),
-        ("sst5", 2, first, range(1)),
-        ("clinc150_20", 6, list(METHODS), range(2)),
-        ("clinc150_20", 2, first, range(2)),
-        ("wnut17", 3, first, range(1)),
-        ("sst5", 2, first, range(2)),
-        *((data, epochs, list(METHODS), range(5)) for data in DATA for epochs in (2, 6)),
+        ("clinc150_20", 6, first, [0], RATES),
+        ("clinc150_20", 6, first, [1], RATES[:2]),
+        ("clinc150_20_sgd", 6, first, [0], SGD_RATES),
+        ("clinc150_20", 6, ["as_softmax 0.5", "as_speed 0.1"], [0], RATES[:2]),
+        ("sst5", 2, first, [0], RATES[:3]),
+        ("clinc150_20", 6, first, range(2), RATES),
+        ("clinc150_20", 6, others, range(2), RATES),
+        ("wnut17", 2, first, [0], RATES[:3]),
+        *(
+            (data, epochs, list(METHODS), range(5), SGD_RATES if data.endswith("sgd") else RATES)
+            for data in DATA
+            for epochs in (2, 6)
+        ),
     ]
     planned = dict.fromkeys(
         Job(data, epochs, method, rate, seed)
-        for data, epochs, methods, seeds in blocks
+        for data, epochs, methods, seeds, rates in blocks
         for seed in seeds
-        for rate in (1e-4, 5e-4, 2e-5, 2e-4, 1e-3, 5e-5)
+        for rate in rates
         for method in methods
     )
     return iter(planned)
@@ -88,6 +98,7 @@ def plan() -> Iterator[Job]:
 
 def run(encoder: Path, runs: Path, minutes: float, only: str | None) -> None:
     """Run what the plan has and ``runs`` lacks, until the time is over."""
+    from gradient_share import GradientShare
     from hydra import compose, initialize_config_dir
 
     from as_lightning.benchmark.packages import config_dir
@@ -103,7 +114,10 @@ def run(encoder: Path, runs: Path, minutes: float, only: str | None) -> None:
         with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(config_dir()), version_base="1.3"):
             overrides = [
                 *DATA[job.data],
-                *METHODS[job.method],
+                *(
+                    word.replace("method=", "method=multilabel_") if job.data == "goemotions" else word
+                    for word in METHODS[job.method]
+                ),
                 "model=auto_model",
                 f"model.name={encoder}",
                 "model.trainable_layers=2",
@@ -116,7 +130,9 @@ def run(encoder: Path, runs: Path, minutes: float, only: str | None) -> None:
                 "+trainer.enable_checkpointing=false",
                 "~callbacks.model_checkpoint",
                 "~callbacks.temperature_scaling",
+                "trainer.precision=bf16-mixed",
                 "trainer.enable_progress_bar=false",
+                "+callbacks.share._target_=gradient_share.GradientShare",
                 "logger=none",
                 f"output_dir={folder}",
             ]
@@ -129,6 +145,8 @@ def run(encoder: Path, runs: Path, minutes: float, only: str | None) -> None:
             "masked_by_epoch": [
                 round(epoch["masked_samples"] / max(epoch["samples"], 1), 4) for epoch in result.masking
             ],
+            "right_share_of_gradient": GradientShare.shares,
+            "right_share_of_rows": GradientShare.right,
             "steps": result.optimizer_steps,
             "seconds": round(result.train_seconds, 1),
         }
@@ -151,9 +169,10 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 def grouped(lines: list[dict]) -> dict[tuple[str, int], dict[str, dict[float, dict[int, dict]]]]:
     """Runs by data set and epochs, method, rate and seed."""
-    groups: dict = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
+    groups: dict = {}
     for line in lines:
-        groups[line["data"], line["epochs"]][line["method"]][line["rate"]][line["seed"]] = line
+        methods = groups.setdefault((line["data"], line["epochs"]), {})
+        methods.setdefault(line["method"], {}).setdefault(line["rate"], {})[line["seed"]] = line
     return groups
 
 
@@ -162,10 +181,11 @@ def show(lines: list[dict], folder: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "learning rate"
     from matplotlib import pyplot
 
     groups = grouped(lines)
-    order = sorted(groups, key=lambda key: (list(DATA).index(key[0]), -key[1]))
+    order = _order(groups)
     figure, axes = pyplot.subplots(
         math.ceil(len(order) / 2), min(len(order), 2), figsize=(11, 4.2 * math.ceil(len(order) / 2)), squeeze=False
     )
@@ -179,14 +199,54 @@ def show(lines: list[dict], folder: Path) -> None:
             axis.plot(rates, means, marker="o", markersize=4, color=COLOURS[method], label=method)
             if not np.isnan(halves).any():
                 axis.fill_between(rates, means - halves, means + halves, color=COLOURS[method], alpha=0.12, linewidth=0)
-        axis.axvline(PAPER_RATE, color="#999999", linestyle=":", linewidth=1)
-        axis.text(PAPER_RATE * 1.05, 0.02, "the paper's rate", transform=axis.get_xaxis_transform(), fontsize=8)
+        if PAPER_RATE in {rate for method in groups[key].values() for rate in method}:
+            axis.axvline(PAPER_RATE, color="#999999", linestyle=":", linewidth=1)
+            axis.text(PAPER_RATE * 1.05, 0.02, "the paper's rate", transform=axis.get_xaxis_transform(), fontsize=8)
         axis.set(xscale="log", xlabel="learning rate", ylabel="test score, %")
         axis.set_title(f"{TITLES[key[0]]}, {key[1]} epochs", fontsize=10)
         axis.legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(folder / "learning_rate.svg", metadata={"Date": None})
-    (folder / "README.md").write_text(_page(groups, order), encoding="utf-8")
+    shares = [key for key in order if any(_share(runs) for runs in groups[key].get("softmax", {}).values())]
+    if shares:
+        figure, axes = pyplot.subplots(1, 2, figsize=(11, 3.8), sharey=True)
+        for axis, rate in zip(axes, (1e-4, 5e-4), strict=True):
+            for method in METHODS:
+                share = _share(groups[shares[0]].get(method, {}).get(rate, {}))
+                if share:
+                    steps = (np.arange(len(share)) + 0.5) / len(share)
+                    axis.plot(steps, 100 * np.array(share), color=COLOURS[method], label=method)
+            axis.set(xlabel="share of the steps", ylabel="from right rows, %", title=f"learning rate {rate:g}")
+            axis.legend(fontsize=8)
+        figure.tight_layout()
+        figure.savefig(folder / "gradient_share.svg", metadata={"Date": None})
+    (folder / "README.md").write_text(page(lines), encoding="utf-8")
+
+
+def _share(runs: dict[int, dict]) -> list[float]:
+    """The share of the gradient from right rows, by part of the steps, over the seeds."""
+    found = [run["right_share_of_gradient"] for run in runs.values() if any(run["right_share_of_gradient"])]
+    return np.mean(found, axis=0).tolist() if found else []
+
+
+def _why(groups: dict, order: list[tuple[str, int]]) -> str:
+    """What part of the gradient comes from rows that are right."""
+    text = (HERE / "cause.md").read_text(encoding="utf-8").rstrip() + "\n"
+    for key in order:
+        rows = [
+            (method, rate, share)
+            for method in METHODS
+            for rate in sorted(groups[key].get(method, {}))
+            if (share := _share(groups[key][method][rate]))
+        ]
+        if rows:
+            text += f"\n{TITLES[key[0]]}, {key[1]} epochs, right rows' share of the gradient's norm in percent:\n\n"
+            text += "| method | learning rate | first quarter of the steps | second | third | last |\n"
+            text += "| --- |" + " ---: |" * 5 + "\n"
+            for method, rate, share in rows:
+                quarters = np.array(share).reshape(4, -1).mean(1)
+                text += f"| {method} | {rate:g} | " + " | ".join(f"{100 * part:.0f}" for part in quarters) + " |\n"
+    return text
 
 
 def paired(first: dict[int, dict], second: dict[int, dict]) -> tuple[float, float, int]:
@@ -206,7 +266,18 @@ def _number(mean: float, half: float, sign: str = "") -> str:
     return f"{mean:{sign}.2f}" + ("" if math.isnan(half) else f" ± {half:.2f}")
 
 
-def _page(groups: dict, order: list[tuple[str, int]]) -> str:
+def page(lines: list[dict]) -> str:
+    """The whole page of the runs."""
+    groups = grouped(lines)
+    order = _order(groups)
+    return _scores(groups, order) + _why(groups, order)
+
+
+def _order(groups: dict) -> list[tuple[str, int]]:
+    return sorted(groups, key=lambda key: (list(DATA).index(key[0]), -key[1]))
+
+
+def _scores(groups: dict, order: list[tuple[str, int]]) -> str:
     text = (HERE / "introduction.md").read_text(encoding="utf-8").rstrip() + "\n"
     for key in order:
         methods = [name for name in METHODS if name in groups[key]]
@@ -222,7 +293,7 @@ def _page(groups: dict, order: list[tuple[str, int]]) -> str:
             ]
             seeds = sorted({len(groups[key][method][rate]) for method in methods if rate in groups[key][method]})
             text += f"| {rate:g} | " + " | ".join(cells) + f" | {', '.join(map(str, seeds))} |\n"
-        if "softmax" not in methods or len(methods) < 2:
+        if "softmax" not in methods or len(methods) < 2 or len(rates) < 2:
             continue
         base = groups[key]["softmax"]
         text += "\nDifference to softmax in points, paired by seed:\n\n"
@@ -237,7 +308,24 @@ def _page(groups: dict, order: list[tuple[str, int]]) -> str:
             at, of = best_rate(own), best_rate(base)
             mean, half, _ = paired(own[at], base[of])
             text += f"| {method} | " + " | ".join(cells) + f" | {_number(mean, half, '+')} ({at:g} against {of:g}) |\n"
+        text += "".join(f"\n{_words(method, groups[key][method], base)}\n" for method in methods[1:])
     return text
+
+
+def _words(method: str, own: dict[float, dict[int, dict]], base: dict[float, dict[int, dict]]) -> str:
+    """At which rates a method leads, and what is left at each method's best rate."""
+    found = {rate: paired(own[rate], base[rate])[0] for rate in sorted(own.keys() & base.keys())}
+    parts = [
+        f"{verb} at {', '.join(f'{rate:g} ({found[rate]:+.2f})' for rate in rates)}"
+        for verb, rates in (
+            ("is ahead of softmax", [rate for rate in found if found[rate] > 0.25]),
+            ("is within 0.25 points of it", [rate for rate in found if abs(found[rate]) <= 0.25]),
+            ("is behind it", [rate for rate in found if found[rate] < -0.25]),
+        )
+        if rates
+    ]
+    left = paired(own[best_rate(own)], base[best_rate(base)])[0]
+    return f"`{method}` {', '.join(parts)}. With the best rate of each, {left:+.2f} points are left."
 
 
 def main() -> None:

@@ -1,0 +1,82 @@
+"""Score against learning rate: the share of the gradient is what autograd says, and the pages are of the records."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(ROOT / "results"))
+    monkeypatch.syspath_prepend(str(ROOT / "results/learning_rate"))
+
+    def load(name: str) -> ModuleType:
+        sys.modules.pop(name, None)
+        return importlib.import_module(name)
+
+    return load
+
+
+@pytest.mark.parametrize("tokens", [False, True])
+def test_the_share_of_right_rows_is_that_of_their_own_gradients(script, tokens):
+    watch = script("gradient_share").GradientShare()
+    torch.manual_seed(0)
+    module = nn.Module()
+    module.head = nn.Linear(5, 4)
+    hidden = torch.randn(6, 3, 5) if tokens else torch.randn(12, 5)
+    with torch.no_grad():
+        target = module.head(hidden).argmax(-1)
+    target.view(-1)[::3] = (target.view(-1)[::3] + 1) % 4
+    if tokens:
+        target[2, 1] = -100
+    watch.on_train_start(SimpleNamespace(num_training_batches=1, max_epochs=1), module)
+    watch.on_train_batch_start(None, module, (hidden, target), 0)
+    logits = module.head(hidden)
+    F.cross_entropy(logits.flatten(0, -2), target.flatten()).backward()
+    watch.on_train_batch_end()
+    module.head(hidden)  # a validation's: not counted
+    watch.on_train_end(None, module)
+
+    norms, right = [], []
+    rows = hidden.flatten(0, -2)[target.flatten() >= 0]
+    labels = target.flatten()[target.flatten() >= 0]
+    for row, label in zip(rows, labels, strict=True):
+        output = module.head(row)
+        gradients = torch.autograd.grad(F.cross_entropy(output, label), list(module.head.parameters()))
+        norms.append(torch.cat([gradient.flatten() for gradient in gradients]).norm())
+        right.append(bool(output.argmax() == label))
+    norms, right = torch.stack(norms), torch.tensor(right)
+    assert watch.shares[0] == pytest.approx(float(norms[right].sum() / norms.sum()), abs=1e-4)
+    assert watch.right[0] == pytest.approx(float(right.float().mean()), abs=1e-4)
+
+
+def test_the_plan_names_each_run_once_and_starts_with_the_two_methods(script):
+    plan = list(script("experiment").plan())
+    assert len(plan) == len(set(plan))
+    assert {job.method for job in plan[:12]} == {"softmax", "as_softmax 0.1"}
+
+
+def test_the_page_of_learning_rates_is_written_from_its_records(script):
+    experiment = script("experiment")
+    lines = experiment.read(ROOT / "results/learning_rate/runs.jsonl")
+    assert len(lines) == len({tuple(line[name] for name in experiment.Job._fields) for line in lines})
+    assert (ROOT / "results/learning_rate/README.md").read_text(encoding="utf-8") == experiment.page(lines)
+
+
+def test_the_ledger_of_claims_is_written_from_the_records(script):
+    assert (ROOT / "docs/claims.md").read_text(encoding="utf-8") == script("claims").page()
+
+
+def test_a_table_that_a_page_shows_of_training_steps_is_the_committed_one():
+    table = (ROOT / "results/performance/finetuning.md").read_text(encoding="utf-8").split("\n", 2)[2]
+    assert table in (ROOT / "docs/finetuning.md").read_text(encoding="utf-8")
