@@ -72,7 +72,7 @@ def grid() -> list[Cell]:
     signed = [(sign * effect, "same") for effect in EFFECTS for sign in ((1, -1) if effect else (1,))]
     signed += [(effect, "both") for effect in EFFECTS[1:]]
     return [
-        Cell(*effect, *rest)
+        Cell(*effect, *rest)  # type: ignore[arg-type]
         for effect in signed
         for rest in itertools.product(NOISES, CORRELATIONS, SPREADS, METHODS, CHEAPER)
     ]

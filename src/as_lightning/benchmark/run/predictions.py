@@ -53,9 +53,9 @@ class Predictions(NamedTuple):
 
     def write(self, folder: str | Path) -> None:
         """Write the file in one move, in the narrowest integers."""
-        arrays = {name: _narrow(array) for name, array in self._asdict().items()}
+        ids, predicted, target = map(_narrow, self)
         with whole_file(Path(folder) / PREDICTIONS_FILE) as partial, open(partial, "wb") as file:
-            np.savez_compressed(file, **arrays)
+            np.savez_compressed(file, ids=ids, predicted=predicted, target=target)
 
     def disagreement(self, other: Predictions) -> float | None:
         """The share of the examples on which two runs differ; None if they are of other examples."""
