@@ -242,7 +242,7 @@ def test_shots_take_as_many_of_each_class_drawn_by_the_seed():
         rows = torch.tensor(data.kept_rows)
         assert torch.equal(train_split.targets, whole.splits["train"].targets[rows])
         assert torch.equal(train_split[3][0], whole.splits["train"][rows[3]][0])
-        assert data.describe(5) == f"sample {rows[5]}"
+        assert data.example_names("train")[5] == whole.example_names("train")[rows[5]]
         return rows
 
     assert torch.equal(rows(0, 7), rows(0, 7))

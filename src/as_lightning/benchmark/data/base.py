@@ -195,7 +195,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         class_names: the names of the classes, known after ``setup``.
         splits: the data sets ``train``, ``validation`` and ``test``, known after ``setup``.
         true_targets: of the training split before label noise; None without noise.
-        training_texts: the text of each training sample, or its file; None where the data have neither.
+        texts: of each split the texts, or the files; empty where the data have neither.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -232,8 +232,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
         self.class_names: list[str] = []
         self.splits: dict[str, LabelledDataset] = {}
         self.true_targets: Tensor | None = None
+        self.texts: dict[str, Sequence[str] | DecodableFiles] = {}
         self.kept_rows: list[int] | None = None
-        self.training_texts: Sequence[str] | DecodableFiles | None = None
 
     @abstractmethod
     def load_splits(self) -> dict[str, LabelledDataset]:
@@ -284,6 +284,20 @@ class BenchmarkDataModule(pl.LightningDataModule):
             self.true_targets = train.targets
             train.targets = corrupt_labels(train.targets, self.num_classes, self.label_noise, self.label_noise_seed)
 
+    @property
+    def splits_by_seed(self) -> bool:
+        """Whether the test split follows an argument ``split_seed``: False where there is an official one."""
+        return False
+
+    def example_names(self, split: str) -> list[str]:
+        """The text of each example of a split, the name of its file, or its number; known after ``setup``."""
+        texts = self.texts.get(split)
+        if texts is None:
+            seed = f" of split {getattr(self, 'split_seed', None)}" if self.splits_by_seed else ""
+            return [f"{split} example {number}{seed}" for number in range(len(self.splits[split]))]
+        rows = self.kept_rows if split == "train" and self.kept_rows is not None else range(len(texts))
+        return [texts.where(n) if isinstance(texts, DecodableFiles) else texts[n] for n in rows]
+
     def _draw_shots(self, shots: int) -> None:
         """Leave ``shots`` samples of each class in the training split, in the order that they had."""
         train = self.splits["train"]
@@ -309,14 +323,6 @@ class BenchmarkDataModule(pl.LightningDataModule):
         )
         self.splits["train"] = LabelledDataset(inputs, targets, train.transform)
         self.kept_rows = rows if self.kept_rows is None else [self.kept_rows[row] for row in rows]
-
-    def describe(self, number: int) -> str:
-        """A training sample in words: its text, the name of its file, or its number; known after ``setup``."""
-        number = number if self.kept_rows is None else self.kept_rows[number]
-        if self.training_texts is None:
-            return f"sample {number}"
-        texts = self.training_texts
-        return texts.where(number) if isinstance(texts, DecodableFiles) else texts[number]
 
     def encode_labels(self, labels: Mapping[str, Sequence[str]]) -> dict[str, Tensor]:
         """Set `class_names` to the training split's labels, sorted, and number all splits' labels by it.

@@ -125,8 +125,8 @@ class TextDataModule(TokenizedDataModule):
     def load_splits(self) -> dict[str, LabelledDataset]:
         texts = self.read_splits()
         targets = self.encode_targets(texts)
-        self.training_texts = [row.text for row in texts["train"]]
-        tokenizer = self.make_tokenizer(self.training_texts)
+        self.texts = {split: [row.text for row in rows] for split, rows in texts.items()}
+        tokenizer = self.make_tokenizer(row.text for row in texts["train"])
         splits = {}
         for split, rows in texts.items():
             encodings = tokenizer.encode_batch_fast([row.text for row in rows])

@@ -143,6 +143,10 @@ class PythonCode(BenchmarkDataModule):
         random.Random(self.split_seed).shuffle(files)
         return {"train": files[2 * held_out :], "validation": files[:held_out], "test": files[held_out : 2 * held_out]}
 
+    @property
+    def splits_by_seed(self) -> bool:
+        return True
+
     def load_splits(self) -> dict[str, LabelledDataset]:
         texts = {split: [_tokens_of(file) for file in files] for split, files in self.split_files().items()}
         counts = Counter(token for text in texts["train"] for token in text)

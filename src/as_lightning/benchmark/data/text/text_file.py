@@ -166,6 +166,10 @@ class TextFile(TextDataModule):
         paths = (self.path, self.validation_path, self.test_path)
         return [find_path(path, self.data_dir) for path in paths if path is not None]
 
+    @property
+    def splits_by_seed(self) -> bool:
+        return self.validation_path is None or self.test_path is None
+
     def read_splits(self) -> dict[str, list[Sentence]]:
         train = self._read(self.path)
         sizes = Counter(sentence.label for sentence in train)
