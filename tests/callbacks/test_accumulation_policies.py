@@ -148,7 +148,7 @@ def test_masking_needs_a_module_that_counts_it() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"policy": 4}, TypeError, "got 4: for AS-Speed write max_steps=4"),
+        ({"policy": 4}, TypeError, r"got 4 \(for AS-Speed write max_steps=4\)"),
         ({"policy": object()}, TypeError, "policy must be a MaskingPolicy, a StepSchedule"),
         ({"policy": StepSchedule({0: 2}), "max_steps": 4}, ValueError, "max_steps: arguments of MaskingPolicy"),
     ],
