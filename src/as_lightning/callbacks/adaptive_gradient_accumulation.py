@@ -148,7 +148,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self._policy_start = copy.deepcopy(self._policy_state())
         self.lr_pace, self.normalize = lr_pace, normalize
         self._weights = ItemWeights(items, loss_is)
-        self._rates = ScaledRates(lr_scale, lambda: self._window.accumulated + 1)
+        self._rates = ScaledRates(lr_scale, self._batches_of_step)
         # how the gradients in a checkpoint are weighed, and the mean of how many ranks they are
         self._meaning: dict[str, Any] = {"normalize": normalize, "loss_is": loss_is, "items": None}
         self._ranks = 1
@@ -174,6 +174,9 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self._totals: Tensor | None = None  # of the window and all ranks, once they are summed
         self._batch_samples: int = 0
         self._batch_items: Items | None = None
+
+    def _batches_of_step(self) -> int:
+        return self._window.accumulated + 1
 
     def _policy_state(self) -> dict[str, Any]:
         return self.policy.state_dict() if isinstance(self.policy, Policy) else {}  # a function has none
@@ -315,7 +318,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
             multiply_gradients(optimizer, self._weights.factor(items, self._ranks, self._window.length))
         else:
             # The end may have come unforeseen (or a checkpoint lost gradients): each loss was divided by the length.
-            multiply_gradients(optimizer, self._window.length / (self._window.accumulated + 1))
+            multiply_gradients(optimizer, self._window.length / self._batches_of_step())
 
     def _own_sums(self) -> Tensor:
         """What this rank has summed in the open window: no masked samples, samples, items."""
