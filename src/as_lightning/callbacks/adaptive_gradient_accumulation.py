@@ -66,7 +66,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
 
     After every window of batches the policy says how many the next window should take. The window takes as many as
     keep Lightning's zeroing, scaling and stepping on its bounds: see
-    :func:`~as_lightning.callbacks.window.aligned_window`. The weights are equal, bit for bit, to the weights of a loop
+    `aligned_window`. The weights are equal, bit for bit, to the weights of a loop
     that accumulates these windows by hand. Without a policy it is the paper's AS-Speed: more batches as the margin
     masks more of their samples.
 
@@ -74,16 +74,16 @@ class AdaptiveGradientAccumulation(pl.Callback):
     of ``trainer.callbacks``. It logs ``accumulation/steps``, with ``lr_scale`` also the rate used, ``accumulation/lr``.
 
     Args:
-        policy: :class:`~as_lightning.MaskingPolicy` (the default), :class:`~as_lightning.StepSchedule`, an object with
+        policy: `MaskingPolicy` (the default), `StepSchedule`, an object with
             ``next_length(window)``, ``state_dict`` and ``load_state_dict``, or a function of the closed
-            :class:`AccumulationWindow`. It must give the same length on all ranks.
+            `AccumulationWindow`. It must give the same length on all ranks.
         max_steps, scale, monotone, warmup_windows, update_every: those of the ``MaskingPolicy`` without a policy.
-        lr_pace: what a learning-rate scheduler with ``interval="step"`` follows. ``"data"``: a window of :math:`A`
-            batches advances it as :math:`A` windows of one batch would. A schedule built from
+        lr_pace: what a learning-rate scheduler with ``interval="step"`` follows. ``"data"``: a window of $A$
+            batches advances it as $A$ windows of one batch would. A schedule built from
             ``trainer.estimated_stepping_batches`` is then at its end when training ends. ``"steps"``: optimizer steps,
             as Lightning does it. ``ReduceLROnPlateau`` and ``interval="epoch"`` are left to Lightning.
-        lr_scale: the rate of a step of :math:`k` batches: ``"none"``, the scheduler's; ``"sqrt"``, :math:`\sqrt k`
-            times it; ``"linear"``, :math:`k` times it.
+        lr_scale: the rate of a step of $k$ batches: ``"none"``, the scheduler's; ``"sqrt"``, $\sqrt k$
+            times it; ``"linear"``, $k$ times it.
         normalize: ``"batches"``, a window's gradient is the mean over its batches, as Lightning has it; ``"items"``,
             the mean over the items of all its batches and ranks, that of one large batch.
         items: the number of items in a batch, ``items(batch)``; without it the module's ``items_in_batch(batch)``, and
@@ -91,7 +91,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
         loss_is: what ``training_step`` returns: the ``"mean"`` over the batch's items, or their ``"sum"``.
 
     Attributes:
-        history: the :class:`AccumulationWindow` of each window since ``fit`` began or was resumed.
+        history: the `AccumulationWindow` of each window since ``fit`` began or was resumed.
         policy: the policy.
 
     Raises:
@@ -101,7 +101,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
 
     Source: paper, section on AS-Speed, for the default policy.
 
-    Example:
+    Examples:
         >>> import lightning.pytorch as pl
         >>> speed = AdaptiveGradientAccumulation(max_steps=4)
         >>> trainer = pl.Trainer(callbacks=[speed], logger=False, enable_checkpointing=False)

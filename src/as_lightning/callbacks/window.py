@@ -35,21 +35,23 @@ def move_to_front(trainer: pl.Trainer, callback: pl.Callback) -> None:
 def aligned_window(batch: int, wanted: int, remaining: float = math.inf) -> int:
     r"""The longest accumulation window of at most ``wanted`` batches that may start at ``batch`` of an epoch.
 
-    Lightning zeroes gradients before batch :math:`b` iff :math:`b \bmod A = 0` and steps after it iff
-    :math:`(b + 1) \bmod A = 0`. A window of :math:`A` batches is thus exactly the batches from ``batch`` to its end
-    only where :math:`A` divides ``batch``:
+    Lightning zeroes gradients before batch $b$ iff $b \bmod A = 0$ and steps after it iff
+    $(b + 1) \bmod A = 0$. A window of $A$ batches is thus exactly the batches from ``batch`` to its end
+    only where $A$ divides ``batch``:
 
-    .. math:: A = \max \{ d \le k : d \mid b \}, \qquad A = \gcd(b, r) \text{ if } r < A
+    $$
+    A = \max \{ d \le k : d \mid b \}, \qquad A = \gcd(b, r) \text{ if } r < A
+    $$
 
-    with :math:`r` batches remaining in the epoch, so that no window is cut short by the epoch's end and divided by
-    the wrong count. At :math:`b = 0` every :math:`d` divides, and :math:`\gcd(0, r) = r`.
+    with $r$ batches remaining in the epoch, so that no window is cut short by the epoch's end and divided by
+    the wrong count. At $b = 0$ every $d$ divides, and $\gcd(0, r) = r$.
 
     Args:
         batch: 0-based index in the epoch of the window's first batch.
         wanted: the batches to accumulate if there were no alignment.
         remaining: batches left in the epoch, ``batch`` included; infinite if the end is not known.
 
-    Example:
+    Examples:
         >>> [aligned_window(batch, wanted=4) for batch in (0, 1, 6, 8, 9)]
         [4, 1, 3, 4, 3]
         >>> aligned_window(8, wanted=4, remaining=2)
