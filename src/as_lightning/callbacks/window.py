@@ -50,12 +50,6 @@ def aligned_window(batch: int, wanted: int, remaining: float = math.inf) -> int:
         wanted: the batches to accumulate if there were no alignment.
         remaining: batches left in the epoch, ``batch`` included; infinite if the end is not known.
 
-    Returns:
-        The window's length, from 1 to ``wanted``.
-
-    Raises:
-        ValueError: if ``batch < 0``, ``wanted < 1`` or ``remaining < 1``.
-
     Example:
         >>> [aligned_window(batch, wanted=4) for batch in (0, 1, 6, 8, 9)]
         [4, 1, 3, 4, 3]
