@@ -34,6 +34,7 @@ from as_lightning.callbacks.window import (
     aligned_window,
     can_reduce_while_saving,
     close_window,
+    find_losses,
     lies_inside_window,
     masking_counter,
     move_to_front,
@@ -199,6 +200,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # not in setup: the module's own setup comes after it
         refuse_module(pl_module, self)
+        find_losses(pl_module)
         if isinstance(self.policy, MaskingPolicy):
             masking_counter(pl_module, self)
         self._ranks = ranks_with_own_batches(trainer)
@@ -272,6 +274,8 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self._refuse_other_assignments(trainer)
         if not self._window.goes_on_at(batch_idx):
             self._open_window(trainer, pl_module, batch_idx)
+        if (counter := _counter(pl_module)) is not None:
+            counter.begin_batch()
         if self._counts_samples:
             self._batch_samples = extract_batch_size(batch)
         if self._counts_items:
@@ -365,6 +369,8 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._refuse_other_assignments(trainer)
+        if (counter := _counter(pl_module)) is not None:
+            counter.end_batch()
         ends = window_ends(trainer, batch_idx)
         if not self._window.is_open:  # a batch of None, for which Lightning calls no on_train_batch_start
             if self.lr_pace == "data":
@@ -373,7 +379,6 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self._window.accumulated += 1
         if not ends:
             return
-        counter = _counter(pl_module)
         if counter is not None:
             counter.refuse_silence(pl_module, outputs)
         masked_samples, samples, items = self._read(trainer, pl_module)

@@ -16,6 +16,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from as_lightning.callbacks.rank_sums import holds_the_sum, sum_over_ranks
+from as_lightning.losses import MaskedLoss
 from as_lightning.masking_counter import MaskingCounter
 
 COUNTS = "as_lightning_open_counts"  # key of a checkpoint
@@ -77,6 +78,17 @@ def window_ends(trainer: pl.Trainer, batch_idx: int, length: int | None = None) 
     return (batch_idx + 1) % (length or trainer.accumulate_grad_batches) == 0 or trainer.is_last_batch
 
 
+def find_losses(pl_module: pl.LightningModule) -> None:
+    """Give a module that counts nothing itself a counter, which its `ASSoftmaxLoss` or the like report to.
+
+    Call it in ``on_fit_start``: the module may make its losses in its own setup.
+    """
+    counter = getattr(pl_module, "masking_counter", None)
+    if counter is None or (isinstance(counter, MaskingCounter) and counter.losses):  # not the module's own
+        losses = [module for module in pl_module.modules() if isinstance(module, MaskedLoss)]
+        setattr(pl_module, "masking_counter", MaskingCounter(losses) if losses else None)  # noqa: B010
+
+
 def masking_counter(pl_module: pl.LightningModule, callback: pl.Callback) -> MaskingCounter:
     """The module's counter, or an error that says how to get one."""
     counter = getattr(pl_module, "masking_counter", None)
@@ -84,7 +96,8 @@ def masking_counter(pl_module: pl.LightningModule, callback: pl.Callback) -> Mas
         raise MisconfigurationException(
             f"{type(callback).__name__} needs a module that reports masking counts, but "
             f"{type(pl_module).__name__}.masking_counter is {counter!r}. Mix in as_lightning.ASSoftmaxMixin (and name "
-            "it before the module's class), or set `self.masking_counter = MaskingCounter()` and update it in "
+            "it before the module's class), compute the loss with a submodule such as `self.criterion = "
+            "ASSoftmaxLoss(delta=0.1)`, or set `self.masking_counter = MaskingCounter()` and update it in "
             "training_step."
         )
     return counter
