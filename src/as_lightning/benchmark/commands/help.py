@@ -19,6 +19,12 @@ Train one model and test it, or with -m one for every combination of settings.
   as-lightning -m experiment=clinc150 method=softmax,as_softmax,as_speed seed=0,1,2
   as-lightning experiment=text_file data.path=reviews.csv name=reviews
 """
+OWN_MODULE = """\
+Your own module, also from the working directory
+  module._target_=my_package.LitModel data._target_=my_package.MyData
+  module.replaces=criterion  the attribute that training_step calls as loss(logits, target)
+  module.monitor=val/acc     the logged validation metric to compare; module.mode=min if less of it is better
+"""
 OPTIONS = """\
   --cfg job              print all settings and their values, with what the command changes
   --hydra-help           more options, those of Hydra
@@ -30,7 +36,7 @@ COMPARE = """\
 Does it help? Tune every method equally, compare at equal time, and get the answer in words.
 
   as-lightning-compare experiment=digits
-  as-lightning-compare experiment=clinc150 budgets=0.25,0.5,1 trials=6 seeds=5
+  as-lightning-compare experiment=clinc150 budgets=0.25,0.5,1 max_hours=2
   as-lightning-compare experiment=text_file data.path=reviews.csv methods=softmax,as_softmax
 """
 REPORT = """\
@@ -90,8 +96,8 @@ def help_text(command: str) -> str:
     experiments = f"Experiments (experiment=NAME)\n{described('experiment')}"
     methods, options = described("method"), OPTIONS.format(command=command)
     if command == "as-lightning-compare":
-        own = f"Settings of the comparison, beside those of as-lightning\n{comparison_settings()}"
-        return f"{COMPARE}\n{own}\n\nOptions\n{options}\n{experiments}\n\nMethods (methods=NAME,NAME)\n{methods}\n"
+        own = f"Settings of the comparison, beside those of as-lightning\n{comparison_settings()}\n\n{OWN_MODULE}"
+        return f"{COMPARE}\n{own}\nOptions\n{options}\n{experiments}\n\nMethods (methods=NAME,NAME)\n{methods}\n"
     others = "\n".join(
         textwrap.fill(f"{title} ({group}=NAME): {', '.join(names(group))}", WIDTH, subsequent_indent="  ")
         for group, title in (("data", "Data"), ("model", "Models"), ("logger", "Loggers"))
