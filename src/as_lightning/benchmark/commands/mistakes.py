@@ -65,7 +65,11 @@ def in_words(error: BaseException, overrides: Sequence[str], config_name: str = 
         path, [override for override in overrides if not override.startswith(f"{setting}=")], config_name
     )
     if not known:
-        return message
+        group, groups = (
+            setting.split(".")[0],
+            _settings_of("", [o for o in overrides if not o.startswith(setting)], config_name),
+        )
+        return f"there is no {group}: {nearest(group, groups)}" if groups and group not in groups else message
     if key in known:
         return f"{setting} is not in the configuration: set it with +{setting}=..."
     if path == "method" and key in method_settings():
