@@ -1,8 +1,7 @@
 r"""Heads and logits whose classes are spread over processes: which DTensors the losses take, and what they become.
 
-The weight (and bias) of a head are ``Shard(0)``, logits are sharded along their class dimension. The losses compute
-with what this process holds and a `ClassShard`, which says where
-in the range of the classes it lies.
+Weight and bias of a head are ``Shard(0)``, logits are sharded along their classes. The losses compute with what this
+process holds and a `ClassShard`, which says where in the range of the classes it lies.
 """
 
 from __future__ import annotations
@@ -59,10 +58,7 @@ class HeadNames(NamedTuple):
 
 
 class LocalHead(NamedTuple):
-    """A head's operands as plain tensors: all rows, and the classes of this process.
-
-    Without a DTensor they are what the caller gave, and ``shard`` is None.
-    """
+    """A head's operands as plain tensors: all rows, and this process's classes; ``shard`` is None without a DTensor."""
 
     hidden: Tensor
     weight: Tensor
@@ -85,11 +81,6 @@ def local_head(
     Hidden states, targets and class weights (DTensors on the mesh of ``weight``, or plain tensors alike on every
     process) become whole on every process. The gradient of the hidden states goes back to their placement; that of
     weight and bias stays ``Shard(0)``.
-
-    Raises:
-        TypeError: if a plain weight meets DTensors, or the bias is not placed as the weight is.
-        ValueError: if ``weight`` is not ``Shard(0)`` on a mesh of one dimension, there are fewer classes than
-            processes, a DTensor lies on another mesh, or the plain targets of the processes differ.
     """
     if not isinstance(weight, DTensor):
         others = zip(names, (hidden, None, bias, target, class_weight), strict=True)
@@ -116,9 +107,7 @@ def local_head(
 
 
 class LocalLogits(NamedTuple):
-    """Logits and their targets as plain tensors: all rows, and the classes of this process.
-
-    Without a DTensor they are what the caller gave, and ``shard`` is None.
+    """Logits and targets as plain tensors: all rows, and this process's classes; ``shard`` is None without a DTensor.
     """
 
     logits: Tensor
@@ -148,10 +137,8 @@ def local_logits(logits: Tensor, target: Tensor, weight: Tensor | None) -> Local
 
 
 class _LocalLogits(torch.autograd.Function):
-    """``to_local()`` whose gradient has the strides of the logits.
-
-    That of ``to_local()`` has other strides where the shards are uneven, and to accumulate it PyTorch (2.11) makes a
-    replica of all logits on every process.
+    """``to_local()`` whose gradient has the strides of the logits: with others, as where the shards are uneven, PyTorch
+    (2.11) accumulates it in a replica of all logits on every process.
     """
 
     @staticmethod

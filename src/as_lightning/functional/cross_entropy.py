@@ -59,12 +59,11 @@ def as_cross_entropy(
     \text{keep}_i = (i = t) \lor (p_t - p_i \le \delta), \qquad p = \operatorname{softmax}(o)
     $$
 
-    The mask is a constant: the gradient is $q_i - [i = t]$ on the kept classes, ``q`` their softmax, and 0 on
-    the others. ``delta=1`` is ``F.cross_entropy``, up to rounding.
+    The mask is a constant: the gradient is $q_i - [i = t]$ on the kept classes, ``q`` their softmax, and 0 on the
+        others. ``delta=1`` is ``F.cross_entropy``, up to rounding.
 
     Args:
-        logits: unnormalised scores, shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``: float32, float64, bfloat16 or
-            float16 (the half types are computed in float32).
+        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``; float16 and bfloat16 are computed in float32.
         target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
         delta: the margin, in [0, 1].
         weight: a weight per class, shape ``(C)``.
@@ -74,29 +73,25 @@ def as_cross_entropy(
 
     Returns:
         The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``target`` with
-        ``reduction="none"``.
+        ``"none"``.
 
     Raises:
-        ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, or ``reduction`` is unknown.
-        TypeError: if ``target`` does not hold integers (soft targets are not supported), or ``delta`` is no number.
+        ValueError: if ``delta`` or ``reduction`` is out of range, or the shapes do not fit.
+        TypeError: if an argument is of a wrong type, such as soft targets.
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
 
     Note:
         Logits that are a DTensor sharded along their classes are never gathered: loss and counts are plain tensors, the
-        same on every process, and the gradient is sharded as the logits are. Class weights and targets are DTensors or
-        alike on every process. Such logits can be differentiated once, plain tensors twice, in forward mode and by
-        ``torch.func``.
+            same on every process, the gradient is sharded as the logits are, and it can be taken once.
 
     Source: paper, section III; shapes and reductions as in `torch.nn.functional.cross_entropy`.
 
     Examples:
         >>> import torch
         >>> logits = torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0]])
-        >>> as_cross_entropy(logits, torch.tensor([0, 0]), delta=0.1, reduction="none")
-        tensor([0.0000, 0.6444])
-        >>> loss, counts = as_cross_entropy(logits, torch.tensor([0, 0]), delta=0.1, return_counts=True)
-        >>> int(counts.masked_samples), int(counts.samples), int(counts.masked_classes), int(counts.classes)
-        (1, 2, 3, 4)
+        >>> loss, counts = as_cross_entropy(logits, torch.tensor([0, 0]), reduction="none", return_counts=True)
+        >>> loss, int(counts.masked_samples), int(counts.samples), int(counts.masked_classes), int(counts.classes)
+        (tensor([0.0000, 0.6444]), 1, 2, 3, 4)
     """
     delta = check_delta(delta)
     check_reduction(reduction)

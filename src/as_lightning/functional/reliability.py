@@ -16,8 +16,7 @@ from as_lightning.functional.temperature import is_multilabel, known_entries
 class Reliability(NamedTuple):
     """The bins of a reliability diagram, as sums that may be added over batches and ranks.
 
-    Each is ``float64`` of shape ``(bins,)``, on the logits' device (on the CPU where that has no float64). Bin ``b``
-    holds confidences in ``(b / bins, (b + 1) / bins]``.
+    Each is ``float64`` of shape ``(bins,)``. Bin ``b`` holds confidences in ``(b / bins, (b + 1) / bins]``.
     """
 
     predictions: Tensor
@@ -42,7 +41,7 @@ def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bin
     """Sort predictions by their confidence, and count how many are right.
 
     One class per row: the confidence is the largest probability of ``softmax(logits)``. Several labels: each label is a
-    prediction, with the confidence ``sigmoid(logits)`` of being present, as torchmetrics' ``BinaryCalibrationError``.
+    prediction, with the confidence ``sigmoid(logits)`` of being present.
 
     Args:
         logits: shape ``(..., C)``, classes last.
@@ -52,13 +51,10 @@ def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bin
 
     Raises:
         ValueError: if the shapes do not fit, or ``bins`` is less than 1.
-        TypeError: if ``bins`` is no integer.
         IndexError: if a class index is out of range.
 
     Examples:
         >>> bins = reliability(torch.tensor([[0.0, 3.0], [3.0, 0.0]]), torch.tensor([1, 1]), bins=10)
-        >>> [{name: round(value, 2) for name, value in point.items()} for point in bins.points()]
-        [{'confidence': 0.95, 'accuracy': 0.5, 'count': 2.0}]
         >>> round(float(bins.calibration_error), 2)
         0.45
 

@@ -25,21 +25,20 @@ def fit_temperature(
 ) -> float:
     r"""The temperature at which ``softmax(logits / T)`` has the largest likelihood.
 
-    With $\beta = 1 / T$ it minimises
+    With $\beta = 1 / T$ and the cross-entropy $\ell$ it minimises
 
     $$
     \sum_n \ell(\beta o_n, t_n) + \frac{\kappa}{N} \sum_n \frac{1}{C} \sum_c \ell(\beta o_n, c)
     $$
 
-    where $\ell$ is the cross-entropy. The sum is convex in $\beta$. The second term, the weight of
-    $\kappa$ samples whose class is unknown, keeps the temperature above 0 where every prediction is right. With
-    several labels $\ell$ is the binary cross-entropy of each known label, and $N$ counts these.
+    The second term, $\kappa$ samples of unknown class, keeps the temperature above 0 where every prediction is right.
+    With several labels $\ell$ is the binary cross-entropy of each known label.
 
     Args:
         logits: shape ``(..., C)``, classes last.
         target: class indices of shape ``(...)``, or {0, 1} of the logits' shape for several labels.
         ignore_index: target value of rows, or of single labels, that take no part.
-        prior_samples: $\kappa$; 0 gives the maximum of the likelihood alone.
+        prior_samples: $\kappa$, 0 or more.
         reduce: sums a tensor over the ranks.
 
     Returns:
@@ -49,7 +48,7 @@ def fit_temperature(
         ValueError: if the shapes do not fit, or ``prior_samples`` is negative.
         ImportError: if SciPy is not installed.
 
-    Source: Guo, Pleiss, Sun, Weinberger, "On Calibration of Modern Neural Networks", ICML 2017, section 4.2.
+    Source: Guo et al., "On Calibration of Modern Neural Networks", ICML 2017, section 4.2.
 
     Examples:
         >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0], [4.0, 0.0]])
@@ -109,11 +108,7 @@ def same_weights(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
 
 
 def is_multilabel(logits: Tensor, target: Tensor) -> bool:
-    """Whether the target holds {0, 1} for each class; False where it holds one class index per row.
-
-    Raises:
-        ValueError: if the shapes fit neither.
-    """
+    """Whether the target holds {0, 1} for each class, not one class index per row; raises if the shapes fit neither."""
     if target.shape == logits.shape:
         return True
     if target.shape == logits.shape[:-1]:

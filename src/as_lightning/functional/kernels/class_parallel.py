@@ -1,15 +1,9 @@
 r"""The row pass of logits whose classes are spread over processes.
 
 Each process holds the logits of its own classes for all rows. Three all-reduces of one or two numbers per row join
-them: the largest logit, the sum of the exponentials with the target's own, and what the margin keeps.
-
-$$
-M = \max_r \max_i o_i, \quad e_i = e^{o_i - M}, \quad S = \sum_r \sum_i e_i, \quad p_i = e_i / S
-$$
-
-With $S$ and $e_t$ each process masks its own classes: $p_i < p_t - \delta$ is
-$e_i < e_t - \delta S$. No all-reduce has a size or an order that depends on the values of the logits, so no
-process can wait for another one in a different place.
+them: the largest logit $M$, the sum $S$ of the exponentials $e_i = e^{o_i - M}$ with the target's own, and what the
+margin keeps: with $p_i = e_i / S$, $p_i < p_t - \delta$ is $e_i < e_t - \delta S$. Size and order of the all-reduces do
+not depend on the logits, so no process waits for another one in a different place.
 """
 
 from __future__ import annotations
@@ -30,14 +24,7 @@ from as_lightning.functional.masking import all_masked_above, masked_by_delta
 
 @dataclass(frozen=True)
 class ClassShard:
-    """Which classes this process holds, and the processes that hold the others.
-
-    Attributes:
-        group: the processes that share the classes.
-        first: the first class of this process.
-        classes: the number of classes of all processes.
-        widest: the largest number of classes of one process: every process sizes its chunks of rows by it.
-    """
+    """Which classes this process holds: from ``first``, of ``classes`` in all, at most ``widest`` on any process."""
 
     group: torch.distributed.ProcessGroup
     first: int
@@ -58,14 +45,9 @@ class ClassShard:
 def shard_unit_gradient(logits: Tensor, target: Tensor, delta: float, shard: ClassShard) -> tuple[Tensor, Tensor]:
     """The loss of each row and its masked competitors; the gradient of this process's logits overwrites them.
 
-    Loss and masked competitors are those of all classes and are the same on every process. The gradient is stored
-    times `gradient_unit`. What is written over a fully masked row means nothing.
-
-    Args:
-        logits: those of this process's classes, shape ``(N, C_local)``; ``C_local`` may be 0.
-        target: class indices among all classes, in range, shape ``(N)``, the same on every process.
-        delta: the margin.
-        shard: which classes these are.
+    Loss and masked competitors are those of all classes, the same on every process. The gradient is stored times
+    `gradient_unit`; over a fully masked row it means nothing. ``logits`` is ``(N, C_local)``, where ``C_local`` may be
+    0; ``target`` counts among all classes.
     """
     dtype = accumulation_dtype(logits.dtype)
     eps = torch.finfo(dtype).eps
@@ -98,15 +80,11 @@ def shard_unit_gradient(logits: Tensor, target: Tensor, delta: float, shard: Cla
 
 
 class _ShardRows:
-    """The exponentials of this process's logits, less the row's maximum, and the gradient that is made of them.
+    """The exponentials of this process's logits, less the row's ``peak``, and the gradient that is made of them.
 
-    In float32 and float64 they take the place of the logits, and each is computed once. A half type cannot hold them
-    to the digits that the margin needs, so there they are computed again, block by block, wherever they are needed.
-
-    Args:
-        logits: shape ``(N, C_local)``, overwritten.
-        target: counted from this process's first class; those of other processes lie outside ``[0, C_local)``.
-        peak: the largest logit of each row among all classes, in the accumulation dtype.
+    In float32 and float64 they take the place of the logits, each computed once. A half type cannot hold them to the
+    digits that the margin needs: there they are computed again, block by block. ``target`` counts from this process's
+    first class.
     """
 
     def __init__(self, logits: Tensor, target: Tensor, peak: Tensor) -> None:
@@ -177,10 +155,9 @@ def _picked(rows: Tensor, logits: Tensor) -> list[Tensor]:
 
 
 class ShardRowLoss(torch.autograd.Function):
-    """The unweighted loss of each row and its masked competitors, from this process's part of the logits.
+    """The unweighted loss of each row and its masked competitors; differentiable once.
 
-    The upstream gradient has to be the same on every process, as that of a replicated loss is. It can be
-    differentiated once.
+    The upstream gradient has to be the same on every process, as that of a replicated loss is.
     """
 
     @staticmethod

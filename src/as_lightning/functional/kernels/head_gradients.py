@@ -3,10 +3,9 @@
 What the margin leaves of a chunk goes through the two products of backward: a mixed row of few kept classes as a list
 of these, the others gathered until they fill the workspace.
 
-Gradients of half types accumulate in float32 and stay in it until the upstream gradient (with a loss scaler's factor)
-has been multiplied in; that of a bfloat16 weight stays in bfloat16 where one product is all of it. In float16 a logit
-gradient is stored times `gradient_unit`, so that none is lost before the scaler acts, and its products
-are taken in float32, so that none overflows.
+Gradients of half types stay in float32 until the upstream gradient has been multiplied in; that of a bfloat16 weight
+stays in bfloat16 where one product is all of it. A float16 logit gradient is stored times `gradient_unit`, so that none
+is lost, and its products are taken in float32, so that none overflows.
 """
 
 from __future__ import annotations
@@ -46,15 +45,9 @@ class Head(NamedTuple):
 class HeadGradients:
     """Collects the gradients of hidden states, weight and bias from chunks of logits.
 
-    The front of the workspace holds the logit gradients of the rows that wait for their matrix products; the chunks
-    of logits lie at its back. The products run once half of it is full, so that they never have few rows.
-
-    Args:
-        head: hidden states, weight and bias in the dtype of the products.
-        workspace: shape ``(R, C)``, of that dtype.
-        needs_gradient: whether hidden states, weight and bias each need a gradient.
-        scale: the upstream gradient of each row, in the accumulation dtype.
-        shard: which classes the weight holds, where other processes hold others.
+    The front of the workspace ``(R, C)`` holds the logit gradients of rows that wait for their products; the chunks of
+    logits lie at its back. The products run once half of it is full, so that they never have few rows. ``scale`` is the
+    upstream gradient of each row.
     """
 
     def __init__(
@@ -87,12 +80,7 @@ class HeadGradients:
         return self.workspace.size(0) - self.waiting
 
     def add(self, gradient: Tensor, index: Tensor, masked: Tensor) -> None:
-        """Take over a chunk of logit gradients, which lies in the workspace and is overwritten.
-
-        Args:
-            gradient: shape ``(n, C)``, before the upstream gradient.
-            index: the rows' places among all rows.
-            masked: their masked competitors.
+        """Take over a chunk of logit gradients, which lies in the workspace; ``index`` is its rows' places among all.
         """
         live = masked < self.classes - 1
         listed = live & (self.classes - masked <= int(LISTED_SHARE * self.classes))
@@ -196,10 +184,7 @@ class HeadGradients:
 
 
 def _as_slice(rows: Tensor) -> Tensor | slice:
-    """Ascending row numbers; on the CPU as a slice where none is left out, which selects without a copy.
-
-    Elsewhere, to look would be to wait for the device.
-    """
+    """Ascending row numbers; on the CPU (elsewhere the host would wait) as a slice where none is left out."""
     if rows.device.type != "cpu":
         return rows
     first, last = int(rows[0]), int(rows[-1])

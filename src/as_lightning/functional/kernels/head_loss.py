@@ -1,8 +1,7 @@
 """The loss and the gradients of a wide linear head, chunk by chunk, so that its logits never exist as a whole.
 
-The logits of a few rows at a time are computed into one workspace, and their gradient is written over them by the
-kernel of `row_loss`. What the margin leaves of it goes through the products of
-`head_gradients`.
+The logits of a few rows at a time are computed into one workspace, and the kernel of `row_loss` writes their gradient
+over them.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ FEW_LOGITS, HALF_FACTOR = 1 << 20, 4
 
 
 def dense_is_faster(rows: int, weight: Tensor) -> bool:
-    """Whether holding the logits of ``rows`` hidden states is faster than computing them chunk by chunk.
-
-    Where the call is recorded, and on the device ``meta``, it is: there are no values, of which the chunks have to ask.
-    """
+    """Whether holding the logits of ``rows`` hidden states is faster than chunks; always where there are no values."""
     few = FEW_LOGITS * (HALF_FACTOR if weight.element_size() == 2 else 1)
     if weight.is_meta or recorded(weight):
         return True
@@ -60,8 +56,8 @@ class HeadLoss(torch.autograd.Function):
     """The weighted loss of each row, or their sum, and the masked competitors of each row.
 
     Hidden states, weight and bias are converted to ``dtype`` in here, so that their gradients never pass through it.
-    With a ``shard`` the weight is that of this process's classes. Then every process takes the same chunks, and the
-    gradient of the hidden states is summed over the processes.
+    With a ``shard`` every process takes the same chunks, and the gradient of the hidden states is summed over the
+    processes.
     """
 
     @staticmethod
@@ -155,10 +151,7 @@ def _gradients_of_rows(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]
 
 
 def _in_place_gradient(logits: Tensor, target: Tensor, delta: float, shard: ClassShard | None) -> tuple[Tensor, Tensor]:
-    """The loss and the masked competitors of each row of a chunk of logits, over which its gradient is written.
-
-    The gradient is stored times `gradient_unit`.
-    """
+    """Loss and masked competitors of a chunk's rows; their gradient, times `gradient_unit`, overwrites the logits."""
     if shard is not None:
         return shard_unit_gradient(logits, target, delta, shard)
     dtype = accumulation_dtype(logits.dtype)

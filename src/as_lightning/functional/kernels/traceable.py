@@ -1,8 +1,7 @@
 r"""The masked loss as a few whole-tensor operations, which every transform of PyTorch understands.
 
-This is the loss as its formula reads: the masked classes get a logit so low that their exponential is 0, and
-``F.cross_entropy`` does the rest. ``torch.func``, forward-mode differentiation and the compiler take this path. So do
-few logits on the CPU, where the number of operations is the cost and not their work.
+The masked classes get a logit so low that their exponential is 0, and ``F.cross_entropy`` does the rest. Few logits on
+the CPU take this path too: the number of operations is their cost.
 """
 
 from __future__ import annotations
