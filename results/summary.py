@@ -25,8 +25,8 @@ def reports(folder: str) -> Iterator[tuple[str, Path]]:
 
 
 def advice(page: str) -> str:
-    """The first item of the page's list."""
-    return next(line[2:] for line in page.splitlines() if line.startswith("- "))
+    """What the page says in bold."""
+    return next(line.strip("*") for line in page.splitlines() if line.startswith("**"))
 
 
 def table(page: str) -> list[str]:

@@ -87,23 +87,28 @@ class CountedMultiLabelASSoftmaxLoss(CountedLoss):
         return self._owner.multilabel_as_softmax_loss(input, target, reduction=self.reduction)
 
 
-def replace_loss(owner: Owner, name: str) -> None:
-    """Put the masked loss where ``owner`` has the attribute ``name``; dots reach into submodules.
+def replace_loss(module: Any, name: str, owner: Owner | None = None) -> None:
+    """Put the masked loss where ``module`` has the attribute ``name``; dots reach into submodules.
+
+    Args:
+        module: whose loss is replaced.
+        name: of the attribute.
+        owner: computes the loss; the module itself by default.
 
     It raises ``AttributeError`` if there is none, or it cannot be set; ``TypeError`` if it is no loss of classes.
     """
     parent_name, _, attribute = name.rpartition(".")
     try:
-        parent = attrgetter(parent_name)(owner) if parent_name else owner
+        parent = attrgetter(parent_name)(module) if parent_name else module
         replaced = getattr(parent, attribute)
     except AttributeError:
         raise AttributeError(
-            f"as_softmax_replaces = {name!r}, but {type(owner).__name__} has no such attribute after its __init__: "
+            f"as_softmax_replaces = {name!r}, but {type(module).__name__} has no such attribute after its __init__: "
             "name the attribute that training_step calls as loss(logits, target). A loss that is a local call "
             "(F.cross_entropy(...)) cannot be replaced from outside: call self.as_softmax_loss there."
         ) from None
     _refuse_what_is_no_loss_of_classes(name, replaced)
-    loss = masked_loss(owner, replaced)
+    loss = masked_loss(module if owner is None else owner, replaced)
     parent.__dict__.pop(attribute, None)  # a plain function there would hide the module that takes its place
     setattr(parent, attribute, loss)
     if getattr(parent, attribute) is not loss:  # an attribute of the class hides a submodule of that name

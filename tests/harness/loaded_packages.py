@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 OPTIONAL = (
-    *("torchvision", "torchaudio", "hydra", "sklearn", "scipy.stats", "entmax", "tokenizers", "pooch", "statsmodels"),
+    *("torchvision", "torchaudio", "hydra", "sklearn", "scipy.stats", "entmax", "tokenizers", "pooch"),
     *("soundfile", "seqeval", "transformers", "PIL"),
 )
 

@@ -9,13 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from as_lightning.benchmark.compare.comparison_page import write_comparison
+from as_lightning.benchmark.compare.stored_comparison import COMPARISON_FILE, StoredComparison
 
 from as_lightning.benchmark.commands.report import main
 from as_lightning.benchmark.compare.api import comparison_findings
-from as_lightning.benchmark.compare.comparison_page import write_comparison
 from as_lightning.benchmark.compare.engine import Comparison
 from as_lightning.benchmark.compare.plan import ComparisonPlan
-from as_lightning.benchmark.compare.stored_comparison import COMPARISON_FILE, StoredComparison
 from as_lightning.benchmark.run.result import Result, read_runs
 
 

@@ -15,12 +15,13 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from as_lightning.benchmark.commands.compare import main
-from as_lightning.benchmark.compare.api import comparison_findings
-from as_lightning.benchmark.compare.comparison_page import write_comparison
-from as_lightning.benchmark.compare.stored_comparison import StoredComparison
+from as_lightning.benchmark.report.page import write_comparison
+from as_lightning.benchmark.report.record import ComparisonRecord
+from as_lightning.benchmark.report.verdicts import Arm
 from as_lightning.benchmark.run.recorder import RunRecorder
 
 SHORT = ["trials=1", "trainer.limit_train_batches=3", "trainer.max_epochs=1", "budgets=1", "seeds=3"]
+REPORT = ("report.md", "report.html", "report.csv")
 
 
 class Finished(NamedTuple):
@@ -48,6 +49,8 @@ def as_lightning_compare(tmp_path, monkeypatch, capfd, logging_as_before) -> Cal
     def run(*arguments: str) -> Finished:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setenv("PYTHONPATH", "")
+        monkeypatch.setattr(sys, "path", list(sys.path))
         monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # the command sets it; a second one would take it for the user's
         monkeypatch.setattr(sys, "argv", ["as-lightning-compare", *arguments])
         error: str | int | None = 0
@@ -62,25 +65,16 @@ def as_lightning_compare(tmp_path, monkeypatch, capfd, logging_as_before) -> Cal
     return run
 
 
-def advice_in(folder: Path) -> list[str]:
-    return json.loads((folder / "report" / "advice.json").read_text(encoding="utf-8"))
+def reviews(folder: Path, labels: str = "ab") -> list[str]:
+    rows = [f"{label} {number},{label}" for number in range(40) for label in labels]
+    (folder / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
+    return ["data=text_file", "data.path=reviews.csv", "name=reviews", "methods=as_softmax", *SHORT]
 
 
-def test_what_is_left_out_of_the_data_is_said_before_the_first_run(as_lightning_compare, tmp_path: Path) -> None:
-    rows = ["some words,a", "other words,b"] * 15 + ["odd words,c", "odder words,d", "no label,", ",a"]
-    (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]))
-    asked = ["data=text_file", "data.path=reviews.csv", "data.drop_blank=true", "data.min_per_class=10"]
-    finished = as_lightning_compare(*asked, "methods=as_softmax", *SHORT, "seeds=1")
-    assert finished.error == 0
-    before = finished.printed.partition("Equal means within")[0]
-    assert "2 rows without text or label are left out, the first in line 34" in before
-    assert "2 classes with fewer than 10 rows are left out: 'c' (1); 'd' (1)" in before
-    assert "TextFile: 2 classes (a, b); train / validation / test 24 / 3 / 3" in before
-    assert "1 seed: at least 3 are needed for verdicts and advice" in " ".join(before.split())
-
-
-def test_a_comparison_ends_with_the_verdicts_the_advice_and_the_report(as_lightning_compare, tmp_path: Path) -> None:
-    command = ["experiment=digits", "methods=as_softmax", "method.delta=0.2", *SHORT]
+def test_a_comparison_ends_with_the_report_and_the_same_command_writes_it_again_bit_for_bit(
+    as_lightning_compare, tmp_path: Path
+) -> None:
+    command = ["experiment=digits", "methods=as_softmax", *SHORT, "method.delta=0.2", "trainer.limit_train_batches=20"]
     done = as_lightning_compare(*command)
     assert done.error == 0, done
     folder = tmp_path / "comparisons" / "digits"
@@ -88,37 +82,51 @@ def test_a_comparison_ends_with_the_verdicts_the_advice_and_the_report(as_lightn
     assert len(runs) == 2 * 3
     # the margin reaches the method that has one, and the baseline was added
     assert {run["method"]: run["config"]["method"].get("delta") for run in runs} == {"softmax": None, "as_softmax": 0.2}
-    assert "6 runs" in done.printed
-    assert all(sentence.split()[0] in done.printed for sentence in advice_in(folder))
-    assert (folder / "report" / "report.html").exists()
-    assert "as-lightning-compare experiment=digits" in (folder / "report" / "report.md").read_text(encoding="utf-8")
-    # what is stored gives the same report
-    stored = StoredComparison.read(folder)
-    found = comparison_findings(stored.comparison, split=stored.split, mode=stored.mode)
-    again_written = write_comparison(found, stored.comparison, tmp_path / "again", commands=stored.commands)
-    for path in (again_written.markdown, again_written.csv):
-        assert path.read_text(encoding="utf-8") == (folder / "report" / path.name).read_text(encoding="utf-8")
+    assert all(run["config"]["data"]["split_seed"] == run["seed"] for run in runs)
+    assert "softmax, as_softmax: 6 runs" in done.printed
+    record = ComparisonRecord.read(folder)
+    assert (record.splits, len(record.predictions), len(record.examples)) == ("per_seed", 6, 20)
+    assert record.examples[0].name.startswith("image ")
+    first = {name: (folder / "report" / name).read_bytes() for name in REPORT}
+    assert b"as-lightning-compare experiment=digits" in first["report.md"]
+    write_comparison(record, tmp_path / "again")  # what is stored gives the same report
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
     again = as_lightning_compare(*command)
     assert again.error == 0, again
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")} == before
+    for name in REPORT:
+        assert (folder / "report" / name).read_bytes() == first[name] == (tmp_path / "again" / name).read_bytes()
 
 
-def test_data_alone_bring_a_model_that_fits_them(as_lightning_compare, tmp_path: Path) -> None:
-    lines = [f"{word} {index},{word}" for index in range(40) for word in ("good", "bad")]
-    (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
-    done = as_lightning_compare("data=text_file", "data.path=reviews.csv", "methods=as_softmax", *SHORT)
-    assert done.error == 0, done
-    (folder,) = (tmp_path / "comparisons").iterdir()
-    assert advice_in(folder)
+def test_what_is_left_out_of_the_data_is_said_before_the_first_run_and_no_label_is_markup(
+    as_lightning_compare, tmp_path: Path
+) -> None:
+    rows = ["some words,[/b]", "other words,[red]"] * 15 + ["odd words,c", "odder words,d", "no label,", ",a"]
+    (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]))
+    asked = ["data=text_file", "data.path=reviews.csv", "data.drop_blank=true", "data.min_per_class=10"]
+    finished = as_lightning_compare(*asked, "methods=as_softmax", *SHORT, "seeds=1")
+    assert finished.error == 0
+    before = finished.printed.partition("Equal means within")[0]
+    assert "2 rows without text or label are left out, the first in line 34" in before
+    assert "2 classes with fewer than 10 rows are left out: 'c' (1); 'd' (1)" in before
+    assert "TextFile: 2 classes ([/b], [red]); train / validation / test 24 / 3 / 3" in before
+
+
+def test_runs_of_other_data_in_the_folder_are_refused_before_the_first_run(as_lightning_compare, tmp_path) -> None:
+    assert as_lightning_compare(*reviews(tmp_path)).error == 0
+    runs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
+    refused = as_lightning_compare(*reviews(tmp_path, labels="abc"))
+    assert "comparisons/reviews holds runs of other data: give this comparison another name" in str(refused.error)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")} == runs
 
 
 OWN = [
-    "module._target_=harness.own_modules.WithCriterion",
+    "module._target_=my_package.LitModel",
     "module.replaces=criterion",
-    "data._target_=harness.own_modules.Points",
+    "data._target_=my_package.MyData",
     "+data.rows=150",
-    "methods=as_softmax",
+    "methods=as_softmax,focal",
+    "+losses.focal._target_=my_package.Focal",
     "trials=2",
     "tuning_seeds=1",
     "seeds=3",
@@ -126,32 +134,31 @@ OWN = [
     "trainer.max_epochs=1",
     "name=own",
 ]
+PACKAGE = """
+from harness.own_modules import Points as MyData, WithCriterion as LitModel
+from torch import nn
+class Focal(nn.CrossEntropyLoss):
+    pass
+"""
 
 
-def test_a_module_of_ones_own_is_compared_by_its_dotted_path(as_lightning_compare, tmp_path: Path) -> None:
+def test_a_module_and_a_loss_of_ones_own_in_the_working_directory_are_compared(as_lightning_compare, tmp_path) -> None:
+    (tmp_path / "my_package.py").write_text(PACKAGE)
     done = as_lightning_compare(*OWN, "+module.hidden=8")
     assert done.error == 0, done
     folder = tmp_path / "comparisons" / "own"
-    assert len(list((folder / "tuning").rglob("result.json"))) == 2 * 2
-    assert len(list((folder / "runs").rglob("result.json"))) == 2 * 3
-    assert advice_in(folder)
-
-
-@pytest.mark.slow
-def test_runs_of_other_arguments_of_ones_own_module_are_made_anew_and_every_command_is_kept(
-    as_lightning_compare, tmp_path: Path
-) -> None:
-    def written() -> dict[Path, int]:
-        return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
-
-    small = [*OWN, "trials=1"]
-    assert as_lightning_compare(*small, "+module.hidden=8").error == 0
-    first = written()
-    assert as_lightning_compare(*small, "+module.hidden=8").error == 0
-    assert written() == first
-    assert as_lightning_compare(*small, "+module.hidden=4").error == 0
-    assert all(time != first[path] for path, time in written().items())
-    commands = StoredComparison.read(tmp_path / "comparisons" / "own").commands
+    assert len(list((folder / "tuning").rglob("result.json"))) == 3 * 2
+    scores = ComparisonRecord.read(folder).scores()
+    assert {arm: len(seeds) for arm, seeds in scores.items()} == {
+        Arm("softmax"): 3,
+        Arm("as_softmax"): 3,
+        Arm("focal"): 3,
+    }
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
+    again = as_lightning_compare(*OWN, "+module.hidden=4")
+    assert again.error == 0, again
+    assert all(path.stat().st_mtime_ns != time for path, time in before.items() if path.exists())
+    commands = ComparisonRecord.read(folder).commands
     assert [command.rpartition("=")[2] for command in commands] == ["8", "4"]
 
 
@@ -197,71 +204,74 @@ def test_a_comparison_that_is_interrupted_says_so_and_goes_on(
     assert len(begun) == at_run + 4
 
 
-def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_compare, tmp_path: Path) -> None:
-    done = as_lightning_compare("experiment=digits", "methods=as_softmax", "method.delta=7", *SHORT)
-    assert "3 of 6 runs have failed" in str(done.error)
-    assert "delta" in str(done.error)
-    assert "3 of 6 runs have failed" in " ".join(advice_in(tmp_path / "comparisons" / "digits"))
+def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_compare, tmp_path, monkeypatch) -> None:
+    begin = RunRecorder.on_train_start
+
+    def fail_one(self, trainer, module) -> None:
+        if hasattr(module, "as_softmax_delta") and torch_seed() == 1:
+            raise RuntimeError("no memory is left")
+        begin(self, trainer, module)
+
+    monkeypatch.setattr(RunRecorder, "on_train_start", fail_one)
+    done = as_lightning_compare("experiment=digits", "methods=as_softmax", *SHORT)
+    assert "1 runs have failed; the first: as_softmax" in str(done.error)
+    assert "no memory is left" in str(done.error)
+    record = ComparisonRecord.read(tmp_path / "comparisons" / "digits")
+    assert record.missing == [("as_softmax", 1.0, 1)]
+
+
+def torch_seed() -> int:
+    import torch
+
+    return torch.initial_seed()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["methods=as_softmx"], "unknown method 'as_softmx': did you mean as_softmax"),
-        (["method.dleta=0.2"], "did you mean delta"),
-        (["budgets=3"], "in (0, 2], got 3"),
-        (["trainer.max_epochs=1,2"], "cannot be swept in a comparison"),
-        (
-            ["method.dleta=0.05,0.2"],
-            "no method of the comparison has method.dleta: did you mean delta? There are: crit",
-        ),
-        (["method.delta_warmup.ratio=0.1,0.2"], "method.delta_warmup.ratio cannot be swept in a comparison"),
-        (["method.delta=0.05,0.1,0.2,0.3", "trials=4"], "trials=4 cannot try all 5 values of delta (0.05, 0.1, 0.2, 0"),
+        (["methods=entmax,entmax"], "methods names entmax twice"),
         (["methods="], "methods is empty: give methods=NAME,NAME"),
-        (["seeds=0"], "seeds must be at least 1, got 0"),
-        (["budgets=0.5,l"], "a budget is a share of the training, in (0, 2], got 'l'"),
-        (["data=text_file", "data.path=none.csv"], "so no run has started: none.csv exists neither in the working"),
-        (["data=text_file"], "data.path is missing: give data.path=..."),
-        (["data.path=x.csv"], "these data have no data.path: add data=audio_folder or data=conll or data=image_folder"),
-        (["budgets=0.5.1"], "got '0.5.1'"),
-        (["budgets=null"], "budgets must be a share of the training or a list of shares, got None"),
-        (["margin=half"], "margin must be a positive number of points, got 'half'"),
+        (["method.dleta=0.2"], "did you mean delta"),
+        (["method.dleta=0.05,0.2"], "no method of the comparison has method.dleta: did you mean delta? There are"),
+        (["method.delta=2"], "so no run has started: delta"),
+        (["method.delta_warmup.ratio=0.1,0.2"], "method.delta_warmup.ratio cannot be swept in a comparison"),
+        (["method.delta=0.05,0.1,0.2,0.3", "trials=3"], "trials=3 cannot try all 4 values of delta (0.05, 0.1, 0.2, 0"),
+        (["trainer.max_epochs=1,2"], "cannot be swept in a comparison"),
         (["trainer.max_epochs=0"], "trainer.max_epochs must be a whole number of at least 1, got 0"),
         (["trainer.max_epochs=1.5"], "trainer.max_epochs must be a whole number of at least 1, got 1.5"),
+        (["budgets=3"], "in (0, 2], got 3"),
+        (["budgets=0.5,l"], "a budget is a share of the training, in (0, 2], got 'l'"),
+        (["seeds=0"], "seeds must be a whole number of at least 1, got 0"),
+        (["max_seeds=4"], "max_seeds=4 is below the first look at 5 seeds: give at least 5, or a fixed number"),
+        (["max_hours=-1"], "max_hours must be a positive number of hours, got -1"),
+        (["equal_within=half"], "equal_within must be a positive number of points, got 'half'"),
         (["search.lr_factor=0.1"], "search.lr_factor must be a number above 1, got 0.1"),
         (["optimizer.lr=fast"], "optimizer.lr must be a number, got 'fast'"),
+        (["name=../x"], "name=../x cannot name a folder below comparisons"),
+        (["data=text_file", "data.path=none.csv"], "so no run has started: none.csv exists neither in the working"),
+        (["data=text_file"], "data.path is missing: give data.path=..."),
         (["data=text_file", "data.path=a, b.csv"], "a value that holds a comma needs quotes inside the shell's"),
+        (["data.path=x.csv"], "these data have no data.path: add data=audio_folder or data=conll or data=image_folder"),
+        (
+            [
+                "data=text_file",
+                *(f"data.{part}path=x.csv" for part in ("", "validation_", "test_")),
+                "data.split_seed=3",
+            ],
+            "data=text_file has an official test split, which a comparison keeps: leave data.split_seed out",
+        ),
         (["model=text_transformer"], "the model does not fit the data"),
         (["module._target_=harness.own_modules.Nothing"], "harness.own_modules.Nothing"),
+        (
+            ["module._target_=harness.own_modules.WithCriterion", "data._target_=harness.own_modules.Points"],
+            'as in replaces="criterion"',
+        ),
     ],
-    ids=[
-        "method",
-        "knob",
-        "budget",
-        "followed",
-        "sweep",
-        "swept knob",
-        "swept node",
-        "few trials",
-        "no method",
-        "no seed",
-        "no number",
-        "path",
-        "no path",
-        "path of other data",
-        "no budget",
-        "null budget",
-        "margin",
-        "no epoch",
-        "part of an epoch",
-        "search",
-        "learning rate",
-        "comma",
-        "model",
-        "module",
-    ],
+    ids=lambda value: ",".join(word.partition("=")[0] for word in value) if isinstance(value, list) else None,
 )
 def test_bad_input_is_refused_before_the_first_run(as_lightning_compare, arguments, message, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("text,label\n" + "\n".join(f"word {n},{n % 2}" for n in range(40)))
     done = as_lightning_compare("experiment=digits", *arguments)
     assert message in str(done.error)
     assert not list(tmp_path.rglob("result.json"))

@@ -1,189 +1,259 @@
-"""The engine, on runs whose scores are written down: what is chosen, what is left out, what is said."""
+"""The engine, on runs whose scores are written down: what it makes, what it chooses, when it stops."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from as_lightning.benchmark.compare.api import comparison_findings
-from as_lightning.benchmark.compare.engine import (
-    Failure,
-    best_validation,
-    cost,
-    distinct_budgets,
-    epochs_of,
-    one_by_one,
-    run_comparison,
-)
+from as_lightning.benchmark.compare.api import made_comparison, new_record
+from as_lightning.benchmark.compare.engine import Engine, best_validation, one_by_one
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
-from as_lightning.benchmark.compare.search import Range, learning_rates
+from as_lightning.benchmark.compare.search import Range, Space, learning_rates
+from as_lightning.benchmark.report.record import ComparisonRecord
+from as_lightning.benchmark.report.verdicts import Arm
+from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import Result
 
-SPACES = {
-    "softmax": {"lr": learning_rates(0.01)},
-    "as_softmax": {"lr": learning_rates(0.01), "delta": Range(0.02, 0.8, default=0.1, log=True)},
+RATE = learning_rates(0.01, 4.0)
+SPACES: dict[str, Space] = {
+    "softmax": {"lr": RATE},
+    "as_softmax": {"lr": RATE, "delta": Range(0.1, 1.0, default=0.1, neutral=1.0, limits=(0.0, 1.0))},
+    "sparsemax": {"lr": RATE},
 }
-PLAN = ComparisonPlan(["as_softmax"], budgets=(0.5, 1.0), trials=4, seeds=3)
+Score = Callable[[Run], float]
+
+
+class Made:
+    """A comparison whose runs have the scores that a function gives, and what was made."""
+
+    def __init__(self, result: Callable[..., Result], score: Score, methods: Sequence[str], **settings) -> None:
+        self.runs: list[Run] = []
+        mode = settings.pop("mode", "max")
+        seconds = settings.pop("seconds", 10.0)
+        plan = ComparisonPlan.of(methods, 6, **({"trials": 3, "tuning_seeds": 1} | settings))
+
+        def run_one(run: Run) -> Result:
+            self.runs.append(run)
+            config = {"comparison": run.about(plan.epochs(run.budget))}
+            return result(run.method, run.seed, score(run), config=config, seconds=seconds * run.budget)
+
+        self.record: ComparisonRecord = new_record(plan, "set", "accuracy", mode=mode)
+        spaces = {method: SPACES[method] for method in plan.methods}
+        Engine(plan, spaces, one_by_one(run_one), self.record, Path("nowhere")).run()
+
+    def seeds(self, method: str, budget: float = 1.0) -> int:
+        return sum((run.phase, run.method, run.budget) == ("final", method, budget) for run in self.runs)
 
 
 @pytest.fixture
-def scored(result: Callable[..., Result]) -> Callable[..., Callable[[Run], Result]]:
-    """A run whose score is a function of the run."""
-
-    def make(score: Callable[[Run], float]) -> Callable[[Run], Result]:
-        def run_one(run: Run) -> Result:
-            comparison = {"budget": run.budget, "epochs": 6 * run.budget, "settings": dict(run.settings)}
-            return result(run.method, run.seed, score(run), config={"comparison": comparison})
-
-        return run_one
-
-    return make
+def made(result) -> Callable[..., Made]:
+    return lambda score, methods=("as_softmax",), **settings: Made(result, score, methods, **settings)
 
 
-def test_the_trial_of_the_best_mean_validation_score_is_chosen(scored) -> None:
-    run_one = scored(lambda run: 0.9 - abs(run.settings["lr"] - 0.003162))
-    comparison = run_comparison(PLAN, SPACES, one_by_one(run_one))
-    assert {settings["lr"] for settings in comparison.settings.values()} == {0.003162}
-    assert {run.config["comparison"]["settings"]["lr"] for run in comparison.results} == {0.003162}
+def noisy(run: Run, spread: float = 0.002) -> float:
+    return random.Random(f"{run.method} {run.budget} {run.seed}").gauss(0.0, spread)
 
 
-def test_a_loss_is_chosen_by_its_smallest_value(scored) -> None:
-    run_one = scored(lambda run: abs(run.settings["lr"] - 0.003162))
-    comparison = run_comparison(PLAN, SPACES, one_by_one(run_one), higher_is_better=False)
-    assert {settings["lr"] for settings in comparison.settings.values()} == {0.003162}
+def better_at_low_delta(run: Run) -> float:
+    """AS-Softmax gains 3 points at delta 0.1; half the training loses 5."""
+    gain = 0.03 * (run.settings.get("delta") == 0.1)
+    return 0.8 + gain - 0.1 * (1.0 - run.budget) + noisy(run)
 
 
-def test_the_mean_over_tuning_seeds_decides_and_not_the_luckiest_seed(scored) -> None:
+def test_tuning_comes_first_then_the_full_budget_then_smaller_ones(made) -> None:
+    runs = made(better_at_low_delta).runs
+    order = [(run.phase, run.budget) for run in runs]
+    assert order == sorted(order, key=lambda key: (key[0] == "final", -key[1]))
+    assert not {run.seed for run in runs if run.phase == "tuning"} & {run.seed for run in runs if run.phase == "final"}
+
+
+def test_an_arm_that_is_decided_at_the_first_look_stops_there(made) -> None:
+    comparison = made(better_at_low_delta)
+    assert comparison.seeds("as_softmax") == comparison.seeds("softmax") == 5
+    assert comparison.record.stopped == ""
+
+
+def test_an_undecided_arm_goes_on_and_a_decided_one_does_not(made) -> None:
     def score(run: Run) -> float:
-        lucky = run.trial == 1 and run.seed == 1000
-        return 1.0 if lucky else 0.1 if run.trial == 1 else 0.6
+        worse = 0.1 if run.method == "sparsemax" else 0.0
+        delta = 0.001 * (run.settings.get("delta") == 0.1)
+        swing = 0.05 * (-1) ** run.seed * (run.method == "as_softmax")
+        return 0.8 - worse + delta + noisy(run, 0.001) + swing
 
-    comparison = run_comparison(PLAN, SPACES, one_by_one(scored(score)))
-    assert comparison.settings["softmax"] == {"lr": 0.01}
+    comparison = made(score, ("as_softmax", "sparsemax"))
+    assert comparison.seeds("sparsemax") < comparison.seeds("as_softmax") == comparison.seeds("softmax") == 20
+    assert "max_seeds=20 was reached with as_softmax at budget 1 undecided; 30 seeds would take" in (
+        comparison.record.stopped
+    )
 
 
-def test_all_final_runs_are_made_once(scored) -> None:
-    comparison = run_comparison(PLAN, SPACES, one_by_one(scored(lambda run: 0.5)))
-    made = [(run.method, run.config["comparison"]["budget"], run.seed) for run in comparison.results]
-    assert len(set(made)) == len(made) == 2 * 2 * 3
+def test_fixed_seeds_are_all_made_and_no_others(made) -> None:
+    comparison = made(better_at_low_delta, seeds=[2, 9, 4])
+    assert {run.seed for run in comparison.runs if run.phase == "final"} == {2, 4, 9}
+    assert comparison.seeds("as_softmax") == 3
 
 
-def test_one_trial_makes_no_tuning_run(scored) -> None:
-    phases = []
-
+def test_smaller_budgets_are_made_for_the_baseline_and_for_methods_that_are_not_worse(made) -> None:
     def score(run: Run) -> float:
-        phases.append(run.phase)
-        return 0.5
+        return better_at_low_delta(run) - 0.2 * (run.method == "sparsemax")
 
-    run_comparison(ComparisonPlan(["as_softmax"], trials=1), SPACES, one_by_one(scored(score)))
-    assert set(phases) == {"final"}
+    comparison = made(score, ("as_softmax", "sparsemax"), budgets=[0.5, 1])
+    assert comparison.seeds("sparsemax", 0.5) == 0
+    assert comparison.seeds("as_softmax", 0.5) == comparison.seeds("softmax", 0.5) == 5
+    assert made(score, ("as_softmax",)).seeds("as_softmax", 0.5) == 0
 
 
-def test_a_failed_run_is_recorded_and_the_others_go_on(scored) -> None:
+def test_a_method_that_validation_makes_the_baseline_takes_its_runs(made) -> None:
+    def score(run: Run) -> float:
+        return 0.8 - 0.1 * (run.method == "as_softmax") + noisy(run)
+
+    comparison = made(score, budgets=[0.5, 1])
+    record = comparison.record
+    assert record.same_as == {"as_softmax": "softmax"}
+    assert record.settings["as_softmax"]["delta"] == 1.0
+    assert comparison.seeds("as_softmax") == 0
+    scores = record.scores()
+    assert scores[Arm("as_softmax")] == scores[Arm("softmax")]
+    assert scores[Arm("as_softmax", 0.5)] == scores[Arm("softmax", 0.5)]
+    assert "Validation chose the setting at which as_softmax is softmax (delta=1.0)" in " ".join(record.notes)
+
+
+def test_the_trials_of_the_baseline_are_among_those_of_each_method_that_contains_it(made) -> None:
+    tuning = made(better_at_low_delta, ("as_softmax", "sparsemax")).record.tuning
+    shared = [trial for trial in tuning["as_softmax"] if trial.shared]
+    assert [trial.score for trial in shared] == [trial.score for trial in tuning["softmax"]]
+    assert {trial.settings["delta"] for trial in shared} == {1.0}
+    assert not any(trial.shared for trial in tuning["sparsemax"])
+    assert {name: sum(not t.shared for t in trials) for name, trials in tuning.items()} == dict.fromkeys(tuning, 3)
+
+
+def test_the_mean_over_tuning_seeds_decides_and_not_the_luckiest_seed(made) -> None:
+    def score(run: Run) -> float:
+        lucky = run.phase == "tuning" and run.trial == 1
+        return (1.0 if run.seed == 1000 else 0.1) if lucky else 0.6 + noisy(run)
+
+    assert made(score, ("sparsemax",), tuning_seeds=2).record.settings["softmax"] != {"lr": 0.0025}
+
+
+def test_one_trial_makes_no_tuning_run_and_takes_the_defaults(made) -> None:
+    comparison = made(better_at_low_delta, trials=1)
+    assert {run.phase for run in comparison.runs} == {"final"}
+    assert comparison.record.settings["as_softmax"] == {"lr": 0.01, "delta": 0.1}
+
+
+def test_a_failed_run_is_recorded_and_the_others_go_on(made) -> None:
     def score(run: Run) -> float:
         if run.phase == "final" and run.seed == 1 and run.method == "as_softmax":
             raise RuntimeError("out of memory")
-        return 0.5
+        return better_at_low_delta(run)
 
-    comparison = run_comparison(PLAN, SPACES, one_by_one(scored(score)))
-    assert [type(failure) for failure in comparison.failures] == [Failure, Failure]
-    assert "RuntimeError: out of memory" in str(comparison.failures[0])
-    assert len(comparison.results) == 10
-    assert comparison.notes[-1] == "2 of 28 runs have failed and are not in these numbers."
+    record = made(score).record
+    assert record.missing == [("as_softmax", 1.0, 1)]
+    assert math.isnan(record.scores()[Arm("as_softmax")][1])
+    assert "RuntimeError: out of memory" in record.failures[0]
+    assert record.notes[-1].startswith("1 of ")
 
 
-def test_a_trial_with_a_failed_run_is_not_chosen(scored) -> None:
+@pytest.mark.parametrize(("mode", "worst"), [("max", 0.0), ("min", 80.0)])
+def test_a_final_run_that_diverges_counts_as_the_worst_score_and_not_as_absent(made, mode: str, worst: float) -> None:
     def score(run: Run) -> float:
-        if run.phase == "tuning" and run.trial == 2 and run.seed == 1001:
-            raise RuntimeError("diverged")
-        return 0.99 if run.trial == 2 else 0.5
+        lost = run.phase == "final" and run.method == "as_softmax" and run.seed == 1
+        return math.nan if lost else 0.8
 
-    comparison = run_comparison(PLAN, SPACES, one_by_one(scored(score)))
-    assert comparison.settings["softmax"] == {"lr": 0.01}
-
-
-@pytest.mark.parametrize("score", [math.nan, math.inf])
-def test_a_final_run_without_a_finite_score_is_a_failure_and_the_others_are_compared(scored, score: float) -> None:
-    def diverged(run: Run) -> float:
-        lost = run.phase == "final" and run.method == "as_softmax" and run.seed == 1 and run.budget == 1.0
-        return score if lost else 0.5 + run.seed / 100
-
-    comparison = run_comparison(PLAN, SPACES, one_by_one(scored(diverged)))
-    assert [str(failure).rpartition(": ")[2] for failure in comparison.failures] == [f"its accuracy is {score}"]
-    assert comparison.failures[0].run.folder == "runs/as_softmax/budget=1,seed=1"
-    assert comparison.notes[-1] == "1 of 28 runs have failed and are not in these numbers."
-    arms = comparison_findings(comparison).arms
-    assert {(arm.method, arm.budget): arm.seeds for arm in arms} == {
-        ("softmax", 1.0): 3,
-        ("softmax", 0.5): 3,
-        ("as_softmax", 1.0): 2,
-        ("as_softmax", 0.5): 3,
-    }
+    settings = {"trials": 1, "mode": mode}
+    record = made(score, **settings).record
+    assert record.scores()[Arm("as_softmax")][1] == pytest.approx(worst)
+    assert record.failures == []
+    assert "1 final runs diverged and count as the worst score." in record.notes
 
 
-def test_a_trial_without_a_finite_validation_is_a_failure_and_not_chosen(scored) -> None:
+def test_a_method_that_never_trains_is_left_out_and_named(made) -> None:
     def score(run: Run) -> float:
-        return math.nan if run.trial == 2 and run.method == "softmax" else 0.5
+        if run.method == "sparsemax":
+            raise RuntimeError("no")
+        return 0.5 + noisy(run)
 
-    comparison = run_comparison(PLAN, SPACES, one_by_one(scored(score)))
-    assert [failure.run.trial for failure in comparison.failures] == [2, 2]
-    assert comparison.failures[0].error == "no validation has given a finite accuracy"
-    assert comparison.settings["softmax"] == {"lr": 0.01}
+    comparison = made(score, ("sparsemax", "as_softmax"))
+    assert "sparsemax is left out: no trial of it has finished." in comparison.record.notes
+    assert comparison.seeds("sparsemax") == 0
+
+
+def test_without_a_trial_of_the_baseline_no_final_run_is_made_and_the_failures_are_named(result, tmp_path) -> None:
+    from rich.console import Console
+
+    def run_one(run: Run) -> Result:
+        assert run.phase == "tuning"
+        if run.method == "softmax":
+            raise RuntimeError("no rain")
+        return result(run.method, run.seed, 0.5)
+
+    plan = ComparisonPlan.of(["sparsemax"], 6, trials=2)
+    record = new_record(plan, "set", "accuracy")
+    spaces = {method: SPACES[method] for method in plan.methods}
+    with pytest.raises(ValueError, match=r"no run of softmax has finished(.|\n)*no rain"):
+        made_comparison(plan, spaces, one_by_one(run_one), record, tmp_path, Console(quiet=True))
+
+
+def test_no_look_begins_that_would_exceed_the_hours(made) -> None:
+    def score(run: Run) -> float:
+        return 0.8 + noisy(run, 0.02)
+
+    comparison = made(score, ("sparsemax",), trials=1, max_hours=0.05, seconds=12.0)
+    assert comparison.seeds("softmax") == comparison.seeds("sparsemax") == 5
+    assert "max_hours=0.05 was reached with sparsemax at budget 1 undecided; 8 seeds would take 6 more runs" in (
+        comparison.record.stopped
+    )
+
+
+def test_what_is_decided_depends_on_the_results_alone(made) -> None:
+    first, second = made(better_at_low_delta), made(better_at_low_delta)
+    assert first.runs == second.runs
+    assert first.record == second.record
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
-@pytest.mark.parametrize(("higher_is_better", "best"), [(True, 0.6), (False, 0.4)])
-def test_a_validation_of_nan_counts_for_nothing_wherever_it_stands(
-    result, position: int, higher_is_better: bool, best: float
-) -> None:
-    scores = [0.4, 0.6]
-    scores.insert(position, math.nan)
-    run = result("softmax", 0, 0.5, evaluations=[{"score": score} for score in scores])
-    assert best_validation(run, higher_is_better) == best
+@pytest.mark.parametrize(("sign", "best"), [(1.0, (0.6, 2.0)), (-1.0, (0.4, 1.0))])
+def test_a_validation_of_nan_counts_for_nothing_wherever_it_stands(result, position, sign, best) -> None:
+    evaluations = [{"score": 0.4, "loss": 1.0}, {"score": 0.6, "loss": 3.0}, {"score": 0.6, "loss": 2.0}]
+    evaluations.insert(position, {"score": math.nan, "loss": 0.0})
+    assert best_validation(result("softmax", 0, 0.5, evaluations=evaluations), sign) == best
 
 
-def test_a_method_that_never_trains_is_left_out_and_named(scored) -> None:
-    def score(run: Run) -> float:
-        if run.method == "as_softmax":
-            raise RuntimeError("no")
-        return 0.5
+def test_a_record_is_read_as_it_was_written_and_says_where_methods_differ(result, tmp_path: Path) -> None:
+    plan = ComparisonPlan.of(["as_softmax"], 6, trials=1, seeds=3)
+    record = new_record(plan, "set", "accuracy", splits="official", notes=["a note"], commands=["a command"])
 
-    comparison = run_comparison(PLAN, SPACES, one_by_one(scored(score)))
-    assert "as_softmax is left out: no trial of it has finished." in comparison.notes
-    assert {run.method for run in comparison.results} == {"softmax"}
+    def run_one(run: Run) -> Result:
+        made = result(run.method, run.seed, 0.5 + noisy(run), config={"comparison": run.about(6)})
+        folder = tmp_path / run.folder
+        folder.mkdir(parents=True)
+        made.write(folder)
+        predicted = np.array([0, 1, 2, run.seed if run.method == "as_softmax" else 0])
+        Predictions(np.array([10, 11, 12, 13]), predicted, np.array([0, 1, 2, 0])).write(folder)
+        return made
 
-
-def test_without_a_trial_of_the_baseline_no_final_run_is_made(scored) -> None:
-    def score(run: Run) -> float:
-        assert run.phase == "tuning"
-        if run.method == "softmax":
-            raise RuntimeError("no")
-        return 0.5
-
-    comparison = run_comparison(PLAN, SPACES, one_by_one(scored(score)))
-    assert comparison.results == []
-    assert "softmax is left out: no trial of it has finished." in comparison.notes
-    assert {failure.run.method for failure in comparison.failures} == {"softmax"}
-
-
-def test_a_best_learning_rate_at_the_edge_is_said(scored) -> None:
-    plan = ComparisonPlan(["as_softmax"], trials=6)
-    comparison = run_comparison(plan, SPACES, one_by_one(scored(lambda run: run.settings["lr"])))
-    assert any("best lr of softmax, 0.0316, is the largest that was tried" in note for note in comparison.notes)
-
-
-def test_the_cost_counts_every_run_and_its_budget() -> None:
-    # 4 trials x 2 seeds x 2 methods, and 3 seeds x 2 methods at half and whole length
-    assert cost(PLAN, SPACES) == (16 + 12, 16 + 3 * 2 * 1.5)
-
-
-@pytest.mark.parametrize(("budget", "epochs"), [(0.25, 2), (0.5, 3), (1.0, 6), (0.01, 1), (2.0, 12)])
-def test_a_budget_is_a_share_of_the_epochs_and_at_least_one(budget: float, epochs: int) -> None:
-    assert epochs_of(budget, 6) == epochs
-
-
-def test_budgets_of_the_same_number_of_epochs_are_one() -> None:
-    assert distinct_budgets([0.25, 0.5, 1.0], 1) == [1.0]
-    assert distinct_budgets([0.25, 0.5, 1.0], 4) == [0.25, 0.5, 1.0]
+    spaces = {method: SPACES[method] for method in plan.methods}
+    Engine(plan, spaces, one_by_one(run_one), record, tmp_path).run()
+    record.summarise_predictions({13: "the fourth"})
+    assert record.disagreement() == {
+        (Arm("as_softmax"), Arm("softmax")): (pytest.approx(0.25 * 2 / 3), 4),
+        (Arm("softmax", 0.5), Arm("softmax")): (0.0, 4),
+    }
+    assert record.examples == [("the fourth", {"as_softmax": 2})]
+    record.write(tmp_path)
+    again = ComparisonRecord.read(tmp_path)
+    assert (again.scores(), again.disagreed, again.examples) == (record.scores(), record.disagreed, record.examples)
+    assert {name: value for name, value in vars(again).items() if name != "predictions"} == {
+        name: value for name, value in vars(record).items() if name != "predictions"
+    }
+    for file in tmp_path.rglob("predictions.npz"):
+        file.unlink()
+    assert ComparisonRecord.read(tmp_path).disagreement() == record.disagreement()
+    (tmp_path / "runs/softmax/budget=1,seed=0/result.json").unlink()
+    with pytest.raises(FileNotFoundError, match="lists the run runs/softmax/budget=1,seed=0"):
+        ComparisonRecord.read(tmp_path)

@@ -2,33 +2,75 @@
 
 from __future__ import annotations
 
-import copy
+import threading
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import lightning.pytorch as pl
 import pytest
 import torch
 import torch.nn.functional as F
 from harness.own_modules import HuggingFace, Points, Sentences, WithCriterion, WithMixin
+from lightning.pytorch.callbacks import (
+    DeviceStatsMonitor,
+    EarlyStopping,
+    EMAWeightAveraging,
+    LearningRateMonitor,
+    ModelCheckpoint,
+    RichProgressBar,
+)
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset, random_split
 
 import as_lightning
-from as_lightning import ASSoftmaxMixin, compare
-from as_lightning.benchmark.compare.huggingface import is_huggingface_classifier
+from as_lightning import compare
 from as_lightning.benchmark.compare.own_inspection import inspect_module
-from as_lightning.benchmark.compare.own_module import OwnModule, with_method
+from as_lightning.benchmark.compare.own_loss import OwnLosses, is_huggingface_classifier
+from as_lightning.benchmark.compare.own_module import OwnModule
+from as_lightning.benchmark.compare.plan import Run
+from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.functional import as_cross_entropy
 
-QUICK = {
+QUICK: dict[str, Any] = {
     "monitor": "val/acc",
     "seeds": 3,
     "trials": 1,
-    "budgets": (1,),
+    "budgets": 1,
+    "methods": ["as_softmax"],
+    "replaces": "criterion",
     "trainer": {"max_epochs": 2, "accelerator": "cpu"},
     "progress": False,
 }
+FINAL = Run("final", "softmax", {}, 1.0, 0)
+
+
+class Focal(nn.Module):
+    """The focal loss; with gamma 0 it is cross-entropy."""
+
+    def __init__(self, gamma: float = 2.0) -> None:
+        super().__init__()
+        self.gamma = gamma
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        loss = F.cross_entropy(logits, target, reduction="none")
+        return ((1 - torch.exp(-loss)) ** self.gamma * loss).mean()
+
+
+def own_module(factory: Any = WithCriterion, data: Any = Points, monitor: str = "val/acc", **trainer: Any) -> OwnModule:
+    settings = {"max_epochs": 1, "accelerator": "cpu"} | trainer
+    losses = OwnLosses(["softmax", "as_softmax"])
+    own = OwnModule(factory, data(), "criterion", monitor, "max", settings, losses)
+    inspect_module(own)
+    return own
+
+
+def with_method(module: Any, method: str, replaces: str | None, losses: Any = None, **settings: Any) -> Any:
+    OwnLosses([method], losses).put_in(module, method, replaces, settings)
+    return module
+
+
+# --- which losses take the place of the module's own
 
 
 @pytest.mark.parametrize(
@@ -40,95 +82,58 @@ QUICK = {
     ],
     ids=["criterion", "as_softmax_loss", "huggingface"],
 )
-def test_a_module_of_each_form_is_compared(factory, data, replaces, tmp_path: Path) -> None:
-    report = compare(factory, data(), replaces=replaces, methods=["as_softmax"], **QUICK)
-    assert [(arm.method, arm.seeds) for arm in report.findings.arms] == [("softmax", 3), ("as_softmax", 3)]
-    assert report.comparison.failures == []
-    assert report.findings.split == "test"
-    masked = [run.masking for run in report.comparison.results if run.method == "as_softmax"]
+def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(factory, data, replaces, tmp_path) -> None:
+    asked = {"replaces": replaces, "methods": ["as_softmax", "entmax"], "losses": {"focal": Focal()}}
+    report = compare(factory, data(), **(QUICK | asked))
+    record = report.record
+    assert {arm.method: len(seeds) for arm, seeds in record.scores().items()} == dict.fromkeys(
+        ["softmax", "as_softmax", "entmax", "focal"], 3
+    )
+    assert record.failures == []
+    assert (record.split, record.splits) == ("test", "fixed")
+    masked = [run.masking for run in record.results if run.method == "as_softmax"]
     assert all(len(epochs) == 2 and epochs[-1]["samples"] > 0 for epochs in masked)
+    assert all(found.ids.tolist() == list(range(len(found.ids))) for found in record.predictions.values())
+    assert len(record.predictions) == 12
     page = report.save(tmp_path)
     assert report.advice.split(".")[0] in page.html.read_text(encoding="utf-8")
 
 
-def test_all_methods_and_budgets_are_tuned_and_run() -> None:
-    settings = QUICK | {"trials": 2, "tuning_seeds": 1, "budgets": (0.5, 1)}
-    report = compare(lambda: WithCriterion(lr=0.01), Points, replaces="criterion", **settings)
-    arms = [(arm.method, arm.epochs) for arm in report.findings.arms]
-    assert arms == [(method, epochs) for method in ("softmax", "as_softmax", "as_speed") for epochs in (2, 1)]
-    assert set(report.comparison.tuning) == {"softmax", "as_softmax", "as_speed"}
-    assert {trial["lr"] for trial, _ in report.comparison.tuning["softmax"]} == {0.01, 0.003162}
-    assert all("calibration_error_scaled" in run.metrics for run in report.comparison.results)
+def test_the_argument_of_ones_own_loss_is_tuned_in_its_range() -> None:
+    losses = {"focal": (Focal, {"gamma": {"low": 0.5, "high": 5.0, "default": 2.0, "neutral": 0.0}})}
+    asked = {"losses": losses, "methods": ["softmax"], "trials": 4, "tuning_seeds": 1}
+    tuning = compare(WithCriterion, Points, **(QUICK | asked)).record.tuning
+    tried = {trial.settings["gamma"] for trial in tuning["focal"] if not trial.shared}
+    assert 2.0 in tried
+    assert len(tried) > 1
+    assert {trial.settings["gamma"] for trial in tuning["focal"] if trial.shared} == {0.0}
 
 
-def test_an_interrupted_comparison_goes_on_from_its_finished_runs(tmp_path: Path) -> None:
-    made = []
-
-    def factory() -> WithCriterion:
-        made.append(1)
-        return WithCriterion(lr=0.01)
-
-    settings = QUICK | {"folder": tmp_path, "methods": ["as_softmax"]}
-    first = compare(factory, Points(), replaces="criterion", **settings)
-    count = len(made)
-    (tmp_path / "runs/softmax/budget=1,seed=2/result.json").unlink()
-    made.clear()
-    second = compare(factory, Points(), replaces="criterion", **settings)
-    assert len(made) == count - 5  # five of six runs are read
-    assert second.advice.split(", in ")[0] == first.advice.split(", in ")[0]
-    assert (tmp_path / "report" / "report.html").exists()
-
-
-def test_runs_of_another_mode_or_other_data_are_made_anew_and_take_the_name_of_the_call(tmp_path: Path) -> None:
-    class OtherPoints(Points):
-        def __init__(self, shift: float = 0.0) -> None:
-            super().__init__()
-            self.save_hyperparameters()
-
-        def setup(self, stage: str | None = None) -> None:
-            super().setup(stage)
-            self.anything = torch.randn(3)
-
-    made = []
-
-    def factory() -> WithCriterion:
-        made.append(1)
-        return WithCriterion(lr=0.01)
-
-    settings = QUICK | {"folder": tmp_path, "methods": ["as_softmax"]}
-
-    def modules_made(data: pl.LightningDataModule, **changed) -> int:
-        made.clear()
-        report = compare(factory, data, replaces="criterion", **settings | changed)
-        assert report.findings.name == changed.get("name", "comparison")
-        return len(made)
-
-    all_runs = modules_made(Points())
-    assert modules_made(Points(), name="again") == all_runs - 6
-    assert modules_made(Points(), mode="min") == all_runs
-    assert modules_made(OtherPoints(), mode="min") == all_runs
-    assert modules_made(OtherPoints(), mode="min") == all_runs - 6
-    assert modules_made(OtherPoints(shift=0.1), mode="min") == all_runs
-
-
-def test_delta_one_of_the_replaced_loss_is_the_modules_own() -> None:
-    torch.manual_seed(0)
-    module = WithCriterion()
-    masked = with_method(copy.deepcopy(module), "as_softmax", "criterion", delta=1.0)
+def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside() -> None:
     batch = (torch.randn(6, 8), torch.arange(6) % 5)
-    torch.testing.assert_close(masked.training_step(batch, 0), module.training_step(batch, 0))
+    module = WithCriterion()
+    logits, plain = module(batch[0]), module.training_step(batch, 0)
+    expected = {
+        "as_softmax": as_cross_entropy(logits, batch[1], 0.2),
+        "label_smoothing": F.cross_entropy(logits, batch[1], label_smoothing=0.3),
+        "focal": Focal()(logits, batch[1]),
+    }
+    for method, loss in expected.items():
+        made = WithCriterion()
+        made.load_state_dict(module.state_dict())
+        losses = {"focal": Focal()} if method == "focal" else None
+        made = with_method(made, method, "criterion", losses, delta=0.2, smoothing=0.3)
+        torch.testing.assert_close(made.training_step(batch, 0), loss)
+        torch.testing.assert_close(made.eval().training_step(batch, 0), plain)
+        assert type(made) is WithCriterion
 
 
-def test_softmax_leaves_a_module_with_its_own_loss_unchanged() -> None:
+def test_softmax_leaves_a_module_unchanged_and_is_the_margin_one_of_one_with_the_mixin() -> None:
     module = WithCriterion()
     criterion = module.criterion
-    assert with_method(module, "softmax", "criterion", 0.1).criterion is criterion
-    assert type(module) is WithCriterion
-
-
-def test_softmax_of_a_module_with_the_mixin_is_the_margin_one() -> None:
-    assert with_method(WithMixin(), "softmax", None, 0.1).as_softmax_delta == 1.0
-    assert with_method(WithMixin(), "as_softmax", None, 0.3).as_softmax_delta == 0.3
+    assert with_method(module, "softmax", "criterion").criterion is criterion
+    assert with_method(WithMixin(), "softmax", None).as_softmax_delta == 1.0
+    assert with_method(WithMixin(), "as_softmax", None, delta=0.3).as_softmax_delta == 0.3
 
 
 class ScoresItsLoss(WithCriterion):
@@ -152,11 +157,14 @@ class MixinScoresItsLoss(WithMixin):
 @pytest.mark.parametrize(("factory", "replaces"), [(ScoresItsLoss, "criterion"), (MixinScoresItsLoss, None)])
 def test_a_comparison_by_the_loss_compares_softmax_cross_entropy_with_every_method(factory, replaces) -> None:
     ScoresItsLoss.gaps.clear()
-    settings = QUICK | {"monitor": "val/loss", "mode": "min", "methods": ["as_softmax"]}
-    report = compare(lambda: factory(lr=0.01), Points(), replaces=replaces, **settings)
-    assert [arm.method for arm in report.findings.arms] == ["softmax", "as_softmax"]
-    assert sum(run.masking[-1]["masked_samples"] for run in report.comparison.results if run.masking) > 0
+    asked = {"monitor": "val/loss", "mode": "min", "replaces": replaces, "methods": ["as_softmax", "entmax"]}
+    record = compare(lambda: factory(lr=0.01), Points(), **(QUICK | asked)).record
+    assert record.failures == []
+    assert sum(run.masking[-1]["masked_samples"] for run in record.results if run.masking) > 0
     assert max(map(abs, ScoresItsLoss.gaps)) < 1e-6
+
+
+TINY = {"vocab_size": 9, "n_embd": 4, "n_layer": 1, "n_head": 1, "n_positions": 4, "num_labels": 3}
 
 
 def test_a_huggingface_model_has_the_masked_loss_of_its_logits_in_training_alone() -> None:
@@ -167,15 +175,11 @@ def test_a_huggingface_model_has_the_masked_loss_of_its_logits_in_training_alone
     torch.testing.assert_close(output.loss, as_cross_entropy(output.logits, batch["labels"], 0.2))
     output = module.eval().model(**batch)
     torch.testing.assert_close(output.loss, F.cross_entropy(output.logits, batch["labels"]))
-    assert isinstance(module, ASSoftmaxMixin)
     del batch["labels"]
     assert module.model(**batch).loss is None
 
 
-TINY = {"vocab_size": 9, "n_embd": 4, "n_layer": 1, "n_head": 1, "n_positions": 4, "num_labels": 3}
-
-
-@pytest.mark.parametrize("kind", ["GPT2LMHeadModel", "GPT2DoubleHeadsModel", "GPT2ForQuestionAnswering", "GPT2Model"])
+@pytest.mark.parametrize("kind", ["GPT2LMHeadModel", "GPT2ForQuestionAnswering", "GPT2Model"])
 def test_a_huggingface_model_whose_loss_is_no_classification_loss_is_refused(kind: str) -> None:
     transformers = pytest.importorskip("transformers")
     module = WithCriterion()
@@ -187,21 +191,27 @@ def test_a_huggingface_model_whose_loss_is_no_classification_loss_is_refused(kin
 @pytest.mark.parametrize("kind", ["GPT2ForSequenceClassification", "GPT2ForTokenClassification"])
 def test_a_classification_model_is_taken_also_subclassed_or_compiled(kind: str) -> None:
     transformers = pytest.importorskip("transformers")
-    head = getattr(transformers, kind)
-    own = type("OurClassifier", (head,), {})(transformers.GPT2Config(**TINY))
+    own = type("OurClassifier", (getattr(transformers, kind),), {})(transformers.GPT2Config(**TINY))
     assert is_huggingface_classifier(own)
     assert is_huggingface_classifier(torch.compile(own))
     assert not is_huggingface_classifier(nn.CrossEntropyLoss())
 
 
-def test_the_learning_rate_reaches_the_optimizer_by_argument_or_attribute() -> None:
-    for factory in (WithCriterion, lambda: WithCriterion(lr=0.5), lambda lr=0.5: WithCriterion(lr=lr)):
-        own = OwnModule(factory, Points(), "criterion", "val/acc", "max", {"max_epochs": 1})
-        optimizer = own.module("as_softmax", {"lr": 0.25, "delta": 0.2}).configure_optimizers()
-        assert optimizer.param_groups[0]["lr"] == 0.25
+def test_the_same_is_said_where_replaces_and_the_mixin_name_a_model() -> None:
+    class Mixed(as_lightning.ASSoftmaxMixin, WithCriterion):
+        as_softmax_replaces = "net"
+
+    with pytest.raises(TypeError) as of_mixin:
+        Mixed()
+    with pytest.raises(TypeError) as of_compare:
+        with_method(WithCriterion(), "as_softmax", "net")
+    assert str(of_compare.value) == str(of_mixin.value)
 
 
-class RecordsRate(pl.Callback):
+# --- the learning rate
+
+
+class Rates(pl.Callback):
     """The learning rate that the optimizer of each training has."""
 
     seen: ClassVar[list[float]] = []
@@ -217,28 +227,23 @@ class RecordsRate(pl.Callback):
     ids=["argument of the factory", "hyperparameter"],
 )
 def test_every_run_trains_with_the_learning_rate_that_its_result_names(factory, monkeypatch) -> None:
-    monkeypatch.setattr(RecordsRate, "seen", [])
-    settings = QUICK | {"trials": 3, "tuning_seeds": 1, "seeds": 2, "methods": ["as_softmax"]}
-    trainer = QUICK["trainer"] | {"callbacks": [RecordsRate()]}
-    report = compare(factory, Points(), replaces="criterion", **(settings | {"trainer": trainer}))
-    final = [run.config["comparison"]["settings"]["lr"] for run in report.comparison.results]
-    tried = [trial["lr"] for trials in report.comparison.tuning.values() for trial, _ in trials]
+    monkeypatch.setattr(Rates, "seen", [])
+    asked = {"trials": 3, "tuning_seeds": 1, "seeds": 2, "methods": ["entmax"], "equal_within": 100}
+    trainer = QUICK["trainer"] | {"callbacks": [Rates()]}
+    record = compare(factory, Points(), **(QUICK | asked | {"trainer": trainer})).record
+    final = [run.config["comparison"]["settings"]["lr"] for run in record.results if run.method not in record.same_as]
+    tried = [trial.settings["lr"] for trials in record.tuning.values() for trial in trials if not trial.shared]
     looks = [2e-3, 2e-3, 4e-3]  # before the first run a batch of each method, and one at another learning rate
-    assert sorted(RecordsRate.seen) == pytest.approx(sorted(looks + tried + final))
-    assert 2e-3 not in final
+    assert sorted(Rates.seen) == pytest.approx(sorted(looks + tried + final))
 
 
-def test_a_learning_rate_that_cannot_be_set_is_reported() -> None:
-    class Fixed(WithCriterion):
-        def __init__(self) -> None:
-            super().__init__()
-            self.hparams.clear()
+class NoRate(WithCriterion):
+    def __init__(self) -> None:
+        super().__init__()
+        self.hparams.clear()
 
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
-    report = compare(Fixed, Points(), replaces="criterion", methods=["as_softmax"], **QUICK)
-    assert "The learning rate was not tuned: Fixed has no argument or hyperparameter lr" in report.advice
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 class IgnoresItsRate(WithCriterion):
@@ -252,11 +257,20 @@ class IgnoresItsRate(WithCriterion):
         return torch.optim.Adam(self.parameters(), lr=self.rate)
 
 
-@pytest.mark.parametrize("factory", [IgnoresItsRate, lambda: IgnoresItsRate(0.1)], ids=["argument", "hyperparameter"])
-def test_a_learning_rate_that_the_training_does_not_depend_on_is_not_tuned_and_reported(factory) -> None:
-    report = compare(factory, Points(), replaces="criterion", methods=["as_softmax"], **QUICK)
-    assert "The learning rate was not tuned: IgnoresItsRate trains the same whatever its lr is" in report.advice
-    assert all("lr" not in settings for settings in report.comparison.settings.values())
+@pytest.mark.parametrize(
+    ("factory", "reason"),
+    [
+        (NoRate, "NoRate has no argument or hyperparameter lr"),
+        (IgnoresItsRate, "IgnoresItsRate trains the same whatever its lr is"),
+        (lambda: IgnoresItsRate(0.1), "IgnoresItsRate trains the same whatever its lr is"),
+    ],
+    ids=["none", "argument", "hyperparameter"],
+)
+def test_a_learning_rate_that_cannot_be_tuned_is_not_and_the_reason_said(factory, reason) -> None:
+    own = own_module(factory)
+    assert own.learning_rate is None
+    assert f"The learning rate was not tuned: {reason}" in " ".join(own.notes)
+    assert all("lr" not in space for space in own.spaces().values())
 
 
 def test_a_rate_that_only_a_warm_up_reads_is_tuned() -> None:
@@ -266,9 +280,101 @@ def test_a_rate_that_only_a_warm_up_reads_is_tuned() -> None:
             schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step * self.hparams["lr"])
             return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
-    own = OwnModule(WarmUp, Points(), "criterion", "val/acc", "max", {"max_epochs": 1})
-    inspect_module(own, ("softmax", "as_softmax"))
-    assert own.learning_rate == 0.01
+    assert own_module(WarmUp).learning_rate == 0.01
+
+
+# --- what is scored
+
+
+class Falling(WithCriterion):
+    """Its weight is the epoch; ``val/acc`` is best in the first, ``val/loss`` in the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epoch = nn.Parameter(torch.zeros(()), requires_grad=False)
+
+    def on_train_epoch_start(self) -> None:
+        self.epoch += 1
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self(batch[0])
+        self.log("val/acc", 1 - self.epoch / 10)
+        self.log("val/loss", -self.epoch)
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self(batch[0])
+        self.log("test/acc", self.epoch)
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        lambda folder: ModelCheckpoint(folder, monitor="val/loss"),
+        lambda folder: ModelCheckpoint(folder, monitor="val/acc", mode="max"),
+        lambda folder: ModelCheckpoint(folder, save_top_k=0),
+    ],
+    ids=["checkpoint of another metric", "of the same metric", "which saves nothing"],
+)
+def test_the_scored_weights_are_those_of_the_best_validation_whatever_the_user_adds(callback, tmp_path: Path) -> None:
+    own = own_module(Falling, max_epochs=3, callbacks=[callback(tmp_path)])
+    assert own.train(FINAL, tmp_path / "run").metrics["val/acc"] == 1  # the epoch whose validation was best
+
+
+def test_the_scored_weights_are_the_averaged_ones_that_were_validated(tmp_path: Path) -> None:
+    class Scored(WithCriterion):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("val/acc", self.net[0].weight.double().norm())
+
+        def test_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("test/acc", self.net[0].weight.double().norm())
+
+    callback = EMAWeightAveraging(decay=0.9)
+    result = own_module(Scored, max_epochs=2, callbacks=callback).train(FINAL, tmp_path)
+    best = max(evaluation["score"] for evaluation in result.evaluations)
+    assert result.metrics["val/acc"] == pytest.approx(best, abs=1e-9)
+
+
+class InEverySecondEpoch(WithCriterion):
+    first = 0
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        if self.current_epoch % 2 == self.first:
+            super().validation_step(batch, batch_idx)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_metric_that_is_logged_in_every_second_epoch_is_read_where_it_is(first: int, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(InEverySecondEpoch, "first", first)
+    own = own_module(InEverySecondEpoch, max_epochs=4)
+    result = own.train(FINAL, tmp_path)
+    assert result.evaluations[0]["epoch"] == first
+    assert 0 < result.metrics["val/acc"] <= 1
+    assert any("is not logged in every epoch" in note for note in own.notes) == (first == 1)
+
+
+class SeveralLoaders(Points):
+    """Two dataloaders of the validation split, and two of the test split."""
+
+    def val_dataloader(self) -> list[DataLoader]:  # type: ignore[override]
+        return [super().val_dataloader()] * 2
+
+    def test_dataloader(self) -> list[DataLoader]:  # type: ignore[override]
+        return [super().test_dataloader()] * 2
+
+
+class TwoLoaders(WithCriterion):
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        super().validation_step(batch, batch_idx)
+
+    def test_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        super().test_step(batch, batch_idx)
+
+
+def test_the_test_metric_may_come_from_any_of_several_test_dataloaders(tmp_path: Path) -> None:
+    own = own_module(TwoLoaders, SeveralLoaders, "val/acc/dataloader_idx_1")
+    assert own.test_metric == "test/acc/dataloader_idx_1"
+    metrics = own.train(FINAL, tmp_path).metrics
+    assert metrics[own.monitor] == metrics["acc/dataloader_idx_1"]
 
 
 class WithoutTestStep(WithCriterion):
@@ -294,27 +400,140 @@ class EmptyTestData(Points):
     ids=["test_step", "test_dataloader", "batches"],
 )
 def test_without_a_test_the_validation_split_is_scored_and_the_reason_said(factory, data, reason) -> None:
-    report = compare(factory, data(), replaces="criterion", methods=["as_softmax"], **QUICK)
-    assert report.findings.split == "validation"
-    assert f"The scores are of the validation split: {reason}. They are too high" in report.advice
+    own = own_module(factory, data)
+    assert own.split == "validation"
+    assert f"The scores are of the validation split: {reason}. They are too high" in " ".join(own.notes)
 
 
-def test_the_users_callbacks_are_copied_for_each_run() -> None:
-    class Counter(pl.Callback):
+@pytest.mark.parametrize(
+    "trainer",
+    [{"val_check_interval": 2}, {"val_check_interval": 6, "check_val_every_n_epoch": None, "max_epochs": 2}],
+    ids=lambda trainer: ",".join(trainer),
+)
+def test_validation_may_be_at_another_interval_than_an_epoch(trainer, tmp_path: Path) -> None:
+    assert own_module(**trainer).train(FINAL, tmp_path).evaluations
+
+
+def test_a_budget_that_is_shorter_than_the_interval_of_validation_is_validated_at_its_end(tmp_path: Path) -> None:
+    own = own_module(max_epochs=4, check_val_every_n_epoch=3)
+    result = own.train(Run("final", "softmax", {}, 0.5, 0), tmp_path)
+    assert [evaluation["epoch"] for evaluation in result.evaluations] == [1]
+
+
+# --- calibration and predictions: what the target is
+
+
+class Grouped(Points):
+    """Batches of inputs, labels and something else."""
+
+    def setup(self, stage: str | None = None) -> None:
+        super().setup(stage)
+        generator = torch.Generator().manual_seed(1)
+        self.parts = [
+            TensorDataset(*part.tensors, torch.randint(5, (len(part),), generator=generator)) for part in self.parts
+        ]
+
+
+class OwnTarget(WithCriterion):
+    """Its labels are made in the step, so no part of a batch."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self.criterion(self(batch[0]), 4 - batch[1])
+
+
+def test_calibration_and_predictions_take_the_target_of_the_training_loss_and_not_the_last_of_the_batch(
+    tmp_path: Path,
+) -> None:
+    found = []
+    for name, data in (("pairs", Points), ("grouped", Grouped)):
+        own = own_module(data=data)
+        assert own.target == 1
+        found.append(own.train(FINAL, tmp_path / name).metrics["calibration_error"])
+        predictions = Predictions.read(tmp_path / name)
+        assert predictions is not None
+        made = data()
+        made.setup()
+        assert predictions.target.tolist() == made.parts[2].tensors[1].tolist()
+    assert found[0] == pytest.approx(found[1], abs=1e-6)
+
+
+def test_without_the_target_in_the_batch_calibration_is_left_out_and_said(tmp_path: Path) -> None:
+    own = own_module(OwnTarget)
+    assert "Calibration was not measured" in " ".join(own.notes)
+    assert "calibration_error" not in own.train(FINAL, tmp_path).metrics
+    assert Predictions.read(tmp_path) is None
+
+
+# --- each run by itself
+
+
+def test_the_users_callbacks_and_data_are_copied_for_each_run() -> None:
+    class Once(pl.Callback):
         started = 0
 
         def on_fit_start(self, trainer, pl_module):
             self.started += 1
             assert self.started == 1
 
-    counter = Counter()
-    trainer = {"max_epochs": 1, "accelerator": "cpu", "callbacks": [counter]}
-    compare(WithCriterion, Points(), replaces="criterion", methods=["as_softmax"], **(QUICK | {"trainer": trainer}))
-    assert counter.started == 0
+    class Shuffled(Points):
+        orders: ClassVar[list[list[int]]] = []
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.generator = torch.Generator().manual_seed(7)
+
+        def train_dataloader(self) -> DataLoader:
+            Shuffled.orders.append(torch.randperm(50, generator=self.generator).tolist())
+            return super().train_dataloader()
+
+    trainer = {"max_epochs": 1, "accelerator": "cpu", "callbacks": [Once()]}
+    compare(WithCriterion, Shuffled(), **(QUICK | {"trainer": trainer}))
+    assert all(order == Shuffled.orders[0] for order in Shuffled.orders)
+    assert len(Shuffled.orders) > 6
 
 
-def refused(factory, data=Points, **settings) -> None:
-    compare(factory, data(), **(QUICK | {"replaces": "criterion"} | settings))
+def test_bars_and_monitors_without_a_logger_are_left_out_with_a_note(tmp_path: Path) -> None:
+    own = own_module(callbacks=[RichProgressBar(), LearningRateMonitor(), DeviceStatsMonitor()])
+    assert own.train(FINAL, tmp_path).evaluations
+    assert [note.split(" was")[0] for note in own.notes] == [
+        "RichProgressBar",
+        "LearningRateMonitor",
+        "DeviceStatsMonitor",
+    ]
+    stopped = own_module(max_epochs=3, callbacks=EarlyStopping("val/acc", mode="max", stopping_threshold=0.0))
+    assert len(stopped.train(FINAL, tmp_path / "stopped").evaluations) == 1
+
+
+def test_finished_runs_are_read_and_those_of_other_code_or_settings_are_made_anew(tmp_path: Path) -> None:
+    made = []
+
+    class Changed(WithCriterion):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            return 2 * super().training_step(batch, batch_idx)
+
+    def modules_made(module: type = WithCriterion, **changed) -> int:
+        made.clear()
+
+        def factory():
+            made.append(1)
+            return module(lr=0.01)
+
+        compare(factory, Points(), **(QUICK | {"folder": tmp_path} | changed))
+        return len(made)
+
+    all_runs = modules_made()
+    assert modules_made(name="again") == all_runs - 6
+    (tmp_path / "runs/softmax/budget=1,seed=2/result.json").write_text("{")
+    assert modules_made() == all_runs - 5
+    assert (tmp_path / "runs/softmax/budget=1,seed=2/result.json.unreadable").exists()
+    assert modules_made(Changed) == all_runs
+    assert modules_made(Changed, mode="min") == all_runs
+    assert (tmp_path / "report" / "report.html").exists()
+    with pytest.raises(ValueError, match="holds runs of other data: give this comparison another name or folder"):
+        compare(WithCriterion, Points(rows=150), **(QUICK | {"folder": tmp_path}))
+
+
+# --- bad input
 
 
 MODULE = WithCriterion()
@@ -339,45 +558,73 @@ class LocalLoss(WithCriterion):
         return F.cross_entropy(self(batch[0]), batch[1])
 
 
+class SplitsAnew(Points):
+    def setup(self, stage: str | None = None) -> None:
+        super().setup(stage)
+        whole = TensorDataset(*(torch.cat(columns) for columns in zip(*(p.tensors for p in self.parts), strict=True)))
+        self.parts = random_split(whole, [100, 100, 100])  # type: ignore[assignment]
+
+
+class Uncopied(Points):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+Foreign = type("Foreign", (), {"__module__": "pytorch_lightning.core.module"})
+TRAINER = {"max_epochs": 2}
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
         ({"factory": lambda: MODULE}, ValueError, "returned the same object twice"),
         ({"factory": MODULE}, TypeError, "expected a function that makes a fresh module"),
         ({"factory": lambda: nn.Linear(2, 2)}, TypeError, "must return a lightning LightningModule, got Linear"),
+        ({"factory": Foreign}, TypeError, "Foreign is of the package pytorch_lightning: import it from lightning"),
         ({"factory": lambda lr: WithCriterion(lr)}, TypeError, "must work without arguments"),
-        ({"methods": ["as_softmx"]}, ValueError, "unknown method 'as_softmx'"),
+        ({"factory": lambda lr=0: WithCriterion(lr)}, ValueError, "the learning rate of WithCriterion is 0"),
+        ({"factory": lambda: None}, TypeError, "must return a lightning LightningModule, got NoneType"),
+        ({"methods": ["as_softmx"]}, ValueError, "unknown method 'as_softmx': did you mean as_softmax"),
+        ({"methods": ["am_softmax"]}, ValueError, "am_softmax needs a head of its own"),
+        ({"methods": ["entmax", "entmax"]}, ValueError, "the loss entmax is named twice"),
+        ({"losses": {"entmax": Focal()}}, ValueError, "the loss entmax is named twice"),
+        ({"losses": {"focal": "focal"}}, TypeError, r"losses\['focal'\] must be called as loss\(logits, target\)"),
+        (
+            {"losses": {"rows": nn.CrossEntropyLoss(reduction="none")}},
+            ValueError,
+            r"the loss rows must return a scalar, got \(25,\)",
+        ),
         ({"budgets": (3,)}, ValueError, r"in \(0, 2\], got 3"),
         ({"trials": 0}, ValueError, "trials must be"),
-        ({"seeds": 0}, ValueError, "seeds must be at least 1"),
+        ({"seeds": "auto", "max_seeds": 3}, ValueError, "max_seeds=3 is below the first look at 5 seeds"),
         ({"monitor": "val/f1"}, ValueError, r"'val/f1' is never logged.*val/acc"),
         ({"data": WithoutValidation}, ValueError, "WithoutValidation has no val_dataloader"),
         ({"data": EmptyValidation}, ValueError, "the validation data of EmptyValidation hold no batch"),
         ({"data": EmptyTraining}, ValueError, "the training data of EmptyTraining hold no batch"),
         ({"data": list}, TypeError, "expected a LightningDataModule, .* got list: .*from_datasets"),
-        ({"factory": lambda: None}, TypeError, "must return a lightning LightningModule, got NoneType"),
-        (
-            {"replaces": "net"},
-            ValueError,
-            "names a Sequential with weights of its own, which is no loss",
-        ),
+        ({"data": SplitsAnew}, ValueError, "SplitsAnew makes another validation split each time it is set up"),
+        ({"data": Uncopied}, TypeError, "Uncopied cannot be copied for each run .*: give a function that makes it"),
+        ({"replaces": "net"}, TypeError, "names torch.nn's Sequential"),
         ({"replaces": "loss_fn"}, AttributeError, "WithCriterion has no such attribute"),
         ({"replaces": None}, ValueError, 'replaces="criterion"'),
         ({"factory": LocalLoss}, MisconfigurationException, "reported no masking counts"),
         ({"mode": "best"}, ValueError, "mode must be"),
         ({"trainer": {"max_steps": 5}}, ValueError, "must set max_epochs"),
         ({"trainer": pl.Trainer}, TypeError, "must be the arguments of lightning.Trainer"),
-        ({"trainer": {"max_epochs": 2, "limit_val_batches": 0}}, ValueError, "must not set limit_val_batches=0"),
-        ({"trainer": {"max_epochs": 2, "max_steps": 5}}, ValueError, "must not set max_steps"),
-        ({"trainer": {"max_epochs": 2, "enable_checkpointing": False}}, ValueError, "set enable_checkpointing=False"),
-        ({"trainer": {"max_epochs": 2, "fast_dev_run": 1}}, ValueError, "must not set fast_dev_run=1"),
-        ({"trainer": {"max_epochs": 2, "barebones": True}}, ValueError, "must not set barebones=True"),
+        ({"trainer": TRAINER | {"limit_val_batches": 0}}, ValueError, "must not set limit_val_batches=0"),
+        ({"trainer": TRAINER | {"max_steps": 5}}, ValueError, "must not set max_steps"),
+        ({"trainer": TRAINER | {"enable_checkpointing": False}}, ValueError, "set enable_checkpointing=False"),
+        ({"trainer": TRAINER | {"fast_dev_run": 1}}, ValueError, "must not set fast_dev_run=1"),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else None,
 )
 def test_bad_input_is_refused_before_the_first_run(arguments, error, message, tmp_path: Path) -> None:
-    with pytest.raises(error, match=message):
-        refused(**({"factory": WithCriterion, "folder": tmp_path} | arguments))
+    settings = QUICK | {"factory": WithCriterion, "data": Points, "folder": tmp_path} | arguments
+    factory, data = settings.pop("factory"), settings.pop("data")
+    with pytest.raises(error, match=message) as refused:
+        compare(factory, data(), **settings)
+    assert "\n" not in str(refused.value)
     assert not list(tmp_path.rglob("result.json"))
 
 
@@ -385,13 +632,3 @@ def test_compare_is_loaded_when_it_is_asked_for() -> None:
     assert as_lightning.compare is compare
     with pytest.raises(AttributeError, match="no attribute 'comparee'"):
         as_lightning.comparee  # noqa: B018
-
-
-def test_a_stored_result_that_cannot_be_read_is_set_aside(tmp_path: Path) -> None:
-    settings = QUICK | {"methods": ["as_softmax"], "folder": tmp_path}
-    compare(lambda: WithCriterion(lr=0.01), Points, replaces="criterion", **settings)
-    damaged = next(tmp_path.rglob("result.json"))
-    damaged.write_text("{")
-    report = compare(lambda: WithCriterion(lr=0.01), Points, replaces="criterion", **settings)
-    assert report.comparison.failures == []
-    assert damaged.with_name("result.json.unreadable").exists()

@@ -1,83 +1,99 @@
-"""The plan of a comparison: which runs, in which order, and what is refused."""
+"""What a comparison may be asked to do, and what it costs."""
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
-from as_lightning.benchmark.compare.plan import ComparisonPlan
-
-TRIALS = {"softmax": [{"lr": 1}, {"lr": 2}], "as_softmax": [{"lr": 1, "delta": 0.1}, {"lr": 2, "delta": 0.2}]}
-
-
-def test_the_baseline_comes_first_and_is_added_where_it_is_missing() -> None:
-    assert ComparisonPlan(["as_speed", "as_softmax"]).methods == ("softmax", "as_speed", "as_softmax")
-    assert ComparisonPlan(["as_speed", "softmax"]).methods == ("softmax", "as_speed")
+from as_lightning.benchmark.compare.api import compare
+from as_lightning.benchmark.compare.plan import SETTINGS, ComparisonPlan, Run, default_setting, epochs_of
 
 
-def test_fewer_seeds_than_a_verdict_needs_are_named_before_the_first_run() -> None:
-    said = ComparisonPlan(["as_softmax"], seeds=2).too_few_seeds
-    assert said == "2 seeds: at least 3 are needed for verdicts and advice, so this comparison ends without them."
-    assert ComparisonPlan(["as_softmax"], seeds=3).too_few_seeds is None
+def plan(*methods: str, epochs: int = 12, **settings) -> ComparisonPlan:
+    return ComparisonPlan.of(methods or ("as_softmax",), epochs, **settings)
 
 
-def test_every_method_is_tuned_by_the_same_number_of_runs_at_the_full_budget() -> None:
-    plan = ComparisonPlan(["as_softmax"], budgets=(0.5, 1), tuning_seeds=2)
-    runs = plan.tuning_runs(TRIALS)
-    counts = {method: sum(run.method == method for run in runs) for method in plan.methods}
-    assert counts == {"softmax": 4, "as_softmax": 4}
-    assert {run.budget for run in runs} == {1.0}
-    assert [run.method for run in runs[:4]] == ["softmax", "as_softmax"] * 2
-
-
-def test_a_method_with_one_trial_is_not_tuned() -> None:
-    assert ComparisonPlan(["as_softmax"]).tuning_runs({"softmax": [{}], "as_softmax": [{}]}) == []
-
-
-def test_seeds_take_turns_in_the_final_runs() -> None:
-    plan = ComparisonPlan(["as_softmax"], budgets=(0.5, 1), seeds=3)
-    runs = plan.final_runs({"softmax": {"lr": 1}, "as_softmax": {"lr": 2}})
-    assert [run.seed for run in runs] == [0] * 4 + [1] * 4 + [2] * 4
-    assert {(run.method, run.budget) for run in runs[:4]} == {
-        (method, budget) for method in plan.methods for budget in (0.5, 1.0)
-    }
-
-
-def test_tuning_seeds_are_not_used_again() -> None:
-    plan = ComparisonPlan(["as_softmax"], seeds=5, tuning_seeds=5)
-    tuned = {run.seed for run in plan.tuning_runs(TRIALS)}
-    assert tuned.isdisjoint(run.seed for run in plan.final_runs({"softmax": {}}))
-
-
-def test_every_run_has_a_folder_of_its_own() -> None:
-    plan = ComparisonPlan(["as_softmax"], budgets=(0.25, 0.5, 1), seeds=3)
-    runs = plan.tuning_runs(TRIALS) + plan.final_runs({"softmax": {}, "as_softmax": {}})
-    assert len({run.folder for run in runs}) == len(runs)
+def test_by_default_seeds_are_added_look_by_look_and_the_baseline_alone_has_a_smaller_budget() -> None:
+    found = plan("as_softmax", "as_speed")
+    assert found.methods == ("softmax", "as_softmax", "as_speed")
+    assert found.design.looks == (5, 8, 12, 20)
+    assert found.seeds == tuple(range(20))
+    assert found.tuning_seeds == (1000, 1001)
+    assert (found.budgets_of("softmax"), found.budgets_of("as_speed")) == ((0.5, 1.0), (1.0,))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("settings", "looks"),
     [
-        ({"budgets": (0, 1)}, r"in \(0, 2\], got 0"),
-        ({"budgets": (2.5,)}, r"in \(0, 2\], got 2.5"),
-        ({"budgets": ("half",)}, "got 'half'"),
-        ({"budgets": ()}, "at least one share"),
-        ({"trials": 0}, "trials must be a whole number of at least 1, got 0"),
-        ({"trials": 2.5}, "got 2.5"),
-        ({"seeds": 0}, "seeds must be at least 1, got 0"),
-        ({"seeds": []}, "seeds must be at least one seed"),
-        ({"seeds": [1, 1.0]}, "given twice"),
-        ({"seeds": "5"}, "a number of seeds or a list"),
-        ({"tuning_seeds": 0}, "tuning_seeds must be at least 1"),
-        ({"seeds": [3], "tuning_seeds": [3]}, "in seeds and in tuning_seeds"),
-        ({"margin": 0}, "margin must be a positive number"),
+        ({"max_seeds": 5}, (5,)),
+        ({"max_seeds": 10}, (5, 8, 10)),
+        ({"max_seeds": 30}, (5, 8, 12, 20)),
+        ({"seeds": 4}, (4,)),
+        ({"seeds": [7, 3]}, (2,)),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused(arguments, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        ComparisonPlan(**({"methods": ["softmax"]} | arguments))
+def test_looks_end_at_the_most_seeds_and_given_seeds_are_one_look(settings, looks) -> None:
+    assert plan(**settings).design.looks == looks
 
 
-@pytest.mark.parametrize("methods", ["softmax", []])
-def test_methods_must_be_a_list(methods) -> None:
-    with pytest.raises(ValueError, match="a list of at least one name"):
-        ComparisonPlan(methods)
+def test_given_budgets_are_for_all_and_those_of_the_same_epochs_are_one() -> None:
+    assert plan(budgets=[0.25, 0.5, 1], epochs=2).budgets_of("as_softmax") == (0.5, 1.0)
+    assert plan(budgets=[0.25, 0.5, 1], epochs=2).budgets_of("softmax") == (0.5, 1.0)
+    assert plan(epochs=1).budgets_of("softmax") == (1.0,)
+
+
+@pytest.mark.parametrize(("budget", "epochs"), [(0.25, 2), (0.5, 3), (1.0, 6), (0.01, 1), (2.0, 12)])
+def test_a_budget_is_a_share_of_the_epochs_and_at_least_one(budget: float, epochs: int) -> None:
+    assert epochs_of(budget, 6) == epochs
+
+
+def test_the_cost_counts_the_fewest_and_the_most_runs() -> None:
+    least, most = plan("as_softmax", budgets=[0.5, 1]).cost(tuning=12)
+    assert least == (24 + 5 * 3, 24 + 5 * 2.5)
+    assert most == (24 + 20 * 4, 24 + 20 * 3.0)
+
+
+def test_methods_of_several_labels_are_compared_with_their_softmax() -> None:
+    assert plan("multilabel_as_softmax", "bce").baseline == "multilabel_softmax"
+    assert plan("as_softmax", baseline="as_softmax").methods == ("as_softmax",)
+
+
+def test_the_defaults_of_a_comparison_are_stated_once() -> None:
+    parameters = inspect.signature(compare).parameters
+    stated = {name: parameters[name].default for name in SETTINGS if name in parameters and name != "methods"}
+    assert set(stated.values()) == {None}
+    assert default_setting("trials") == plan().trials
+
+
+def test_the_folders_of_runs_name_what_they_are() -> None:
+    assert Run("tuning", "softmax", {}, 1.0, 1000, 2).folder == "tuning/softmax/trial=2,seed=1000"
+    assert Run("final", "softmax", {"lr": 0.01}, 0.5, 3).folder == "runs/softmax/budget=0.5,seed=3"
+    assert str(Run("final", "softmax", {"lr": 0.01}, 0.5, 3)) == "softmax, final, budget 0.5, seed 3, lr=0.01"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"methods": []}, "methods must be a list of at least one name"),
+        ({"methods": "softmax"}, "methods must be a list of at least one name"),
+        ({"budgets": [0]}, r"in \(0, 2\], got 0"),
+        ({"budgets": "half"}, "budgets must be a share"),
+        ({"budgets": []}, "at least one share"),
+        ({"trials": 0}, "trials must be a whole number of at least 1"),
+        ({"seeds": "some"}, "seeds must be 'auto', a number of seeds or a list"),
+        ({"seeds": []}, "at least one seed"),
+        ({"seeds": [1, 1]}, "seed 1 is given twice"),
+        ({"seeds": [-1]}, "whole number of at least 0, got -1"),
+        ({"seeds": [1000]}, "are in seeds and in tuning_seeds"),
+        ({"max_seeds": 3}, "max_seeds=3 is below the first look at 5 seeds: give at least 5"),
+        ({"max_seeds": 5.5}, "max_seeds must be a whole number"),
+        ({"max_hours": 0}, "max_hours must be a positive number of hours, got 0"),
+        ({"equal_within": 0}, "equal_within must be a positive number of points, got 0"),
+        ({"equal_within": float("nan")}, "equal_within must be a positive number of points"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(settings, message) -> None:
+    with pytest.raises(ValueError, match=message) as refused:
+        ComparisonPlan.of(**({"methods": ["as_softmax"], "full_epochs": 12} | settings))
+    assert "\n" not in str(refused.value)

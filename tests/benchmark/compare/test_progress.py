@@ -1,4 +1,4 @@
-"""The time left, as the progress bar of a comparison estimates it."""
+"""The runs and the time left, as the progress bar of a comparison says them."""
 
 from __future__ import annotations
 
@@ -14,31 +14,14 @@ from as_lightning.benchmark.compare.plan import Run
 from as_lightning.benchmark.compare.progress import ComparisonProgress
 from as_lightning.benchmark.run.result import Result
 
+RUNS = [Run("final", "softmax", {}, 1.0, seed) for seed in range(4)]
 
-def test_runs_that_an_earlier_call_has_finished_take_no_part_in_the_estimate(
+
+def test_it_counts_runs_of_earlier_calls_apart_and_prints_no_markup(
     result: Callable[..., Result], tmp_path: Path
 ) -> None:
-    runs = [Run("final", "softmax", {}, 1.0, seed) for seed in range(3)]
-    console = Console(file=io.StringIO(), width=200)
-    with ComparisonProgress(len(runs), 3.0, console, tmp_path) as bar:
-        for run in runs[:2]:
-            (tmp_path / run.folder).mkdir(parents=True)
-            result("softmax", run.seed, 0.5).write(tmp_path / run.folder)
-        earlier = tmp_path / runs[0].folder / "result.json"
-        os.utime(earlier, (bar.started - 60, bar.started - 60))
-        bar.finished(runs[0])
-        assert "The first run took" not in console.file.getvalue()  # type: ignore[attr-defined]
-        bar.finished(runs[1])
-        assert "The first run took" in console.file.getvalue()  # type: ignore[attr-defined]
-        assert (bar.spent, bar.made) == (2.0, 1.0)
-
-
-def test_it_says_how_many_runs_are_taken_from_an_earlier_call_and_how_many_are_made_anew(
-    result: Callable[..., Result], tmp_path: Path
-) -> None:
-    runs = [Run("final", "softmax", {}, 1.0, seed) for seed in range(4)]
-    console = Console(file=io.StringIO(), width=200)
-    for run in runs[:3]:
+    output = io.StringIO()
+    for run in RUNS[:3]:
         (tmp_path / run.folder).mkdir(parents=True)
         os.utime(result("softmax", run.seed, 0.5).write(tmp_path / run.folder), (1, 1))
 
@@ -47,10 +30,22 @@ def test_it_says_how_many_runs_are_taken_from_an_earlier_call_and_how_many_are_m
             made = result("softmax", run.seed, 0.5)
             if run.seed == 2:
                 made.write(tmp_path / run.folder)  # its settings were others
-            yield run, Failure(run, "out of memory") if run.seed == 1 else made
+            yield run, Failure(run, "the class [/b] is empty") if run.seed == 3 else made
 
-    with ComparisonProgress(len(runs), 4.0, console, tmp_path) as bar:
-        assert len(list(bar.watch(execute)(runs))) == 4
-    printed = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "1 run taken from another call." in printed
-    assert "1 run made anew: the settings or the data have changed since an earlier call." in printed
+    with ComparisonProgress(4, 4.0, tmp_path, Console(file=output, width=200)) as bar:
+        list(bar.watch(execute)(RUNS[:2]))
+        assert "The first run took" not in output.getvalue()
+        assert (bar.left, bar.made) == (2.0, 0.0)
+        list(bar.watch(execute)(RUNS[2:]))
+        assert "The first run took" in output.getvalue()
+    assert "2 runs taken from another call." in output.getvalue()
+    assert "1 run made anew: the settings or the data have changed since an earlier call." in output.getvalue()
+    assert "failed: softmax, final, budget 1, seed 3: the class [/b] is empty" in output.getvalue()
+
+
+def test_arms_that_stop_shorten_the_bar(tmp_path: Path) -> None:
+    with ComparisonProgress(10, 10.0, tmp_path, Console(file=io.StringIO(), width=200)) as bar:
+        bar.finished(RUNS[0])
+        bar.remaining(2, 1.5)
+        assert bar.progress.tasks[bar.task].total == 3
+        assert bar.left == 1.5

@@ -1,64 +1,137 @@
-"""The settings that are tried."""
+"""The search: what it spans, where it goes, what it shares, what it chooses."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import pytest
+from omegaconf import OmegaConf
 
-from as_lightning.benchmark.compare.search import Choice, Range, at_edge, learning_rates, setting_range, trials
+from as_lightning.benchmark.compare.own_loss import method_config
+from as_lightning.benchmark.compare.search import (
+    Choice,
+    Range,
+    Space,
+    as_neutral,
+    at_edge,
+    best_of,
+    contains_baseline,
+    is_neutral,
+    learning_rates,
+    next_trials,
+    setting_range,
+)
+from as_lightning.benchmark.report.record import Trial
 
-SPACE = {"lr": learning_rates(0.01), "delta": Range(0.02, 0.8, default=0.1, log=True)}
-
-
-def test_the_first_trial_is_the_defaults() -> None:
-    assert trials(SPACE, 5)[0] == {"lr": 0.01, "delta": 0.1}
-
-
-def test_methods_with_a_knob_are_tried_at_the_same_learning_rates() -> None:
-    alone = [trial["lr"] for trial in trials({"lr": learning_rates(0.01)}, 8)]
-    assert [trial["lr"] for trial in trials(SPACE, 8)] == alone
-
-
-@pytest.mark.parametrize("count", [1, 2, 6, 20])
-def test_as_many_different_trials_as_were_asked_for(count: int) -> None:
-    tried = trials(SPACE, count)
-    assert len({tuple(trial.items()) for trial in tried}) == len(tried) == count
-
-
-def test_trials_lie_in_their_ranges_and_cover_both_halves() -> None:
-    tried = trials(SPACE, 9)[1:]
-    assert all(0.001 <= trial["lr"] <= 0.1 and 0.02 <= trial["delta"] <= 0.8 for trial in tried)
-    for name, middle in (("lr", 0.01), ("delta", 0.126)):
-        assert 2 <= sum(trial[name] < middle for trial in tried) <= 6
+RATES = {"lr": learning_rates(0.01, 4.0)}
+DELTA = Range(0.1, 1.0, default=0.1, neutral=1.0, limits=(0.0, 1.0))
 
 
-def test_a_choice_has_no_more_trials_than_values() -> None:
-    assert trials({"noise": Choice(("normal", "logistic"), "normal")}, 6) == [
-        {"noise": "normal"},
-        {"noise": "logistic"},
-    ]
+def searched(
+    space: Space, score: Callable[[Mapping[str, Any]], float], count: int = 6, shared: list[Trial] | None = None
+) -> list[Trial]:
+    own: list[Trial] = []
+    while proposed := next_trials(space, own, shared or [], count, 1.0):
+        own += [Trial(settings, score(settings), 0.0) for settings in proposed]
+    return own
 
 
-def test_every_value_of_a_choice_is_tried_once_before_one_is_tried_again() -> None:
-    margins = (0.05, 0.1, 0.2, 0.3, 0.4, 1.0)
-    space = {"lr": learning_rates(0.01), "delta": Choice(margins, 0.05)}
-    assert sorted(trial["delta"] for trial in trials(space, 6)) == list(margins)
-    assert all([trial["delta"] for trial in trials(space, 12)].count(margin) == 2 for margin in margins)
+def peak(rate: float) -> Callable[[Mapping[str, Any]], float]:
+    return lambda settings: -abs(math.log(settings["lr"] / rate))
 
 
-def test_nothing_to_tune_is_one_trial() -> None:
-    assert trials({}, 6) == [{}]
+@pytest.mark.parametrize("rate", [1e-4, 1e-3, 0.004, 0.01, 0.03, 0.3])
+def test_the_best_learning_rate_is_followed_beyond_the_edge_and_met_within_a_factor_of_two(rate: float) -> None:
+    own = searched(RATES, peak(rate))
+    assert len(own) == 6
+    best = best_of(own, 1.0)
+    assert best is not None
+    reached = max(min(rate, 0.01 * 4**4), 0.01 / 4**4)
+    assert 0.5 <= best.settings["lr"] / reached <= 2.0
+    assert at_edge(RATES, own, best.settings) == []
 
 
-def test_whole_numbers_stay_whole() -> None:
-    values = {trial["k"] for trial in trials({"k": Range(2, 20, default=5, log=True, whole=True)}, 8)}
-    assert all(isinstance(value, int) and 2 <= value <= 20 for value in values)
+def test_the_first_trial_is_the_default_and_the_first_ones_span_what_is_stated() -> None:
+    rates = [trial.settings["lr"] for trial in searched(RATES, peak(0.01))]
+    assert rates[:3] == [0.01, 0.0025, 0.04]
 
 
-def test_the_best_at_the_edge_is_named() -> None:
-    tried = trials(SPACE, 6)
-    largest = max(tried, key=lambda trial: trial["lr"])
-    assert "lr" in at_edge(SPACE, tried, largest)
-    assert at_edge(SPACE, tried, tried[0]) == []
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8])
+def test_each_method_makes_the_asked_number_of_trials_and_none_twice(count: int) -> None:
+    for space in (RATES, RATES | {"delta": DELTA}):
+        own = searched(space, peak(0.02), count)
+        assert len(own) == count
+        assert len({tuple(trial.settings.items()) for trial in own}) == count
+
+
+def test_an_edge_that_the_trials_have_not_left_is_named() -> None:
+    own = searched(RATES, lambda settings: settings["lr"], count=4)
+    best = best_of(own, 1.0)
+    assert best is not None
+    assert at_edge(RATES, own, best.settings) == ["lr"]
+
+
+def test_a_method_that_contains_the_baseline_begins_at_its_best_rate_and_its_knob_reaches_the_neutral_value() -> None:
+    space = RATES | {"delta": DELTA}
+    shared = [as_neutral(space, trial) for trial in searched(RATES, lambda settings: 1.0 + peak(0.04)(settings))]
+    own = searched(space, lambda settings: settings["delta"], shared=shared)
+    assert {trial.settings["lr"] for trial in own[:3]} == {0.04}
+    assert [trial.settings["delta"] for trial in own[:3]] == [0.1, 0.4, 0.7]
+    assert max(trial.settings["delta"] for trial in own) > 0.8
+    assert not any(is_neutral(space, trial.settings) for trial in own)
+    assert all(is_neutral(space, trial.settings) and trial.shared for trial in shared)
+
+
+def test_a_knob_whose_best_value_is_the_smallest_goes_below_it_and_not_beyond_its_limit() -> None:
+    space = RATES | {"delta": DELTA}
+    own = searched(space, lambda settings: -settings["delta"], count=12)
+    values = [trial.settings["delta"] for trial in own]
+    assert 0.0 < min(values) < 0.1
+
+
+def test_every_value_of_a_choice_is_tried_once_before_the_learning_rates_move() -> None:
+    space = RATES | {"k": Choice((2, 3, 5), 5, neutral="all")}
+    own = searched(space, lambda settings: settings["k"])
+    assert sorted(trial.settings["k"] for trial in own[:3]) == [2, 3, 5]
+    assert all(trial.settings["k"] == 5 for trial in own[3:])
+
+
+def test_of_equal_scores_the_lower_validation_loss_is_chosen_and_of_equal_losses_the_first() -> None:
+    trials = [Trial({"lr": lr}, 0.9, loss) for lr, loss in ((1, 0.5), (2, 0.4), (3, 0.4), (4, math.nan))]
+    best = best_of([Trial({"lr": 0}, math.nan, 0.0), *trials], 1.0)
+    assert best is not None
+    assert best.settings == {"lr": 2}
+    assert best_of([Trial({"lr": 0}, math.nan)], 1.0) is None
+
+
+def test_a_loss_is_chosen_by_its_smallest_value() -> None:
+    best = best_of([Trial({"lr": 1}, 0.5, 1.0), Trial({"lr": 2}, 0.4, 1.0)], -1.0)
+    assert best is not None
+    assert best.settings == {"lr": 2}
+
+
+@pytest.mark.parametrize(
+    ("method", "knob", "neutral"),
+    [
+        ("as_softmax", "delta", 1.0),
+        ("as_speed", "delta", 1.0),
+        ("multilabel_as_softmax", "delta", 1.0),
+        ("label_smoothing", "smoothing", 0.0),
+        ("t_softmax", "tau", 1.0),
+        ("entmax", "alpha", 1.0),
+        ("sparse_softmax", "k", "all"),
+    ],
+)
+def test_the_configured_methods_that_contain_softmax_name_where_they_do(method, knob, neutral) -> None:
+    config = method_config(method)
+    space = {knob: setting_range(OmegaConf.to_container(config.search[knob]), config[knob])}
+    assert contains_baseline(space)
+    assert is_neutral(space, {knob: neutral})
+    values = space[knob].spread(3)
+    assert values[0] == config[knob]
+    assert neutral not in values
 
 
 @pytest.mark.parametrize(
@@ -66,16 +139,16 @@ def test_the_best_at_the_edge_is_named() -> None:
     [
         ({"low": 1, "high": 0}, "low < high"),
         ({"low": 0, "high": 1, "log": True}, "low > 0"),
-        ({"lowest": 1}, "expected {low, high, log, whole}"),
-        ("wide", "a range"),
-        ([], "a range"),
+        ({"lowest": 0, "high": 1}, "expected {low, high"),
+        ("0.1", "expected {low, high"),
+        ({"values": []}, "at least one value"),
     ],
 )
-def test_a_range_that_cannot_be_is_refused(description, message) -> None:
+def test_a_range_that_is_none_is_refused(description, message) -> None:
     with pytest.raises(ValueError, match=message):
-        setting_range(description, default=1)
+        setting_range(description, 0.5)
 
 
-def test_a_learning_rate_of_zero_cannot_be_tuned() -> None:
-    with pytest.raises(ValueError, match="must be positive"):
-        learning_rates(0.0)
+def test_a_learning_rate_of_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be positive to be tuned, got 0"):
+        learning_rates(0.0, 4.0)

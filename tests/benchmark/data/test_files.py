@@ -1,4 +1,4 @@
-"""The files of a folder and of archives: what is listed, what is read, and what is refused."""
+"""The files of a data set: where they are, what tells them from others, what is read and what is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from as_lightning.benchmark.data.files import open_tree
+from as_lightning.benchmark.data import files as module
+from as_lightning.benchmark.data.files import checksum, find_path, open_tree
 
 FILES = {
     "b.txt": b"last",
@@ -202,3 +203,76 @@ def test_a_file_that_is_no_archive_is_refused_by_its_ending(tmp_path, name):
 def test_a_home_directory_is_understood(folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder.parent))
     assert open_tree("~/set").names == sorted(FILES)
+
+
+def test_a_relative_path_is_looked_for_in_the_working_directory_and_then_in_data_dir(tmp_path, monkeypatch):
+    for folder in ("work", "data"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    in_data, in_work = tmp_path / "data" / "set.csv", tmp_path / "work" / "set.csv"
+    in_data.touch()
+    assert find_path("set.csv", tmp_path / "data") == in_data
+    in_work.touch()
+    assert find_path("set.csv", tmp_path / "data") == in_work
+    assert find_path(in_data, tmp_path) == in_data
+
+
+def test_a_path_that_is_in_neither_place_is_refused_with_both(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = rf"set.csv exists neither in the working directory \({tmp_path}\) nor in data_dir \({tmp_path}/data\)"
+    with pytest.raises(FileNotFoundError, match=message):
+        find_path("set.csv", tmp_path / "data")
+    with pytest.raises(FileNotFoundError, match=rf"^{tmp_path}/set.csv does not exist$"):
+        find_path(tmp_path / "set.csv", tmp_path / "data")
+
+
+def test_a_link_that_leads_nowhere_is_named_with_its_target(tmp_path):
+    (tmp_path / "set.csv").symlink_to("gone.csv")
+    with pytest.raises(FileNotFoundError, match=r"set.csv is a link to gone.csv, which does not exist"):
+        find_path("set.csv", tmp_path)
+
+
+def test_a_path_below_the_home_directory_is_found(tmp_path, monkeypatch):
+    (tmp_path / "set.csv").touch()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_path("~/set.csv", "data") == tmp_path / "set.csv"
+
+
+def test_a_file_is_told_by_its_content_and_not_by_its_time_or_place(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.csv", tmp_path / "b.csv"
+    first.write_text("good,1\n")
+    second.write_text("good,1\n")
+    os.utime(second, (1, 1))
+    before = checksum([first])
+    assert checksum([second]) == before
+    first.write_text("good,0\n")
+    os.utime(first, (2, 2))  # a clock of the file system ticks every few milliseconds
+    assert checksum([first]) != before
+    assert checksum([first, second]) != checksum([second, first])
+
+
+@pytest.mark.parametrize("limit", [None, 10], ids=["whole", "of large folders the ends of each file"])
+def test_a_folder_is_told_by_the_names_and_contents_of_its_files(tmp_path: Path, monkeypatch, limit) -> None:
+    if limit is not None:
+        monkeypatch.setattr(module, "READ_WHOLE", limit)
+    for name in ("cat/1.png", "dog/2.png"):
+        (tmp_path / "set" / name).parent.mkdir(parents=True)
+        (tmp_path / "set" / name).write_bytes(name.encode() * 1000)
+    before = checksum([tmp_path / "set"])
+    assert checksum([tmp_path / "set"]) == before
+    (tmp_path / "set" / ".hidden").write_text("of the file manager")
+    assert checksum([tmp_path / "set"]) == before
+    (tmp_path / "set" / "cat" / "1.png").write_bytes(b"cat/2.png" * 1000)
+    os.utime(tmp_path / "set" / "cat" / "1.png", (2, 2))
+    changed = checksum([tmp_path / "set"])
+    assert changed != before
+    (tmp_path / "set" / "cat" / "1.png").rename(tmp_path / "set" / "dog" / "1.png")
+    assert checksum([tmp_path / "set"]) not in (before, changed)
+
+
+def test_what_has_not_changed_is_not_read_again(tmp_path: Path, monkeypatch) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("good,1\n")
+    before = checksum([file])
+    monkeypatch.setattr(module.pooch, "file_hash", lambda *arguments: pytest.fail("read again"))
+    assert checksum([file]) == before

@@ -1,4 +1,4 @@
-"""The line over several data sets."""
+"""Several data sets together: the mean difference, its interval, and the words counted."""
 
 from __future__ import annotations
 
@@ -7,34 +7,48 @@ import pytest
 
 from as_lightning.benchmark.report.across_data_sets import across_data_sets
 
-REFERENCE = np.linspace(0.4, 0.95, 6)
+
+def by_loops(differences: dict[str, list[float]], resamples: int) -> tuple[float, float]:
+    """The bootstrap as it is defined: data sets with replacement, then each one's seeds with replacement."""
+    generator = np.random.default_rng(123)
+    names, draws = list(differences), []
+    for _ in range(resamples):
+        chosen = generator.choice(names, len(names))
+        draws.append(np.mean([generator.choice(differences[name], len(differences[name])).mean() for name in chosen]))
+    low, high = np.percentile(draws, (2.5, 97.5))
+    return float(low), float(high)
 
 
-@pytest.mark.parametrize(("shift", "likeliest"), [(0.03, "better"), (0.0, "equal"), (-0.03, "worse")])
-def test_the_likeliest_outcome_is_that_of_the_differences(shift: float, likeliest: str) -> None:
-    found = across_data_sets(REFERENCE + shift + 0.001 * np.arange(6), REFERENCE)
-    assert max(("better", "equal", "worse"), key=lambda name: getattr(found, name)) == likeliest
-    assert found.better + found.equal + found.worse == pytest.approx(1.0)
+def test_the_interval_is_that_of_the_bootstrap_by_loops():
+    generator = np.random.default_rng(0)
+    differences = {name: generator.normal(shift, 0.4, size).tolist() for name, shift, size in
+                   (("a", -1.0, 5), ("b", 0.2, 8), ("c", 0.5, 20), ("d", -0.1, 5))}  # fmt: skip
+    found = across_data_sets(differences, dict.fromkeys(differences, "equal"))
+    assert found.difference == pytest.approx(np.mean([np.mean(values) for values in differences.values()]))
+    assert (found.low, found.high) == pytest.approx(by_loops(differences, 4000), abs=0.04)
+    assert found == across_data_sets(differences, dict.fromkeys(differences, "equal"))
 
 
-def test_the_margin_is_the_region_of_practical_equivalence() -> None:
-    scores = REFERENCE + 0.01
-    assert across_data_sets(scores, REFERENCE, margin=0.005).better > 0.9
-    assert across_data_sets(scores, REFERENCE, margin=0.02).equal > 0.9
-
-
-def test_the_same_scores_give_the_same_line() -> None:
-    assert across_data_sets(REFERENCE + 0.004, REFERENCE) == across_data_sets(REFERENCE + 0.004, REFERENCE)
+def test_the_words_are_counted_in_their_order():
+    words = {"a": "worse", "b": "equal", "c": "worse"}
+    found = across_data_sets({name: [-1.0, -0.5] for name in words}, words)
+    assert found.in_words.endswith("worse on 2, equal on 1")
+    assert found.in_words.startswith("3 data sets: -0.8 points on average (")
 
 
 @pytest.mark.parametrize(
-    ("scores", "reference", "message"),
+    ("differences", "message"),
     [
-        ([0.1, 0.2], [0.1, 0.2], "at least 3"),
-        ([0.1, 0.2, 0.3], [0.1, 0.2], "shapes"),
-        ([0.1, 0.2, float("nan")], [0.1] * 3, "finite"),
+        ({"a": [1.0], "b": [1.0]}, "at least 3 data sets, got 2"),
+        ({"a": [1.0], "b": [], "c": [1.0]}, "at least one seed of b"),
+        ({"a": [1.0], "b": [1.0], "c": [float("nan")]}, "finite differences of at least one seed of c"),
     ],
 )
-def test_scores_that_cannot_be_compared_are_refused(scores: list[float], reference: list[float], message: str) -> None:
+def test_too_few_or_missing_differences_are_refused(differences, message):
     with pytest.raises(ValueError, match=message):
-        across_data_sets(scores, reference)
+        across_data_sets(differences, dict.fromkeys(differences, "equal"))
+
+
+def test_a_data_set_without_a_word_is_refused():
+    with pytest.raises(ValueError, match="a word for each"):
+        across_data_sets({"a": [1.0], "b": [1.0], "c": [1.0]}, {"a": "equal"})

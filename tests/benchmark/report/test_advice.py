@@ -1,287 +1,167 @@
-"""The advice: one test for each branch of the rule, on made-up runs."""
+"""The advice is a rule: what it recommends, and what it says of the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 
 import pytest
 
-from as_lightning.benchmark.report.advice import advice, recommended
-from as_lightning.benchmark.report.findings import Findings, findings
-from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.report.advice import advice, contradiction, in_words, recommended
+from as_lightning.benchmark.report.findings import Findings, Row, TimeRatio, clearly_cheaper, findings, time_ratio
+from as_lightning.benchmark.report.record import ComparisonRecord
+from as_lightning.benchmark.report.verdicts import Arm, Design, Verdict
 
-BASE = [0.90, 0.91, 0.89, 0.905, 0.895]
-SMALL = [0.0004, -0.0003, 0.0001, -0.0002, 0.0]  # around equality
-NOISE = [0.02, -0.015, 0.005, 0.01, -0.012]
-
-
-def shifted(shift: float, spread: list[float] = SMALL) -> list[float]:
-    return [score + shift + more for score, more in zip(BASE, spread, strict=True)]
+SOFTMAX = Arm("softmax")
+SAME_TIME, LESS, EVEN_LESS = TimeRatio(1.0, 0.97, 1.03), TimeRatio(0.7, 0.66, 0.74), TimeRatio(0.5, 0.48, 0.52)
 
 
-@pytest.fixture
-def found(result: Callable[..., Result]) -> Callable[..., Findings]:
-    """Findings from ``{(method, budget): (scores, seconds)}``; the full budget has 6 epochs."""
-
-    def make(table: dict[tuple[str, float], tuple[list[float], float]], **options) -> Findings:
-        calibration = options.pop("calibration", {})
-        runs = []
-        for (method, budget), (scores, seconds) in table.items():
-            settings = {"lr": 0.01} | ({} if method == "softmax" else {"delta": 0.1})
-            config = {"comparison": {"budget": budget, "epochs": 6 * budget, "settings": settings}}
-            for seed, score in enumerate(scores):
-                run = result(method, seed, score, seconds=seconds * (1 + 0.01 * seed), config=config)
-                run.metrics |= calibration.get(method, {})
-                runs.append(run)
-        return findings(runs, baseline="softmax", **options)
-
-    return make
+def row(
+    arm: Arm, word: str | None, time: TimeRatio, *, difference: float = 0.0, sure: bool = True, **metrics: float
+) -> Row:
+    verdict = None
+    if word is not None:
+        low, high = difference - 0.3, difference + 0.3
+        verdict = Verdict(arm, SOFTMAX, 5, 1, difference, low, high, word, 0.8, 0.5, sure)
+    return Row(arm, 12 * arm.budget, {"lr": 0.1, "delta": 0.3}, 5, 80.0, 0.5, 60.0, time, verdict, None, metrics)
 
 
-def test_fewer_epochs_of_the_baseline_that_are_as_good_are_the_advice(found) -> None:
-    said = advice(found({("softmax", 1.0): (BASE, 10.0), ("softmax", 0.5): (shifted(0.0), 5.2)}))
-    assert said[0] == (
-        "Train softmax for 3 epochs in place of 6: as good (equal within 0.5 points), in 0.52 of the time."
-    )
+def found(*rows: Row, baseline: dict[str, float] | None = None, **settings) -> Findings:
+    record = ComparisonRecord("set", "accuracy", "softmax", ["softmax"], Design(), **settings)
+    reference = row(SOFTMAX, None, TimeRatio(1.0, 1.0, 1.0), **(baseline or {}))
+    verdicts = tuple(each.verdict for each in rows if each.verdict is not None)
+    return Findings(record, (reference, *rows), reference, verdicts)
 
 
-def test_a_method_that_is_better_is_the_advice(found) -> None:
-    said = advice(found({("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(0.02), 10.3)}))
-    assert said[0] == (
-        "Use as_softmax (delta 0.1), 6 epochs: better than softmax, 6 epochs, by 2.0 points [2.0, 2.0], in 1.03 of the "
-        "time."
-    )
-
-
-def test_of_several_better_arms_the_best_is_the_advice(found) -> None:
-    what = found(
-        {
-            ("softmax", 1.0): (BASE, 10.0),
-            ("as_softmax", 1.0): (shifted(0.02), 10.0),
-            ("as_softmax", 0.5): (shifted(0.01), 5.0),
-            ("as_speed", 1.0): (shifted(0.03), 9.0),
-        }
-    )
-    assert (recommended(what).method, recommended(what).budget) == ("as_speed", 1.0)
-    assert any("as_softmax, 6 epochs, is better than softmax by 2.0" in sentence for sentence in advice(what))
-
-
-def test_nothing_better_and_nothing_cheaper_means_stay(found) -> None:
-    said = advice(found({("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(0.0), 10.0)}))
-    assert said[0] == "Stay with softmax, 6 epochs: nothing here is better, and nothing cheaper is shown to be as good."
-    assert said[1] == "as_softmax, 6 epochs, makes no difference above 0.0 points, in 1.00 of the time."
-
-
-def test_a_method_must_be_clearly_cheaper_than_the_baselines_own_cheapest_budget(found) -> None:
-    table = {("softmax", 1.0): (BASE, 10.0), ("softmax", 0.5): (shifted(0.0), 5.2)}
-    wide = found(table | {("as_speed", 0.5): (shifted(0.0), 4.0)})
-    assert recommended(wide).method == "as_speed"
-    same = found(table | {("as_speed", 0.5): (shifted(0.0), 5.2)})
-    assert recommended(same).method == "softmax"
-
-
-def test_not_worse_is_said_where_equality_is_not_shown(found) -> None:
-    spread = [0.004, 0.008, 0.001, 0.012, 0.0]
-    said = advice(found({("softmax", 1.0): (BASE, 10.0), ("as_speed", 0.5): (shifted(0.0, spread), 5.0)}))
-    assert "as good as softmax, 6 epochs (not worse by 0.5 points or more), in 0.50 of the time" in said[0]
-
-
-# three other comparisons, whose differences vary by 1.2 points: what is typical here
-VARYING = {(method, 1.0): (shifted(0.0, NOISE), 10.0) for method in ("t_softmax", "entmax", "sparsemax")}
+A, B, HALF = Arm("a"), Arm("b"), Arm("softmax", 0.5)
 
 
 @pytest.mark.parametrize(
-    ("arm", "sentence"),
+    ("rows", "chosen", "says"),
     [
-        (
-            {("as_softmax", 0.5): (shifted(0.0), 5.0)},
-            "Stay with softmax, 6 epochs, for now: as_softmax (delta 0.1), 3 epochs, looks as good (equal within 0.5 "
-            "points), in 0.50 of the time, but this comparison is too small to rely on it.",
-        ),
-        (
-            {("softmax", 0.5): (shifted(0.0), 5.0)},
-            "Stay with softmax, 6 epochs, for now: softmax, 3 epochs, looks as good (equal within 0.5 points), in 0.50 "
-            "of the time, but this comparison is too small to rely on it.",
-        ),
-        (
-            {("as_softmax", 1.0): (shifted(0.02), 10.0)},
-            "Stay with softmax, 6 epochs, for now: as_softmax (delta 0.1), 6 epochs, looks better, by 2.0 points [2.0, "
-            "2.0], in 1.00 of the time, but this comparison is too small to rely on it.",
-        ),
-        (
-            {("as_softmax", 1.0): (shifted(0.06), 10.0)},
-            "Use as_softmax (delta 0.1), 6 epochs: better than softmax, 6 epochs, by 6.0 points [6.0, 6.0], in 1.00 of "
-            "the time.",
-        ),
+        ([], SOFTMAX, "No advice: there is nothing to compare with softmax, 12 epochs."),
+        ([row(A, "worse", LESS, sure=False)], SOFTMAX, "Stay with softmax, 12 epochs: nothing here"),
+        ([row(A, "better", SAME_TIME, difference=1.0)], A, "Use a (delta 0.3), 12 epochs: +0.7 to +1.3 points: better"),
+        ([row(A, "better", SAME_TIME, difference=1.0), row(B, "better", LESS, difference=0.9)], A, "Use a"),
+        ([row(A, "better", SAME_TIME, difference=1.0), row(B, "equal", LESS)], A, "Use a"),
+        ([row(A, "not worse", LESS)], A, "not worse by 0.5 points, in 0.70 of the time."),
+        ([row(A, "equal", LESS), row(B, "not worse", EVEN_LESS)], B, "Use b"),
+        ([row(A, "not worse", LESS, sure=False)], SOFTMAX, "Stay"),
+        ([row(A, "equal", SAME_TIME)], SOFTMAX, "Stay"),
+        ([row(A, "equal", TimeRatio(0.5))], SOFTMAX, "Stay"),  # one seed has no interval
+        ([row(A, "no gain", EVEN_LESS, sure=False)], SOFTMAX, "Stay"),
+        ([row(A, "worse", EVEN_LESS, sure=False), row(B, "undecided", LESS, sure=False)], SOFTMAX, "Stay"),
+        ([row(HALF, "equal", EVEN_LESS)], HALF, "Train softmax for 6 epochs in place of 12: "),
+        # a method has to be clearly quicker than fewer epochs of the baseline
+        ([row(HALF, "equal", LESS), row(A, "equal", TimeRatio(0.65, 0.60, 0.70))], HALF, "Train softmax for 6 epochs"),
+        ([row(HALF, "equal", LESS), row(A, "equal", EVEN_LESS)], A, "Use a"),
     ],
-    ids=["as good", "fewer epochs", "better", "much better"],
 )
-def test_a_spread_that_is_small_by_luck_is_no_reason_to_switch(found, arm, sentence) -> None:
-    what = found({("softmax", 1.0): (BASE, 10.0)} | VARYING | arm)
-    assert advice(what)[0] == sentence
-    assert (recommended(what) is what.reference) == sentence.startswith("Stay")
-    assert not any("as_softmax, 6 epochs, is better" in said for said in advice(what)[1:])
+def test_the_rule_of_the_advice(rows, chosen, says):
+    findings = found(*rows)
+    assert recommended(findings).arm == chosen
+    assert says in advice(findings)[0]
+
+
+def test_each_method_has_its_line_and_what_can_be_decided_is_said():
+    sentences = advice(found(row(A, "undecided", TimeRatio(1.16, 1.1, 1.2), difference=0.2, sure=False)))
+    assert "a: -0.1 to +0.5 points, 16% slower: undecided." in sentences
+    assert "A true difference of 0.8 points would be decided with 80% probability." in sentences
+    assert not any("again" in sentence for sentence in sentences)
 
 
 @pytest.mark.parametrize(
-    ("spread", "sentence"),
-    [
-        ([20 * value for value in NOISE], "To see differences of 1.0 points would take more than 100 seeds: "),
-        (NOISE, "To see differences of 1.0 points, run the comparison again with seeds=20."),
-        (
-            [0.38 * value for value in NOISE],
-            "To see differences of 0.5 points, run the comparison again with seeds=13.",
-        ),
-    ],
-    ids=["hopeless", "large", "small"],
+    ("splits", "says"), [("per_seed", "about new data"), ("official", "official test split"), ("fixed", "one split")]
 )
-def test_an_undecided_comparison_says_what_to_run_next(found, spread, sentence) -> None:
-    said = advice(found({("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(0.0, spread), 10.0)}))
-    assert sentence in said[-1]
+def test_the_reach_of_the_words_is_said(splits, says):
+    assert any(says in sentence for sentence in advice(found(row(A, "equal", SAME_TIME), splits=splits)))
 
 
-def test_a_decided_comparison_asks_for_no_more_runs(found) -> None:
-    said = advice(found({("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(-0.03), 10.0)}))
-    assert not any("run the comparison again" in sentence for sentence in said)
+def test_why_it_stopped_and_the_notes_come_last():
+    sentences = advice(found(row(A, "equal", SAME_TIME), stopped="max_seeds=12 reached.", notes=["A note."]))
+    assert sentences[-2:] == ["max_seeds=12 reached.", "A note."]
 
 
-def test_a_worse_method_is_named_with_its_loss(found) -> None:
-    said = advice(found({("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(-0.03), 10.0)}))
-    assert "as_softmax, 6 epochs, is worse than softmax by 3.0 points [3.0, 3.0], in 1.00 of the time." in said
-    assert "as_softmax is not shown to reach the score of softmax at any budget." in said
+def test_worse_calibration_is_said_with_what_a_temperature_makes_of_it():
+    own = {"calibration_error": 0.3, "calibration_error_unscaled": 0.3, "calibration_error_scaled": 0.02}
+    base = {"calibration_error": 0.1, "calibration_error_unscaled": 0.1, "calibration_error_scaled": 0.01}
+    said = "The probabilities of a are worse calibrated (0.30 against 0.10); "
+    sentences = advice(found(row(A, "equal", SAME_TIME, **own), baseline=base))
+    assert f"{said}one temperature, fitted on validation, brings them to 0.020 against 0.010." in sentences
+    sentences = advice(found(row(A, "equal", SAME_TIME, **own | {"calibration_error_unscaled": 0.2}), baseline=base))
+    assert any(sentence.startswith(f"{said}the softmax of its logits") for sentence in sentences)
+    sentences = advice(found(row(A, "equal", SAME_TIME, calibration_error=0.11), baseline=base))
+    assert not any("calibrated" in sentence for sentence in sentences)
 
 
 @pytest.mark.parametrize(
-    ("shift", "between"),
+    ("word", "difference", "note"),
     [
-        (0.0, "up to 1.7 points worse or up to 2.0 points better"),
-        (-0.022, "0.2 to 3.9 points worse"),
-        (0.019, "0.2 to 3.9 points better"),
+        ("better", 1.0, ""),
+        ("undecided", 1.0, "by its interval alone: better"),
+        ("no gain", 0.0, "by its interval alone: equal"),
+        ("not worse", 0.4, "by its interval alone: better"),
+        ("not worse", 0.25, ""),
+        ("not worse", -0.25, "by its interval alone: no gain"),
     ],
 )
-def test_an_inconclusive_method_is_said_to_lie_in_the_interval_of_the_table(found, shift, between) -> None:
-    table = {("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(shift, NOISE), 10.0)}
-    # more comparisons to correct for: without them the shifted ones would be decided
-    table |= {(f"other_{number}", 1.0): (shifted(0.0, NOISE[::-1]), 10.0) for number in range(4)}
-    said = advice(found(table))
-    assert f"as_softmax, 6 epochs, may be {between}, in 1.00 of the time: this comparison cannot tell." in said
+def test_an_interval_that_says_something_else_than_the_word_has_a_note(word, difference, note):
+    verdict = row(A, word, SAME_TIME, difference=difference).verdict
+    assert verdict is not None
+    assert contradiction(verdict) == note
 
 
-def test_an_inconclusive_comparison_says_what_it_could_not_have_seen(found) -> None:
-    table = {("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(0.0, NOISE), 10.0)}
-    said = advice(found(table, test_samples=360))
-    assert said[-1] == (
-        "With 5 seeds and 360 test samples this comparison sees differences of 2.5 points or more, with 80% "
-        "probability. Smaller differences may exist. To see differences of 1.0 points, run the comparison again with "
-        "seeds=20."
-    )
+def test_a_line_without_seeds_says_why():
+    nan = math.nan
+    verdict = Verdict(A, SOFTMAX, 2, 0, nan, nan, nan, "undecided", nan, 0.5, reason="2 seeds in common")
+    assert in_words(verdict, None) == "no difference measured: undecided (2 seeds in common)"
 
 
-def test_worse_calibration_is_named_with_its_repair(found) -> None:
-    calibration = {
-        "softmax": {"calibration_error": 0.08, "calibration_error_scaled": 0.04},
-        "as_softmax": {"calibration_error": 0.31, "calibration_error_scaled": 0.02},
-    }
-    table = {("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(0.0), 10.0)}
-    said = advice(found(table, calibration=calibration))
-    assert (
-        "The probabilities of as_softmax are worse calibrated (0.31 against 0.08); one temperature, fitted on "
-        "validation, brings them to 0.020 against 0.040."
-    ) in said
-    del calibration["as_softmax"]["calibration_error_scaled"]
-    said = advice(found(table, calibration=calibration))
-    assert "The probabilities of as_softmax are worse calibrated (0.31 against 0.08)." in said
+def test_the_time_ratio_is_a_geometric_mean_over_shared_seeds_with_the_interval_of_the_logarithms():
+    ratio = time_ratio({0: 5.0, 1: 20.0, 2: 9.0}, {0: 10.0, 1: 10.0, 7: 1.0})
+    assert ratio is not None
+    assert ratio.ratio == pytest.approx(1.0)
+    assert math.log(ratio.high) == pytest.approx(12.7062 * math.log(2) * math.sqrt(2) / math.sqrt(2), rel=1e-4)
+    assert time_ratio({0: 0.0}, {0: 1.0}) is None
+    assert time_ratio({0: 1.0}, {1: 1.0}) is None
 
 
-def test_where_probabilities_are_not_the_softmax_the_repair_is_that_of_the_softmax(found) -> None:
-    calibration = {
-        "softmax": {"calibration_error": 0.08, "calibration_error_unscaled": 0.08, "calibration_error_scaled": 0.04},
-        "entmax": {"calibration_error": 0.31, "calibration_error_unscaled": 0.43, "calibration_error_scaled": 0.02},
-    }
-    table = {("softmax", 1.0): (BASE, 10.0), ("entmax", 1.0): (shifted(0.0), 10.0)}
-    assert (
-        "The probabilities of entmax are worse calibrated (0.31 against 0.08); the softmax of its logits at one "
-        "temperature, fitted on validation, has 0.020 against 0.040."
-    ) in advice(found(table, calibration=calibration))
+def comparison(result, **scores: list[float]) -> ComparisonRecord:
+    record = ComparisonRecord("set", "accuracy", "softmax", list(scores), Design.fixed(5))
+    for method, values in scores.items():
+        for seed, score in enumerate(values):
+            about = {"comparison": {"budget": 1.0, "epochs": 4, "settings": {}}}
+            seconds = (7.0 if method == "quick" else 10.0) + 0.01 * seed
+            record.results.append(result(method, seed, score, seconds=seconds, config=about))
+    return record
 
 
-def test_calibration_that_is_no_worse_is_not_mentioned(found) -> None:
-    calibration = {"softmax": {"calibration_error": 0.08}, "as_softmax": {"calibration_error": 0.09}}
-    table = {("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(0.0), 10.0)}
-    assert not any("calibrated" in said for said in advice(found(table, calibration=calibration)))
-    calibration["as_softmax"]["calibration_error"] = float("nan")
-    assert not any("calibrated" in said for said in advice(found(table, calibration=calibration)))
+def test_findings_are_those_of_the_runs(result):
+    base = [0.80, 0.81, 0.79, 0.82, 0.80]
+    record = comparison(result, softmax=base, quick=[score + 0.0001 * i for i, score in enumerate(base)])
+    both = findings(record)
+    assert [each.arm.method for each in both.rows] == ["softmax", "quick"]
+    assert both.reference.mean == pytest.approx(80.4)
+    assert both.full("quick").verdict.word == "equal"
+    assert clearly_cheaper(record) == {Arm("quick")}
+    assert advice(both)[0].startswith("Use quick, 4 epochs: ")
 
 
-def test_two_seeds_give_no_advice(found) -> None:
-    said = advice(found({("softmax", 1.0): (BASE[:2], 10.0), ("as_softmax", 1.0): ([0.99, 0.98], 10.0)}))
-    assert said[0] == "No advice: 2 seeds in common, at least 3 are needed."
-    assert said[1] == "as_softmax, 6 epochs, cannot be judged: 2 seeds in common, at least 3 are needed."
+def test_without_a_run_of_the_baseline_there_are_no_findings_but_its_failures(result):
+    record = comparison(result, other=[0.8] * 5)
+    record.failures = ["softmax, seed 0: RuntimeError: out of memory"]
+    with pytest.raises(ValueError, match=r"no run of the baseline 'softmax' has finished(.|\n)*out of memory"):
+        findings(record)
 
 
-def test_equal_scores_in_every_seed_give_no_verdict(found) -> None:
-    said = advice(found({("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (BASE, 10.0)}))
-    assert said[0] == "No advice: the scores of every seed are the same."
+def test_a_baseline_without_its_full_budget_gives_no_advice(result):
+    record = comparison(result, softmax=[0.8] * 5, other=[0.9] * 5)
+    for run in record.results:
+        if run.method == "softmax":
+            run.config = {"comparison": {"budget": 0.5, "epochs": 2, "settings": {}}}
+    assert advice(findings(record))[0].startswith("No advice: softmax, full budget, which all are compared with")
 
 
-def test_notes_end_the_advice(found) -> None:
-    said = advice(found({("softmax", 1.0): (BASE, 10.0)}, notes=["2 of 45 runs have failed."]))
-    assert said[-1] == "2 of 45 runs have failed."
-
-
-def test_a_loss_that_falls_is_better(found) -> None:
-    table = {("softmax", 1.0): (BASE, 10.0), ("as_softmax", 1.0): (shifted(-0.02), 10.0)}
-    assert advice(found(table, higher_is_better=False))[0].startswith("Use as_softmax")
-
-
-def test_a_missing_baseline_is_an_error(found) -> None:
-    with pytest.raises(ValueError, match="no run of the baseline 'softmax' has finished"):
-        found({("as_softmax", 1.0): (BASE, 10.0)})
-
-
-def test_the_same_seed_twice_is_an_error(found, result) -> None:
-    config = {"comparison": {"budget": 1.0, "epochs": 6, "settings": {}}}
-    runs = [result("softmax", seed, 0.9, config=config) for seed in (1, 1.0)]
-    with pytest.raises(ValueError, match="softmax at budget 1: seed 1 is given twice"):
-        findings(runs, baseline="softmax")
-
-
-def test_arms_come_baseline_first_and_full_budget_first(found) -> None:
-    what = found(
-        {
-            ("as_softmax", 0.5): (BASE, 5.0),
-            ("softmax", 0.5): (BASE, 5.0),
-            ("as_softmax", 1.0): (BASE, 10.0),
-            ("softmax", 1.0): (BASE, 10.0),
-        }
-    )
-    assert [(arm.method, arm.budget) for arm in what.arms] == [
-        ("softmax", 1.0),
-        ("softmax", 0.5),
-        ("as_softmax", 1.0),
-        ("as_softmax", 0.5),
-    ]
-
-
-def test_time_to_score_is_found_for_each_method(found) -> None:
-    what = found(
-        {
-            ("softmax", 1.0): (BASE, 10.0),
-            ("softmax", 0.5): (shifted(-0.05), 5.0),
-            ("as_speed", 1.0): (shifted(0.0), 9.0),
-            ("as_speed", 0.5): (shifted(0.001), 4.5),
-        }
-    )
-    assert what.time_to_score("softmax").time.ratio == 1.0
-    assert what.time_to_score("as_speed").budget == 0.5
-    assert what.time_to_score("as_speed").time.ratio == pytest.approx(0.45)
-
-
-def test_without_a_run_of_the_baseline_at_its_full_budget_nothing_is_judged(found) -> None:
-    what = found({("softmax", 0.5): (BASE, 5.0), ("as_softmax", 1.0): (shifted(0.02), 10.0)}, full_budget=1.0)
-    assert (what.reference.budget, what.reference.epochs, what.reference.seeds) == (1.0, 6.0, 0)
-    assert {arm.verdict.word for arm in what.arms if arm.verdict is not None} == {"no verdict"}
-    said = advice(what)
-    assert said[0] == "No advice: softmax, 6 epochs, which all are compared with, has no finished run."
-    assert all("Stay with" not in sentence for sentence in said)
-    assert what.time_to_score("softmax") is None
+def test_too_few_seeds_give_no_advice(result):
+    record = comparison(result, softmax=[0.8, 0.81], other=[0.9, 0.92])
+    record.design = Design.fixed(2)
+    assert advice(findings(record))[0] == "No advice: 2 seeds in common, at least 3 are needed."

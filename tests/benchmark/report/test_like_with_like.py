@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from as_lightning.benchmark.report.like_with_like import chosen, comparable_results, differing_settings
-from as_lightning.benchmark.report.report import summarize
+from as_lightning.benchmark.report.page import sweep_records
 from as_lightning.benchmark.run.settings import SettingError
 
 
@@ -48,11 +48,11 @@ def test_runs_that_differ_in_two_settings_of_their_method_name_both(result):
 def test_runs_that_differ_in_budget_or_data_are_never_in_one_table(result, change, name):
     runs = [result("softmax", seed, 0.5, config=config(seed, **change)) for seed in range(3)]
     runs += [result("as_softmax", seed, 0.8, config=config(seed)) for seed in range(3)]
-    tables = {experiment.name: [row["verdict"] for row in experiment.rows] for experiment in summarize(runs)}
+    tables = {record.name: record.methods for record in sweep_records(runs)}
     value = next(iter(change.values()))
     assert tables == {
-        f"set ({name}={value})": ["baseline"],
-        f"set ({name}={0.0 if name == 'data.label_noise' else 4})": ["no baseline"],
+        f"set ({name}={value})": ["softmax"],
+        f"set ({name}={0.0 if name == 'data.label_noise' else 4})": ["as_softmax"],
     }
     (note,) = comparable_results(runs)[1]
     assert f"differ in {name} (" in note
@@ -74,7 +74,7 @@ def test_runs_whose_data_files_have_changed_between_them_are_never_in_one_table(
 
 def test_seeds_of_two_budgets_are_not_pooled(result):
     runs = [result("softmax", seed, 0.8, config=config(seed, epochs=1 + 5 * (seed % 2))) for seed in range(4)]
-    assert [row["seeds"] for experiment in summarize(runs) for row in experiment.rows] == [2, 2]
+    assert [len(record.results) for record in sweep_records(runs)] == [2, 2]
 
 
 def test_a_learning_rate_tuned_for_each_method_is_its_own_but_two_of_one_method_are_kept_apart(result):
@@ -115,4 +115,4 @@ def test_a_choice_that_leaves_nothing_is_refused_with_what_there_is(result, wher
 
 def test_a_baseline_that_no_run_has_is_refused_with_the_nearest(result):
     with pytest.raises(SettingError, match=r"no run is of the method sofmax: did you mean softmax\?"):
-        summarize([result("softmax", 0, 0.8)], baseline="sofmax")
+        sweep_records([result("softmax", 0, 0.8)], baseline="sofmax")

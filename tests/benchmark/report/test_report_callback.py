@@ -39,6 +39,6 @@ def test_a_sweep_that_begins_in_the_folder_of_another_leaves_its_notes_alone(res
     job_ends(first, 0.9)
     second.on_multirun_start(config)
     sweep_of_second = ReportCallback.open_sweep
-    assert reported(sweep_of_first) == [0.9]
+    assert reported(sweep_of_first) == [90]
     job_ends(second, 0.8)
-    assert reported(sweep_of_second) == [0.8]
+    assert reported(sweep_of_second) == [80]

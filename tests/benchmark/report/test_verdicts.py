@@ -1,169 +1,312 @@
-"""Verdicts: what paired differences allow one to say."""
+"""The words of a comparison: what each needs, look by look, and how often they are wrong."""
 
 from __future__ import annotations
 
+import importlib.util
+import math
+from pathlib import Path
+from types import ModuleType
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
-from statsmodels.stats.multitest import multipletests
 
-from as_lightning.benchmark.report.old_verdicts import (
-    check_seeds,
-    detectable_effect,
-    paired_differences,
-    paired_verdicts,
+from as_lightning.benchmark.report.boundaries import nominal_levels
+from as_lightning.benchmark.report.verdicts import (
+    SIGN_SHARE,
+    SMALL_SAMPLES,
+    WORDS,
+    Arm,
+    Design,
+    Verdict,
+    detectable_difference,
+    still_open,
+    verdicts,
 )
 
-# in points, so that a row reads as a table does
-TABLE = [
-    ([2.0, 2.2, 2.1, 1.9, 2.0], "better"),
-    ([-2.0, -2.2, -2.1, -1.9, -2.0], "worse"),
-    ([0.1, -0.1, 0.05, 0.0, -0.05], "equal"),
-    ([0.21, 0.19, 0.2, 0.22, 0.2], "equal"),  # significant, and smaller than what matters
-    ([2.0, -1.5, 0.5, 1.0, -1.0], "inconclusive"),
-    ([0.4, 0.9, 0.2, 1.1, 0.3], "better"),
-    ([5.0, 5.1], "no verdict"),
-    ([5.0], "no verdict"),
-    ([], "no verdict"),
-    ([0.0, 0.0, 0.0, 0.0, 0.0], "no verdict"),
-    ([2.0, 2.0, 2.0, 2.0, 2.0], "no verdict"),
-]
+SOFTMAX, OTHER, THIRD = Arm("softmax"), Arm("other"), Arm("third")
 
 
-def in_points(differences: list[float]) -> np.ndarray:
-    return np.array(differences) / 100
+def runs(*effects: float, seeds: int = 5, noise: float = 0.3, state: int = 0) -> dict[Arm, dict[int, float]]:
+    """Scores of the baseline, and of methods with these true differences."""
+    generator = np.random.default_rng(state)
+    names = (SOFTMAX, OTHER, THIRD, *(Arm(f"method {index}") for index in range(len(effects))))
+    table = 90 + generator.normal(0, 1.0, seeds) + generator.normal(0, noise, (len(effects) + 1, seeds))
+    table[1:] += np.array(effects)[:, None]
+    return {arm: dict(enumerate(row.tolist())) for arm, row in zip(names, table, strict=False)}
 
 
-@pytest.mark.parametrize(("differences", "word"), TABLE)
-def test_the_verdict_of_one_comparison(differences: list[float], word: str) -> None:
-    assert paired_verdicts({"a": in_points(differences)})["a"].word == word
-
-
-def test_swapping_the_sides_swaps_better_and_worse_and_keeps_the_rest() -> None:
-    swapped = {"better": "worse", "worse": "better"}
-    for differences, word in TABLE:
-        assert paired_verdicts({"a": -in_points(differences)})["a"].word == swapped.get(word, word)
-
-
-def test_constant_differences_up_to_rounding_give_no_verdict() -> None:
-    scores = {0: 0.9, 1: 0.8, 2: 0.7, 3: 0.3}
-    reference = {seed: score - 0.1 for seed, score in scores.items()}
-    differences = paired_differences(scores, reference)
-    assert len(set(differences.tolist())) > 1  # rounding makes them differ
-    assert paired_verdicts({"a": differences})["a"].word == "no verdict"
-
-
-def test_comparisons_without_a_verdict_take_no_part_in_the_correction() -> None:
-    differences = in_points([0.4, 0.9, 0.2, 1.1, 0.3])
-    alone = paired_verdicts({"a": differences})["a"]
-    beside = paired_verdicts({"a": differences, **{f"same {i}": np.zeros(5) for i in range(20)}})["a"]
-    assert alone == beside
-
-
-def test_corrected_p_values_are_holms_over_all_comparisons() -> None:
-    rng = np.random.default_rng(0)
-    differences = {index: rng.normal(0.004 * index, 0.01, size=6) for index in range(5)}
-    verdicts = paired_verdicts(differences)
-    raw = [stats.ttest_1samp(values, 0.0).pvalue for values in differences.values()]
-    corrected = multipletests(raw, method="holm")[1]
-    assert [verdict.p_difference for verdict in verdicts.values()] == pytest.approx(corrected)
-
-
-def test_equal_needs_both_one_sided_tests() -> None:
-    differences, margin = in_points([0.1, -0.2, 0.15, 0.05, -0.1]), 0.005
-    verdict = paired_verdicts({"a": differences}, margin)["a"]
-    error = differences.std(ddof=1) / np.sqrt(5)
-    lower = stats.t.sf((differences.mean() + margin) / error, 4)
-    upper = stats.t.cdf((differences.mean() - margin) / error, 4)
-    assert verdict.p_equal == pytest.approx(max(lower, upper))
-    assert verdict.p_not_worse == pytest.approx(lower)
-
-
-def test_the_bound_of_a_verdict_never_contradicts_its_word() -> None:
-    draws = np.random.default_rng(0)
-    for _ in range(50):
-        spread = draws.uniform(0.0005, 0.01)
-        arms = {arm: draws.normal(draws.normal(0, 0.004), spread, 6) for arm in range(8)}
-        for verdict in paired_verdicts(arms, margin=0.005).values():
-            assert verdict.bound is not None
-            assert verdict.word != "inconclusive" or verdict.bound >= 0.005
-            assert verdict.bound >= abs(verdict.difference or 0.0)
-
-
-def test_one_comparisons_bound_is_the_end_of_the_interval_of_the_two_one_sided_tests() -> None:
-    values = np.array([0.02, -0.015, 0.005, 0.01, -0.012])
-    low, high = stats.t.interval(0.90, 4, loc=values.mean(), scale=stats.sem(values))
-    assert paired_verdicts({"a": values})["a"].bound == pytest.approx(max(-low, high))
-
-
-def test_identical_methods_are_rarely_told_apart() -> None:
-    """Eight comparisons of methods that do not differ: at most 5% of the reports may say better or worse."""
-    rng = np.random.default_rng(1)
-    reports = [paired_verdicts({arm: rng.normal(0, 0.01, size=5) for arm in range(8)}) for _ in range(150)]
-    false = sum(any(verdict.word in ("better", "worse") for verdict in report.values()) for report in reports)
-    assert false <= 0.05 * 150 + 3 * np.sqrt(0.05 * 0.95 * 150)
-
-
-def test_methods_at_the_margin_are_rarely_called_equal() -> None:
-    rng = np.random.default_rng(2)
-    reports = [paired_verdicts({arm: rng.normal(0.005, 0.002, size=5) for arm in range(5)}) for _ in range(200)]
-    false = sum(any(verdict.word == "equal" for verdict in report.values()) for report in reports)
-    assert false <= 0.05 * 200 + 3 * np.sqrt(0.05 * 0.95 * 200)
-
-
-@pytest.mark.parametrize(("pairs", "alpha"), [(3, 0.05), (5, 0.05), (5, 0.05 / 8), (10, 0.05)])
-def test_the_detectable_effect_is_seen_in_80_percent_of_comparisons(pairs: int, alpha: float) -> None:
-    effect = detectable_effect(pairs, alpha)
-    samples = np.random.default_rng(3).normal(effect, 1.0, size=(4000, pairs))
-    seen = (stats.ttest_1samp(samples, 0.0, axis=1).pvalue < alpha).mean()
-    assert seen == pytest.approx(0.80, abs=0.03)
-
-
-def test_an_inconclusive_verdict_names_the_difference_that_would_have_been_seen() -> None:
-    differences = in_points([2.0, -1.5, 0.5, 1.0, -1.0])
-    verdict = paired_verdicts({"a": differences})["a"]
-    assert verdict.detectable == pytest.approx(differences.std(ddof=1) * detectable_effect(5))
-    assert f"below {100 * verdict.detectable:.1f} points" in verdict.in_words
-
-
-def test_more_comparisons_need_a_larger_difference() -> None:
-    differences = in_points([2.0, -1.5, 0.5, 1.0, -1.0])
-    alone = paired_verdicts({"a": differences})["a"].detectable
-    among_ten = paired_verdicts(dict.fromkeys(range(10), differences))[0].detectable
-    assert among_ten > alone
+def judge(scores: dict[Arm, dict[int, float]], design: Design | None = None, **kwargs) -> list[Verdict]:
+    seeds = len(scores[SOFTMAX])
+    return verdicts(scores, baseline="softmax", design=design or Design.fixed(seeds), **kwargs)
 
 
 @pytest.mark.parametrize(
-    ("seeds", "message"),
+    ("effect", "noise", "seeds", "word"),
     [
-        ([1, 1.0], "given twice"),
-        ([0, 1, 1], "given twice"),
-        ([1.2], "whole number"),
-        ([True], "whole number"),
-        (["0"], "whole number"),
-        ([-1], "whole number"),
-        ([float("nan")], "whole number"),
+        (3.0, 0.3, 5, "better"),
+        (-3.0, 0.3, 5, "worse"),
+        (0.0, 0.1, 8, "equal"),
+        (0.3, 0.1, 8, "equal"),  # a difference within the bounds, shown or not, is none
+        (-0.6, 0.8, 8, "not worse"),
+        (-1.2, 0.8, 8, "no gain"),
+        (0.0, 3.0, 5, "undecided"),
     ],
 )
-def test_bad_seeds_are_refused(seeds: list[object], message: str) -> None:
+def test_each_word_is_given_where_it_is_shown(effect, noise, seeds, word):
+    (verdict,) = judge(runs(effect, noise=noise, seeds=seeds))
+    assert verdict.word == word
+    assert verdict.decided == (word != "undecided")
+    assert verdict.low < verdict.difference < verdict.high
+
+
+def test_one_method_at_one_look_is_judged_by_the_paired_t_tests_themselves():
+    for state in range(200):
+        scores = runs(0.4, noise=0.4, seeds=6, state=state)
+        paired = np.array([scores[OTHER][seed] - scores[SOFTMAX][seed] for seed in range(6)])
+        level = SMALL_SAMPLES * 0.05
+
+        def p(shift: float, side: str, paired: np.ndarray = paired) -> float:
+            return float(stats.ttest_1samp(paired, shift, alternative=side).pvalue)
+
+        not_worse, no_gain = p(-0.5, "greater") <= level, p(0.5, "less") <= level
+        better, worse = p(0.0, "greater") <= SIGN_SHARE * level, p(0.0, "less") <= SIGN_SHARE * level
+        expected = next(
+            word
+            for word, holds in {
+                "equal": not_worse and no_gain,
+                "better": better,
+                "worse": worse,
+                "not worse": not_worse,
+                "no gain": no_gain,
+                "undecided": True,
+            }.items()
+            if holds
+        )
+        (verdict,) = judge(scores)
+        assert verdict.word == expected
+        interval = stats.ttest_1samp(paired, 0.0).confidence_interval()
+        assert (verdict.low, verdict.high) == pytest.approx((interval.low, interval.high))
+
+
+def test_the_first_look_needs_more_evidence_than_a_fixed_design_of_its_seeds():
+    words = [
+        [judge(scores, design)[0].word for design in (Design.fixed(5), Design())]
+        for scores in (runs(0.9, noise=0.4, state=state) for state in range(60))
+    ]
+    fixed, first = ([pair[index] == "undecided" for pair in words] for index in (0, 1))
+    assert sum(fixed) < sum(first)
+    assert all(later for earlier, later in zip(fixed, first, strict=True) if earlier)
+
+
+def test_a_word_that_has_fallen_stays_whatever_seeds_and_methods_follow():
+    full = runs(2.0, 0.3, seeds=20, noise=0.6)
+    stopped = dict(list(full[OTHER].items())[:5])
+    first = {arm: dict(list(by_seed.items())[:5]) for arm, by_seed in full.items()}
+    at_first = {verdict.arm: verdict for verdict in judge(first, Design())}
+    assert at_first[OTHER].word == "better"
+    assert at_first[THIRD].word == "undecided"
+    for seeds in (5, 6, 8, 11, 12, 20):
+        now = {arm: dict(list(by_seed.items())[:seeds]) for arm, by_seed in full.items()} | {OTHER: stopped}
+        assert judge(now, Design())[0] == at_first[OTHER]
+
+
+def test_half_a_look_changes_nothing():
+    full = runs(0.0, 0.1, seeds=12, noise=1.0, state=1)
+    eight = {arm: dict(list(by_seed.items())[:8]) for arm, by_seed in full.items()}
+    ten = {arm: dict(list(by_seed.items())[:10]) for arm, by_seed in full.items()}
+    words = [[(v.word, v.look, v.difference, v.low) for v in judge(scores, Design())] for scores in (eight, ten)]
+    assert words[0] == words[1]
+
+
+def test_the_order_of_methods_and_seeds_does_not_matter():
+    scores = runs(0.5, -0.3, 1.0, seeds=8, state=5)
+    turned = {arm: dict(reversed(scores[arm].items())) for arm in reversed(scores)}
+    found, again = ({v.arm: v for v in judge(some)} for some in (scores, turned))
+    for arm, verdict in found.items():
+        assert again[arm].word == verdict.word
+        assert again[arm].low == pytest.approx(verdict.low)
+
+
+@given(shift=st.floats(-50, 50), scale=st.sampled_from([0.5, 2.0, 10.0]), state=st.integers(0, 20))
+def test_words_move_with_the_scores_and_their_unit(shift, scale, state):
+    scores = runs(0.6, -0.2, noise=0.4, state=state)
+    moved = {arm: {seed: scale * score + shift for seed, score in by.items()} for arm, by in scores.items()}
+    words = [verdict.word for verdict in judge(scores)]
+    assert [verdict.word for verdict in judge(moved, Design.fixed(5, equal_within=0.5 * scale))] == words
+
+
+def test_of_a_loss_lower_is_better():
+    scores = runs(3.0)
+    assert [verdict.word for verdict in judge(scores, higher_is_better=False)] == ["worse"]
+    assert judge(scores, higher_is_better=False)[0].difference < 0
+
+
+def test_copies_of_a_method_count_once_and_a_copy_of_the_baseline_is_equal():
+    scores = runs(0.7, noise=0.5, seeds=6, state=2)
+    alone = judge(scores)[0]
+    copied = scores | {Arm("copy"): dict(scores[OTHER]), Arm("baseline again"): dict(scores[SOFTMAX])}
+    found = {verdict.arm.method: verdict for verdict in judge(copied)}
+    for method in ("other", "copy"):
+        assert (found[method].word, found[method].low) == (alone.word, alone.low)
+    assert (found["baseline again"].word, found["baseline again"].difference) == ("equal", 0.0)
+    assert found["baseline again"].reason == "the scores of every seed are the same"
+
+
+def test_more_methods_need_more_evidence():
+    small, large = (runs(*effects, noise=0.5, seeds=8, state=4) for effects in ((0.9,), (0.9, 0, 0, 0, 0)))
+    assert judge(large)[0].detectable > 0
+    level = [nominal_levels((8,), SMALL_SAMPLES * 0.05 / count)[0] for count in (1, 5)]
+    assert level[0] == pytest.approx(5 * level[1])
+    assert len(judge(small)) == 1
+    assert len(judge(large)) == 5
+
+
+def test_smaller_budgets_are_a_family_of_their_own_and_compared_at_the_full_and_at_their_own_budget():
+    scores = runs(0.4, noise=0.4, seeds=8)
+    full = judge(scores)
+    half = {Arm(arm.method, 0.5): {seed: value - 2 for seed, value in by.items()} for arm, by in scores.items()}
+    found = judge(scores | half)
+    assert [v for v in found if v.family == "full"] == full
+    pairs = {(v.arm, v.against): v for v in found if v.family == "smaller"}
+    assert set(pairs) == {
+        (Arm("softmax", 0.5), SOFTMAX),
+        (Arm("other", 0.5), SOFTMAX),
+        (Arm("other", 0.5), Arm("softmax", 0.5)),
+    }
+    assert pairs[Arm("other", 0.5), Arm("softmax", 0.5)].difference == pytest.approx(full[0].difference)
+    assert pairs[Arm("other", 0.5), SOFTMAX].word == "worse"
+
+
+def test_flips_of_single_test_examples_set_the_smallest_spread():
+    scores = {SOFTMAX: {seed: 80 + 0.3 * seed for seed in range(5)}}
+    scores[OTHER] = {seed: score + 0.6 + 0.001 * seed for seed, score in scores[SOFTMAX].items()}
+    assert judge(scores)[0].word == "better"
+    # 10% of 360 examples differ: sqrt(0.1 / 360) is 1.67 points a run
+    (floored,) = judge(scores, disagreement={(SOFTMAX, OTHER): (0.1, 360)})
+    assert floored.word == "undecided"
+    half = float(stats.t.isf(0.025, 4)) * 100 * math.sqrt(0.1 / 360) / math.sqrt(5)
+    assert floored.high - floored.difference == pytest.approx(half)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda scores: {0: scores[0], 1: scores[1]}, "2 seeds in common, at least 3 are needed"),
+        (lambda scores: dict.fromkeys(scores, math.nan), "0 seeds in common, at least 3 are needed"),
+    ],
+)
+def test_what_cannot_be_tested_is_undecided_with_its_reason_and_is_not_continued(change, reason):
+    scores = runs(3.0)
+    scores[OTHER] = change(scores[OTHER])
+    (verdict,) = judge(scores)
+    assert (verdict.word, verdict.reason) == ("undecided", reason)
+    assert still_open([verdict], Design()) == []
+
+
+def test_a_difference_that_never_varies_is_not_tested():
+    scores = {SOFTMAX: {0: 80.0, 1: 81.0, 2: 79.0}, OTHER: {0: 82.0, 1: 83.0, 2: 81.0}}
+    (verdict,) = judge(scores)
+    assert (verdict.word, verdict.difference) == ("undecided", 2.0)
+    assert verdict.reason == "the difference is the same for every seed"
+
+
+def test_a_failed_run_leaves_its_seed_out():
+    scores = runs(3.0, 0.0, seeds=6)
+    scores[OTHER][2] = math.nan
+    found = {verdict.arm: verdict for verdict in judge(scores)}
+    assert (found[OTHER].seeds, found[THIRD].seeds) == (5, 6)
+    assert found[OTHER].word == "better"
+    kept = [scores[OTHER][seed] - scores[SOFTMAX][seed] for seed in (0, 1, 3, 4, 5)]
+    assert found[OTHER].difference == pytest.approx(np.mean(kept))
+
+
+def test_without_the_baseline_nothing_is_judged():
+    with pytest.raises(ValueError, match="no run of the baseline 'softmax' has finished"):
+        verdicts({OTHER: {0: 1.0}}, baseline="softmax", design=Design())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"equal_within": 0}, "equal_within must be a positive number of points, got 0"),
+        ({"equal_within": math.nan}, "equal_within must be a positive number"),
+        ({"alpha": 0.7}, r"alpha must be in \(0, 0.5\), got 0.7"),
+        ({"looks": (8, 5)}, "looks must be ascending"),
+        ({"looks": ()}, "looks must be ascending"),
+    ],
+)
+def test_a_design_that_cannot_be_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        check_seeds(seeds)
+        Design(**settings)
 
 
-def test_seeds_of_numpy_are_seeds() -> None:
-    assert check_seeds(np.arange(3)) == [0, 1, 2]
+def test_an_arm_goes_on_while_that_can_change_what_one_does():
+    def verdict(word: str, difference: float = 0.0, *, look: int = 1, sure: bool = False) -> Verdict:
+        return Verdict(OTHER, SOFTMAX, 5, look, difference, -1.0, 1.0, word, 1.0, 0.5, sure)
+
+    def goes_on(found: Verdict, *cheaper: Arm) -> bool:
+        return still_open([found], Design(), cheaper=cheaper) == [OTHER]
+
+    assert goes_on(verdict("undecided"))
+    assert not goes_on(verdict("undecided", look=4))  # after the last look
+    assert [word for word in WORDS if goes_on(verdict(word))] == ["undecided"]
+    assert goes_on(verdict("not worse", 0.8))  # it may be better
+    assert goes_on(verdict("no gain"), OTHER)  # it takes less time, and may be as good
+    assert not goes_on(verdict("equal", sure=True), OTHER)
+    assert not goes_on(verdict("worse"), OTHER)
 
 
-def test_only_shared_seeds_are_paired() -> None:
-    assert paired_differences({0: 0.5, 2: 0.9, 3: 0.1}, {2: 0.4, 0: 0.25}).tolist() == [0.25, 0.5]
+def test_the_detectable_difference_is_found_in_four_of_five_simulated_tests():
+    generator, degrees, level = np.random.default_rng(0), 7, 0.01
+    true = detectable_difference(1.0, degrees, level)
+    t = (true + generator.standard_normal(200_000)) / np.sqrt(generator.chisquare(degrees, 200_000) / degrees)
+    assert float((t > stats.t.isf(level, degrees)).mean()) == pytest.approx(0.8, abs=0.005)
 
 
-@pytest.mark.parametrize("margin", [0.0, -0.1, float("nan")])
-def test_a_margin_that_is_not_positive_is_refused(margin: float) -> None:
-    with pytest.raises(ValueError, match="margin must be positive"):
-        paired_verdicts({}, margin)
+@pytest.fixture(scope="module")
+def simulation() -> ModuleType:
+    """The committed script."""
+    path = Path(__file__).parents[3] / "results" / "statistics" / "simulation.py"
+    spec = importlib.util.spec_from_file_location("simulation", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    import sys
+
+    sys.modules["simulation"] = module  # its dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
 
 
-def test_scores_that_are_not_finite_are_refused() -> None:
-    with pytest.raises(ValueError, match="not all finite"):
-        paired_verdicts({"a": [0.1, float("nan"), 0.2]})
+@pytest.mark.parametrize("cheaper", [False, True])
+@pytest.mark.parametrize("methods", [3, 6])
+def test_simulated_comparisons_are_those_that_the_command_makes(simulation, methods, cheaper):
+    cell = simulation.Cell(0.5, "both", 0.8, 0.5, "unequal", methods, cheaper)
+    scores = cell.scores(15, 20, np.random.default_rng(0))
+    word, sure, seeds = simulation.judged(scores, Design(), cheaper)
+    for index, of_one in enumerate(scores):
+        found = simulation.judged_one_by_one(of_one, Design(), cheaper)
+        assert [(WORDS.index(v.word), v.sure, v.seeds) for v in found] == [
+            (int(w), bool(s), int(n)) for w, s, n in zip(word[index], sure[index], seeds[index], strict=True)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("cell", "most"),
+    [
+        ((0.5, "both", 1.2, 0.0, "equal", 3, False), 0.05),
+        ((-0.5, "same", 0.6, 0.5, "equal", 6, True), 0.05),
+        ((0.0, "same", 0.6, 0.0, "equal", 3, False), 0.05),
+        ((0.5, "both", 1.2, 0.0, "unequal", 3, False), 0.07),
+    ],
+)
+def test_wrong_words_and_wrong_advice_are_as_rare_as_stated(simulation, cell, most):
+    comparisons = 4000
+    found = simulation.simulate(simulation.Cell(*cell), Design(), comparisons, seed=1)
+    for name, bar in (("wrong_word", most), ("wrong_advice", 0.02)):
+        wrong = round(found[name] * comparisons)
+        # refuted where the lower end of the exact 99.9% interval lies above the bar
+        assert stats.binomtest(wrong, comparisons).proportion_ci(0.998, method="exact").low <= bar

@@ -1,4 +1,4 @@
-"""The metrics of the three kinds of targets, against scikit-learn and seqeval; and losses that do not go with them."""
+"""What is measured of each task, and how its loss is called."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import pytest
 import seqeval.metrics
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from seqeval.metrics import f1_score as span_f1_score
 from sklearn.metrics import accuracy_score, f1_score
 from torch import Tensor
+from torch.nn.functional import one_hot
 
-from as_lightning.benchmark.tasks.tasks import IGNORED, TaskForm, task_form
+from as_lightning.benchmark.tasks.tasks import IGNORED, MacroF1, SpanF1, TaskForm, task_form
 
 NAMES = ["B-x", "B-y", "I-x", "I-y", "O"]
 
@@ -168,3 +172,89 @@ def test_tokens_refuse_a_loss_of_several_labels(task):
 def test_an_unknown_kind_is_refused_by_name(task, targets, name):
     with pytest.raises(ValueError, match=f"{name} must be"):
         task_form(task, NAMES, targets)
+
+
+PAIRS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40)
+
+
+def updated(pairs: list[tuple[int, int]]) -> MacroF1:
+    said, target = torch.tensor(pairs).unbind(-1)
+    score = MacroF1(5)
+    score.update(one_hot(said, 5), target)
+    return score
+
+
+def scikit_learns(pairs: list[tuple[int, int]]) -> float:
+    said, target = zip(*pairs, strict=True)
+    return float(f1_score(target, said, average="macro", zero_division=0))
+
+
+@given(first=PAIRS, second=PAIRS)
+def test_the_score_is_scikit_learns_also_of_counts_that_two_ranks_add_up(first, second):
+    assert float(updated(first).compute()) == pytest.approx(scikit_learns(first), abs=1e-6)
+    score = updated(first)
+    score.merge_state(updated(second))
+    assert float(score.compute()) == pytest.approx(scikit_learns(first + second), abs=1e-6)
+
+
+def test_what_is_ignored_does_not_count():
+    said, target = torch.tensor([[0, 1, 2], [2, 2, 0]]), torch.tensor([[0, -100, 1], [2, -100, -100]])
+    score = MacroF1(3, ignore_index=-100)
+    score.update(one_hot(said, 3).transpose(1, 2), target)
+    assert float(score.compute()) == pytest.approx(f1_score([0, 1, 2], [0, 2, 2], average="macro"))
+
+
+def test_the_score_of_nothing_is_zero():
+    score = MacroF1(3, ignore_index=-100)
+    score.update(torch.zeros(2, 3), torch.tensor([-100, -100]))
+    assert float(score.compute()) == 0.0
+
+
+TAGS = ["B-a", "B-b", "I-a", "I-b", "O"]
+WORD = st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans())  # predicted, annotated, whether it is scored
+SENTENCES = st.lists(st.lists(WORD, min_size=1, max_size=12), min_size=1, max_size=6)
+
+
+def update(score: SpanF1, sentence: list[tuple[int, int, bool]]) -> None:
+    predicted = torch.tensor([[word[0] for word in sentence]])
+    target = torch.tensor([[word[1] if word[2] else IGNORED for word in sentence]])
+    score.update(one_hot(predicted, len(TAGS)).transpose(1, 2).float(), target)
+
+
+def seqevals(sentences: list[list[tuple[int, int, bool]]]) -> float:
+    def tags(which: int) -> list[list[str]]:
+        return [[TAGS[word[which]] for word in sentence if word[2]] for sentence in sentences]
+
+    return float(span_f1_score(tags(1), tags(0), average="micro", zero_division=0))
+
+
+@given(sentences=SENTENCES)
+def test_the_score_is_seqevals_micro_f1_over_all_updates(sentences):
+    score = SpanF1(TAGS)
+    for sentence in sentences:
+        update(score, sentence)
+    assert float(score.compute()) == pytest.approx(seqevals(sentences), abs=1e-6)
+
+
+@given(first=SENTENCES, second=SENTENCES)
+def test_counts_of_two_ranks_add_up(first, second):
+    ranks = [SpanF1(TAGS), SpanF1(TAGS)]
+    for score, sentences in zip(ranks, (first, second), strict=True):
+        for sentence in sentences:
+            update(score, sentence)
+    ranks[0].merge_state(ranks[1])
+    assert float(ranks[0].compute()) == pytest.approx(seqevals(first + second), abs=1e-6)
+
+
+def test_a_batch_of_padded_sentences_scores_as_the_sentences_one_by_one():
+    target = torch.tensor([[0, 2, 4, 1], [1, IGNORED, IGNORED, IGNORED]])
+    predicted = torch.tensor([[0, 2, 4, 0], [1, 3, 0, 2]])
+    score = SpanF1(TAGS)
+    score.update(one_hot(predicted, 5).transpose(1, 2), target)
+    assert float(score.compute()) == pytest.approx(2 * 2 / (3 + 3))
+
+
+def test_the_score_without_any_entity_is_zero():
+    score = SpanF1(TAGS)
+    update(score, [(4, 4, True)] * 3)
+    assert float(score.compute()) == 0.0

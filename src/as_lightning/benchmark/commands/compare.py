@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import sys
 import warnings
-from pathlib import Path
 
 import hydra
 from hydra._internal.utils import get_args_parser
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig
 
 from as_lightning.benchmark.commands.jobs import interrupts_remembered, is_interrupt, stop_if_interrupted
 from as_lightning.benchmark.commands.mistakes import in_words, is_mistake
@@ -20,43 +17,16 @@ from as_lightning.benchmark.packages import config_dir
 
 
 def run_job(config: DictConfig) -> None:
-    """One run of a comparison; its checkpoints are removed when it has finished."""
+    """One run of a comparison."""
     stop_if_interrupted()
     # here, so that a misspelt setting and the shell's completion need not wait for torch
     from as_lightning.benchmark.commands.jobs import command_of_one_job
-    from as_lightning.benchmark.compare.sweep import COMPARISON_SETTINGS
-    from as_lightning.benchmark.run.train import train
+    from as_lightning.benchmark.compare.sweep import make_run
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore")
-    directory = Path(config.output_dir)
-    if config.module._target_:
-        own_run(config, directory)
-    else:
-        config = config.copy()
-        with open_dict(config):
-            for name in COMPARISON_SETTINGS:
-                config.pop(name)
-        with command_of_one_job(config):
-            train(config)
-    shutil.rmtree(directory / "checkpoints", ignore_errors=True)
-
-
-def own_run(config: DictConfig, directory: Path) -> None:
-    """One run of a module of one's own."""
-    from as_lightning.benchmark.compare.configured_module import FOUND, configured_module
-    from as_lightning.benchmark.compare.plan import Run
-
-    with open_dict(config):
-        config.given = list(HydraConfig.get().overrides.task)
-    own = configured_module(config)
-    for name in FOUND:
-        setattr(own, name, config.found[name])
-    about = config.comparison
-    # a budget is a share of the full training: own.train counts its epochs
-    own.trainer["max_epochs"] = max(1, round(about.epochs / about.budget))
-    run = Run(about.phase, config.method.name, dict(about.settings), float(about.budget), config.seed)
-    own.train(run, directory)
+    with command_of_one_job(config):
+        make_run(config)
 
 
 def main() -> None:
@@ -64,6 +34,9 @@ def main() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     stack_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # then Hydra hands its errors on
+    # a module of one's own lies where the command is given; other processes of a launcher find it there too
+    sys.path.insert(0, os.getcwd())
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
     overrides: list[str] = []
     try:
         options = get_args_parser().parse_args()

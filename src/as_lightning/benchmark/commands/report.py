@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from as_lightning.benchmark.report.like_with_like import chosen, comparable_results
-from as_lightning.benchmark.report.report import print_comparison, write_report
+from as_lightning.benchmark.report.page import print_comparison, print_sweep, write_comparison, write_sweep
+from as_lightning.benchmark.report.record import COMPARISON_FILE, ComparisonRecord
 from as_lightning.benchmark.run.result import Result, find_results
 from as_lightning.benchmark.run.settings import SettingError
 from as_lightning.benchmark.run.summary import lines_of_report
-
-COMPARISON_FILE = "comparison.json"
 
 
 def report_of_sweep(results: Sequence[Result], output: Path, baseline: str | None = None) -> None:
@@ -24,10 +23,10 @@ def report_of_sweep(results: Sequence[Result], output: Path, baseline: str | Non
     """
     if not any(result.metrics for result in results):
         raise SettingError("no run has test metrics: make the runs with test=true")
-    report = write_report(results, output, baseline=baseline)
+    report = write_sweep(results, output, baseline=baseline)
     for note in comparable_results(results)[1]:
         print(note)
-    print_comparison(results, baseline)
+    print_sweep(results, baseline)
     print("\n".join(lines_of_report(report.html, report.markdown, report.csv)))
 
 
@@ -38,15 +37,9 @@ def report_of_comparison(folder: Path, output: Path) -> None:
         ValueError: if the comparison cannot be read, or no run of its baseline has finished.
         OSError: if a file is missing, or the report cannot be written.
     """
-    # here, so that the report of a sweep need not wait for Lightning
-    from as_lightning.benchmark.compare.api import comparison_findings
-    from as_lightning.benchmark.compare.comparison_page import print_findings, write_comparison
-    from as_lightning.benchmark.compare.stored_comparison import StoredComparison
-
-    stored = StoredComparison.read(folder)
-    findings = comparison_findings(stored.comparison, split=stored.split, mode=stored.mode)
-    page = write_comparison(findings, stored.comparison, output, commands=stored.commands)
-    print_findings(findings)
+    record = ComparisonRecord.read(folder)
+    page = write_comparison(record, output)
+    print_comparison(record)
     print("\n".join(lines_of_report(page.html, page.markdown, page.csv)))
 
 

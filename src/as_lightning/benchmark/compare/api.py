@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
 import lightning.pytorch as pl
 from rich.console import Console
 
-from as_lightning.benchmark.compare.comparison_page import ComparisonPage, print_findings, write_comparison
-from as_lightning.benchmark.compare.engine import Comparison, cost, distinct_budgets, one_by_one, run_comparison
+from as_lightning.benchmark.compare.engine import Engine, Execute, one_by_one
 from as_lightning.benchmark.compare.own_inspection import inspect_module
-from as_lightning.benchmark.compare.own_module import METHODS, OwnModule
+from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses
+from as_lightning.benchmark.compare.own_module import OwnModule
 from as_lightning.benchmark.compare.plan import ComparisonPlan
 from as_lightning.benchmark.compare.progress import ComparisonProgress
-from as_lightning.benchmark.compare.stored_comparison import StoredComparison
-from as_lightning.benchmark.report.advice import advice
-from as_lightning.benchmark.report.findings import Findings, findings
-from as_lightning.benchmark.report.old_verdicts import MARGIN_POINTS, POINT
+from as_lightning.benchmark.compare.search import Space
+from as_lightning.benchmark.report.page import ReportPaths, advice, print_comparison, write_comparison
+from as_lightning.benchmark.report.record import ComparisonRecord
+from as_lightning.benchmark.run.result import whole_file
+
+INPUTS_FILE = "inputs.json"
+METHODS = ("softmax", "as_softmax", "as_speed")
 
 
 @dataclass(frozen=True)
@@ -30,25 +35,23 @@ class ComparisonReport:
     """What a comparison has found.
 
     Attributes:
-        findings: the numbers, arm by arm.
-        comparison: all runs: results, failures, trials.
+        record: the runs, the trials, the chosen settings, the notes.
     """
 
-    findings: Findings
-    comparison: Comparison
+    record: ComparisonRecord
 
     @property
     def advice(self) -> str:
         """What to do, in words."""
-        return " ".join(advice(self.findings))
+        return " ".join(advice(self.record))
 
     def show(self, console: Console | None = None) -> None:
         """Print the verdict table and the advice."""
-        print_findings(self.findings, console)
+        print_comparison(self.record, console)
 
-    def save(self, directory: str | Path) -> ComparisonPage:
+    def save(self, directory: str | Path) -> ReportPaths:
         """Write the report: Markdown, CSV and one self-contained HTML page."""
-        return write_comparison(self.findings, self.comparison, directory)
+        return write_comparison(self.record, directory)
 
 
 def compare(
@@ -58,29 +61,32 @@ def compare(
     monitor: str,
     trainer: Mapping[str, Any],
     replaces: str | None = None,
-    mode: str = "max",
+    mode: Literal["max", "min"] = "max",
     methods: Sequence[str] = METHODS,
-    budgets: Sequence[float] = (0.25, 0.5, 1.0),
-    trials: int = 6,
-    seeds: int | Sequence[int] = 5,
-    tuning_seeds: int | Sequence[int] = 2,
-    margin: float = MARGIN_POINTS,
+    losses: Mapping[str, Any] | None = None,
+    budgets: float | Sequence[float] | None = None,
+    trials: int | None = None,
+    seeds: Literal["auto"] | int | Sequence[int] | None = None,
+    max_seeds: int | None = None,
+    max_hours: float | None = None,
+    tuning_seeds: int | Sequence[int] | None = None,
+    equal_within: float | None = None,
     folder: str | Path | None = None,
     name: str = "comparison",
     progress: bool = True,
 ) -> ComparisonReport:
-    """Does AS-Softmax help this module on these data? Tune every method equally, and compare at equal time.
+    """Does another loss help this module on these data? Tune every method equally, and compare.
 
-    Every method gets ``trials`` settings of the learning rate and its own margin, judged by the mean of the best
-    validation scores over ``tuning_seeds``. Then each tuned method runs at each budget, with its own full schedule, for
-    each of ``seeds``. All are compared with the baseline at its full budget, paired by seed.
+    Every method gets ``trials`` settings, judged by the mean of the best validation scores over ``tuning_seeds``; the
+    baseline's trials count for each method that contains it. Then the tuned methods run with more and more seeds until
+    each is decided, at the full budget first. Where a default is None, it is that of ``conf/compare.yaml``.
 
     Args:
         factory: makes a fresh module at each call, e.g. ``lambda: LitModel(lr=1e-3)``. The learning rate is tuned where
             the factory has an argument ``lr`` (or ``learning_rate``), or the module an attribute or hyperparameter of
             that name, and another value changes the training. Otherwise the report says that it was not tuned.
-        datamodule: the data, with training and validation data, and test data if the module has a ``test_step``; or a
-            function that makes them.
+        datamodule: the data, with training and validation data, and test data if the module has a ``test_step``; each
+            run gets a copy. Or a function that makes them.
         monitor: the logged validation metric to compare, e.g. ``"val/acc"``. The score is the test metric of the same
             name with ``test`` for ``val`` (or ``valid``, ``validation``), at the weights of the best validation;
             without one, it is the best validation score, and the report says so.
@@ -89,24 +95,29 @@ def compare(
         replaces: the attribute that ``training_step`` calls as ``loss(logits, target)``, e.g. ``"criterion"``, or the
             attribute that holds a Hugging Face classifier; None for a module that calls ``self.as_softmax_loss``.
         mode: ``"max"`` if more of ``monitor`` is better, or ``"min"``.
-        methods: of ``softmax`` (the module as it is), ``as_softmax`` and ``as_speed``; softmax is the baseline.
-        budgets: shares of ``max_epochs``, in (0, 2].
+        methods: names of the app's methods that are a loss; ``softmax``, the module as it is, is the baseline.
+        losses: of your own, by name: a loss that is called as ``loss(logits, target)`` and returns a scalar, or a pair
+            of what makes one and the ranges of its arguments: ``{"focal": (FocalLoss, {"gamma": {"low": 0.5, "high":
+            5, "default": 2}})}``. A range may name the ``neutral`` value at which the loss is the baseline's.
+        budgets: shares of ``max_epochs``, in (0, 2]; by default 0.5 and 1 for the baseline, 1 for the others.
         trials: settings tried for each method, at least 1; the first is the module's own.
-        seeds: how many, or which.
+        seeds: ``"auto"``, how many, or which.
+        max_seeds: the most of ``"auto"``.
+        max_hours: the most hours of training, in all runs together.
         tuning_seeds: how many, or which; others than ``seeds``.
-        margin: what counts as equal, in points (hundredths of the score).
+        equal_within: what counts as equal, in points (hundredths of the score).
         folder: keeps the results of all runs, so that the same call goes on where it was interrupted, and the report.
-            Delete it after a change of the module's code. By default nothing is kept.
+            By default nothing is kept.
         name: of the comparison, in the report.
         progress: whether to show the progress bar.
 
     Returns:
-        The report: ``report.advice``, ``report.show()``, ``report.save(folder)``, ``report.findings``.
+        The report: ``report.advice``, ``report.show()``, ``report.save(folder)``, ``report.record``.
 
     Raises:
-        ValueError: before the first run, for an unknown method, a budget outside (0, 2], trials or seeds below 1, a
-            factory that returns the same object twice, a monitor that is never logged, no validation data, arguments
-            of the Trainer with which it trains by steps or keeps no weights, or a ``replaces`` that is no loss.
+        ValueError: before the first run, for what could only fail or mislead: an unknown method, a loss named twice or
+            without a scalar, a factory that returns the same object twice, a monitor that is never logged, no
+            validation data, splits that change from set-up to set-up, a folder that holds runs of other data, ...
         TypeError: if ``factory`` does not make a LightningModule, or ``datamodule`` is no LightningDataModule.
         AttributeError: if ``replaces`` names nothing.
 
@@ -117,57 +128,107 @@ def compare(
             'trainer must be the arguments of lightning.Trainer, as in trainer={"max_epochs": 10}, got '
             f"{type(trainer).__name__}: each run makes a Trainer of its own"
         )
-    plan = ComparisonPlan(methods, "softmax", budgets, trials, seeds, tuning_seeds, margin)
-    own = OwnModule(factory, datamodule, replaces, monitor, mode, dict(trainer), name)
-    plan = ComparisonPlan(
-        plan.methods,
-        "softmax",
-        distinct_budgets(list(plan.budgets), own.full_epochs),
+    chosen = [name for name in methods if name != BASELINE]
+    own = OwnModule(
+        factory, datamodule, replaces, monitor, mode, dict(trainer), OwnLosses([BASELINE, *chosen], losses), name
+    )
+    plan = ComparisonPlan.of(
+        own.losses.names,
+        own.full_epochs,
+        BASELINE,
+        budgets,
         trials,
-        plan.seeds,
-        plan.tuning_seeds,
-        margin,
+        seeds,
+        max_seeds,
+        max_hours,
+        tuning_seeds,
+        equal_within,
     )
     console = Console() if progress else Console(quiet=True)
-    store = None if folder is None else Path(folder)
-    with quiet_training():
-        inspect_module(own, plan.methods)
-        spaces = own.spaces(tuple(plan.methods))
-        runs, budget = cost(plan, spaces)
-        console.print(f"{runs} runs, as long as {budget:.1f} full trainings; equal means within {margin:g} points.")
-        if plan.too_few_seeds:
-            console.print(plan.too_few_seeds, highlight=False)
-        with ComparisonProgress(runs, budget, console, store) as bar:
-            execute = bar.watch(one_by_one(lambda run: own.train(run, store / run.folder if store else None)))
-            comparison = run_comparison(plan, spaces, execute, higher_is_better=mode == "max")
-    comparison.notes[:0] = own.notes
-    report = ComparisonReport(comparison_findings(comparison, split=own.split, mode=mode), comparison)
-    if store is not None:
-        StoredComparison(comparison, own.split, mode).write(store)
-        report.save(store / "report")
-    return report
+    with ExitStack() as stack:
+        stack.enter_context(quiet_training())
+        directory = Path(stack.enter_context(TemporaryDirectory()) if folder is None else folder)
+        inspect_module(own)
+        check_inputs(directory, own.data_set)
+        execute = one_by_one(lambda run: own.train(run, directory / run.folder))
+        record = made_comparison(plan, own.spaces(), execute, own_record(own, plan), directory, console)
+        record.summarise_predictions({})
+        if folder is not None:
+            record.write(directory)
+            write_comparison(record, directory / "report")
+    return ComparisonReport(record)
 
 
-def comparison_findings(comparison: Comparison, *, split: str = "test", mode: str = "max") -> Findings:
-    """The findings of the final runs.
+def own_record(own: OwnModule, plan: ComparisonPlan) -> ComparisonRecord:
+    """The record of a comparison of one's own module, before its runs."""
+    return new_record(plan, own.name, own.monitor, mode=own.mode, split=own.split, notes=list(own.notes))
+
+
+def new_record(plan: ComparisonPlan, name: str, score: str, **others: Any) -> ComparisonRecord:
+    """The record of a comparison before its runs."""
+    return ComparisonRecord(
+        name=name,
+        score=score,
+        baseline=plan.baseline,
+        methods=list(plan.methods),
+        design=plan.design,
+        full_budget=plan.full_budget,
+        trials=plan.trials,
+        **others,
+    )
+
+
+def made_comparison(
+    plan: ComparisonPlan,
+    spaces: Mapping[str, Space],
+    execute: Execute,
+    record: ComparisonRecord,
+    directory: Path,
+    console: Console,
+) -> ComparisonRecord:
+    """Make the runs of a comparison, with a progress bar.
 
     Raises:
-        ValueError: if no run of the baseline has finished; the message has the failures.
+        ValueError: if no run of the baseline has finished at the full budget; the message has the failures.
     """
+    count = plan.trials * sum(1 for space in spaces.values() if space) if plan.trials > 1 else 0
+    (least, length), (most, longest) = plan.cost(count)
+    runs = f"{least} runs" if least == most else f"{least} to {most} runs"
+    lengths = f"{length:.1f}" if length == longest else f"{length:.1f} to {longest:.1f}"
+    methods = ", ".join(plan.methods)
+    console.print(
+        f"{methods}: {runs}, as long as {lengths} full trainings. Equal means within "
+        f"{plan.design.equal_within:g} points.",
+        markup=False,
+        highlight=False,
+    )
+    with ComparisonProgress(most, longest, directory, console) as bar:
+        engine = Engine(plan, spaces, bar.watch(execute), record, directory, bar.remaining)
+        engine.run()
+    if not any((run.method, run.config["comparison"]["budget"]) == record.reference for run in record.results):
+        failures = "\n".join(f"  {failure}" for failure in record.failures[:10])
+        raise ValueError(f"no run of {plan.baseline} has finished, so nothing can be compared:\n{failures}")
+    return record
+
+
+def check_inputs(directory: Path, data: str) -> None:
+    """Note in a comparison's folder which data its runs are of.
+
+    Raises:
+        ValueError: if runs of other data lie there.
+    """
+    path = directory / INPUTS_FILE
     try:
-        return findings(
-            comparison.results,
-            baseline=comparison.plan.baseline,
-            margin=comparison.plan.margin * POINT,
-            full_budget=comparison.plan.full_budget,
-            higher_is_better=mode == "max",
-            split=split,
-            test_samples=next((result.test_samples for result in comparison.results if result.test_samples), None),
-            notes=comparison.notes,
+        other = json.loads(path.read_text(encoding="utf-8"))["data"]
+    except (OSError, ValueError, KeyError, TypeError):
+        other = data
+    if other != data:
+        raise ValueError(
+            f"{directory} holds runs of other data: give this comparison another name or folder, or delete it"
         )
-    except ValueError as error:
-        failures = "\n".join(f"  {failure}" for failure in comparison.failures[:10])
-        raise ValueError(f"{error}\n{failures}" if failures else str(error)) from None
+    directory.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps({"data": data}) + "\n", encoding="utf-8")
 
 
 @contextmanager

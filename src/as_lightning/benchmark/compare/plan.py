@@ -1,17 +1,46 @@
-"""Which runs a comparison makes: trials to tune every method, then each tuned method at each budget and seed."""
+"""What a comparison is asked to do: methods, budgets, trials, seeds."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from as_lightning.benchmark.report.old_verdicts import MARGIN_POINTS, MIN_PAIRS, check_seeds
-from as_lightning.benchmark.report.table_cells import short
+from omegaconf import OmegaConf
+
+from as_lightning.benchmark.packages import config_dir
+from as_lightning.benchmark.report.record import run_folder
+from as_lightning.benchmark.report.verdicts import Design
 
 FIRST_TUNING_SEED = 1000
 MAX_BUDGET = 2.0
+AUTO = "auto"
+SETTINGS = (
+    "methods",
+    "baseline",
+    "budgets",
+    "trials",
+    "seeds",
+    "max_seeds",
+    "max_hours",
+    "tuning_seeds",
+    "equal_within",
+)
+
+
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    content = OmegaConf.to_container(OmegaConf.load(config_dir() / "compare.yaml"))
+    assert isinstance(content, dict)
+    return {name: content[name] for name in (*SETTINGS, "search")}
+
+
+def default_setting(name: str) -> Any:
+    """The default of a setting of the comparison: ``conf/compare.yaml`` is the one place that states it."""
+    return _defaults()[name]
 
 
 @dataclass(frozen=True)
@@ -39,10 +68,14 @@ class Run:
         """Where the run's files lie, below the comparison's folder."""
         if self.phase == "tuning":
             return f"tuning/{self.method}/trial={self.trial},seed={self.seed}"
-        return f"runs/{self.method}/budget={self.budget:g},seed={self.seed}"
+        return run_folder(self.method, self.budget, self.seed)
+
+    def about(self, epochs: int) -> dict[str, Any]:
+        """What the run's record says of it."""
+        return {"phase": self.phase, "budget": self.budget, "epochs": epochs, "settings": dict(self.settings)}
 
     def __str__(self) -> str:
-        chosen = ", ".join(f"{name}={short(value)}" for name, value in self.settings.items())
+        chosen = ", ".join(f"{n}={v:.3g}" if isinstance(v, float) else f"{n}={v}" for n, v in self.settings.items())
         return f"{self.method}, {self.phase}, budget {self.budget:g}, seed {self.seed}" + (f", {chosen}" * bool(chosen))
 
 
@@ -57,118 +90,180 @@ def default_baseline(methods: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """What is compared, and how thoroughly.
+    """What is compared, and how thoroughly. ``None`` takes the default of ``conf/compare.yaml``.
 
     Args:
         methods: their names; the baseline is put first, and added where it is missing.
+        full_epochs: the epochs of budget 1.
         baseline: what the others are compared with.
-        budgets: shares of the full training, in (0, 2]; the largest is the full budget of the comparison.
-        trials: settings that are tried for each method, at least 1; the first are the defaults.
-        seeds: of the final runs: how many (0, 1, ...), or which.
+        budgets: shares of the full training, in (0, 2], for all methods; by default the baseline has 0.5 and 1, the
+            others have 1. The largest is the full budget.
+        trials: settings that each method tries, at least 1.
+        seeds: ``"auto"`` adds seeds until all is decided; a number, or a list, fixes them.
+        max_seeds: the most seeds of ``"auto"``.
+        max_hours: the most hours of training, in all runs; no look begins that would exceed them.
         tuning_seeds: of each trial: how many (1000, 1001, ...), or which; none of them may be in ``seeds``.
-        margin: in points (hundredths of the score), what counts as equal.
+        equal_within: in points (hundredths of the score), what counts as equal.
+
+    Attributes:
+        design: at how many seeds verdicts are sought.
 
     Raises:
         ValueError: if one of these is not as said.
 
-    >>> ComparisonPlan(["as_softmax"], trials=1, seeds=3).methods
-    ('softmax', 'as_softmax')
+    >>> plan = ComparisonPlan.of(["as_softmax"], full_epochs=12, seeds=3)
+    >>> plan.methods, plan.budgets_of("softmax"), plan.budgets_of("as_softmax"), plan.design.looks
+    (('softmax', 'as_softmax'), (0.5, 1.0), (1.0,), (3,))
     """
 
-    methods: Sequence[str]
-    baseline: str = "softmax"
-    budgets: Sequence[float] = (0.25, 0.5, 1.0)
-    trials: int = 6
-    seeds: int | Sequence[int] = 5
-    tuning_seeds: int | Sequence[int] = 2
-    margin: float = MARGIN_POINTS
+    methods: tuple[str, ...]
+    baseline: str
+    full_epochs: int
+    baseline_budgets: tuple[float, ...]
+    method_budgets: tuple[float, ...]
+    trials: int
+    seeds: tuple[int, ...]
+    tuning_seeds: tuple[int, ...]
+    design: Design
+    max_hours: float | None
 
-    def __post_init__(self) -> None:
-        if isinstance(self.methods, str) or not self.methods:
-            raise ValueError(f"methods must be a list of at least one name, got {self.methods!r}")
-        set_ = object.__setattr__
-        set_(self, "methods", tuple(dict.fromkeys([self.baseline, *self.methods])))
-        if isinstance(self.budgets, str) or not isinstance(self.budgets, (int, float, Sequence)):
-            raise ValueError(f"budgets must be a share of the training or a list of shares, got {self.budgets!r}")
-        budgets = [self.budgets] if isinstance(self.budgets, (int, float)) else list(self.budgets)
-        for budget in budgets:
-            number = isinstance(budget, (int, float)) and not isinstance(budget, bool)
-            if not number or not 0 < budget <= MAX_BUDGET:
-                raise ValueError(f"a budget is a share of the training, in (0, {MAX_BUDGET:g}], got {budget!r}")
-        if not budgets:
-            raise ValueError("budgets must hold at least one share of the training, e.g. 1")
-        set_(self, "budgets", tuple(sorted({float(budget) for budget in budgets})))
-        if isinstance(self.trials, bool) or not isinstance(self.trials, int) or self.trials < 1:
-            raise ValueError(f"trials must be a whole number of at least 1, got {self.trials!r}")
-        set_(self, "seeds", _seeds(self.seeds, "seeds", first=0))
-        set_(self, "tuning_seeds", _seeds(self.tuning_seeds, "tuning_seeds", first=FIRST_TUNING_SEED))
-        shared = set(self._seed_list) & set(self._tuning_seed_list)
-        if shared:
+    @classmethod
+    def of(
+        cls,
+        methods: Sequence[str],
+        full_epochs: int,
+        baseline: str | None = None,
+        budgets: float | Sequence[float] | None = None,
+        trials: int | None = None,
+        seeds: Literal["auto"] | int | Sequence[int] | None = None,
+        max_seeds: int | None = None,
+        max_hours: float | None = None,
+        tuning_seeds: int | Sequence[int] | None = None,
+        equal_within: float | None = None,
+    ) -> ComparisonPlan:
+        """Check the settings, and fill in the defaults."""
+        if isinstance(methods, str) or not methods:
+            raise ValueError(f"methods must be a list of at least one name, got {methods!r}")
+        base = baseline or default_baseline(methods)
+        both = _budgets(budgets, full_epochs)
+        trials = _whole("trials", default_setting("trials") if trials is None else trials)
+        tuning = _seeds(_given("tuning_seeds", tuning_seeds), "tuning_seeds", FIRST_TUNING_SEED)
+        equal = _positive("equal_within", _given("equal_within", equal_within), "a positive number of points")
+        hours = _given("max_hours", max_hours)
+        hours = None if hours is None else _positive("max_hours", hours, "a positive number of hours")
+        asked = _given("seeds", seeds)
+        most = _whole("max_seeds", _given("max_seeds", max_seeds))
+        if asked == AUTO:
+            looks = Design(equal_within=equal).looks
+            if most < looks[0]:
+                raise ValueError(
+                    f"max_seeds={most} is below the first look at {looks[0]} seeds: give at least {looks[0]}, or a "
+                    f"fixed number of seeds as in seeds={most}"
+                )
+            looks = (*(look for look in looks if look < most), most) if most < looks[-1] else looks
+            design, final = Design(equal_within=equal, looks=looks), tuple(range(looks[-1]))
+        else:
+            final = _seeds(asked, "seeds", 0)
+            design = Design.fixed(len(final), equal_within=equal)
+        if shared := set(final) & set(tuning):
             raise ValueError(
                 f"seeds {sorted(shared)} are in seeds and in tuning_seeds: settings must be chosen by other runs than "
                 "those that judge them"
             )
-        number = isinstance(self.margin, (int, float)) and not isinstance(self.margin, bool)
-        if not (number and math.isfinite(self.margin) and self.margin > 0):
-            raise ValueError(f"margin must be a positive number of points, got {self.margin!r}")
-
-    @property
-    def _seed_list(self) -> tuple[int, ...]:
-        assert isinstance(self.seeds, tuple)
-        return self.seeds
-
-    @property
-    def _tuning_seed_list(self) -> tuple[int, ...]:
-        assert isinstance(self.tuning_seeds, tuple)
-        return self.tuning_seeds
-
-    @property
-    def too_few_seeds(self) -> str | None:
-        """What a comparison of so few seeds cannot give; None where there are enough."""
-        if len(self._seed_list) >= MIN_PAIRS:
-            return None
-        seeds = f"{len(self._seed_list)} seed{'s' if len(self._seed_list) > 1 else ''}"
-        return (
-            f"{seeds}: at least {MIN_PAIRS} are needed for verdicts and advice, so this comparison ends without them."
-        )
+        names = tuple(dict.fromkeys([base, *methods]))
+        return cls(names, base, full_epochs, *both, trials, final, tuning, design, hours)
 
     @property
     def full_budget(self) -> float:
-        """The largest budget: methods are tuned at it, and the baseline's runs at it are the reference."""
-        return self.budgets[-1]
+        """The largest budget: methods are tuned at it, and compared at it first."""
+        return self.method_budgets[-1]
 
-    def tuning_runs(self, trials: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Run]:
-        """The runs that choose the settings, methods taking turns.
+    def budgets_of(self, method: str) -> tuple[float, ...]:
+        """The budgets of a method, ascending."""
+        return self.baseline_budgets if method == self.baseline else self.method_budgets
+
+    def epochs(self, budget: float) -> int:
+        """The whole epochs of a budget, at least 1."""
+        return epochs_of(budget, self.full_epochs)
+
+    def cost(self, tuning: int) -> tuple[tuple[int, float], tuple[int, float]]:
+        """The fewest and the most runs, each with their length in trainings of budget 1.
+
+        The fewest: every method is decided at the first look, and is worse, so that none has smaller budgets.
 
         Args:
-            trials: the settings to try, per method. A method with only one is not tuned: nothing is to be chosen.
+            tuning: the number of trials in all.
         """
-        return [
-            Run("tuning", method, trials[method][trial], self.full_budget, seed, trial)
-            for trial in range(max((len(tried) for tried in trials.values()), default=0))
-            for seed in self._tuning_seed_list
-            for method in self.methods
-            if method in trials and trial < len(trials[method]) > 1
-        ]
-
-    def final_runs(self, settings: Mapping[str, Mapping[str, Any]]) -> list[Run]:
-        """The runs that are judged, seeds taking turns: a comparison that is stopped has whole seeds."""
-        return [
-            Run("final", method, settings[method], budget, seed)
-            for seed in self._seed_list
-            for budget in reversed(self.budgets)
-            for method in self.methods
-            if method in settings
-        ]
+        runs, length = tuning * len(self.tuning_seeds), tuning * len(self.tuning_seeds) * self.full_budget
+        first, last = self.design.looks[0], self.design.looks[-1]
+        least = [budget for method in self.methods for budget in self.budgets_of(method)[-1:]]
+        least += self.baseline_budgets[:-1]
+        most = [budget for method in self.methods for budget in self.budgets_of(method)]
+        return (
+            (runs + first * len(least), length + first * sum(least)),
+            (runs + last * len(most), length + last * sum(most)),
+        )
 
 
-def _seeds(seeds: int | Sequence[int], name: str, first: int) -> tuple[int, ...]:
+def epochs_of(budget: float, full_epochs: int) -> int:
+    """The whole epochs of a budget, at least 1.
+
+    >>> epochs_of(0.25, 6), epochs_of(0.5, 1)
+    (2, 1)
+    """
+    return max(1, round(budget * full_epochs))
+
+
+def _budgets(given: Any, full_epochs: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The budgets of the baseline and of the methods; of those with the same number of epochs the largest."""
+    asked = default_setting("budgets") if given is None else given
+    pair = (asked["baseline"], asked["methods"]) if isinstance(asked, Mapping) else (asked, asked)
+    checked = []
+    for budgets in pair:
+        if isinstance(budgets, str) or not isinstance(budgets, (int, float, Sequence)):
+            raise ValueError(f"budgets must be a share of the training or a list of shares, got {budgets!r}")
+        shares = [budgets] if isinstance(budgets, (int, float)) else list(budgets)
+        for share in shares:
+            number = isinstance(share, (int, float)) and not isinstance(share, bool)
+            if not number or not 0 < share <= MAX_BUDGET:
+                raise ValueError(f"a budget is a share of the training, in (0, {MAX_BUDGET:g}], got {share!r}")
+        if not shares:
+            raise ValueError("budgets must hold at least one share of the training, e.g. 1")
+        by_epochs = {epochs_of(share, full_epochs): float(share) for share in sorted(shares)}
+        checked.append(tuple(sorted(by_epochs.values())))
+    return checked[0], checked[1]
+
+
+def _given(name: str, value: Any) -> Any:
+    return default_setting(name) if value is None else value
+
+
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return value
+
+
+def _positive(name: str, value: Any, expected: str) -> float:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not (number and math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be {expected}, got {value!r}")
+    return float(value)
+
+
+def _seeds(seeds: Any, name: str, first: int) -> tuple[int, ...]:
     if isinstance(seeds, bool) or not isinstance(seeds, (int, Sequence)) or isinstance(seeds, str):
-        raise ValueError(f"{name} must be a number of seeds or a list of them, got {seeds!r}")
+        auto = f"{AUTO!r}, " if name == "seeds" else ""
+        raise ValueError(f"{name} must be {auto}a number of seeds or a list of them, got {seeds!r}")
     if isinstance(seeds, int):
-        if seeds < 1:
-            raise ValueError(f"{name} must be at least 1, got {seeds}")
-        return tuple(range(first, first + seeds))
+        return tuple(range(first, first + _whole(name, seeds)))
     if not seeds:
         raise ValueError(f"{name} must be at least one seed, got none")
-    return tuple(check_seeds(seeds))
+    for seed in seeds:
+        if not isinstance(seed, (int, float)) or isinstance(seed, bool) or seed != int(seed) or seed < 0:
+            raise ValueError(f"{name}: a seed must be a whole number of at least 0, got {seed!r}")
+    whole = sorted(int(seed) for seed in seeds)
+    repeated = [seed for seed, after in itertools.pairwise(whole) if seed == after]
+    if repeated:
+        raise ValueError(f"{name}: seed {repeated[0]} is given twice: give each seed once")
+    return tuple(whole)

@@ -17,24 +17,23 @@ from as_lightning.benchmark.run.summary import counted_runs
 
 
 class ComparisonProgress:
-    """Shows how many runs are done, and the minutes left, estimated from the seconds that the budgets so far took.
+    """Shows how many runs are done, of how many at most, and the minutes left at most.
 
     Runs that an earlier call has finished take no part in the estimate.
 
     Args:
-        runs: how many there are.
+        runs: the most that there may be.
         budget: the sum of their budgets.
+        directory: of the runs' folders.
         console: where to; standard output by default.
-        directory: of the runs' folders; None where none are kept.
     """
 
-    def __init__(self, runs: int, budget: float, console: Console | None = None, directory: Path | None = None) -> None:
+    def __init__(self, runs: int, budget: float, directory: Path, console: Console | None = None) -> None:
         self.console = console or Console()
-        self.budget = budget
         self.directory = directory
         self.started = time.time()
         self.progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -44,8 +43,8 @@ class ComparisonProgress:
             redirect_stderr=False,
         )
         self.task = self.progress.add_task("comparison", total=runs, left="time left: known after the first run")
-        self.spent = 0.0  # budgets of the runs that are done
-        self.made = 0.0  # of these, budgets of the runs that this call has made
+        self.left = budget  # budgets of the runs that may be left
+        self.made = 0.0  # budgets of the runs that this call has made
         self.taken = 0  # runs that an earlier call has finished
         self.anew = 0  # runs that an earlier call has finished, but with other settings or other data
 
@@ -56,6 +55,8 @@ class ComparisonProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            self.progress.update(self.task, total=self.progress.tasks[self.task].completed, left="")
         self.progress.stop()
         if self.taken:
             self.console.print(f"{counted_runs(self.taken)} taken from another call.", highlight=False)
@@ -63,29 +64,30 @@ class ComparisonProgress:
             about = "the settings or the data have changed since an earlier call"
             self.console.print(f"{counted_runs(self.anew)} made anew: {about}.", highlight=False)
 
+    def remaining(self, runs: int, budget: float) -> None:
+        """At most so many runs are left, so long together: some methods are decided, or left out."""
+        self.left = budget
+        self.progress.update(self.task, total=self.progress.tasks[self.task].completed + runs)
+
     def finished(self, run: Run) -> None:
         """Count a run."""
-        self.spent += run.budget
-        if self._found_finished(run):
+        self.left = max(self.left - run.budget, 0.0)
+        written = self._written(run)
+        if written is not None and written < self.started:
             self.progress.update(self.task, advance=1, description=str(run))
             return
         first = self.made == 0.0
         self.made += run.budget
         seconds = self.progress.tasks[self.task].elapsed or 0.0
-        left = seconds / self.made * max(self.budget - self.spent, 0.0)
-        self.progress.update(self.task, advance=1, description=str(run), left=f"{_minutes(left)} left")
+        left = _minutes(seconds / self.made * self.left)
+        self.progress.update(self.task, advance=1, description=str(run), left=f"at most {left} left")
         if first:
-            self.console.print(f"The first run took {_minutes(seconds)}: about {_minutes(left)} for the others.")
-
-    def _found_finished(self, run: Run) -> bool:
-        """Whether the run's result was there before this call."""
-        written = self._written(run)
-        return written is not None and written < self.started
+            self.console.print(f"The first run took {_minutes(seconds)}: at most {left} for the others.")
 
     def _written(self, run: Run) -> float | None:
         """When the run's result was written; None if there is none."""
-        path = None if self.directory is None else self.directory / run.folder / RESULT_FILE
-        return path.stat().st_mtime if path is not None and path.exists() else None
+        path = self.directory / run.folder / RESULT_FILE
+        return path.stat().st_mtime if path.exists() else None
 
     def watch(self, execute: Execute) -> Execute:
         """The same executor, which counts its runs here and names failures at once."""
@@ -95,8 +97,9 @@ class ComparisonProgress:
             for run, outcome in execute(runs):
                 self.finished(run)
                 if isinstance(outcome, Result):
-                    self.taken += self._found_finished(run)
-                    self.anew += earlier[run.folder] not in (None, self._written(run))
+                    written = self._written(run)
+                    self.taken += written is not None and written < self.started
+                    self.anew += earlier[run.folder] not in (None, written)
                 else:
                     self.console.print(f"failed: {outcome}", style="red", markup=False)
                 yield run, outcome

@@ -1,4 +1,4 @@
-"""What settings are tried for a method: the defaults, then points spread evenly over its ranges."""
+"""Which settings are tried for a method: first a spread, then around the best, beyond it where it lies at an edge."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.stats import qmc
+from as_lightning.benchmark.report.record import Trial
 
-MIN_VALUES = 5
+RATE = "lr"
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``.
+    """Numbers from ``low`` to ``high``, which the search leaves where the best one lies at an edge.
 
     Args:
-        low: the smallest value.
+        low: the smallest value of the spread.
         high: the largest.
         default: what the first trial takes.
-        log: whether the values are spread evenly in the logarithm.
+        log: whether values are spread evenly in the logarithm.
         whole: whether only whole numbers are tried.
+        neutral: the value at which the method is the baseline; None if there is none.
+        limits: what the search never passes.
 
     Raises:
         ValueError: if the ends are in the wrong order, or not positive with ``log``.
@@ -32,6 +34,8 @@ class Range:
     default: float
     log: bool = False
     whole: bool = False
+    neutral: Any = None
+    limits: tuple[float, float] = (-math.inf, math.inf)
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
@@ -39,115 +43,206 @@ class Range:
         if self.log and self.low <= 0:
             raise ValueError(f"a range with log needs low > 0, got {self.low}")
 
-    def at(self, share: float) -> float:
-        """The value at a share of the range, in [0, 1].
+    def spread(self, count: int) -> list[Any]:
+        """The default, and values that span the range with it; without the neutral one, whose trials are shared.
 
-        >>> Range(0.01, 1.0, default=0.1, log=True).at(0.5)
-        0.1
+        >>> Range(0.1, 1.0, default=0.1, neutral=1.0).spread(3)
+        [0.1, 0.4, 0.7]
+        >>> Range(0.25, 2.0, default=0.5, log=True).spread(3)
+        [0.5, 0.25, 2.0]
         """
+        steps = count if self.neutral in (self.low, self.high) else max(count - 1, 1)
+        first = 1 if self.neutral == self.low else 0
+        values = [self._at((first + number) / steps) for number in range(count)]
+        nearest = min(values, key=lambda value: abs(self._place(value) - self._place(self.default)))
+        return [self.default, *(value for value in values if value != nearest)]
+
+    def beside(self, best: float, tried: Mapping[float, float]) -> float | None:
+        """The next value: beyond ``best`` where no tried value is, else in the middle of the wider gap beside it.
+
+        Args:
+            best: one of ``tried``.
+            tried: the values, with how good each was.
+        """
+        below = max((value for value in tried if value < best), default=None)
+        above = min((value for value in tried if value > best), default=None)
+        sides: list[float | None] = []
+        if above is None:
+            sides.append(self._beyond(best, below, upwards=True))
+        if below is None:
+            sides.append(self._beyond(best, above, upwards=False))
+        gaps = [value for value in (above, below) if value is not None]
+        gaps.sort(key=lambda value: (-round(abs(self._place(value) - self._place(best)), 6), -tried[value]))
+        sides += [self._value((self._place(best) + self._place(value)) / 2) for value in gaps]
+        return next((value for value in sides if value is not None and value not in tried), None)
+
+    def _beyond(self, best: float, neighbour: float | None, *, upwards: bool) -> float | None:
+        limit = self.limits[1] if upwards else self.limits[0]
         if self.log:
-            value = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
+            ratio = math.sqrt(self.high / self.low) ** 0.5 if neighbour is None else best / neighbour
+            step = abs(math.log(ratio))
+            value = self._value(math.log(best) + (step if upwards else -step))
+        elif math.isfinite(limit):
+            value = self._value((best + limit) / 2)
         else:
-            value = self.low + share * (self.high - self.low)
+            return None
+        return value if self.limits[0] < value < self.limits[1] else None
+
+    def _place(self, value: float) -> float:
+        return math.log(value) if self.log and value > 0 else float(value)
+
+    def _value(self, place: float) -> float:
+        value = math.exp(place) if self.log else place
         return round(value) if self.whole else float(f"{value:.4g}")
+
+    def _at(self, share: float) -> float:
+        return self._value(self._place(self.low) + share * (self._place(self.high) - self._place(self.low)))
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few values; the first trial takes ``default``."""
+    """One of a few values, each of which is tried; the first trial takes ``default``."""
 
     values: tuple[Any, ...]
     default: Any
+    neutral: Any = None
 
     def __post_init__(self) -> None:
         if not self.values:
             raise ValueError("a choice needs at least one value")
 
-    def least_tried(self, share: float, tried: Sequence[Any]) -> Any:
-        """The value at a share, in [0, 1), of the list of those that have been tried least often.
+    def spread(self, count: int) -> list[Any]:
+        """All values, the default first."""
+        return [self.default, *(value for value in self.values if value != self.default)]
 
-        >>> Choice((1, 2, 3), default=1).least_tried(0.9, tried=[1, 3])
-        2
-        """
-        counts = [tried.count(value) for value in self.values]
-        left = [value for value, count in zip(self.values, counts, strict=True) if count == min(counts)]
-        return left[int(share * len(left))]
+    def beside(self, best: Any, tried: Mapping[Any, float]) -> Any:
+        """A value that has not been tried; None if all have."""
+        return next((value for value in self.values if value not in tried), None)
 
 
 Space = Mapping[str, Range | Choice]
 
 
-def learning_rates(default: float, factor: float = 10.0) -> Range:
-    """Learning rates around the default, a factor of 10 to each side.
+def learning_rates(default: float, factor: float) -> Range:
+    """Learning rates around the default, at first a factor to each side.
 
     Raises:
         ValueError: if ``default`` is not positive.
     """
     if not default > 0:
-        raise ValueError(f"a learning rate must be positive to be tuned, got {default}")
+        raise ValueError(f"a learning rate must be positive to be tuned, got {default:g}")
     return Range(default / factor, default * factor, default, log=True)
 
 
 def setting_range(description: Any, default: Any) -> Range | Choice:
-    """A range or choice as a method's configuration describes it: ``{low, high, log, whole}``, or a list of values.
-
-    Raises:
-        ValueError: if it is neither.
-    """
-    if isinstance(description, Mapping):
-        try:
-            return Range(**{"default": default, **description})
-        except TypeError as error:
-            raise ValueError(f"expected {{low, high, log, whole}}, got {dict(description)}: {error}") from None
-    if isinstance(description, Sequence) and not isinstance(description, str) and description:
-        return Choice(tuple(description), default)
-    raise ValueError(f"expected a range {{low, high, log, whole}} or a list of values, got {description!r}")
-
-
-def trials(space: Space, count: int) -> list[dict[str, Any]]:
-    """The settings to try, in order: the defaults, then points of Halton's sequence.
-
-    The first dimension's values do not depend on the others, so methods with a knob of their own are tried at the
-    same learning rates as methods without. Of a :class:`Choice` each value is tried once before one is tried again.
-    Trials that repeat an earlier one are left out.
+    """A range or choice as a method's configuration describes it.
 
     Args:
-        space: what is tuned; put what all methods share first.
-        count: how many, at least 1; fewer where the space has no more.
+        description: ``{low, high, log, whole, neutral, limits}``, ``{values, neutral}``, or a list of values.
+        default: what the first trial takes.
 
-    >>> [trial["lr"] for trial in trials({"lr": learning_rates(0.01)}, 4)]
-    [0.01, 0.003162, 0.03162, 0.001778]
-    >>> [trial["k"] for trial in trials({"lr": learning_rates(0.01), "k": Choice((1, 2, 3), 1)}, 4)]
-    [1, 3, 2, 2]
+    Raises:
+        ValueError: if it is none of these.
     """
-    found = [{name: dimension.default for name, dimension in space.items()}]
-    if not space or count == 1:
-        return found
-    points = qmc.Halton(d=len(space), scramble=False).random(64 * count)
-    for point in points[2:]:  # the first two are the corner and the middle, which is the default learning rate
-        trial = {
-            name: dimension.at(float(share))
-            if isinstance(dimension, Range)
-            else dimension.least_tried(float(share), [earlier[name] for earlier in found])
-            for (name, dimension), share in zip(space.items(), point, strict=True)
-        }
-        if trial not in found:
-            found.append(trial)
-        if len(found) == count:
-            break
-    return found
+    expected = "expected {low, high, log, whole, neutral, limits}, {values, neutral} or a list of values"
+    try:
+        if isinstance(description, Mapping) and "values" in description:
+            given = dict(description)
+            return Choice(tuple(given.pop("values")), default, **given)
+        if isinstance(description, Mapping):
+            given = {"default": default, **description}
+            given["limits"] = tuple(given.get("limits", (-math.inf, math.inf)))
+            return Range(**given)
+        if isinstance(description, Sequence) and not isinstance(description, str) and description:
+            return Choice(tuple(description), default)
+    except TypeError as error:
+        raise ValueError(f"{expected}, got {description!r}: {error}") from None
+    raise ValueError(f"{expected}, got {description!r}")
 
 
-def at_edge(space: Space, tried: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any]) -> list[str]:
-    """The settings whose best value is the smallest or the largest that was tried: the optimum may lie beyond."""
+def contains_baseline(space: Space) -> bool:
+    """Whether one of the tuned settings has a value at which the method is the baseline."""
+    return any(dimension.neutral is not None for dimension in space.values())
+
+
+def is_neutral(space: Space, settings: Mapping[str, Any]) -> bool:
+    """Whether a method with these settings is the baseline."""
+    return any(d.neutral is not None and settings.get(name) == d.neutral for name, d in space.items())
+
+
+def as_neutral(space: Space, trial: Trial) -> Trial:
+    """A trial of the baseline as one of a method that contains it."""
+    knobs = {name: d.default if d.neutral is None else d.neutral for name, d in space.items() if name != RATE}
+    return trial._replace(settings={**trial.settings, **knobs}, shared=True)
+
+
+def best_of(trials: Sequence[Trial], sign: float) -> Trial | None:
+    """The trial of the best mean score; of equal ones that of the lower validation loss, then the first.
+
+    Args:
+        trials: NaN is the score of one that has not finished.
+        sign: 1 where a higher score is better, else -1.
+    """
+    finished = [trial for trial in trials if math.isfinite(trial.score)]
+    return max(
+        finished,
+        key=lambda trial: (sign * trial.score, -trial.loss if math.isfinite(trial.loss) else -math.inf),
+        default=None,
+    )
+
+
+def next_trials(
+    space: Space, own: Sequence[Trial], shared: Sequence[Trial], count: int, sign: float
+) -> list[dict[str, Any]]:
+    """The settings to try next; none when ``count`` have been tried, or the space has no more.
+
+    The first half spreads over the knobs at the best learning rate of the baseline (or, without a knob, over learning
+    rates). The others go around the best so far, by turns along the learning rate and along the knob: beyond it where
+    it is the smallest or largest tried, otherwise between it and its neighbours.
+
+    Args:
+        space: what is tuned.
+        own: the trials of the method so far, in the order in which they were proposed.
+        shared: the trials of the baseline, as trials of this method.
+        count: how many trials the method has.
+        sign: 1 where a higher score is better, else -1.
+    """
+    defaults = {name: dimension.default for name, dimension in space.items()}
+    if count == 1 or not space:
+        return [] if own else [defaults]
+    knobs = [name for name in space if name != RATE]
+    if not own:
+        start = best_of(shared, sign)
+        if start is not None and RATE in space:
+            defaults[RATE] = start.settings[RATE]
+        spread = {name: space[name].spread(min(count, max(2, (count + 1) // 2))) for name in (knobs or [RATE])}
+        number = min(count, max(map(len, spread.values())))
+        points = [defaults | {name: values[i % len(values)] for name, values in spread.items()} for i in range(number)]
+        return [point for i, point in enumerate(points) if point not in points[:i]]
+    if len(own) >= count:
+        return []
+    best = best_of(own, sign) or own[0]
+    turns = [RATE, RATE, *knobs] if RATE in space and knobs else list(space)
+    first = len(own) % len(turns)
+    tried = [trial.settings for trial in own]
+    for name in [*turns[first:], *turns[:first]]:
+        known: dict[Any, float] = {}
+        for trial in own if name == RATE else [*own, *shared]:
+            value, score = trial.settings[name], sign * trial.score if math.isfinite(trial.score) else -math.inf
+            if not isinstance(space[name], Range) or isinstance(value, (int, float)):
+                known[value] = max(score, known.get(value, -math.inf))
+        value = space[name].beside(best.settings[name], known)
+        if value is not None and {**best.settings, name: value} not in tried:
+            return [{**best.settings, name: value}]
+    return []
+
+
+def at_edge(space: Space, trials: Sequence[Trial], chosen: Mapping[str, Any]) -> list[str]:
+    """The settings whose chosen value is the smallest or the largest tried, and not at a limit."""
     edges = []
     for name, dimension in space.items():
-        values = [trial[name] for trial in tried]
-        # of a few values the best is at an edge by chance
-        if (
-            isinstance(dimension, Range)
-            and len(set(values)) >= MIN_VALUES
-            and chosen[name] in (min(values), max(values))
-        ):
+        values = {t.settings[name] for t in trials if isinstance(t.settings[name], (int, float))}
+        inside = isinstance(dimension, Choice) or chosen[name] in (*dimension.limits, dimension.neutral)
+        if not inside and len(values) > 2 and chosen[name] in (min(values), max(values)):
             edges.append(name)
     return edges

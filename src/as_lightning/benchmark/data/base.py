@@ -91,7 +91,7 @@ def corrupt_labels(targets: Tensor, num_classes: int, rate: float, seed: int) ->
 
     Source: symmetric label noise as in Patrini et al., CVPR 2017 (arXiv 1609.03683), without the diagonal.
 
-    Example:
+    Examples:
         >>> targets = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 0])
         >>> noisy = corrupt_labels(targets, num_classes=3, rate=0.4, seed=0)
         >>> int((noisy != targets).sum())
@@ -152,7 +152,7 @@ def split_limits(name: str, limit: Limit) -> dict[str, int | None]:
     Raises:
         ValueError: if a number is below 1, or there is no such split.
 
-    Example:
+    Examples:
         >>> split_limits("max_tokens", {"train": 800})
         {'train': 800, 'validation': None, 'test': None}
     """
@@ -174,7 +174,7 @@ SHOWN = 10  # classes that the summary names
 class BenchmarkDataModule(pl.LightningDataModule):
     """A ``LightningDataModule`` with train, validation and test splits of ``(input, target)`` pairs.
 
-    A subclass reads its splits in :meth:`load_splits` and says in :attr:`input_spec` what an encoder must know of the
+    A subclass reads its splits in `load_splits` and says in `input_spec` what an encoder must know of the
     inputs.
 
     Args:
@@ -186,6 +186,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         label_noise_seed: seeds which ones, apart from the run's seed: every method and every run sees the same.
         shots: training samples of each class that are used, drawn by the run's seed (``torch.initial_seed()``); None
             uses all.
+        first: use the training split's first samples alone, as many as this; None uses all.
 
     Attributes:
         task: what a target is: ``"multiclass"`` one class for each sample, ``"multilabel"`` any number of classes,
@@ -194,7 +195,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         class_names: the names of the classes, known after ``setup``.
         splits: the data sets ``train``, ``validation`` and ``test``, known after ``setup``.
         true_targets: of the training split before label noise; None without noise.
-        training_texts: the text of each training sample, or its file; None where the data have neither.
+        texts: of each split the texts, or the files; empty where the data have neither.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -212,6 +213,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         label_noise: float = 0.0,
         label_noise_seed: int = 0,
         shots: int | None = None,
+        first: int | None = None,
     ) -> None:
         super().__init__()
         check_count("batch_size", batch_size, least=1)
@@ -222,18 +224,20 @@ class BenchmarkDataModule(pl.LightningDataModule):
             check_count("shots", shots, least=1)
             if self.task != "multiclass":
                 raise ValueError(f"shots={shots} is for data of one class per sample, not for {self.task} data")
-        self.shots = shots
+        if first is not None:
+            check_count("first", first, least=1)
+        self.shots, self.first = shots, first
         self.batch_size, self.num_workers, self.pin_memory = batch_size, num_workers, pin_memory
         self.label_noise, self.label_noise_seed = label_noise, label_noise_seed
         self.class_names: list[str] = []
         self.splits: dict[str, LabelledDataset] = {}
         self.true_targets: Tensor | None = None
-        self.shot_rows: list[int] | None = None
-        self.training_texts: Sequence[str] | DecodableFiles | None = None
+        self.texts: dict[str, Sequence[str] | DecodableFiles] = {}
+        self.kept_rows: list[int] | None = None
 
     @abstractmethod
     def load_splits(self) -> dict[str, LabelledDataset]:
-        """Read the splits ``train``, ``validation`` and ``test``, and set :attr:`class_names`."""
+        """Read the splits ``train``, ``validation`` and ``test``, and set `class_names`."""
 
     @property
     @abstractmethod
@@ -270,6 +274,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
         if self.splits:
             return
         self.splits = self.load_splits()
+        if self.first is not None:
+            self._keep(list(range(len(self.splits["train"])))[: self.first])
         if self.shots is not None:
             self._draw_shots(self.shots)
         say(self.summary)
@@ -277,6 +283,20 @@ class BenchmarkDataModule(pl.LightningDataModule):
         if self.label_noise and isinstance(train.targets, Tensor):
             self.true_targets = train.targets
             train.targets = corrupt_labels(train.targets, self.num_classes, self.label_noise, self.label_noise_seed)
+
+    @property
+    def splits_by_seed(self) -> bool:
+        """Whether the test split follows an argument ``split_seed``: False where there is an official one."""
+        return False
+
+    def example_names(self, split: str) -> list[str]:
+        """The text of each example of a split, the name of its file, or its number; known after ``setup``."""
+        texts = self.texts.get(split)
+        if texts is None:
+            seed = f" of split {getattr(self, 'split_seed', None)}" if self.splits_by_seed else ""
+            return [f"{split} example {number}{seed}" for number in range(len(self.splits[split]))]
+        rows = self.kept_rows if split == "train" and self.kept_rows is not None else range(len(texts))
+        return [texts.where(n) if isinstance(texts, DecodableFiles) else texts[n] for n in rows]
 
     def _draw_shots(self, shots: int) -> None:
         """Leave ``shots`` samples of each class in the training split, in the order that they had."""
@@ -293,23 +313,19 @@ class BenchmarkDataModule(pl.LightningDataModule):
         by_class = order[train.targets[order].argsort(stable=True)]
         first = (counts.cumsum(0) - counts).repeat_interleave(counts)
         drawn = by_class[torch.arange(len(train)) - first < shots].sort().values
-        self.splits["train"] = LabelledDataset(
-            train.inputs[drawn] if isinstance(train.inputs, Tensor) else Rows(train.inputs, drawn.tolist()),
-            train.targets[drawn],
-            train.transform,
-        )
-        self.shot_rows = drawn.tolist()
+        self._keep(drawn.tolist())
 
-    def describe(self, number: int) -> str:
-        """A training sample in words: its text, the name of its file, or its number; known after ``setup``."""
-        number = number if self.shot_rows is None else self.shot_rows[number]
-        if self.training_texts is None:
-            return f"sample {number}"
-        texts = self.training_texts
-        return texts.where(number) if isinstance(texts, DecodableFiles) else texts[number]
+    def _keep(self, rows: list[int]) -> None:
+        """Leave some samples in the training split."""
+        train = self.splits["train"]
+        inputs, targets = (
+            kept[rows] if isinstance(kept, Tensor) else Rows(kept, rows) for kept in (train.inputs, train.targets)
+        )
+        self.splits["train"] = LabelledDataset(inputs, targets, train.transform)
+        self.kept_rows = rows if self.kept_rows is None else [self.kept_rows[row] for row in rows]
 
     def encode_labels(self, labels: Mapping[str, Sequence[str]]) -> dict[str, Tensor]:
-        """Set :attr:`class_names` to the training split's labels, sorted, and number all splits' labels by it.
+        """Set `class_names` to the training split's labels, sorted, and number all splits' labels by it.
 
         Raises:
             ValueError: if another split has a label that the training split lacks.

@@ -27,6 +27,10 @@ class Digits(BenchmarkDataModule):
     def input_spec(self) -> dict[str, Any]:
         return {"in_channels": 1}
 
+    @property
+    def splits_by_seed(self) -> bool:
+        return True
+
     def load_splits(self) -> dict[str, LabelledDataset]:
         digits = load_digits()
         images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16.0
@@ -37,4 +41,5 @@ class Digits(BenchmarkDataModule):
         )
         train, validation = train_test_split(rest, test_size=180, stratify=targets[rest], random_state=self.split_seed)
         splits = {"train": train, "validation": validation, "test": test}
+        self.texts = {name: [f"image {index}" for index in indices] for name, indices in splits.items()}
         return {name: LabelledDataset(images[indices], targets[indices]) for name, indices in splits.items()}

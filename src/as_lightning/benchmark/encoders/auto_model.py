@@ -28,11 +28,11 @@ class AutoModelEncoder(FrozenEncoder):
         padding_id: the token that pads.
         pooling: ``"mean"`` over the tokens, ``"first"`` token, or ``"none"`` for token data.
         trainable_layers: how many of the last layers are trained; None trains the whole encoder.
-        feature_cache: where the frozen layers' outputs are kept, see :class:`FrozenEncoder`.
+        feature_cache: where the frozen layers' outputs are kept, see `FrozenEncoder`.
         allow_pickle: load pickled weights where there is no ``model.safetensors``. A pickle can run any code.
 
     Shape:
-        - input: ``(N, L)`` ``int64`` token ids, or the :class:`FrozenOutput` of them; output: ``(N, hidden size)``,
+        - input: ``(N, L)`` ``int64`` token ids, or the `FrozenOutput` of them; output: ``(N, hidden size)``,
           without pooling ``(N, L, hidden size)``.
 
     Raises:
@@ -122,7 +122,7 @@ class AutoModelEncoder(FrozenEncoder):
         return self.model(input_ids=token_ids, attention_mask=present.long()).last_hidden_state
 
     def _freeze(self, name: str, trainable_layers: int) -> None:
-        """Freeze :attr:`model`; :attr:`top` is what follows the frozen layers and shares its parameters."""
+        """Freeze `model`; `top` is what follows the frozen layers and shares its parameters."""
         count = int(self.model.config.num_hidden_layers)
         if trainable_layers > count:
             raise ValueError(f"model.trainable_layers is {trainable_layers}, {name!r} has {count} layers")

@@ -30,7 +30,7 @@ class FrozenEncoder(nn.Module):
 
     The frozen layers run without gradients and in evaluation mode, so that their output is a function of the input
     alone. It can then be computed once for each sample and be kept
-    (:func:`~as_lightning.benchmark.run.feature_cache.cache_features`).
+    (`cache_features`).
 
     Args:
         trainable_layers: at least 0; None freezes nothing.

@@ -27,13 +27,13 @@ class TorchvisionEncoder(FrozenEncoder):
     Args:
         name: as torchvision calls it, e.g. ``"efficientnet_b0"``.
         weights: None for random ones; the name of torchvision's, e.g. ``"DEFAULT"`` or ``"IMAGENET1K_V1"``, which are
-            downloaded into the folder of :func:`torch.hub.get_dir`; or the path of a ``.pth`` or ``.pt`` file that
+            downloaded into the folder of `torch.hub.get_dir`; or the path of a ``.pth`` or ``.pt`` file that
             holds the network's state dict, with a last layer of any number of classes or none.
         in_channels: colour channels of the images. If not 3, the first convolution is replaced. With pretrained weights
             each of the ``C`` channels gets 3 / C times the mean of theirs: a grey image is seen as before.
         trainable_layers: how many of the last stages are trained; None trains the whole network. A stage is a part of
             the network that has weights, e.g. a block of a residual network.
-        feature_cache: where the frozen stages' outputs are kept, see :class:`FrozenEncoder`.
+        feature_cache: where the frozen stages' outputs are kept, see `FrozenEncoder`.
         stem: ``"imagenet"`` as published; ``"cifar"`` gives a residual network from scratch the first layers for images
             of about 32x32, a 3x3 convolution of stride 1 and no pooling (He et al., CVPR 2016, section 4.2).
 
@@ -41,7 +41,7 @@ class TorchvisionEncoder(FrozenEncoder):
         out_features: what the last linear layer took in.
 
     Shape:
-        - input: ``(N, in_channels, H, W)``, or the :class:`FrozenOutput` of them; some networks take one size only, as
+        - input: ``(N, in_channels, H, W)``, or the `FrozenOutput` of them; some networks take one size only, as
           vision transformers take 224x224.
         - output: ``(N, out_features)``.
 

@@ -13,7 +13,7 @@ from as_lightning.benchmark.packages import loading
 
 
 class Architecture(NamedTuple):
-    """What a bundle's weights belong to: a function of :mod:`torchaudio.models`, and what the waveforms must be."""
+    """What a bundle's weights belong to: a function of `torchaudio.models`, and what the waveforms must be."""
 
     build: str
     standardised: bool
@@ -37,7 +37,7 @@ class Wav2Vec2Encoder(nn.Module):
     """A waveform's frames through a pretrained network, then the mean over the frames.
 
     Args:
-        bundle: the name of a bundle of :mod:`torchaudio.pipelines`, a key of ``ARCHITECTURES``.
+        bundle: the name of a bundle of `torchaudio.pipelines`, a key of ``ARCHITECTURES``.
         pretrained: take the bundle's weights, which torchaudio downloads once; otherwise they are random.
         weights: a file with the state dict of the bundle's network, in place of the download.
         layers: how many of the transformer's layers to use, from the first on; None for all.
@@ -51,7 +51,7 @@ class Wav2Vec2Encoder(nn.Module):
         FileNotFoundError: if there is no file of weights.
         RuntimeError: if the weights cannot be downloaded.
 
-    Source: Baevski et al. 2020 (arXiv 2006.11477); :class:`torchaudio.models.Wav2Vec2Model`.
+    Source: Baevski et al. 2020 (arXiv 2006.11477); `torchaudio.models.Wav2Vec2Model`.
     """
 
     network: Any  # torchaudio's Wav2Vec2Model, whose parts are not typed

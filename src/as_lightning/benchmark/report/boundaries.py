@@ -11,25 +11,20 @@ GRID = 1001
 
 
 @functools.lru_cache(maxsize=512)
-def nominal_levels(looks: tuple[int, ...], alpha: float, exponent: float) -> tuple[float, ...]:
-    r"""The one-sided p-value that each look needs, so that the chance of a false positive at any look is ``alpha``.
+def nominal_levels(looks: tuple[int, ...], alpha: float) -> tuple[float, ...]:
+    r"""The one-sided p-values that the looks need, so that ``alpha`` is the chance of a false positive at any of them.
 
-    After the share :math:`t` of the last look's seeds the error :math:`\alpha t^\rho` may be spent (Lan and DeMets
-    1983; Kim and DeMets 1987). The boundary of each look follows from the ones before by recursive integration over the
-    sum of the differences, a Brownian motion under the null hypothesis (Armitage, McPherson and Rowe 1969).
+    The error is spent in proportion to the seeds: :math:`\alpha t` after the share :math:`t` of the last look's seeds
+    (Lan and DeMets 1983). The boundary of each look follows from the ones before by recursive integration over the sum
+    of the differences, a Brownian motion under the null hypothesis (Armitage, McPherson and Rowe 1969).
 
-    Args:
-        looks: the numbers of seeds, ascending.
-        alpha: of all looks together.
-        exponent: rho; 1 is close to Pocock's boundary (early decisions), 3 to O'Brien and Fleming's (late ones).
-
-    >>> nominal_levels((5,), 0.05, 2.0)
+    >>> nominal_levels((5,), 0.05)
     (0.05,)
-    >>> [round(level, 4) for level in nominal_levels((5, 10), 0.05, 1.0)]
+    >>> [round(level, 4) for level in nominal_levels((5, 10), 0.05)]
     [0.025, 0.0354]
     """
     times = np.array(looks, dtype=np.float64) / looks[-1]
-    spent = np.diff(alpha * times**exponent, prepend=0.0)
+    spent = np.diff(alpha * times, prepend=0.0)
     levels = [float(spent[0])]
     grid = np.linspace(-8.0 * np.sqrt(times[0]), stats.norm.isf(levels[0]) * np.sqrt(times[0]), GRID)
     density = stats.norm.pdf(grid, scale=np.sqrt(times[0]))

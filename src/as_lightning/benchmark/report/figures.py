@@ -1,20 +1,99 @@
-"""The figures of one experiment: score against time and margin, masking per epoch, accumulation over training."""
+"""The figures of a report, as SVG: a colour is a method in all of them; the ink is the page's text colour."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from io import StringIO
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.figure import Figure
 
-from as_lightning.benchmark.report.page_figure import PageFigure, file_name, method_colors
+from as_lightning.benchmark.report.findings import Findings
+from as_lightning.benchmark.report.record import arm_of
 from as_lightning.benchmark.run.result import Result
 from as_lightning.functional.counts import masking_ratio
 
-ByMethod = Mapping[str, Sequence[Result]]
-
+# Okabe and Ito's colours, told apart by colour-blind readers, without those too pale or too dark for one of the pages
+PALETTE = ("#0a7ec2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a6fd1", "#7f8c8d", "#b5651d")
+KNOWN = ("softmax", "as_softmax", "as_speed")  # the same colour on every page
+INK = "#1d2430"
+LEGEND_COLUMNS = 3
+MIN_SHARE = 0.005  # of the predictions, for a bin of the reliability diagram to be drawn
 SCORE_NAMES = {"f1_micro": "micro F1", "f1_macro": "macro F1", "span_f1": "span F1"}
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """A figure: a name for its file, a title, a text for those who do not see it. It is drawn when first asked for."""
+
+    name: str
+    title: str
+    alt: str
+    draw: Callable[[Axes], None]
+
+    @cached_property
+    def svg(self) -> str:
+        """The picture as a file, on white."""
+        # labels are text, never TeX; the same numbers give the same bytes
+        settings: dict[Any, Any] = {"font.size": 10, "text.parse_math": False, "svg.hashsalt": self.name}
+        settings |= {f"{name}": INK for name in ("text.color", "axes.labelcolor", "axes.edgecolor")}
+        settings |= {"xtick.color": INK, "ytick.color": INK, "svg.fonttype": "none", "font.family": "sans-serif"}
+        with rc_context(settings):
+            figure = Figure(figsize=(5.2, 3.6), layout="constrained")
+            axes = figure.subplots()
+            self.draw(axes)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(alpha=0.25, color=INK)
+            handles, labels = axes.get_legend_handles_labels()
+            if handles:  # below the axes: inside it would lie on the curves
+                columns = min(LEGEND_COLUMNS, len(handles))
+                figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+            text = StringIO()
+            figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+        return text.getvalue()
+
+    @property
+    def inline(self) -> str:
+        """The picture inside a page: its ink is the text's colour, its ground the page's."""
+        svg = self.svg[self.svg.index("<svg") :].replace("#ffffff", "none").replace(INK, "currentColor")
+        # ids are of one page, and a page has several figures
+        return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{file_name(self.name)}-", svg)
+
+
+class Line(NamedTuple):
+    """A line: its points, and below and above them the ends of the band (or bar) around it."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    style: str = "-"
+
+
+def method_colors(methods: Iterable[str]) -> dict[str, str]:
+    """The colour of each method: a fixed one where the method is among :data:`KNOWN`, else the next that is free.
+
+    >>> method_colors(["multilabel_softmax", "entmax", "as_speed"])
+    {'multilabel_softmax': '#0a7ec2', 'entmax': '#d55e00', 'as_speed': '#009e73'}
+    """
+    plain = {name: name.removeprefix("multilabel_") for name in methods}
+    fixed = {name: PALETTE[KNOWN.index(short)] for name, short in plain.items() if short in KNOWN}
+    free = [color for color in PALETTE if color not in fixed.values()] or list(PALETTE)
+    others = [name for name in plain if name not in fixed]
+    taken = fixed | {name: free[index % len(free)] for index, name in enumerate(others)}
+    return {name: taken[name] for name in plain}
+
+
+def file_name(name: str) -> str:
+    """A name from a result as part of a file's name: letters, digits, ``-``, ``_`` and inner dots alone."""
+    return re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII).strip(".") or "_"
 
 
 def score_name(score: str) -> str:
@@ -23,164 +102,172 @@ def score_name(score: str) -> str:
     return SCORE_NAMES.get(score, score.replace("_", " "))
 
 
-def by_method(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """The runs of each method, in the order in which they came."""
-    methods: dict[str, list[Result]] = {}
-    for result in results:
-        methods.setdefault(result.method, []).append(result)
-    return methods
-
-
-def score_against_training_time(name: str, results: Sequence[Result]) -> PageFigure:
-    """The test score of each method against its training time: means over the seeds, bars of one deviation."""
-    methods = by_method(results)
-    colors = method_colors(methods)
-    score = score_name(results[0].score)
-    points = {}
-    for method, runs in methods.items():
-        scores = [run.metrics[run.score] for run in runs]
-        deviation = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
-        points[method] = (float(np.mean([run.train_seconds for run in runs])), float(np.mean(scores)), deviation)
-
-    def draw(axes: Axes) -> None:
-        for method, (seconds, mean, deviation) in points.items():
-            axes.errorbar(seconds, mean, deviation, fmt="o", capsize=3, color=colors[method], label=method)
-        axes.set(xlabel="training time (s)", ylabel=f"test {score}")
-        axes.set_xlim(0, 1.08 * max(seconds for seconds, _, _ in points.values()) or 1.0)
-
-    said = "; ".join(f"{method}: {mean:.4f} after {seconds:.1f} s" for method, (seconds, mean, _) in points.items())
-    alt = f"Test {score} against training time on {name}. {said}."
-    title = f"{name}: test {score} against training time, one point for each method"
-    return PageFigure(f"{file_name(name)}-time", title, alt, draw)
-
-
-def score_while_training(name: str, results: Sequence[Result]) -> PageFigure | None:
-    """Validation score against training time, one line for each method: means over the seeds, evaluation by evaluation.
-
-    None where no run was validated.
-    """
-    results = [result for result in results if result.evaluations]
-    if not results:
+def _figure(
+    name: str, title: str, lines: Mapping[str, Line], colors: Mapping[str, str], *, bars: bool = False, **axes: Any
+) -> PageFigure | None:
+    """A figure of one line for each method; None without lines. Further arguments are those of ``Axes.set``."""
+    if not lines:
         return None
-    methods = by_method(results)
-    colors = method_colors(methods)
+
+    def draw(on: Axes) -> None:
+        for method, line in lines.items():
+            on.plot(line.x, line.y, line.style, marker="o", markersize=4, color=colors[method], label=method)
+            if line.low is not None and line.high is not None:
+                if bars:
+                    on.vlines(line.x, line.low, line.high, color=colors[method], linewidth=1)
+                else:
+                    on.fill_between(line.x, line.low, line.high, alpha=0.15, color=colors[method], linewidth=0)
+        on.set(**axes)
+
+    ends = "; ".join(f"{m}: {line.y[-1]:.4g} at {line.x[-1]:.4g}" for m, line in lines.items() if len(line.y))
+    return PageFigure(name, title, f"{title}. {axes.get('ylabel')} at the last {axes.get('xlabel')}: {ends}.", draw)
+
+
+def _means(
+    results: Mapping[str, Sequence[Result]], values: Callable[[Result], Sequence[float]], x: Callable[[Result], Any]
+) -> dict[str, Line]:
+    """Per method the mean of a curve over its runs, with the range, up to the end of the shortest."""
     lines = {}
-    for method, runs in methods.items():
-        length = min(len(run.evaluations) for run in runs)
-        seconds = np.mean([[e["train_seconds"] for e in run.evaluations[:length]] for run in runs], axis=0)
-        lines[method] = seconds, np.array([[e["score"] for e in run.evaluations[:length]] for run in runs])
-    score = score_name(results[0].score)
-
-    def draw(axes: Axes) -> None:
-        for method, (seconds, scores) in lines.items():
-            axes.plot(seconds, scores.mean(0), marker=".", color=colors[method], label=method)
-            axes.fill_between(seconds, scores.min(0), scores.max(0), alpha=0.15, color=colors[method])
-        axes.set(xlabel="training time (s)", ylabel=f"validation {score}")
-
-    endings = "; ".join(
-        f"{method} ends at {scores.mean(0)[-1]:.3f} after {seconds[-1]:.1f} s"
-        for method, (seconds, scores) in lines.items()
-    )
-    alt = f"Validation {score} against training time on {name}: {endings}."
-    return PageFigure(f"{file_name(name)}-score", f"{name}: validation {score} while training", alt, draw)
+    for method, runs in results.items():
+        curves = [(x(run), values(run)) for run in runs if len(values(run))]
+        if curves:
+            length = min(len(y) for _, y in curves)
+            table = np.array([y[:length] for _, y in curves], dtype=np.float64)
+            places = np.mean([place[:length] for place, _ in curves], axis=0)
+            lines[method] = Line(places.tolist(), table.mean(0).tolist(), table.min(0).tolist(), table.max(0).tolist())
+    return lines
 
 
-def masked_share(name: str, methods: ByMethod, colors: Mapping[str, str]) -> PageFigure | None:
-    """The share of masked samples in each epoch; None where nothing is masked."""
-    series = {}
-    for method, runs in methods.items():
-        masking = [run.masking for run in runs if run.masking]
-        if masking:
-            length = min(map(len, masking))
-            series[method] = np.array(
-                [[float(masking_ratio(e["masked_samples"], e["samples"])) for e in run[:length]] for run in masking]
-            )
-    if not series:
-        return None
+def report_figures(findings: Findings) -> list[PageFigure]:
+    """All figures that the runs and trials of a comparison give, the main one first."""
+    record = findings.record
+    name, score = file_name(record.name), score_name(record.score)
+    colors = method_colors(dict.fromkeys([*findings.methods, *record.tuning]))
+    full = {findings.full(method).arm: method for method in findings.methods}
+    runs: dict[str, list[Result]] = {method: [] for method in findings.methods}
+    for result in record.results:
+        if arm_of(result) in full:
+            runs[result.method].append(result)
 
-    def draw(axes: Axes) -> None:
-        for method, ratios in series.items():
-            epochs = np.arange(1, ratios.shape[1] + 1)
-            axes.plot(epochs, ratios.mean(0), marker=".", color=colors[method], label=method)
-            axes.fill_between(epochs, ratios.min(0), ratios.max(0), alpha=0.15, color=colors[method])
-        axes.set(xlabel="epoch", ylabel="masked samples / samples", ylim=(0, 1))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    def evaluations(key: str) -> Callable[[Result], list[float]]:
+        return lambda run: [float(evaluation[key]) for evaluation in run.evaluations]
 
-    ends = "; ".join(f"{method} from {r.mean(0)[0]:.2f} to {r.mean(0)[-1]:.2f}" for method, r in series.items())
-    alt = f"Share of training samples with zero loss, by epoch, on {name}: {ends}."
-    return PageFigure(f"{file_name(name)}-masking", f"{name}: masked samples, by epoch", alt, draw)
+    def masked(run: Result) -> list[float]:
+        return [float(masking_ratio(epoch["masked_samples"], epoch["samples"])) for epoch in run.masking]
 
+    def windows(run: Result) -> list[int]:
+        return [window[2] for window in run.accumulation for _ in range(window[2])]
 
-def accumulation(name: str, methods: ByMethod, colors: Mapping[str, str]) -> PageFigure | None:
-    """The batches gathered for one optimizer step, over training, mean of the seeds; None where nothing is gathered."""
-    series = {}
-    for method, runs in methods.items():
-        lengths = [
-            np.repeat([window[2] for window in run.accumulation], [window[2] for window in run.accumulation])
-            for run in runs
-            if run.accumulation
-        ]
-        if lengths:
-            shortest = min(map(len, lengths))
-            series[method] = np.mean([length[:shortest] for length in lengths], axis=0)
-    if not series:
-        return None
-
-    def draw(axes: Axes) -> None:
-        for method, lengths in series.items():
-            axes.plot(np.arange(1, len(lengths) + 1), lengths, color=colors[method], linewidth=1, label=method)
-        axes.set(xlabel="batch", ylabel="batches in the step's window", ylim=(0, None))
-
-    means = "; ".join(f"{method}: {lengths.mean():.2f} on average" for method, lengths in series.items())
-    alt = f"Batches per optimizer step on {name}. {means}."
-    return PageFigure(f"{file_name(name)}-accumulation", f"{name}: batches per optimizer step", alt, draw)
-
-
-def score_against_delta(name: str, results: Sequence[Result]) -> PageFigure | None:
-    """The test score of each margin that was tried; None where fewer than three were.
-
-    One line for each method: means over the seeds, with their range. Methods without a margin are level lines.
-    """
-    by_delta: dict[str, dict[float, list[float]]] = {}
-    level: dict[str, list[float]] = {}
-    for result in results:
-        delta = result.config.get("method", {}).get("delta")
-        score = result.metrics[result.score]
-        if delta is None:
-            level.setdefault(result.method, []).append(score)
-        else:
-            by_delta.setdefault(result.config["method"]["name"], {}).setdefault(float(delta), []).append(score)
-    by_delta = {method: scores for method, scores in by_delta.items() if len(scores) >= 3}
-    if not by_delta:
-        return None
-    colors = method_colors([*by_delta, *level])
-    metric = score_name(results[0].score)
-
-    def draw(axes: Axes) -> None:
-        for method, scores in by_delta.items():
-            deltas = sorted(scores)
-            axes.plot(deltas, [np.mean(scores[d]) for d in deltas], marker="o", color=colors[method], label=method)
-            low, high = [min(scores[d]) for d in deltas], [max(scores[d]) for d in deltas]
-            axes.fill_between(deltas, low, high, alpha=0.15, color=colors[method])
-        for method, values in level.items():
-            axes.axhline(float(np.mean(values)), color=colors[method], linestyle="--", label=method)
-        axes.set(xlabel="margin delta", ylabel=f"test {metric}", xscale="log")
-
-    said = [
-        f"{method} at {delta:g}: {np.mean(scores[delta]):.3f}"
-        for method, scores in by_delta.items()
-        for delta in sorted(scores)
+    figures = [
+        _score_against_time(findings, name, score, colors),
+        _score_against_learning_rate(findings, name, score, colors),
+        _figure(
+            f"{name}-training",
+            f"validation {score} while training",
+            _means(runs, evaluations("score"), evaluations("train_seconds")),
+            colors,
+            xlabel="training time (s)",
+            ylabel=f"validation {score}",
+        ),
+        _figure(
+            f"{name}-masking",
+            "masked samples, by epoch",
+            _means(runs, masked, lambda run: range(1, len(run.masking) + 1)),
+            colors,
+            xlabel="epoch",
+            ylabel="masked samples / samples",
+            ylim=(0, 1),
+        ),
+        _figure(
+            f"{name}-accumulation",
+            "batches per optimizer step",
+            _thinned(_means(runs, windows, lambda run: range(1, len(windows(run)) + 1))),
+            colors,
+            xlabel="batch",
+            ylabel="batches in the step's window",
+        ),
+        _reliability(runs, name, colors),
     ]
-    said += [f"{method}: {np.mean(values):.3f}" for method, values in level.items()]
-    alt = f"Test {metric} against the margin delta on {name}: " + "; ".join(said) + "."
-    return PageFigure(f"{file_name(name)}-delta", f"{name}: test {metric} by margin", alt, draw)
+    return [figure for figure in figures if figure is not None]
 
 
-def report_figures(name: str, results: Sequence[Result]) -> list[PageFigure]:
-    """All figures that the results of one experiment give, the main one first."""
-    methods = by_method(results)
-    colors = method_colors(methods)
-    drawn = [score_against_training_time(name, results), score_against_delta(name, results)]
-    drawn += [score_while_training(name, results), masked_share(name, methods, colors)]
-    drawn += [accumulation(name, methods, colors)]
-    return [figure for figure in drawn if figure is not None]
+def _score_against_time(findings: Findings, name: str, score: str, colors: Mapping[str, str]) -> PageFigure | None:
+    record, reference = findings.record, findings.reference
+    lines = {}
+    for method in findings.methods:
+        rows = sorted((r for r in findings.rows if r.arm.method == method and r.seeds), key=lambda row: row.seconds)
+        spread = [0.0 if math.isnan(row.std) else row.std for row in rows]
+        if rows:
+            lines[method] = Line(
+                [row.seconds for row in rows],
+                [row.mean for row in rows],
+                [row.mean - s for row, s in zip(rows, spread, strict=True)],
+                [row.mean + s for row, s in zip(rows, spread, strict=True)],
+            )
+    title = f"{score} against training time"
+    longest = max((row.seconds for row in findings.rows if row.seeds), default=1.0) or 1.0
+    labels: dict[str, Any] = {"xlabel": "training time (s)", "ylabel": f"{record.split} {score} (points)"}
+    figure = _figure(f"{name}-time", title, lines, colors, bars=True, xlim=(0, 1.05 * longest), **labels)
+    if figure is None or not reference.seeds:
+        return figure
+
+    def draw(axes: Axes) -> None:
+        m = record.design.equal_within
+        axes.axhspan(reference.mean - m, reference.mean + m, color=colors[record.baseline], alpha=0.12, linewidth=0)
+        figure.draw(axes)
+
+    return PageFigure(figure.name, title, figure.alt, draw)
+
+
+def _score_against_learning_rate(
+    findings: Findings, name: str, score: str, colors: Mapping[str, str]
+) -> PageFigure | None:
+    """The trials of the tuning: at each learning rate the best of a method's trials."""
+    lines = {}
+    better = max if findings.record.mode == "max" else min
+    for method, trials in findings.record.tuning.items():
+        by_rate: dict[float, list[float]] = {}
+        for trial in trials:
+            if "lr" in trial.settings and math.isfinite(trial.score):
+                by_rate.setdefault(float(trial.settings["lr"]), []).append(float(trial.score))
+        if len(by_rate) > 1:
+            rates = sorted(by_rate)
+            lines[method] = Line(rates, [better(by_rate[rate]) for rate in rates])
+    labels: dict[str, Any] = {"xlabel": "learning rate", "ylabel": f"validation {score}", "xscale": "log"}
+    return _figure(f"{name}-learning-rate", f"validation {score} against the learning rate", lines, colors, **labels)
+
+
+def _reliability(
+    runs: Mapping[str, Sequence[Result]], name: str, colors: Mapping[str, str], bins: int = 15
+) -> PageFigure | None:
+    """How often predictions of a confidence are right, with the temperature where there is one."""
+    lines = {}
+    for method, of_method in runs.items():
+        sums: dict[int, np.ndarray] = {}
+        for point in (
+            p for run in of_method for p in run.reliability.get("scaled", run.reliability.get("unscaled", []))
+        ):
+            index = min(int(point["confidence"] * bins), bins - 1)
+            weighted = np.array([1.0, point["confidence"], point["accuracy"]]) * point["count"]
+            sums[index] = sums.get(index, np.zeros(3)) + weighted
+        enough = MIN_SHARE * sum(total[0] for total in sums.values())
+        ordered = [sums[index] for index in sorted(sums) if sums[index][0] >= enough]
+        if ordered:
+            lines[method] = Line([s[1] / s[0] for s in ordered], [s[2] / s[0] for s in ordered])
+    labels: dict[str, Any] = {
+        "xlabel": "confidence",
+        "ylabel": "share of right predictions",
+        "xlim": (0, 1),
+        "ylim": (0, 1),
+    }
+    return _figure(
+        f"{name}-reliability", "reliability, with a temperature fitted on validation", lines, colors, **labels
+    )
+
+
+def _thinned(lines: Mapping[str, Line], most: int = 200) -> dict[str, Line]:
+    """At most so many points of each line: a figure is no wider."""
+    return {
+        method: Line(line.x[:: -(-len(line.x) // most)], line.y[:: -(-len(line.y) // most)])
+        for method, line in lines.items()
+    }

@@ -1,63 +1,83 @@
-"""What a comparison has found, arm by arm: the numbers that the table, the page and the advice are written from."""
+"""What a comparison has found, arm by arm: the numbers that the page and the advice are written from."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
 
-from as_lightning.benchmark.report.old_verdicts import (
-    MARGIN_POINTS,
-    POINT,
-    Verdict,
-    check_seeds,
-    paired_differences,
-    paired_verdicts,
-)
-from as_lightning.benchmark.report.time_to_score import TimeRatio, TimeToScore, time_ratio, time_to_score
+from as_lightning.benchmark.report.record import ComparisonRecord, arm_of
+from as_lightning.benchmark.report.verdicts import POINT, Arm, Verdict, verdicts
 from as_lightning.benchmark.run.result import Result
+from as_lightning.functional.counts import masking_ratio
 
 SAME_CALIBRATION = 1e-3  # calibration errors of the same probabilities, computed in two ways, differ by less
 
 
-class ArmKey(NamedTuple):
-    """A tuned method at a budget."""
+class TimeRatio(NamedTuple):
+    """A ratio of training times: the geometric mean over the seeds, and its 95% interval (t on the logarithms).
 
-    method: str
-    budget: float
+    The interval is None with one seed.
+    """
+
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def clearly_less(self) -> bool:
+        """Whether the whole interval lies below 1."""
+        return self.high is not None and self.high < 1.0
+
+
+def time_ratio(seconds: Mapping[int, float], reference: Mapping[int, float]) -> TimeRatio | None:
+    """The ratio of the training times of the seeds that both have; None where there is none, or a time is 0.
+
+    >>> time_ratio({0: 1.0, 1: 2.0}, {0: 2.0, 1: 4.0})
+    TimeRatio(ratio=0.5, low=0.5, high=0.5)
+    """
+    shared = sorted(seconds.keys() & reference.keys())
+    if not shared or any(times[seed] <= 0 for times in (seconds, reference) for seed in shared):
+        return None
+    logarithms = np.array([math.log(seconds[seed] / reference[seed]) for seed in shared])
+    mean, count = float(logarithms.mean()), len(shared)
+    if count < 2:
+        return TimeRatio(math.exp(mean))
+    half = float(stats.t.isf(0.025, count - 1) * logarithms.std(ddof=1) / math.sqrt(count))
+    return TimeRatio(*(math.exp(mean + shift) for shift in (0.0, -half, half)))
 
 
 @dataclass(frozen=True)
-class Arm:
-    """What was found of one method at one budget.
+class Row:
+    """What was found of one arm.
 
     Attributes:
-        method: its name.
-        budget: the share of the full training.
-        epochs: the epochs of the budget.
+        arm: the method and its budget.
+        epochs: of the budget.
         settings: what was tuned, and the chosen values.
         seeds: the number of runs.
-        mean: the test score, mean over the seeds; in the score's unit, higher is better.
-        std: its standard deviation over the seeds; None with one seed.
-        seconds: the training time, mean over the seeds.
-        time: its ratio to the baseline's full budget; None where no seed is shared.
+        mean, std: of the score over the seeds, in points; ``std`` is NaN with one seed.
+        seconds: the mean training time.
+        time: its ratio to that of the baseline's full budget.
         verdict: against the baseline's full budget; None for that arm itself.
-        metrics: the means of all test metrics.
+        same_budget: of a smaller budget the verdict against the baseline at that budget.
+        metrics: the means of all test metrics, and of what else the runs have counted.
     """
 
-    method: str
-    budget: float
+    arm: Arm
     epochs: float
     settings: Mapping[str, Any]
     seeds: int
     mean: float
-    std: float | None
+    std: float
     seconds: float
     time: TimeRatio | None
     verdict: Verdict | None
+    same_budget: Verdict | None
     metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -72,153 +92,113 @@ class Findings:
     """What a comparison has found.
 
     Attributes:
-        name: of the experiment.
-        score: the metric that is compared.
-        split: of what data the score is: ``test``, or ``validation`` where there is no test split.
-        baseline: the method that all are compared with, at its full budget.
-        margin: what counts as equal, in the score's unit.
-        arms: baseline first, then method by method, the full budget first.
-        reference: the arm of the baseline's full budget; with 0 seeds and no score where none of its runs has finished.
-        test_samples: samples of the split that is scored; None where unknown.
-        notes: sentences about the comparison itself: failed runs, what could not be tuned.
+        record: of the comparison.
+        rows: the baseline first, then method by method, the full budget first.
+        reference: the baseline at its full budget; without runs it has 0 seeds.
+        verdicts: all of them.
     """
 
-    name: str
-    score: str
-    split: str
-    baseline: str
-    margin: float
-    arms: tuple[Arm, ...]
-    reference: Arm
-    test_samples: int | None = None
-    notes: tuple[str, ...] = ()
+    record: ComparisonRecord
+    rows: tuple[Row, ...]
+    reference: Row
+    verdicts: tuple[Verdict, ...]
 
     @property
     def methods(self) -> list[str]:
-        """The methods, the baseline first."""
-        return list(dict.fromkeys(arm.method for arm in self.arms))
+        """The methods that have runs, the baseline first."""
+        return list(dict.fromkeys(row.arm.method for row in self.rows))
 
-    def of(self, method: str) -> list[Arm]:
-        """The arms of a method, the full budget first."""
-        return [arm for arm in self.arms if arm.method == method]
-
-    def time_to_score(self, method: str) -> TimeToScore | None:
-        """The cheapest budget of a method that is shown to be not worse than the baseline's full budget."""
-        compared = [arm for arm in self.of(method) if arm.verdict is not None and arm.time is not None]
-        found = time_to_score(
-            {arm.budget: arm.verdict for arm in compared if arm.verdict is not None},
-            {arm.budget: arm.time for arm in compared if arm.time is not None},
-        )
-        if method == self.baseline and self.reference.seeds and (found is None or found.time.ratio > 1):
-            return TimeToScore(self.reference.budget, TimeRatio(1.0, 1.0, 1.0))
-        return found
+    def full(self, method: str) -> Row:
+        """The row of a method at its largest budget."""
+        return next(row for row in self.rows if row.arm.method == method)
 
 
-def findings(
-    results: Sequence[Result],
-    *,
-    baseline: str,
-    margin: float = MARGIN_POINTS * POINT,
-    full_budget: float | None = None,
-    higher_is_better: bool = True,
-    split: str = "test",
-    test_samples: int | None = None,
-    notes: Sequence[str] = (),
-    verdicts: Mapping[ArmKey, Verdict] | None = None,
-) -> Findings:
-    """Put the final runs of one comparison together.
-
-    Args:
-        results: runs of one experiment; each has its ``budget``, ``epochs`` and ``settings`` in
-            ``config["comparison"]``.
-        baseline: the method to compare with.
-        margin: what counts as equal, in the score's unit.
-        full_budget: the baseline's budget that all are compared with; None is its largest one that has runs. Without a
-            run at ``full_budget`` no arm has a verdict, and the reference has no seeds.
-        higher_is_better: False turns all differences round.
-        split: what the scores are of.
-        test_samples: how many samples.
-        notes: sentences for the advice.
-        verdicts: of the arms, corrected for more comparisons than these; None corrects for these.
+def findings(record: ComparisonRecord) -> Findings:
+    """Put the final runs of a comparison together.
 
     Raises:
-        ValueError: if the baseline has no finished run, two runs are of one arm and seed, or a seed is no whole number.
+        ValueError: if the baseline has no finished run; the message has the failures.
     """
-    runs: dict[ArmKey, list[Result]] = {}
-    for result in results:
-        runs.setdefault(ArmKey(result.method, float(result.config["comparison"]["budget"])), []).append(result)
-    budgets = [key.budget for key in runs if key.method == baseline]
-    if not budgets:
-        raise ValueError(
-            f"no run of the baseline {baseline!r} has finished, so there is nothing to compare with: there are runs of "
-            f"{', '.join(sorted({key.method for key in runs})) or 'no method'}"
+    runs: dict[Arm, list[Result]] = {}
+    for result in record.results:
+        runs.setdefault(arm_of(result), []).append(result)
+    reference = record.reference
+    scores = record.scores()
+    found: list[Verdict] = []
+    if reference in runs:
+        found = verdicts(
+            scores,
+            baseline=reference.method,
+            design=record.design,
+            disagreement=record.disagreement(),
+            higher_is_better=record.mode == "max",
         )
-    reference = ArmKey(baseline, max(budgets) if full_budget is None else float(full_budget))
-    for key, group in runs.items():
-        try:
-            check_seeds(run.seed for run in group)
-        except ValueError as error:
-            raise ValueError(f"{key.method} at budget {key.budget:g}: {error}") from None
-    sign = 1.0 if higher_is_better else -1.0
-    scores: dict[ArmKey, dict[int, float]] = {
-        key: {run.seed: sign * run.metrics[run.score] for run in group} for key, group in runs.items()
-    }
-    seconds: dict[ArmKey, dict[int, float]] = {
-        key: {run.seed: run.train_seconds for run in group} for key, group in runs.items()
-    }
-    if verdicts is None:
-        compared = [key for key in runs if key != reference]
-        differences = {key: paired_differences(scores[key], scores.get(reference, {})) for key in compared}
-        verdicts = paired_verdicts(differences, margin)
-    methods = sorted(dict.fromkeys(key.method for key in runs), key=lambda method: method != baseline)
-    order = sorted({*runs, reference}, key=lambda key: (methods.index(key.method), -key.budget))
-    reference_seconds = seconds.get(reference, {})
-    arms = {
-        key: _arm(key, runs[key], verdicts.get(key), seconds[key], reference_seconds)
-        if key in runs
-        else _missing_arm(key, runs)
-        for key in order
-    }
-    first = runs[ArmKey(baseline, max(budgets))][0]
-    return Findings(
-        name=first.name,
-        score=first.score,
-        split=split,
-        baseline=baseline,
-        margin=margin,
-        arms=tuple(arms.values()),
-        reference=arms[reference],
-        test_samples=test_samples,
-        notes=tuple(notes),
-    )
+    elif all(arm.method != reference.method for arm in runs):
+        methods = ", ".join(sorted({arm.method for arm in runs})) or "no method"
+        failures = "".join(f"\n  {failure}" for failure in record.failures[:10])
+        raise ValueError(
+            f"no run of the baseline {reference.method!r} has finished, so there is nothing to compare with: there are "
+            f"runs of {methods}{failures}"
+        )
+    by_pair = {(verdict.arm, verdict.against): verdict for verdict in found}
+    methods_in_order = sorted(dict.fromkeys(arm.method for arm in runs), key=lambda method: method != reference.method)
+    order = sorted({*runs, reference}, key=lambda arm: (methods_in_order.index(arm.method), -arm.budget))
+    base_seconds = {run.seed: run.train_seconds for run in runs.get(reference, [])}
+    rows = [
+        _row(
+            arm,
+            runs.get(arm, []),
+            base_seconds,
+            by_pair.get((arm, reference)),
+            by_pair.get((arm, Arm(reference.method, arm.budget))) if arm.budget != reference.budget else None,
+        )
+        for arm in order
+    ]
+    return Findings(record, tuple(rows), rows[order.index(reference)], tuple(found))
 
 
-def _missing_arm(key: ArmKey, runs: Mapping[ArmKey, Sequence[Result]]) -> Arm:
-    """The reference where none of its runs has finished; its epochs are those of another run, in proportion."""
-    budget, epochs = max((other.budget, group[0].config["comparison"]["epochs"]) for other, group in runs.items())
-    whole = round(epochs * key.budget / budget)
-    return Arm(key.method, key.budget, whole, {}, 0, math.nan, None, math.nan, time=None, verdict=None)
+def clearly_cheaper(record: ComparisonRecord) -> set[Arm]:
+    """The arms whose training takes clearly less time than the baseline's: the interval of the ratio lies below 1."""
+    return {row.arm for row in findings(record).rows if row.time is not None and row.time.clearly_less}
 
 
-def _arm(
-    key: ArmKey,
-    runs: Sequence[Result],
+def _row(
+    arm: Arm,
+    runs: list[Result],
+    base_seconds: Mapping[int, float],
     verdict: Verdict | None,
-    seconds: Mapping[int, float],
-    reference_seconds: Mapping[int, float],
-) -> Arm:
-    values = np.array([run.metrics[run.score] for run in runs])
-    comparison = runs[0].config["comparison"]
-    return Arm(
-        method=key.method,
-        budget=key.budget,
-        epochs=comparison["epochs"],
-        settings=dict(comparison["settings"]),
+    same_budget: Verdict | None,
+) -> Row:
+    scores = np.array([run.metrics[run.score] / POINT for run in runs])
+    about: dict[str, Any] = runs[0].config["comparison"] if runs else {"epochs": math.nan, "settings": {}}
+    return Row(
+        arm=arm,
+        epochs=about["epochs"],
+        settings=dict(about["settings"]),
         seeds=len(runs),
-        mean=float(values.mean()),
-        std=float(values.std(ddof=1)) if len(values) > 1 else None,
-        seconds=float(np.mean(list(seconds.values()))),
-        time=time_ratio(seconds, reference_seconds) if seconds.keys() & reference_seconds.keys() else None,
+        mean=float(scores.mean()) if runs else math.nan,
+        std=float(scores.std(ddof=1)) if len(runs) > 1 else math.nan,
+        seconds=float(np.mean([run.train_seconds for run in runs])) if runs else math.nan,
+        time=time_ratio({run.seed: run.train_seconds for run in runs}, base_seconds),
         verdict=verdict,
-        metrics={name: float(np.mean([run.metrics.get(name, np.nan) for run in runs])) for name in runs[0].metrics},
+        same_budget=same_budget,
+        metrics=_mean_metrics(runs),
     )
+
+
+def _mean_metrics(runs: list[Result]) -> dict[str, float]:
+    """The means of what the runs have measured; a metric that a run lacks is left out of its mean."""
+    counted = []
+    for run in runs:
+        last = run.masking[-1] if run.masking else None
+        more = {
+            "masked samples, last epoch": float(masking_ratio(last["masked_samples"], last["samples"]))
+            if last
+            else None,
+            "optimizer steps": run.optimizer_steps,
+            "correlation of loss and score": run.loss_accuracy_correlation,
+            "peak memory, MiB": None if run.peak_memory is None else run.peak_memory / 2**20,
+        }
+        counted.append(run.metrics | {name: value for name, value in more.items() if value is not None})
+    names = dict.fromkeys(name for metrics in counted for name in metrics)
+    return {name: float(np.mean([metrics[name] for metrics in counted if name in metrics])) for name in names}

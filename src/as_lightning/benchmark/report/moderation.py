@@ -25,35 +25,35 @@ def seed_residual_variances(scores: np.ndarray, present: np.ndarray) -> tuple[np
     seeds = scores.shape[-1]
     counted = present[..., None]
     methods = present.sum(-1, keepdims=True)
+    methods = np.maximum(methods, 2)  # where none is present nothing is divided by 0
     centred = np.where(counted, scores - scores.mean(-1, keepdims=True), 0.0)
     residuals = np.where(counted, centred - centred.sum(-2, keepdims=True) / methods[..., None], 0.0)
     degrees = np.broadcast_to((seeds - 1) * (methods - 1) / methods, present.shape).astype(np.float64)
     return np.where(present, (residuals**2).sum(-1) / degrees, np.nan), degrees
 
 
-def squeeze_variances(variances: np.ndarray, degrees: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    r"""Move variances towards each other, the more the less they differ (empirical Bayes, limma's ``squeezeVar``).
+def variance_prior(variances: np.ndarray, degrees: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    r"""What the methods' variances have in common (empirical Bayes, as limma's ``squeezeVar``).
 
     The true variances are taken as draws of a scaled inverse chi-squared distribution around :math:`s_0^2` with
     :math:`d_0` degrees of freedom. With :math:`e_g = \log s_g^2 - \psi(d_g/2) + \log(d_g/2)` over the G methods,
 
     * :math:`\psi'(d_0/2) = \sum (e_g - \bar e)^2/(G-1) - \overline{\psi'(d_g/2)}`; where the right side is not positive
-      :math:`d_0` is infinite, and all methods get the pooled variance;
-    * :math:`\log s_0^2 = \bar e + \psi(d_0/2) - \log(d_0/2)`;
-    * the moderated variance is :math:`(d_0 s_0^2 + d_g s_g^2) / (d_0 + d_g)`.
+      :math:`d_0` is infinite, and :math:`s_0^2` the pooled variance;
+    * else :math:`\log s_0^2 = \bar e + \psi(d_0/2) - \log(d_0/2)`.
 
     Args:
         variances: of shape ``(..., methods)``.
         degrees: their degrees of freedom, of the same shape.
 
     Returns:
-        The moderated variances, and the prior degrees of freedom :math:`d_0`, of shape ``(..., 1)``.
+        :math:`s_0^2` and :math:`d_0`, of shape ``(..., 1)``.
 
     Source: Smyth, Statistical Applications in Genetics and Molecular Biology 3 (2004), article 3, section 6.2.
 
-    >>> moderated, prior = squeeze_variances(np.array([1.0, 1.0, 1.0]), np.array([4.0, 4.0, 4.0]))
-    >>> moderated.round(6).tolist(), prior.tolist()
-    ([1.0, 1.0, 1.0], [inf])
+    >>> variance, degrees = variance_prior(np.array([1.0, 1.0, 1.0]), np.array([4.0, 4.0, 4.0]))
+    >>> variance.tolist(), degrees.tolist()
+    ([1.0], [inf])
     """
     smallest = SMALLEST * np.median(variances, -1, keepdims=True)
     logarithms = np.log(np.maximum(np.maximum(variances, smallest), np.finfo(np.float64).tiny))
@@ -64,9 +64,17 @@ def squeeze_variances(variances: np.ndarray, degrees: np.ndarray) -> tuple[np.nd
     prior = np.where(finite, 2 * inverse_trigamma(np.where(finite, spread, 1.0)), np.inf)
     half = np.where(finite, prior / 2, 1.0)
     centre = np.exp(np.where(finite, mean + digamma(half) - np.log(half), 0.0))
-    held = np.where(finite, prior, 0.0)
     pooled = (degrees * variances).sum(-1, keepdims=True) / degrees.sum(-1, keepdims=True)
-    return np.where(finite, (held * centre + degrees * variances) / (held + degrees), pooled), prior
+    return np.where(finite, centre, pooled), prior
+
+
+def moderate(
+    variances: np.ndarray, degrees: np.ndarray | float, prior_variance: np.ndarray, prior_degrees: np.ndarray
+) -> np.ndarray:
+    """Variances between their own value and the prior's, each weighed by its degrees of freedom."""
+    infinite = np.isinf(prior_degrees)
+    held = np.where(infinite, 0.0, prior_degrees)
+    return np.where(infinite, prior_variance, (held * prior_variance + degrees * variances) / (held + degrees))
 
 
 def inverse_trigamma(values: np.ndarray) -> np.ndarray:

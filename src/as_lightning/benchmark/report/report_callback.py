@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from as_lightning.benchmark.run.result import RESULT_FILE, Result, find_results
 
 if TYPE_CHECKING:
-    from as_lightning.benchmark.report.report import FailedRun
+    from as_lightning.benchmark.report.page import FailedRun
 
 RUNS_FOLDER = ".runs"
 COMMAND_FILE = "command.txt"
@@ -86,7 +86,7 @@ def finish_sweep() -> list[FailedRun]:
         return []
     # here, so that the command, which asks after each error, need not wait for torch and pandas
     from as_lightning.benchmark.report.like_with_like import comparable_results
-    from as_lightning.benchmark.report.report import FailedRun, print_comparison, write_report
+    from as_lightning.benchmark.report.page import FailedRun, print_sweep, write_sweep
     from as_lightning.benchmark.run.folder import run_lock
     from as_lightning.benchmark.run.summary import counted_runs, has_events, lines_of_report, tensorboard_lines
 
@@ -98,8 +98,8 @@ def finish_sweep() -> list[FailedRun]:
     finished = sorted({directory / note["folder"] / RESULT_FILE for note in notes if note["error"] is None})
     results = find_results(finished) if finished else []
     with run_lock(directory / RUNS_FOLDER):
-        report = write_report(results, directory / "report", failed=failed)
-    print_comparison(results)
+        report = write_sweep(results, directory / "report", failed=failed)
+    print_sweep(results)
     for note in comparable_results(results)[1]:
         print(note)
     taken = sum(note["of_another_call"] and note["error"] is None for note in notes)

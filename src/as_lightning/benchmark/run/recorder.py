@@ -81,6 +81,7 @@ class RunRecorder(pl.Callback):
         evaluations: for each validation its ``epoch`` and ``step``, the ``train_seconds`` so far, its
             ``score``, and its ``loss`` if ``val/loss`` is logged.
         epoch_seconds: the training time of each epoch, with what prepares it.
+        passed_over: what was logged in each validation that has not logged ``monitor``, where a name is given.
         accumulation: the windows that :class:`~as_lightning.AdaptiveGradientAccumulation` has taken, also those
             before the run was resumed (its own ``history`` begins there).
 
@@ -104,6 +105,7 @@ class RunRecorder(pl.Callback):
         self.epoch_seconds: list[float] = []
         self.evaluations: list[dict[str, float]] = []
         self.accumulation: list[AccumulationWindow] = []
+        self.passed_over: list[str] = []
         self._clock = clock
         self._mark = 0.0
         self._epoch_start = 0.0
@@ -153,6 +155,9 @@ class RunRecorder(pl.Callback):
         self._mark = self._clock()
         if trainer.sanity_checking:
             return
+        if self.monitor != f"val/{self.score}" and self.monitor not in trainer.callback_metrics:
+            self.passed_over.append(", ".join(sorted(trainer.callback_metrics)) or "nothing")
+            return
         evaluation = {
             "epoch": trainer.current_epoch,
             "step": trainer.global_step,
@@ -166,9 +171,6 @@ class RunRecorder(pl.Callback):
     def _score(self, trainer: pl.Trainer) -> float:
         if self.monitor in trainer.callback_metrics:
             return float(trainer.callback_metrics[self.monitor])
-        if self.monitor != f"val/{self.score}":
-            logged = ", ".join(sorted(trainer.callback_metrics)) or "nothing"
-            raise ValueError(f"monitor={self.monitor!r} is never logged: after a validation there is {logged}")
         names = sorted(name.removeprefix("val/") for name in trainer.callback_metrics if name.startswith("val/"))
         raise SettingError(f"data.score={self.score!r} is no metric of this task: {nearest(self.score, names)}")
 

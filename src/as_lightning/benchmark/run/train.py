@@ -24,6 +24,7 @@ from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.run.evaluation import memorisation, metrics_of_test
 from as_lightning.benchmark.run.feature_cache import cache_features
 from as_lightning.benchmark.run.folder import changed_inputs, run_inputs, run_lock
+from as_lightning.benchmark.run.predictions import PredictionRecorder, example_ids
 from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 from as_lightning.benchmark.run.resume import (
@@ -186,7 +187,8 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     if config.trainer.get("enable_progress_bar") and not any(isinstance(c, ProgressBar) for c in app_callbacks):
         app_callbacks.append(RunProgressBar(f"val/{score}"))
     # the app's callbacks come last: they see what the method's have logged and decided
-    callbacks = [*method_callbacks, recorder, memory, RandomState(), DataLoaderState(), *app_callbacks]
+    predictions = PredictionRecorder(example_ids(datamodule.example_names("test")) if config.test else None)
+    callbacks = [*method_callbacks, recorder, memory, RandomState(), DataLoaderState(), predictions, *app_callbacks]
     trainer = _trainer(config, directory, callbacks, loggers)
     checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.settings)
     trainer.fit(module, datamodule=datamodule, ckpt_path=checkpoint)
@@ -222,6 +224,8 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
         if score not in result.metrics:
             raise SettingError(f"data.score={score!r} is no metric of this task: {nearest(score, result.metrics)}")
         result.test_samples = len(datamodule.splits["test"])
+        if predictions.predictions is not None and trainer.is_global_zero:
+            predictions.predictions.write(directory)
         for callback in callbacks:
             if isinstance(callback, TemperatureScaling):
                 result.reliability = {name: bins.points() for name, bins in callback.diagrams.items()}

@@ -7,7 +7,7 @@ from typing import Any
 
 from as_lightning.benchmark.data.audio.data_module import AudioDataModule, AudioFile, LabelledClip
 from as_lightning.benchmark.data.files import find_path, open_tree
-from as_lightning.benchmark.data.folder_classes import check_validation_share, split_classes
+from as_lightning.benchmark.data.folder_classes import check_validation_share, find_classes, split_classes
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
 
@@ -37,6 +37,10 @@ class AudioFolder(AudioDataModule):
     @property
     def user_paths(self) -> list[Path]:
         return [find_path(self.path, self.data_dir)]
+
+    @property
+    def splits_by_seed(self) -> bool:
+        return "all" in find_classes(open_tree(find_path(self.path, self.data_dir)), AUDIO_SUFFIXES, "clips")
 
     def index_clips(self) -> dict[str, list[LabelledClip]]:
         tree = open_tree(find_path(self.path, self.data_dir))

@@ -112,6 +112,10 @@ class Chords(AudioDataModule):
         self.split_seed, self.octaves, self.detune, self.snr_db = split_seed, octaves, detune, (least, greatest)
         self.seconds = seconds
 
+    @property
+    def splits_by_seed(self) -> bool:
+        return True
+
     def index_clips(self) -> dict[str, list[LabelledClip]]:
         splits: dict[str, list[LabelledClip]] = {}
         first = 0

@@ -240,7 +240,7 @@ class AudioDataModule(BenchmarkDataModule):
             split: ClipFeatures([row.clip for row in rows], self.sample_rate, self.samples, self.log_mel)
             for split, rows in indexed.items()
         }
-        self.training_texts = clips["train"]
+        self.texts = dict(clips)
         decoded = decode_once(clips, self.cache, kind="audio files")
         transforms: dict[str, nn.Module] = {}
         if self.log_mel is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -12,6 +13,8 @@ from as_lightning.benchmark.data.audio.data_module import AudioDataModule, Audio
 from as_lightning.benchmark.data.download import fetch_checked
 from as_lightning.benchmark.data.files import FileTree, open_tree
 
+RECORDINGS = 50  # of each digit by each speaker
+
 
 class FSDD(AudioDataModule):
     """Free Spoken Digit Dataset: the digits 0 to 9 by 6 speakers, 2,400 / 300 / 300 clips of 8 kHz, CC BY-SA 4.0.
@@ -19,6 +22,12 @@ class FSDD(AudioDataModule):
     Of each speaker's 50 recordings of a digit, 0 to 4 are the test split, as published, 5 to 9 validation. ``data_dir``
     holds ``fsdd.tar.gz`` or a folder ``fsdd``; otherwise release 1.0.10 is downloaded. GitHub packs an archive anew
     when it likes, so the recordings have the checksum: ``LC_ALL=C sha256sum *.wav | sha256sum``.
+
+    Args:
+        sample_rate: in Hz; the recordings have 8,000.
+        split_seed: seeds which recordings are of which split; None takes the first five for the test, the next five
+            for validation.
+        **audio: arguments of :class:`AudioDataModule`.
 
     Raises:
         ValueError: if the recordings are not those of release 1.0.10.
@@ -31,8 +40,13 @@ class FSDD(AudioDataModule):
     URL = "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/refs/tags/v1.0.10.tar.gz"
     SHA256 = "1801eae019c063377d98f831d3f93574f259475df7332bb0e3d1b080fb5e6959"
 
-    def __init__(self, sample_rate: int = 8_000, **audio: Any) -> None:
+    def __init__(self, sample_rate: int = 8_000, split_seed: int | None = None, **audio: Any) -> None:
         super().__init__(sample_rate=sample_rate, **audio)
+        self.split_seed = split_seed
+
+    @property
+    def splits_by_seed(self) -> bool:
+        return True
 
     def prepare_data(self) -> None:
         self._path()
@@ -41,8 +55,12 @@ class FSDD(AudioDataModule):
         tree = open_tree(self._path())
         self._check(tree)
         splits: dict[str, list[LabelledClip]] = {"train": [], "validation": [], "test": []}
+        order = list(range(RECORDINGS))
+        if self.split_seed is not None:
+            random.Random(self.split_seed).shuffle(order)
         for name, digit, index in fsdd_recordings(tree):
-            split = "test" if index < 5 else "validation" if index < 10 else "train"
+            place = order.index(index)
+            split = "test" if place < 5 else "validation" if place < 10 else "train"
             splits[split].append(LabelledClip(AudioFile(tree, name), digit))
         return splits
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from as_lightning.benchmark.data.base import Limit, split_limits
 from as_lightning.benchmark.data.decoded_files import Cache, DecodableFiles, check_cache, decode_once
 from as_lightning.benchmark.data.files import FileTree, find_path, open_tree
-from as_lightning.benchmark.data.folder_classes import check_validation_share, split_classes
+from as_lightning.benchmark.data.folder_classes import check_validation_share, find_classes, split_classes
 from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -109,12 +109,16 @@ class ImageFolder(ImageDataModule):
     def user_paths(self) -> list[Path]:
         return [find_path(self.path, self.data_dir)]
 
+    @property
+    def splits_by_seed(self) -> bool:
+        return "all" in find_classes(open_tree(find_path(self.path, self.data_dir)), SUFFIXES, "images")
+
     def read_images(self) -> Images:
         tree = open_tree(find_path(self.path, self.data_dir))
         rows = self._rows(tree)
         targets = self.encode_labels({split: [label for label, _ in pairs] for split, pairs in rows.items()})
         files = {split: ImageFiles(tree, [name for _, name in pairs], self.image_size) for split, pairs in rows.items()}
-        self.training_texts = files["train"]
+        self.texts = dict(files)
         decoded = decode_once(files, self.cache, kind="images", advice="set image_size")
         return Images(decoded.inputs, targets, decoded.training_sums)
 

@@ -19,7 +19,7 @@ class Clinc150(TextDataModule):
     Args:
         out_of_scope: keep the queries that have none of the intents, as a class of their own: 100 of the 15,100 for
             training, 1,000 of the 5,500 for the test.
-        **text: arguments of :class:`TokenizedDataModule`.
+        **text: arguments of `TokenizedDataModule`.
     """
 
     FILES: ClassVar[dict[str, RemoteFile]] = {

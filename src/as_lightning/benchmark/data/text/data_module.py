@@ -53,7 +53,7 @@ def read_text(path: Path, encoding: str | None = None) -> str:
 
     Args:
         path: the file.
-        encoding: as :func:`codecs.lookup` knows it; None is UTF-8, with or without a byte-order mark.
+        encoding: as `codecs.lookup` knows it; None is UTF-8, with or without a byte-order mark.
 
     Raises:
         ValueError: if the bytes are of another encoding; the message names the file, the line and what to set.
@@ -119,14 +119,14 @@ class TextDataModule(TokenizedDataModule):
         """The splits ``train``, ``validation`` and ``test``."""
 
     def encode_targets(self, splits: Mapping[str, Sequence[LabelledText]]) -> dict[str, Tensor]:
-        """The targets of each split; sets :attr:`class_names`."""
+        """The targets of each split; sets `class_names`."""
         return self.encode_labels({split: [str(row.label) for row in rows] for split, rows in splits.items()})
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         texts = self.read_splits()
         targets = self.encode_targets(texts)
-        self.training_texts = [row.text for row in texts["train"]]
-        tokenizer = self.make_tokenizer(self.training_texts)
+        self.texts = {split: [row.text for row in rows] for split, rows in texts.items()}
+        tokenizer = self.make_tokenizer(row.text for row in texts["train"])
         splits = {}
         for split, rows in texts.items():
             encodings = tokenizer.encode_batch_fast([row.text for row in rows])

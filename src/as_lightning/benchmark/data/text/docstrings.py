@@ -55,6 +55,10 @@ class Docstrings(TextDataModule):
             raise ValueError(f"min_words must be at least 1, got {min_words}")
         self.split_seed, self.min_paragraphs, self.min_words = split_seed, min_paragraphs, min_words
 
+    @property
+    def splits_by_seed(self) -> bool:
+        return True
+
     def read_splits(self) -> dict[str, list[Sentence]]:
         root = library_folder()
         sentences = sorted(

@@ -51,7 +51,7 @@ EVALUATION_TOKENS = 1024  # per batch, whatever that of training: validation and
 def code_tokens(source: str) -> list[str]:
     """The words, numbers and signs of source code, those of comments and strings included; white space is none.
 
-    Example:
+    Examples:
         >>> code_tokens("x += 0x1F  # it's 3.5")
         ['x', '+', '=', '0x1F', '#', 'it', "'", 's', '3.5']
     """
@@ -63,7 +63,7 @@ def token_blocks(tokens: Sequence[int], block_length: int) -> tuple[torch.Tensor
 
     Returns inputs and targets, ``int64`` of shape ``((T - 1) // L, L)``; tokens that fill no block are left out.
 
-    Example:
+    Examples:
         >>> token_blocks([3, 1, 4, 1, 5, 9], 2)
         (tensor([[3, 1],
                 [4, 1]]), tensor([[1, 4],
@@ -88,7 +88,7 @@ class PythonCode(BenchmarkDataModule):
         max_tokens: how many tokens to use at most: a number for every split, or one for some of them.
         root: a folder of source code; None is that of the standard library.
         split_seed: seeds which files are of which split, apart from the run's seed.
-        **loader: arguments of :class:`~as_lightning.benchmark.data.base.BenchmarkDataModule` but ``batch_size``.
+        **loader: arguments of `BenchmarkDataModule` but ``batch_size``.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -142,6 +142,10 @@ class PythonCode(BenchmarkDataModule):
         held_out = max(1, round(HELD_OUT * len(files)))
         random.Random(self.split_seed).shuffle(files)
         return {"train": files[2 * held_out :], "validation": files[:held_out], "test": files[held_out : 2 * held_out]}
+
+    @property
+    def splits_by_seed(self) -> bool:
+        return True
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         texts = {split: [_tokens_of(file) for file in files] for split, files in self.split_files().items()}

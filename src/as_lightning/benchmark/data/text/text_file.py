@@ -79,7 +79,7 @@ def read_table(
 def find_delimiter(header: str, usual: str, columns: Collection[str]) -> str:
     """What parts the columns of a table: the usual delimiter, unless ``columns`` are found with another.
 
-    Example:
+    Examples:
         >>> find_delimiter("id;text;label", ",", ["text", "label"])
         ';'
     """
@@ -165,6 +165,10 @@ class TextFile(TextDataModule):
     def user_paths(self) -> list[Path]:
         paths = (self.path, self.validation_path, self.test_path)
         return [find_path(path, self.data_dir) for path in paths if path is not None]
+
+    @property
+    def splits_by_seed(self) -> bool:
+        return self.validation_path is None or self.test_path is None
 
     def read_splits(self) -> dict[str, list[Sentence]]:
         train = self._read(self.path)

@@ -27,9 +27,9 @@ class TokenizedDataModule(BenchmarkDataModule):
         tokenizer: a Hugging Face model (name or local path) whose tokeniser is used; None fits one on the training
             split.
         lowercase: fit the tokeniser on lower-cased texts.
-        length_buckets: make batches of texts of similar length (:class:`LengthBatchSampler`); validation and test are
+        length_buckets: make batches of texts of similar length (`LengthBatchSampler`); validation and test are
             sorted by length.
-        **loader: arguments of :class:`BenchmarkDataModule`.
+        **loader: arguments of `BenchmarkDataModule`.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -62,7 +62,7 @@ class TokenizedDataModule(BenchmarkDataModule):
         self.fetch_files()
 
     def fetch_files(self) -> dict[str, Path]:
-        """The paths of :attr:`FILES`; what is not in ``data_dir`` is downloaded."""
+        """The paths of `FILES`; what is not in ``data_dir`` is downloaded."""
         return {name: fetch(file, self.data_dir) for name, file in self.FILES.items()}
 
     @property
@@ -73,7 +73,7 @@ class TokenizedDataModule(BenchmarkDataModule):
         return {"vocab_size": size, "max_length": self.max_length, "padding_id": self.padding_id}
 
     def make_tokenizer(self, texts: Iterable[str] | Iterable[Sequence[str]]) -> Tokenizer:
-        """Set :attr:`tokenizer`: the pretrained one, or one fitted on the training split's ``texts``."""
+        """Set `tokenizer`: the pretrained one, or one fitted on the training split's ``texts``."""
         if self.pretrained is None:
             self.tokenizer, self.padding_id = fit_tokenizer(texts, self.vocab_size, self.lowercase), 0
         else:

@@ -1,0 +1,226 @@
+"""``comparison.json``: all that a comparison knows, from which its report is written."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from as_lightning.benchmark.report.verdicts import Arm, Design
+from as_lightning.benchmark.run.predictions import Predictions
+from as_lightning.benchmark.run.result import Result, read_runs, whole_file
+
+COMPARISON_FILE = "comparison.json"
+FORMAT = 2
+EXAMPLES, SHOWN = 20, 300  # how many examples a page lists, and how many characters of them
+
+
+class Trial(NamedTuple):
+    """Settings that were tried.
+
+    Attributes:
+        settings: the values, e.g. ``{"lr": 0.01, "delta": 0.4}``.
+        score: the mean over tuning seeds of the best validation score; NaN where a run failed.
+        loss: the mean validation loss there; NaN where it was not logged.
+        shared: whether it is a trial of the baseline, at the value at which the method is the baseline.
+    """
+
+    settings: Mapping[str, Any]
+    score: float
+    loss: float = float("nan")
+    shared: bool = False
+
+
+class Example(NamedTuple):
+    """A test example on which methods differ from the baseline.
+
+    Attributes:
+        name: its text, or the name of its file.
+        differing: of each method how many of its runs predict something else than the baseline's of their seed.
+    """
+
+    name: str
+    differing: dict[str, int]
+
+
+@dataclass
+class ComparisonRecord:
+    """What the runs of a comparison have left.
+
+    Attributes:
+        name: of the experiment.
+        score: what the arms are compared by.
+        baseline: the method that the others are compared with.
+        methods: all of them, the baseline first.
+        design: what counts as equal, and at how many seeds verdicts are sought.
+        full_budget: the budget at which methods are tuned and compared.
+        trials: settings tried for each method.
+        mode: ``"max"`` if more of the score is better, or ``"min"``.
+        split: what the scores are of.
+        splits: ``"per_seed"`` if each seed has a split of its own, ``"official"`` or ``"fixed"``.
+        settings: the chosen settings of each method.
+        same_as: methods whose chosen settings make them another one, whose runs stand for theirs.
+        tuning: the trials of each method.
+        results: the final runs. ``config["comparison"]`` has their ``budget``, ``epochs`` and ``settings``.
+        failures: runs that have ended in an error, in words.
+        missing: the final runs among them: method, budget and seed.
+        notes: sentences for the page.
+        stopped: why the comparison ended before all was decided; empty where it did not.
+        commands: that made the runs.
+        predictions: of the final runs, by method, budget and seed; empty where their files are not there.
+        disagreed: what :meth:`disagreement` returns, for a record without predictions.
+        examples: the test examples on which the methods differ most often from the baseline.
+    """
+
+    name: str
+    score: str
+    baseline: str
+    methods: list[str]
+    design: Design
+    full_budget: float = 1.0
+    trials: int = 1
+    mode: Literal["max", "min"] = "max"
+    split: str = "test"
+    splits: Literal["per_seed", "official", "fixed"] = "fixed"
+    settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    same_as: dict[str, str] = field(default_factory=dict)
+    tuning: dict[str, list[Trial]] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    missing: list[tuple[str, float, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    stopped: str = ""
+    commands: list[str] = field(default_factory=list)
+    predictions: dict[tuple[str, float, int], Predictions] = field(default_factory=dict)
+    disagreed: dict[tuple[Arm, Arm], tuple[float, int]] = field(default_factory=dict)
+    examples: list[Example] = field(default_factory=list)
+
+    @property
+    def reference(self) -> Arm:
+        """The baseline at its full budget."""
+        return Arm(self.baseline, self.full_budget)
+
+    @property
+    def test_samples(self) -> int | None:
+        """How many examples a test score is of; None where unknown."""
+        return next((result.test_samples for result in self.results if result.test_samples), None)
+
+    def scores(self) -> dict[Arm, dict[int, float]]:
+        """The score of each seed of each arm, in points (hundredths); NaN where a run ended in an error."""
+        scores: dict[Arm, dict[int, float]] = {}
+        for result in self.results:
+            scores.setdefault(arm_of(result), {})[result.seed] = 100.0 * result.metrics[result.score]
+        for method, budget, seed in self.missing:
+            scores.setdefault(Arm(method, budget), {})[seed] = math.nan
+        return scores
+
+    def disagreement(self) -> dict[tuple[Arm, Arm], tuple[float, int]]:
+        """For each arm and a baseline's arm the mean share of test examples on which they differ, and their number."""
+        shares: dict[tuple[Arm, Arm], list[float]] = {}
+        sizes: dict[tuple[Arm, Arm], int] = {}
+        for (method, budget, seed), found in self.predictions.items():
+            for against in {self.full_budget, budget}:
+                other = self.predictions.get((self.baseline, against, seed))
+                share = None if other is None or other is found else found.disagreement(other)
+                if share is not None:
+                    pair = Arm(method, budget), Arm(self.baseline, against)
+                    shares.setdefault(pair, []).append(share)
+                    sizes[pair] = len(found.ids)
+        return {pair: (sum(found) / len(found), sizes[pair]) for pair, found in shares.items()} or self.disagreed
+
+    def summarise_predictions(self, names: Mapping[int, str]) -> None:
+        """Keep of the predictions what a page shows: the shares that differ, and the examples that differ most often.
+
+        Args:
+            names: of the test examples, by their ids: the text or the file.
+        """
+        self.disagreed = self.disagreement()
+        found: dict[int, Example] = {}
+        for (method, budget, seed), predictions in self.predictions.items():
+            other = self.predictions.get((self.baseline, self.full_budget, seed))
+            if budget != self.full_budget or other is None or predictions.disagreement(other) is None:
+                continue
+            rows = predictions.predicted != other.predicted
+            for place in np.flatnonzero(rows.any(-1) if rows.ndim > 1 else rows).tolist():
+                number = int(predictions.ids[place])
+                example = found.setdefault(number, Example(names.get(number, f"test example {number}")[:SHOWN], {}))
+                example.differing[method] = example.differing.get(method, 0) + 1
+        ranked = sorted(found.items(), key=lambda item: (-sum(item[1].differing.values()), item[0]))
+        self.examples = [example for _, example in ranked[:EXAMPLES]]
+
+    def write(self, directory: str | Path) -> Path:
+        """Write ``comparison.json``; the final runs have their own ``result.json`` below ``runs/``."""
+        content = {name: value for name, value in vars(self).items() if name not in ("results", "predictions")}
+        content["design"] = asdict(self.design)
+        content["tuning"] = {method: [trial._asdict() for trial in tried] for method, tried in self.tuning.items()}
+        content["disagreed"] = [[*pair, *share] for pair, share in self.disagreed.items()]
+        content["runs"] = [[r.method, arm_of(r).budget, r.seed, r.metrics[r.score]] for r in self.results]
+        path = Path(directory) / COMPARISON_FILE
+        with whole_file(path) as partial:
+            partial.write_text(json.dumps(content | {"format": FORMAT}, indent=1) + "\n", encoding="utf-8")
+        return path
+
+    @classmethod
+    def read(cls, directory: str | Path) -> ComparisonRecord:
+        """Read a comparison's folder: its ``comparison.json``, and the runs that it lists.
+
+        Raises:
+            FileNotFoundError: if one of them is missing.
+            ValueError: if a file is not what it should be; the message names it.
+        """
+        path = Path(directory) / COMPARISON_FILE
+        if not path.exists():
+            raise FileNotFoundError(f"{path} does not exist: expected the folder of a finished comparison")
+        try:
+            content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            if content.pop("format", None) != FORMAT:
+                raise ValueError(f"expected format {FORMAT}: make the comparison again with this version")
+            runs = content.pop("runs")
+            content["design"] = Design(**_tuples(content["design"]))
+            content["tuning"] = {m: [Trial(**trial) for trial in tried] for m, tried in content["tuning"].items()}
+            content["missing"] = [(method, budget, seed) for method, budget, seed in content["missing"]]
+            content["disagreed"] = {(Arm(*a), Arm(*b)): (share, n) for a, b, share, n in content["disagreed"]}
+            content["examples"] = [Example(*row) for row in content["examples"]]
+            record = cls(**content)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"{path} is not a comparison of as-lightning: {error}") from error
+        results = read_runs(directory)
+        for method, budget, seed, score in runs:
+            folder = run_folder(record.same_as.get(method, method), budget, seed)
+            if folder not in results:
+                raise FileNotFoundError(f"{path} lists the run {folder}, which is not below {directory}")
+            record.add(results[folder], Predictions.read(Path(directory) / folder), method, score)
+        return record
+
+    def add(self, result: Result, predictions: Predictions | None, method: str, score: float) -> None:
+        """Add a final run as one of ``method``, with the score that it counts by."""
+        result = Result(**{**vars(result), "name": self.name, "method": method})
+        result.metrics = {**result.metrics, result.score: score}
+        if method in self.same_as:
+            about = result.config["comparison"] | {
+                "settings": dict(self.settings[method]),
+                "same_as": self.same_as[method],
+            }
+            result.config = result.config | {"comparison": about}
+        self.results.append(result)
+        if predictions is not None:
+            self.predictions[method, arm_of(result).budget, result.seed] = predictions
+
+
+def arm_of(result: Result) -> Arm:
+    """The method and the budget of a final run."""
+    return Arm(result.method, float(result.config["comparison"]["budget"]))
+
+
+def run_folder(method: str, budget: float, seed: int) -> str:
+    """Where a final run's files lie, below the comparison's folder."""
+    return f"runs/{method}/budget={budget:g},seed={seed}"
+
+
+def _tuples(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}

@@ -1,0 +1,164 @@
+"""What a run predicts for each test example: one compressed file beside ``result.json``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor
+from torch.utils.data import RandomSampler
+
+from as_lightning.benchmark.run.result import whole_file
+from as_lightning.callbacks.evaluation_logits import EvaluationLogits
+
+PREDICTIONS_FILE = "predictions.npz"
+IGNORED = -100
+
+
+class Predictions(NamedTuple):
+    """The predictions of a test split, an example a row.
+
+    Attributes:
+        ids: of the examples, ``(N,)``: the same example has the same id in every run of the data set.
+        predicted: classes ``(N,)``; for several labels, or for tokens, ``(N, 3)``: the right, the predicted and the
+            true labels (tokens) of each example, from which the score follows.
+        target: classes ``(N,)``; empty with several labels or tokens.
+    """
+
+    ids: np.ndarray
+    predicted: np.ndarray
+    target: np.ndarray
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Predictions | None:
+        """The predictions in a run's folder; None if there are none.
+
+        Raises:
+            ValueError: if the file cannot be read.
+        """
+        path = Path(folder) / PREDICTIONS_FILE
+        if not path.exists():
+            return None
+        try:
+            with np.load(path) as content:
+                return cls(content["ids"], content["predicted"], content["target"])
+        except (OSError, ValueError, KeyError) as error:
+            raise ValueError(f"{path} holds no predictions of as-lightning: {error}") from error
+
+    def write(self, folder: str | Path) -> None:
+        """Write the file in one move, in the narrowest integers."""
+        ids, predicted, target = map(_narrow, self)
+        with whole_file(Path(folder) / PREDICTIONS_FILE) as partial, open(partial, "wb") as file:
+            np.savez_compressed(file, ids=ids, predicted=predicted, target=target)
+
+    def disagreement(self, other: Predictions) -> float | None:
+        """The share of the examples on which two runs differ; None if they are of other examples."""
+        if (
+            len(self.ids) == 0
+            or not np.array_equal(self.ids, other.ids)
+            or self.predicted.shape != other.predicted.shape
+        ):
+            return None
+        differ = self.predicted != other.predicted
+        return float((differ.any(-1) if differ.ndim > 1 else differ).mean())
+
+
+def example_ids(names: Sequence[str]) -> np.ndarray:
+    """The ids of examples by their names: the same in every split and every process.
+
+    >>> example_ids(["image 3"]) == example_ids(["image 4", "image 3"])[1:]
+    array([ True])
+    """
+    digests = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names]
+    return np.frombuffer(b"".join(digests), dtype=np.int64)
+
+
+class PredictionRecorder(pl.Callback):
+    """Gathers the predictions of a test, on one process. A test loader that shuffles gives none.
+
+    Args:
+        ids: of the test examples, in the order of the data set; by default their numbers.
+        logits: returns logits and target of a batch; by default they are found as
+            :class:`~as_lightning.TemperatureScaling` finds them.
+
+    Attributes:
+        predictions: of the last test; None where the logits or targets could not be found.
+    """
+
+    def __init__(
+        self,
+        ids: np.ndarray | None = None,
+        logits: Callable[[pl.LightningModule, Any], tuple[Tensor, Tensor]] | None = None,
+    ) -> None:
+        self.ids = ids
+        self.predictions: Predictions | None = None
+        self._source = EvaluationLogits(type(self).__name__, logits, 0)
+        self._rows: list[tuple[Tensor, Tensor]] = []
+        self._order: np.ndarray | None = None
+        self._found = True
+
+    def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        loaders = trainer.test_dataloaders
+        loader = loaders[0] if isinstance(loaders, list) else loaders
+        self._order = _order(loader)
+        self._rows, self._found = [], trainer.world_size == 1 and self._order is not None
+        self._source.start(pl_module, len(trainer.num_test_batches))
+
+    def on_test_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        if not self._found or not self._source.takes(dataloader_idx):
+            return
+        try:
+            logits, target, multilabel = self._source.of(pl_module, batch)
+        except MisconfigurationException:  # a module that shows no logits has no predictions
+            self._found = False
+            return
+        self._rows.append(_rows(logits, target, multilabel))
+
+    def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._source.stop()
+        self.predictions = None
+        if not self._found or not self._rows:
+            return
+        predicted, target = (torch.cat(parts).cpu().numpy() for parts in zip(*self._rows, strict=True))
+        self._rows = []
+        assert self._order is not None
+        order = self._order[: len(predicted)]  # fewer where the test is cut short
+        self.predictions = Predictions(order if self.ids is None else self.ids[order], predicted, target)
+
+
+def _order(loader: Any) -> np.ndarray | None:
+    """The numbers of a loader's examples in its order; None if it shuffles or has no order."""
+    if isinstance(getattr(loader, "sampler", None), RandomSampler) or getattr(loader, "batch_sampler", None) is None:
+        return None
+    return np.array([number for batch in loader.batch_sampler for number in batch], dtype=np.int64)
+
+
+def _rows(logits: Tensor, target: Tensor, multilabel: bool) -> tuple[Tensor, Tensor]:
+    if multilabel:
+        guess, truth = logits > 0, target > 0
+        return torch.stack([(guess & truth).sum(-1), guess.sum(-1), truth.sum(-1)], -1), target.new_zeros(0)
+    guess = logits.argmax(-1)
+    if target.dim() == 1:
+        return guess, target
+    known = target != IGNORED
+    right, length = (known & (guess == target)).flatten(1).sum(-1), known.flatten(1).sum(-1)
+    return torch.stack([right, length, length], -1), target.new_zeros(0)
+
+
+def _narrow(array: np.ndarray) -> np.ndarray:
+    most = int(np.abs(array).max(initial=0))
+    return array.astype(np.min_scalar_type(-most - 1)) if most < 2**31 else array

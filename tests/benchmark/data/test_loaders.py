@@ -1,0 +1,254 @@
+"""The order of the samples, batches of similar length, and loaders that go on inside an epoch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from harness.data_on_two_ranks import TRAIN, Numbered, Watches
+from harness.scripted_masking import quiet_trainer
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import BatchSampler, RandomSampler
+
+from as_lightning.benchmark.data.digits import Digits
+from as_lightning.benchmark.data.loaders import EpochOrder, LengthBatchSampler, ResumableLoader
+
+
+@given(length=st.integers(1, 50), seed=st.integers(0, 2**64 - 1), epoch=st.integers(0, 1000))
+def test_every_index_comes_once_whatever_the_seed_and_the_epoch(length, seed, epoch):
+    order = EpochOrder(range(length), seed)
+    order.set_epoch(epoch)
+    assert sorted(order) == list(range(length))
+    assert len(order) == length
+
+
+def test_each_seed_and_each_epoch_have_an_order_of_their_own():
+    found = set()
+    for seed in range(5):
+        order = EpochOrder(range(50), seed)
+        for epoch in range(5):
+            order.set_epoch(epoch)
+            found.add(tuple(order))
+    assert len(found) == 25
+
+
+def order_of(data: Digits, epoch: int) -> list[int]:
+    loader = data.train_dataloader()
+    loader.sampler.set_epoch(epoch)
+    return torch.cat([targets for _, targets in loader]).tolist()
+
+
+def test_the_order_depends_on_the_runs_seed_and_the_epoch_and_not_on_the_random_state():
+    data = Digits()
+    data.setup()
+    torch.manual_seed(3)
+    first = order_of(data, 1)
+    torch.rand(7)
+    assert order_of(data, 1) == first
+    assert order_of(data, 2) != first
+    torch.manual_seed(4)
+    assert order_of(data, 1) != first
+
+
+def test_loading_batches_leaves_the_random_state_alone():
+    data = Digits()
+    data.setup()
+    before = torch.get_rng_state()
+    for loader in (data.train_dataloader(), data.val_dataloader(), data.test_dataloader()):
+        list(loader)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=80)
+
+
+@given(lengths=LENGTHS, batch_size=st.integers(1, 9), pool_batches=st.integers(1, 5), shuffle=st.booleans())
+def test_every_index_comes_once_an_epoch_in_batches_of_the_size_asked_for(lengths, batch_size, pool_batches, shuffle):
+    sampler = LengthBatchSampler(
+        RandomSampler(lengths), batch_size, False, lengths=lengths, pool_batches=pool_batches, shuffle=shuffle
+    )
+    for _ in range(2):
+        batches = list(sampler)
+        assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+        assert len(batches) == len(sampler) == -(-len(lengths) // batch_size)
+        sizes = sorted((len(batch) for batch in batches), reverse=True)
+        assert set(sizes[:-1]) <= {batch_size}
+
+
+@given(lengths=LENGTHS, batch_size=st.integers(1, 9), pool_batches=st.integers(1, 5))
+def test_within_a_pool_the_lengths_are_sorted_and_the_pool_is_the_samplers(lengths, batch_size, pool_batches):
+    order = torch.randperm(len(lengths)).tolist()
+    batches = list(LengthBatchSampler(order, batch_size, False, lengths=lengths, pool_batches=pool_batches))
+    size = batch_size * pool_batches
+    taken = [index for batch in batches for index in batch]
+    for start in range(0, len(order), size):
+        pool = taken[start : start + size]
+        assert sorted(pool) == sorted(order[start : start + size])
+        assert [lengths[index] for index in pool] == sorted(lengths[index] for index in pool)
+
+
+@given(lengths=LENGTHS, batch_size=st.integers(1, 9), pool_batches=st.integers(1, 5), shuffle=st.booleans())
+def test_a_short_batch_is_left_out_where_that_is_asked_for(lengths, batch_size, pool_batches, shuffle):
+    batches = list(
+        LengthBatchSampler(
+            range(len(lengths)), batch_size, True, lengths=lengths, pool_batches=pool_batches, shuffle=shuffle
+        )
+    )
+    assert {len(batch) for batch in batches} <= {batch_size}
+    assert len(batches) == len(lengths) // batch_size
+    assert len({index for batch in batches for index in batch}) == len(batches) * batch_size
+
+
+def test_the_order_of_shuffled_batches_is_a_function_of_seed_and_epoch():
+    def batches(seed: int, epoch: int) -> list[list[int]]:
+        order = EpochOrder(range(64), seed)
+        order.set_epoch(epoch)
+        sampler = LengthBatchSampler(order, 4, False, lengths=[1] * 64, pool_batches=4, shuffle=True)
+        torch.rand(seed + epoch)  # the global random state makes no difference
+        return list(sampler)
+
+    assert batches(0, 0) == batches(0, 0)
+    assert len({str(batches(seed, epoch)) for seed in range(3) for epoch in range(3)}) == 9
+
+
+def test_the_batches_of_a_pool_do_not_come_in_the_order_of_their_lengths():
+    sampler = LengthBatchSampler(range(64), 4, False, lengths=list(range(64)), shuffle=True)
+    assert sorted(sampler) == [list(range(start, start + 4)) for start in range(0, 64, 4)]
+    assert list(sampler) != sorted(sampler)
+
+
+def test_a_pool_of_no_batches_is_refused():
+    with pytest.raises(ValueError, match="pool_batches must be at least 1, got 0"):
+        LengthBatchSampler([0], 1, False, lengths=[1], pool_batches=0)
+
+
+def test_a_trainer_on_one_process_sees_every_sample_once_an_epoch():
+    module = Watches()
+    quiet_trainer(max_epochs=2).fit(module, datamodule=Numbered())
+    assert [sorted(epoch) for epoch in module.trained] == [list(range(TRAIN))] * 2
+    assert module.trained[0] != module.trained[1]
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_loader_handed_to_predict_gives_every_sample(split):
+    data = Numbered()
+    data.setup()
+    loader = data.train_dataloader() if split == "train" else data.test_dataloader()
+    predicted = quiet_trainer().predict(Watches(), loader)
+    assert sorted(torch.cat(predicted).tolist()) == list(range(len(data.splits[split])))
+
+
+LENGTH, BATCH = 22, 4
+BATCHES = -(-LENGTH // BATCH)
+
+
+class Numbers(torch.utils.data.Dataset):
+    """Each sample is its index; ``taken`` are those that were asked for."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> int:
+        self.taken.append(index)
+        return index
+
+
+def loader(seed: int = 0, **arguments: Any) -> ResumableLoader:
+    numbers = Numbers()
+    return ResumableLoader(numbers, batch_size=BATCH, sampler=EpochOrder(numbers, seed), **arguments)
+
+
+def batches(loader: ResumableLoader, epoch: int) -> list[list[int]]:
+    loader.sampler.set_epoch(epoch)
+    return [batch.tolist() for batch in loader]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("given", [0, 1, 3, BATCHES])
+def test_a_loader_goes_on_behind_the_batches_that_were_given(given, num_workers):
+    undisturbed, killed = loader(), loader()
+    killed.sampler.set_epoch(2)
+    batch = iter(killed)
+    first = [next(batch).tolist() for _ in range(given)]
+    resumed = loader(num_workers=num_workers)
+    resumed.load_state_dict(killed.state_dict())
+    assert first + batches(resumed, 2) == batches(undisturbed, 2)
+    assert batches(resumed, 3) == batches(undisturbed, 3)
+
+
+def test_batches_that_were_given_are_not_loaded_again():
+    resumed = loader()
+    resumed.load_state_dict({"epoch": 0, "batches": 4})
+    assert [number for batch in resumed for number in batch.tolist()] == resumed.dataset.taken
+    assert len(resumed.dataset.taken) == LENGTH - 4 * BATCH
+
+
+def test_a_state_of_another_epoch_starts_at_the_first_batch():
+    resumed = loader()
+    resumed.load_state_dict({"epoch": 1, "batches": 4})
+    assert batches(resumed, 2) == batches(loader(), 2)
+
+
+def test_the_place_is_used_once():
+    resumed = loader()
+    resumed.load_state_dict({"epoch": 0, "batches": 4})
+    assert len(batches(resumed, 0)) == BATCHES - 4
+    assert len(batches(resumed, 0)) == BATCHES
+
+
+def test_an_iterator_of_which_no_batch_is_taken_does_not_use_the_place_up():
+    resumed = loader()
+    resumed.load_state_dict({"epoch": 0, "batches": 4})
+    iter(resumed)
+    iter(resumed)
+    assert resumed.state_dict() == {"epoch": 0, "batches": 4}
+    assert len(batches(resumed, 0)) == BATCHES - 4
+
+
+def test_any_batch_sampler_is_resumed():
+    numbers = Numbers()
+    sampler = BatchSampler(EpochOrder(numbers, 0), BATCH, drop_last=True)
+    resumed = ResumableLoader(numbers, batch_sampler=sampler)
+    resumed.load_state_dict({"epoch": 0, "batches": 2})
+    assert [batch.tolist() for batch in resumed] == list(sampler)[2:]
+
+
+class Saves(pl.Callback):
+    """Saves a checkpoint after each batch and each epoch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *arguments: Any) -> None:
+        trainer.save_checkpoint(self.folder / f"{trainer.global_step:03}.ckpt")
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        trainer.save_checkpoint(self.folder / f"{trainer.global_step:03}-epoch.ckpt")
+
+
+@pytest.mark.parametrize("length_buckets", [True, False])
+@pytest.mark.parametrize("limits", [{}, {"limit_train_batches": 3}, {"reload_dataloaders_every_n_epochs": 1}])
+def test_a_run_that_is_resumed_anywhere_sees_the_batches_of_one_that_was_never_stopped(
+    tmp_path, length_buckets, limits
+):
+    def fit(*callbacks: pl.Callback, checkpoint: Path | None = None) -> list[list[int]]:
+        torch.manual_seed(0)
+        torch.rand(len(callbacks))  # another random state, the same seed
+        module = Watches()
+        trainer = quiet_trainer(max_epochs=3, callbacks=list(callbacks), **limits)
+        data = Numbered(train=30, length_buckets=length_buckets)
+        trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
+        return module.batches
+
+    undisturbed = fit(Saves(tmp_path))
+    checkpoints = sorted(tmp_path.iterdir())
+    assert len(checkpoints) == len(undisturbed) + 3
+    for checkpoint in checkpoints[:-2]:  # the last two end the training
+        assert fit(checkpoint=checkpoint) == undisturbed[int(checkpoint.name[:3]) :], checkpoint.name

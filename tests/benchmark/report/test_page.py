@@ -1,0 +1,367 @@
+"""The written report: one page for sweeps and comparisons, in Markdown, CSV and HTML that needs nothing else."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+
+from as_lightning.benchmark.commands.report import main
+from as_lightning.benchmark.report.page import (
+    FailedRun,
+    print_comparison,
+    print_sweep,
+    sweep_records,
+    write_comparison,
+    write_sweep,
+)
+from as_lightning.benchmark.report.record import ComparisonRecord, Example, Trial
+from as_lightning.benchmark.report.verdicts import Arm, Design
+
+HOSTILE = "<img src=x onerror=alert(1)>|[red]x[/red] $y_1$"
+
+
+class Page(HTMLParser):
+    """Collects the elements' attributes, what a page refers to, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        self.text += data
+
+    @property
+    def figures(self) -> list[dict[str, str]]:
+        return [attributes for tag, attributes in self.elements if tag == "figure"]
+
+
+def check_tables(markdown: str) -> None:
+    """Every table has as many cells in each line."""
+    tables = re.findall(r"(?:^\|.*\|\n)+", markdown, flags=re.MULTILINE)
+    assert tables
+    for table in tables:
+        lines = table.splitlines()
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1, table
+        assert len(lines) > 2
+
+
+@pytest.fixture(scope="module")
+def results(result):
+    masking = [
+        {"epoch": epoch, "masked_samples": 10 * epoch, "samples": 100, "masked_classes": 0, "classes": 900}
+        for epoch in range(4)
+    ]
+    windows = [[0, 0, 1, 0, 32], [0, 1, 1, 8, 32], [0, 2, 2, 40, 64]]
+    found = []
+    for seed, accuracy in enumerate((0.80, 0.81, 0.83)):
+        found.append(result("softmax", seed, accuracy))
+        lead = 0.019 + 0.001 * seed
+        found.append(result("as_speed", seed, accuracy + lead, seconds=8.0, masking=masking, accumulation=windows))
+        found.append(result("softmax", seed, accuracy - 0.3, name="other"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def report(results, tmp_path_factory):
+    """The report of these results, for the tests that only read it."""
+    return write_sweep(results, tmp_path_factory.mktemp("report"), commands=["as-lightning -m x"])
+
+
+@pytest.fixture
+def record(result):
+    """A comparison with everything that a page can show, its texts those of a stranger."""
+    made = ComparisonRecord("set", "accuracy", "softmax", ["softmax", HOSTILE], Design.fixed(5), splits="official")
+    made.notes = [HOSTILE]
+    for method, budget, lead in (("softmax", 1.0, 0.0), (HOSTILE, 1.0, 0.001), ("softmax", 0.5, -0.05)):
+        for seed in range(5):
+            about = {"comparison": {"budget": budget, "epochs": 4 * budget, "settings": {"lr": 0.01, HOSTILE: HOSTILE}}}
+            score = 0.8 + 0.01 * seed + lead + 0.0001 * seed
+            run = result(method, seed, score, seconds=9.0 * budget, config=about, machine={"processor": HOSTILE})
+            made.results.append(run)
+    for method in made.methods:
+        made.tuning[method] = [Trial({"lr": lr}, 0.7 + lr) for lr in (0.01, 0.03, 0.1)]
+    made.disagreed = {(Arm(HOSTILE), Arm("softmax")): (0.125, 360)}
+    made.examples = [Example(f"{HOSTILE} {number}", {HOSTILE: 5}) for number in range(20)]
+    made.failures, made.commands = [f"{HOSTILE}, seed 7: ValueError"], ["as-lightning-compare ```\n<script>"]
+    return made
+
+
+def test_the_page_opens_with_the_table_then_the_figure_and_the_rest_is_folded(report):
+    html, markdown = report.html.read_text(), report.markdown.read_text()
+    places = [html.index(part) for part in ("<table", "better</span>", 'class="advice"', "<figure", "<details>")]
+    assert places == sorted(places)
+    assert html.index("<details>") < html.index("All metrics")
+    assert markdown.index("| as_speed") < markdown.index("**Use as_speed") < markdown.index("![")
+    assert markdown.index("![") < markdown.index("<details>")
+
+
+def test_the_page_is_one_file_with_figures_that_say_what_they_show(report):
+    page = Page(report.html.read_text())
+    references = [value for _, found in page.elements for name, value in found.items() if name in ("href", "src")]
+    references += [found["xlink:href"] for _, found in page.elements if "xlink:href" in found]
+    assert all(reference.startswith("#") for reference in references)
+    assert len(page.figures) == 6  # four of one experiment; the other masks nothing
+    assert all(len(figure["aria-label"]) > 40 for figure in page.figures)
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in report.html.read_text()
+
+
+def test_ids_of_several_figures_do_not_meet_and_all_that_is_referred_to_is_there(report):
+    page = Page(report.html.read_text())
+    ids = [found["id"] for _, found in page.elements if "id" in found]
+    assert len(set(ids)) == len(ids)
+    used = re.findall(r'(?:url\(#|xlink:href="#)([^)"]+)', report.html.read_text())
+    assert used
+    assert set(used) <= set(ids)
+
+
+def test_a_page_and_its_figures_have_a_dark_form(report):
+    html = report.html.read_text()
+    assert "@media (prefers-color-scheme: dark)" in html
+    assert "currentColor" in html
+    assert "#1d2430" not in html.partition("<body>")[2]
+
+
+def test_figure_files_are_pictures_with_lines_on_them(report):
+    files = re.findall(r"\]\((figures/.*?)\)", report.markdown.read_text())
+    assert len(files) == 6
+    for file in files:
+        drawing = ElementTree.parse(report.markdown.parent / file).getroot()
+        assert len(drawing.findall(".//{http://www.w3.org/2000/svg}path")) > 5
+
+
+def test_markdown_tables_have_a_cell_for_every_column(report):
+    markdown = report.markdown.read_text()
+    assert "as-lightning -m x" in markdown
+    check_tables(markdown)
+    assert re.search(r"\| as_speed \(advised\) \| 4 \| 83\.33 ± 1\.63 \| \+2\.00 \(.* to .*\) \| better \|", markdown)
+
+
+def test_the_csv_holds_the_same_numbers(report):
+    rows = pd.read_csv(report.csv).set_index(["name", "method"])
+    assert rows.loc[("set", "as_speed"), "difference"] == pytest.approx(2.0)
+    assert rows.loc[("set", "as_speed"), "word"] == "better"
+    assert rows.loc[("set", "as_speed"), "time_ratio"] == pytest.approx(0.8)
+    assert rows.loc[("set", "as_speed"), "masked samples, last epoch"] == pytest.approx(0.3)
+
+
+def test_the_command_merges_folders_and_prints_the_table(results, tmp_path, capsys):
+    for index, result in enumerate(results):
+        folder = tmp_path / result.name / str(index)
+        folder.mkdir(parents=True)
+        result.write(folder)
+    main([str(tmp_path / "set"), str(tmp_path / "other"), "--output", str(tmp_path / "merged")])
+    assert "better" in capsys.readouterr().out
+    assert (tmp_path / "merged" / "report.html").exists()
+
+
+def test_figures_are_the_same_bytes_for_the_same_results(report, results, tmp_path):
+    again = write_sweep(results, tmp_path, commands=["as-lightning -m x"])
+    assert again.html.read_bytes() == report.html.read_bytes()
+
+
+def test_a_strangers_text_is_shown_as_it_is_everywhere(record, tmp_path, capsys):
+    folder = tmp_path / "deep" / "report"
+    record.name = f"../../escaped/{HOSTILE}"
+    paths = write_comparison(record, folder)
+    files = {path.relative_to(tmp_path).parts[:2] for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {("deep", "report")}
+    html, markdown = paths.html.read_text(), paths.markdown.read_text()
+    page = Page(html)
+    assert not any(tag in ("img", "script") or "onerror" in found for tag, found in page.elements)
+    assert page.text.count(HOSTILE) > 30
+    assert "<img src=x" not in markdown
+    assert "<script>" not in markdown.partition("```")[0]
+    assert markdown.count("```") == 2
+    check_tables(markdown)
+    print_comparison(record)
+    printed = "".join(character for character in capsys.readouterr().out if character not in "│ \n┃")
+    assert "[red]x[/red]" in printed
+
+
+def test_a_comparison_shows_its_trials_budgets_and_the_examples_on_which_predictions_differ(record, tmp_path):
+    paths = write_comparison(record, tmp_path)
+    text = " ".join(Page(paths.html.read_text()).text.split())
+    assert f"{HOSTILE} and softmax differ on 12.5% of 360 test examples" in text
+    assert text.count("onerror=alert(1)>|[red]x[/red] $y_1$ 1") >= 11  # examples 1 and 10 to 19
+    assert "validation accuracy against the learning rate" in text
+    assert "80% probability" in text
+    assert f"{HOSTILE}, seed 7: ValueError" in text
+    assert pd.read_csv(paths.csv)["budget"].tolist() == [1.0, 0.5, 1.0]
+
+
+def test_intervals_say_that_they_are_uncorrected(report):
+    for path in (report.html, report.markdown):
+        assert "The 95% intervals are not corrected." in " ".join(path.read_text().split())
+
+
+def test_a_sweep_says_every_word_as_a_tuned_comparison_does(result, tmp_path, capsys):
+    leads = {"softmax": (0.0, 0.0, 0.0), "same": (0.001, 0.0011, 0.0009), "unclear": (0.02, -0.015, 0.005)}
+    results = [
+        result(method, seed, 0.8 - 0.01 * seed + lead, name=name)
+        for name in ("same", "unclear")
+        for method in ("softmax", name)
+        for seed, lead in enumerate(leads[method])
+    ]
+    report = write_sweep(results, tmp_path)
+    assert pd.read_csv(report.csv)["word"].dropna().tolist() == ["equal", "undecided"]
+    assert "same: +" in report.markdown.read_text()
+    print_sweep(results)
+    printed = capsys.readouterr().out
+    assert "equal within 0.5 points" in printed
+    assert "undecided" in printed
+
+
+def test_an_experiment_is_reported_by_its_score_and_its_baseline(result, tmp_path):
+    labels = {"name": "labels", "score_name": "f1_micro"}
+    results = [result("softmax", seed, 0.8) for seed in range(3)]
+    results += [result(method, seed, 0.5, **labels) for method in ("bce", "multilabel_softmax") for seed in range(3)]
+    assert [(record.name, record.baseline) for record in sweep_records(results)] == [
+        ("set", "softmax"),
+        ("labels", "multilabel_softmax"),
+    ]
+    page = Page(write_sweep(results, tmp_path).html.read_text())
+    assert any("validation micro F1 while training" in figure["aria-label"] for figure in page.figures)
+    assert "Test micro F1 in points. Differences are to multilabel_softmax" in " ".join(page.text.split())
+
+
+def test_methods_with_fewer_seeds_are_compared_in_those_that_they_have(result):
+    results = [result("softmax", seed, 0.8 + 0.01 * seed) for seed in range(5)]
+    results += [result("m", seed, 0.85 + 0.01 * seed + 0.001 * (seed % 2)) for seed in range(1, 5)]
+    (record,) = sweep_records(results)
+    assert record.missing == [("m", 1.0, 0)]
+
+
+def test_names_that_become_the_same_file_name_have_a_figure_each(result, tmp_path):
+    results = [result("softmax", seed, 0.8, name=name) for name in ("a/b", "a?b") for seed in range(3)]
+    write_sweep(results, tmp_path)
+    assert len(list((tmp_path / "figures").iterdir())) == 4
+
+
+def test_runs_without_validation_or_training_time_are_reported(result, tmp_path):
+    results = [result(method, seed, 0.8, seconds=0.0, evaluations=[]) for method in ("softmax", "m") for seed in (0, 1)]
+    markdown = write_sweep(results, tmp_path).markdown.read_text()
+    assert "| undecided (2 seeds in common, at least 3 are needed) | – | 2 |" in markdown
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda folder: folder / "missing", "missing does not exist"),
+        (lambda folder: folder, "no result.json and no runs.jsonl below"),
+    ],
+)
+def test_a_folder_without_results_ends_with_a_message_and_no_traceback(tmp_path, capsys, make, message):
+    with pytest.raises(SystemExit) as exit_:
+        main([str(make(tmp_path))])
+    assert exit_.value.code == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", "result.json is not a result of as-lightning: expected format 2, got None"),
+        ("[]", "result.json is not a result of as-lightning: "),
+        ('{"format": 2, "na', "result.json is not a result of as-lightning: "),
+        ('{"format": 2, "name": "x", "method": "m", "score": "s", "seed": "one"}', "expected seed to be an integer"),
+    ],
+    ids=["empty", "a list", "cut short", "a seed that is text"],
+)
+def test_a_file_that_is_no_result_ends_with_its_path_and_no_traceback(tmp_path, capsys, content, message):
+    (tmp_path / "result.json").write_text(content)
+    with pytest.raises(SystemExit) as exit_:
+        main([str(tmp_path)])
+    assert exit_.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"as-lightning-report: {tmp_path}")
+    assert message in said
+
+
+def test_a_sweep_of_runs_that_were_not_tested_ends_with_a_report_that_says_so(result, tmp_path):
+    report = write_sweep([result("softmax", seed, 0.8, metrics={}) for seed in range(7)], tmp_path)
+    note = "7 runs without test metrics, as made with test=false, are left out: softmax, seed 0; "
+    assert note in report.markdown.read_text()
+    assert note in Page(report.html.read_text()).text
+    assert "and 2 more" in report.markdown.read_text()
+
+
+def test_failed_runs_are_listed_with_their_errors(result, tmp_path):
+    failed = [FailedRun("method=m,seed=0", "ValueError: delta must be in [0, 1], got 7 | 8")]
+    report = write_sweep([result("softmax", 0, 0.8)], tmp_path, failed=failed)
+    assert r"- method=m,seed=0: ValueError: delta must be in \[0, 1\], got 7 \| 8" in report.markdown.read_text()
+    assert "delta must be in [0, 1], got 7 | 8" in Page(report.html.read_text()).text
+
+
+def test_the_report_lists_all_commands_that_made_its_runs(result, tmp_path):
+    results = [result("softmax", seed, 0.8, command=f"as-lightning -m seed={seed}") for seed in (0, 1)]
+    markdown = write_sweep(results, tmp_path).markdown.read_text()
+    assert "as-lightning -m seed=0\nas-lightning -m seed=1\n" in markdown
+
+
+REASONS = {
+    "a file": "file/figures: Not a directory",
+    "below a file": "file/x",
+    "a device without space": "No space left on device",
+    "a read-only folder": "/sys/kernel/report: ",
+}
+
+
+@pytest.mark.parametrize("kind", REASONS)
+def test_an_output_that_cannot_be_written_ends_with_a_message(result, tmp_path, capsys, kind):
+    (tmp_path / "run").mkdir()
+    result("softmax", 0, 0.8).write(tmp_path / "run")
+    (tmp_path / "file").write_text("")
+    output = {
+        "a file": tmp_path / "file",
+        "below a file": tmp_path / "file" / "x",
+        "a device without space": tmp_path / "full",
+        "a read-only folder": Path("/sys/kernel/report"),  # the administrator cannot make a folder there either
+    }[kind]
+    if kind == "a device without space":
+        output.mkdir()
+        (output / "report.md").symlink_to("/dev/full")
+    if kind == "a read-only folder" and not output.parent.is_dir():
+        pytest.skip("needs Linux's /sys")
+    with pytest.raises(SystemExit) as exit_:
+        main([str(tmp_path / "run"), "--output", str(output)])
+    assert exit_.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith("as-lightning-report: ")
+    assert REASONS[kind] in said
+    assert said.endswith(": give another folder with --output\n")
+    assert "Traceback" not in said
+
+
+def test_a_report_that_has_become_read_only_is_named_with_the_true_error(result, tmp_path, capsys, monkeypatch):
+    result("softmax", 0, 0.8).write(tmp_path)
+    main([str(tmp_path)])
+
+    def refuse(path, *_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(SystemExit):
+        main([str(tmp_path)])
+    said = capsys.readouterr().err
+    assert said.startswith(f"as-lightning-report: cannot write to {tmp_path / 'report'} (")
+    assert "Permission denied" in said
+
+
+def test_results_that_cannot_be_read_are_no_matter_of_the_output(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main([str(tmp_path / "missing")])
+    said = capsys.readouterr().err
+    assert said.startswith(f"as-lightning-report: {tmp_path / 'missing'} does not exist")
+    assert "--output" not in said

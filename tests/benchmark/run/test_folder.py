@@ -1,0 +1,117 @@
+"""A finished run is taken for what it read: other data make it anew."""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig
+
+from as_lightning.benchmark.data.text import python_code
+from as_lightning.benchmark.run.folder import run_inputs
+from as_lightning.benchmark.run.recorder import RunRecorder
+from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.run.train import train
+
+Compose = Callable[..., DictConfig]
+BRIEF = ("trainer.max_epochs=1", "trainer.limit_train_batches=2", "method=softmax", "logger=none")
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Gets an entry for each run that begins."""
+    begun: list[int] = []
+    start = RunRecorder.on_train_start
+
+    def note(self: RunRecorder, *arguments: object) -> None:
+        begun.append(1)
+        start(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RunRecorder, "on_train_start", note)
+    return begun
+
+
+def write_reviews(path: Path, good: str = "good") -> None:
+    rows = [f"{word} {index},{word}" for index in range(20) for word in (good, "bad")]
+    path.write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
+
+
+def test_a_run_whose_data_file_has_changed_is_made_anew(
+    composed: Compose, tmp_path: Path, trained: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "reviews.csv"
+    write_reviews(file)
+    config = composed("data=text_file", f"data.path={file}", *BRIEF)
+    train(config)
+    write_reviews(file)  # the same content, written later
+    train(config)
+    assert len(trained) == 1
+    write_reviews(file, good="fine")
+    with caplog.at_level(logging.WARNING):
+        train(config)
+    assert len(trained) == 2
+    assert "data" in caplog.text
+    assert "changed" in caplog.text
+    train(config)
+    assert len(trained) == 2
+
+
+def test_an_interrupted_run_does_not_go_on_with_other_data(
+    composed: Compose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "reviews.csv"
+    write_reviews(file)
+    config = composed("data=text_file", f"data.path={file}", *BRIEF)
+    with monkeypatch.context() as patch:
+        patch.setattr(Result, "write", lambda self, directory: pytest.fail("stopped before its end"))
+        with pytest.raises(pytest.fail.Exception):
+            train(config)
+    write_reviews(file, good="fine")
+    assert not train(config).resumed
+
+
+def test_a_result_without_a_record_of_its_data_counts(composed: Compose, tmp_path: Path, trained: list[int]) -> None:
+    file = tmp_path / "reviews.csv"
+    write_reviews(file)
+    config = composed("data=text_file", f"data.path={file}", *BRIEF)
+    train(config)
+    path = tmp_path / "run" / "result.json"
+    content = json.loads(path.read_text())
+    assert content.pop("inputs").keys() == {"data"}
+    path.write_text(json.dumps(content))
+    write_reviews(file, good="fine")
+    train(config)
+    assert len(trained) == 1
+
+
+@pytest.mark.parametrize("data", ["docstrings", "python_code"])
+def test_data_of_the_standard_library_record_the_version_of_python(composed: Compose, data: str) -> None:
+    assert run_inputs(composed(f"data={data}")) == {"python": f"CPython {platform.python_version()}"}
+
+
+def test_other_data_do_not_depend_on_the_version_of_python(composed: Compose, tmp_path: Path) -> None:
+    assert run_inputs(composed("experiment=digits")) == {}
+    assert run_inputs(composed("data=python_code", f"data.root={tmp_path}")) == {}
+
+
+def test_a_run_of_another_python_is_made_anew(
+    composed: Compose,
+    tmp_path: Path,
+    trained: list[int],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for number in range(10):  # a library of ten files: what is tested is which Python it is said to be of
+        (tmp_path / f"module_{number}.py").write_text("x = [1, 2, 3]\n" * 20)
+    monkeypatch.setattr(python_code, "library_folder", lambda: tmp_path)
+    config = composed("data=python_code", "data.block_length=8", "data.batch_tokens=32", "callbacks=plain", *BRIEF)
+    train(config)
+    monkeypatch.setattr(platform, "python_version", lambda: "3.99.0")
+    with caplog.at_level(logging.WARNING):
+        train(config)
+    assert len(trained) == 2
+    assert "another Python" in caplog.text

@@ -1,0 +1,92 @@
+"""The predictions of a run: for each example what was said of it, the same example by the same id."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lightning.pytorch as pl
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from as_lightning.benchmark.run.predictions import PREDICTIONS_FILE, PredictionRecorder, Predictions, example_ids
+from as_lightning.benchmark.run.train import train
+
+
+class Echo(pl.LightningModule):
+    """Its logits are its inputs."""
+
+    def forward(self, inputs):
+        return inputs
+
+    def test_step(self, batch, batch_idx):
+        self(batch[0])
+
+
+def recorded(logits: torch.Tensor, target: torch.Tensor, ids=None, **loader) -> Predictions | None:
+    recorder = PredictionRecorder(ids)
+    trainer = pl.Trainer(
+        accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False, callbacks=[recorder]
+    )
+    trainer.test(Echo(), DataLoader(TensorDataset(logits, target), batch_size=2, **loader), verbose=False)
+    return recorder.predictions
+
+
+def test_classes_of_each_example_are_kept_in_a_small_file_and_read_as_written(tmp_path: Path) -> None:
+    logits, target = torch.randn(5, 300), torch.arange(5)
+    found = recorded(logits, target, example_ids(list("abcde")))
+    assert found is not None
+    found.write(tmp_path)
+    again = Predictions.read(tmp_path)
+    assert again is not None
+    for array, expected in zip(again, (example_ids(list("abcde")), logits.argmax(-1), target), strict=True):
+        np.testing.assert_array_equal(array, expected)
+    assert again.predicted.dtype.itemsize <= 2
+    assert Predictions.read(tmp_path / "elsewhere") is None
+
+
+def test_several_labels_and_tokens_leave_the_counts_that_the_score_needs() -> None:
+    target = torch.tensor([[1, 0, 1], [0, 0, 0]])
+    found = recorded(torch.tensor([[1.0, 1.0, -1.0], [-1.0, -1.0, -1.0]]), target)
+    assert found is not None
+    assert found.predicted.tolist() == [[1, 2, 2], [0, 0, 0]]
+    tokens = torch.tensor([[0, 1, -100], [1, -100, -100]])
+    found = recorded(torch.eye(2)[torch.tensor([[0, 0, 0], [1, 1, 1]])], tokens)
+    assert found is not None
+    assert found.predicted.tolist() == [[1, 2, 2], [1, 1, 1]]
+
+
+def test_the_disagreement_is_the_share_of_examples_that_two_runs_see_differently() -> None:
+    first = Predictions(np.arange(4), np.array([0, 1, 2, 3]), np.zeros(4))
+    assert first.disagreement(first._replace(predicted=np.array([0, 1, 0, 0]))) == 0.5
+    assert first.disagreement(first._replace(ids=np.arange(1, 5))) is None
+    several = Predictions(np.arange(2), np.array([[1, 1, 2], [0, 0, 0]]), np.zeros(0))
+    assert several.disagreement(several._replace(predicted=np.array([[1, 2, 2], [0, 0, 0]]))) == 0.5
+
+
+def test_a_loader_that_shuffles_or_a_module_without_logits_leaves_no_predictions() -> None:
+    assert recorded(torch.randn(4, 3), torch.zeros(4), shuffle=True) is None
+    assert recorded(torch.randn(4, 3)[:, 0], torch.zeros(4)) is None
+
+
+def test_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:
+    (tmp_path / PREDICTIONS_FILE).write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"predictions\.npz holds no predictions"):
+        Predictions.read(tmp_path)
+
+
+@pytest.mark.parametrize("seeds", [(0, 0), (0, 1)])
+def test_an_example_has_the_same_id_in_every_split(composed, tmp_path: Path, seeds) -> None:
+    found = []
+    for number, seed in enumerate(seeds):
+        short = ["trainer.max_epochs=1", "trainer.limit_train_batches=1", f"++data.split_seed={seed}"]
+        train(composed("experiment=digits", "logger=none", *short, output=str(number)))
+        found.append(Predictions.read(tmp_path / str(number)))
+    first, second = found
+    shared = np.intersect1d(first.ids, second.ids)
+    assert len(first.ids) == 360
+    assert (len(shared) == 360) == (seeds[0] == seeds[1])
+    assert len(shared) > 0
+    label = [dict(zip(run.ids.tolist(), run.target.tolist(), strict=True)) for run in found]
+    assert all(label[0][number] == label[1][number] for number in shared.tolist())
