@@ -161,8 +161,7 @@ class ASSoftmaxMixin(_Base):
 
     @property
     def as_softmax_delta(self) -> float:
-        """The margin ``delta`` as it was set, also a replaced loss's ``delta``; setting it sets the hyperparameter too.
-        """
+        """The margin as it was set, also a replaced loss's ``delta``; setting it sets the hyperparameter too."""
         if not hasattr(self, "_as_softmax_delta"):
             raise RuntimeError(
                 f"{type(self).__name__} was not initialised by ASSoftmaxMixin: name the mixin before the module's "

@@ -73,8 +73,7 @@ class DeltaWarmup:
             raise ValueError(f"initial: {error}") from error
 
     def delta_at(self, batch: int, total_batches: float, delta: float) -> float:
-        """The margin of the 0-based ``batch`` of a training of ``total_batches``; with ``ratio`` that has to be finite.
-        """
+        """The margin of the 0-based ``batch`` of a training of ``total_batches``, which ``ratio`` needs to be finite."""
         if self.batches is not None:
             length = self.batches
         elif math.isfinite(total_batches):
@@ -84,9 +83,7 @@ class DeltaWarmup:
         return self._delta(batch, length, delta)
 
     def delta_at_progress(self, progress: float | None, delta: float) -> float:
-        """The margin where ``progress`` of training is done; ``RuntimeError`` if that is None, or the length in
-        batches.
-        """
+        """The margin where ``progress`` of training is done; raises if that is None or the length is in batches."""
         if progress is None or self.ratio is None:
             raise RuntimeError(
                 "without a Trainer a DeltaWarmup cannot know how far training is: give it ratio=..., and set "

@@ -160,8 +160,7 @@ def reduce_rows(
     row_weight: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Weigh, drop and reduce the losses of rows as `torch.nn.functional.cross_entropy` does: the mean of none is NaN.
-    """
+    """Weigh, drop and reduce the losses of rows as ``F.cross_entropy`` does: the mean of none is NaN."""
     if ignored is not None:
         loss = loss.masked_fill(ignored, 0.0)
     if row_weight is not None:

@@ -107,8 +107,7 @@ def local_head(
 
 
 class LocalLogits(NamedTuple):
-    """Logits and targets as plain tensors: all rows, and this process's classes; ``shard`` is None without a DTensor.
-    """
+    """Logits and targets as plain tensors: all rows, this process's classes; ``shard`` is None without a DTensor."""
 
     logits: Tensor
     target: Tensor

@@ -80,8 +80,7 @@ class HeadGradients:
         return self.workspace.size(0) - self.waiting
 
     def add(self, gradient: Tensor, index: Tensor, masked: Tensor) -> None:
-        """Take over a chunk of logit gradients, which lies in the workspace; ``index`` is its rows' places among all.
-        """
+        """Take over a chunk of logit gradients, which lies in the workspace; ``index`` has its rows' places."""
         live = masked < self.classes - 1
         listed = live & (self.classes - masked <= int(LISTED_SHARE * self.classes))
         self._add_listed(gradient, index, listed.nonzero().squeeze(-1))
