@@ -73,7 +73,7 @@ class DeltaWarmup:
             raise ValueError(f"initial: {error}") from error
 
     def delta_at(self, batch: int, total_batches: float, delta: float) -> float:
-        """The margin of the 0-based ``batch`` of a training of ``total_batches``, which ``ratio`` needs to be finite."""
+        """The margin of the 0-based ``batch`` of a training of ``total_batches``, finite if ``ratio`` is given."""
         if self.batches is not None:
             length = self.batches
         elif math.isfinite(total_batches):

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy
-from as_lightning.functional.kernels import head_gradients, head_loss, row_loss
+from as_lightning.functional.kernels import head_loss, row_loss
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 8e-3}
@@ -92,7 +92,7 @@ def workspace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, o
 def test_the_example_has_rows_of_every_kind() -> None:
     head = example()
     keep = mask_reference(F.linear(head.hidden, head.weight, head.bias), head.target, 0.1).sum(1)
-    few = int(head_gradients.LISTED_SHARE * 80)
+    few = int(head_loss.LISTED_SHARE * 80)
     assert (keep == 80).any()
     assert (keep == 1).any()
     assert ((keep > 1) & (keep <= few)).any()
@@ -351,8 +351,8 @@ def test_a_bfloat16_weight_has_no_gradient_in_float32_where_one_chunk_is_all(mon
 
 
 def test_row_numbers_without_a_gap_are_a_slice() -> None:
-    assert head_gradients._as_slice(torch.tensor([3, 4, 5])) == slice(3, 6)
-    assert torch.equal(head_gradients._as_slice(torch.tensor([3, 5, 6])), torch.tensor([3, 5, 6]))
+    assert head_loss._as_slice(torch.tensor([3, 4, 5])) == slice(3, 6)
+    assert torch.equal(head_loss._as_slice(torch.tensor([3, 5, 6])), torch.tensor([3, 5, 6]))
 
 
 GOOD: dict[str, Any] = {

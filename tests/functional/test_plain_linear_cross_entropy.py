@@ -75,34 +75,18 @@ def test_label_smoothing_is_refused_with_the_reason() -> None:
 
 
 MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "width": (
-        {"input": torch.zeros(2, 5)},
-        ValueError,
-        r"^input must have shape .* linear_weight \(C, d\), got",
-    ),
+    "width": ({"input": torch.zeros(2, 5)}, ValueError, r"^input must have shape .* linear_weight \(C, d\), got"),
     "no tensor": ({"target": [0, 1]}, TypeError, "^target must be a tensor, got list"),
     "nothing": ({"input": None}, TypeError, "^input must be a tensor, got NoneType"),
-    "integers": (
-        {"input": torch.zeros(2, 4).long()},
-        TypeError,
-        "^input must be a floating-point tensor",
-    ),
+    "integers": ({"input": torch.zeros(2, 4).long()}, TypeError, "^input must be a floating-point tensor"),
     "eight bits": (
         {"input": torch.zeros(2, 4).to(torch.float8_e4m3fn)},
         TypeError,
         r"^input must be float32, float64, bfloat16 or float16, got torch.float8_e4m3fn: convert it",
     ),
-    "dtypes": (
-        {"input": torch.zeros(2, 4).double()},
-        TypeError,
-        "^input, linear_weight and linear_bias must have",
-    ),
+    "dtypes": ({"input": torch.zeros(2, 4).double()}, TypeError, "^input, linear_weight and linear_bias must have"),
     "bias": ({"linear_bias": torch.zeros(2)}, ValueError, r"^linear_bias must have shape \(3,\), .* got \(2,\)"),
-    "class weights": (
-        {"weight": torch.zeros(2)},
-        ValueError,
-        r"^weight must hold one weight per class, shape",
-    ),
+    "class weights": ({"weight": torch.zeros(2)}, ValueError, r"^weight must hold one weight per class, shape"),
     "learnt class weights": (
         {"weight": torch.ones(3, requires_grad=True)},
         RuntimeError,

@@ -154,11 +154,7 @@ def class_rows(logits: Tensor, target: Tensor, ignore_index: int, classes: int |
 
 
 def reduce_rows(
-    loss: Tensor,
-    ignored: Tensor | None,
-    *,
-    row_weight: Tensor | None = None,
-    reduction: str = "mean",
+    loss: Tensor, ignored: Tensor | None, *, row_weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
     """Weigh, drop and reduce the losses of rows as ``F.cross_entropy`` does: the mean of none is NaN."""
     if ignored is not None:

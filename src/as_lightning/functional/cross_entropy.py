@@ -6,18 +6,23 @@ from functools import partial
 from typing import Literal, overload
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_class_weight, check_reduction
-from as_lightning.functional.calling_convention import RowsLoss, class_rows, loss_dtype
-from as_lightning.functional.class_parallel import local_logits
-from as_lightning.functional.counts import MaskingCounts
-from as_lightning.functional.kernels.class_parallel import ClassShard, sharded_loss
-from as_lightning.functional.kernels.compiled_row_loss import compiled_loss
-from as_lightning.functional.kernels.row_loss import loss_by_rows
-from as_lightning.functional.kernels.traceable import few_logits, traceable_loss
-from as_lightning.functional.masking import check_delta
-from as_lightning.functional.tracing import has_tangent, recorded, traced
+from as_lightning.functional.calling_convention import ClassRows, RowsLoss, class_rows, loss_dtype, widened
+from as_lightning.functional.class_parallel import ClassShard, local_logits, sharded_loss
+from as_lightning.functional.counts import MaskingCounts, counts_of_rows
+from as_lightning.functional.kernels.row_loss import compiled_loss, loss_by_rows
+from as_lightning.functional.masking import check_delta, masked_by_delta
+from as_lightning.functional.tracing import certain, has_tangent, recorded, traced
+
+# Up to so many logits, on the CPU, an operation costs more than what it does.
+FEW_LOGITS = 1 << 16
+# what is taken from the logit of a masked class
+FAR_BELOW = {dtype: torch.finfo(dtype).max / 2 for dtype in (torch.float32, torch.float64)}
+# what ignored rows hold when they reach F.cross_entropy: no class index, whatever the caller's ignore_index is
+IGNORED = -100
 
 
 @overload
@@ -110,8 +115,45 @@ def _kernel(logits: Tensor, shard: ClassShard | None) -> RowsLoss:
     """What computes the loss of such rows of logits fastest, and can be differentiated as the caller may want."""
     if shard is not None:
         return partial(sharded_loss, shard=shard)
-    if few_logits(logits) or recorded(logits):
+    if (logits.is_cpu and certain(logits.numel() <= FEW_LOGITS)) or recorded(logits):
         return traceable_loss
     if torch.compiler.is_compiling():  # on the CPU the operator is faster than what the compiler makes of the formula
         return compiled_loss if logits.is_cpu else traceable_loss
     return traceable_loss if traced() or has_tangent(logits) else loss_by_rows
+
+
+def traceable_loss(
+    batch: ClassRows, delta: float, weight: Tensor | None, reduction: str, counting: bool
+) -> tuple[Tensor, MaskingCounts | None]:
+    """A `RowsLoss` of whole-tensor operations, which every transform of PyTorch understands.
+
+    The masked classes get a logit so low that their exponential is 0, and ``F.cross_entropy`` does the rest.
+    """
+    rows, target, mask = widened(batch.logits), batch.target, None
+    if batch.ignored is not None:  # a NaN there must not reach the gradient
+        rows = rows.masked_fill(batch.ignored.unsqueeze(-1), 0.0)
+        target = target.masked_fill(batch.ignored, IGNORED)
+    if delta < 1.0:
+        probability = rows.detach().softmax(-1)
+        target_probability = probability.gather(-1, batch.target.unsqueeze(-1))
+        # transforms refuse to write in place, fake tensors the constant that it takes
+        in_place = not (traced() or recorded(rows))
+        mask = masked_by_delta(probability, target_probability, delta, in_place=in_place)
+        # A logit of -inf in effect: its exponential is exactly 0. The derivative of a difference is no work in
+        # backward, where that of masked_fill is another pass.
+        penalised = mask if mask.dtype == rows.dtype else mask.to(rows.dtype)
+        rows = torch.sub(rows, penalised, alpha=FAR_BELOW[rows.dtype])
+    if weight is not None:
+        weight = weight.to(rows.dtype)
+    loss = F.cross_entropy(rows, target, weight=weight, ignore_index=IGNORED, reduction=reduction)
+    loss = loss + 0.0 if reduction == "none" else loss  # of a fully masked row it is -0.0
+    counts = counts_of_rows(_masked(mask, batch), batch.ignored, batch.classes) if counting else None
+    return loss, counts
+
+
+def _masked(mask: Tensor | None, batch: ClassRows) -> Tensor:
+    """The number of masked competitors of each row, shape ``(R,)``, 0 where it is ignored."""
+    if mask is None:
+        return torch.zeros_like(batch.target)
+    masked = mask.sum(-1)
+    return masked if batch.ignored is None else masked.masked_fill(batch.ignored, 0)

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from as_lightning.functional.calibration import is_multilabel, known_entries
 from as_lightning.functional.calling_convention import LabelRows, class_rows, equals, label_rows, widened
 from as_lightning.functional.kernels.row_loss import block_size, blocks
 from as_lightning.functional.masking import check_delta, masked_by_delta
-from as_lightning.functional.temperature import is_multilabel, known_entries
 from as_lightning.functional.tracing import traced
 
 

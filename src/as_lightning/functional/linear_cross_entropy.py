@@ -8,12 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.functional.argument_checks import (
-    check_class_weight,
-    check_one_device,
-    check_reduction,
-    check_tensors,
-)
+from as_lightning.functional.argument_checks import check_class_weight, check_one_device, check_reduction, check_tensors
 from as_lightning.functional.calling_convention import (
     accumulation_dtype,
     autocast_dtype,
@@ -22,10 +17,9 @@ from as_lightning.functional.calling_convention import (
     row_weights,
     safe_targets,
 )
-from as_lightning.functional.class_parallel import HeadNames, local_head, refuse_transforms
+from as_lightning.functional.class_parallel import ClassShard, HeadNames, local_head, refuse_transforms
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.kernels.class_parallel import ClassShard
 from as_lightning.functional.kernels.head_loss import HeadLoss, dense_is_faster
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.tracing import has_tangent, transformed
@@ -249,12 +243,7 @@ def _head_loss(
 
 
 def check_head(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    class_weight: Tensor | None,
-    names: HeadNames,
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, class_weight: Tensor | None, names: HeadNames
 ) -> torch.dtype:
     """The dtype of a head's logits, after a check of its operands; the messages use the caller's ``names``."""
     operands = dict(zip(names, (hidden, weight, bias, target, class_weight), strict=True))
