@@ -10,7 +10,11 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from hydra import compose, initialize_config_dir
 from torch import nn
+
+from as_lightning.benchmark.packages import config_dir
+from as_lightning.benchmark.run.settings import checked_settings
 
 ROOT = Path(__file__).parents[1]
 
@@ -64,6 +68,20 @@ def test_the_plan_names_each_run_once_and_starts_with_the_two_methods(script):
     plan = list(script("experiment").plan())
     assert len(plan) == len(set(plan))
     assert {job.method for job in plan[:12]} == {"softmax", "as_softmax 0.1"}
+
+
+def test_every_data_set_and_method_of_the_plan_has_a_configuration(script, tmp_path):
+    experiment = script("experiment")
+    script("gradient_share")
+    jobs = {(job.data, job.method): job for job in experiment.plan()}
+    assert {data for data, _ in jobs} == set(experiment.DATA) == set(experiment.TITLES)
+    for (data, method), job in jobs.items():
+        if data in ("clinc150_20", "goemotions") or method == "as_speed 0.1":
+            with initialize_config_dir(str(config_dir()), version_base="1.3"):
+                config = compose("train", overrides=experiment.overrides(job, Path("encoder"), str(tmp_path)))
+            config, foreign = checked_settings(config)
+            assert not foreign
+            assert config.method.get("delta") == (None if method == "softmax" else float(method.split()[-1]))
 
 
 def test_the_page_of_learning_rates_is_written_from_its_records(script):

@@ -31,6 +31,7 @@ METHODS = {
     "as_softmax 0.3": ("method=as_softmax", "method.delta=0.3"),
     "as_softmax 0.5": ("method=as_softmax", "method.delta=0.5"),
     "as_speed 0.1": ("method=as_speed", "method.delta=0.1"),
+    "live rows 0.5": ("method=softmax", "method._target_=live_rows.LiveRowsClassifier", "+method.delta=0.5"),
 }
 SHOTS = ("experiment=clinc150", "data.out_of_scope=false", "data.shots=20")
 DATA = {
@@ -55,6 +56,7 @@ COLOURS = {
     "as_softmax 0.3": "#edae49",
     "as_softmax 0.5": "#00798c",
     "as_speed 0.1": "#7b4ea3",
+    "live rows 0.5": "#66a61e",
 }
 
 
@@ -70,18 +72,20 @@ class Job(NamedTuple):
 
 def plan() -> Iterator[Job]:
     """All runs, in an order in which what is there at any time is a result."""
-    first, others = list(METHODS)[:2], list(METHODS)[2:]
+    first, others = list(METHODS)[:2], list(METHODS)[2:-1]
     blocks = [
         ("clinc150_20", 6, first, [0], RATES),
         ("clinc150_20", 6, first, [1], RATES[:2]),
         ("clinc150_20_sgd", 6, first, [0], SGD_RATES),
         ("clinc150_20", 6, ["as_softmax 0.5", "as_speed 0.1"], [0], RATES[:2]),
+        ("clinc150_20", 6, ["live rows 0.5"], [0], RATES[1:2]),
+        ("clinc150_20", 4, ["softmax"], [0], RATES[1:2]),
         ("sst5", 2, first, [0], RATES[:3]),
         ("clinc150_20", 6, first, range(2), RATES),
         ("clinc150_20", 6, others, range(2), RATES),
         ("wnut17", 2, first, [0], RATES[:3]),
         *(
-            (data, epochs, list(METHODS), range(5), SGD_RATES if data.endswith("sgd") else RATES)
+            (data, epochs, [*first, *others], range(5), SGD_RATES if data.endswith("sgd") else RATES)
             for data in DATA
             for epochs in (2, 6)
         ),
@@ -94,6 +98,34 @@ def plan() -> Iterator[Job]:
         for method in methods
     )
     return iter(planned)
+
+
+def overrides(job: Job, encoder: Path, folder: str) -> list[str]:
+    """The app's settings of a run that writes into a folder."""
+    return [
+        *DATA[job.data],
+        *(
+            word.replace("method=", "method=multilabel_") if job.data == "goemotions" else word
+            for word in METHODS[job.method]
+        ),
+        "model=auto_model",
+        f"model.name={encoder}",
+        "model.trainable_layers=2",
+        f"model.pooling={'none' if job.data == 'wnut17' else 'mean'}",
+        "data.batch_size=32",
+        f"optimizer.lr={job.rate}",
+        f"seed={job.seed}",
+        f"trainer.max_epochs={job.epochs}",
+        f"+trainer.check_val_every_n_epoch={job.epochs}",
+        "+trainer.enable_checkpointing=false",
+        "~callbacks.model_checkpoint",
+        "~callbacks.temperature_scaling",
+        "trainer.precision=bf16-mixed",
+        "trainer.enable_progress_bar=false",
+        "+callbacks.share._target_=gradient_share.GradientShare",
+        "logger=none",
+        f"output_dir={folder}",
+    ]
 
 
 def run(encoder: Path, runs: Path, minutes: float, only: str | None) -> None:
@@ -112,31 +144,7 @@ def run(encoder: Path, runs: Path, minutes: float, only: str | None) -> None:
         if job in done or only not in (None, job.data):
             continue
         with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(config_dir()), version_base="1.3"):
-            overrides = [
-                *DATA[job.data],
-                *(
-                    word.replace("method=", "method=multilabel_") if job.data == "goemotions" else word
-                    for word in METHODS[job.method]
-                ),
-                "model=auto_model",
-                f"model.name={encoder}",
-                "model.trainable_layers=2",
-                f"model.pooling={'none' if job.data == 'wnut17' else 'mean'}",
-                "data.batch_size=32",
-                f"optimizer.lr={job.rate}",
-                f"seed={job.seed}",
-                f"trainer.max_epochs={job.epochs}",
-                f"+trainer.check_val_every_n_epoch={job.epochs}",
-                "+trainer.enable_checkpointing=false",
-                "~callbacks.model_checkpoint",
-                "~callbacks.temperature_scaling",
-                "trainer.precision=bf16-mixed",
-                "trainer.enable_progress_bar=false",
-                "+callbacks.share._target_=gradient_share.GradientShare",
-                "logger=none",
-                f"output_dir={folder}",
-            ]
-            result = train(compose("train", overrides=overrides))
+            result = train(compose("train", overrides=overrides(job, encoder, folder)))
         line = {
             **job._asdict(),
             "test": result.metrics[result.score],
@@ -147,6 +155,7 @@ def run(encoder: Path, runs: Path, minutes: float, only: str | None) -> None:
             ],
             "right_share_of_gradient": GradientShare.shares,
             "right_share_of_rows": GradientShare.right,
+            "cpu_seconds": GradientShare.cpu_seconds,
             "steps": result.optimizer_steps,
             "seconds": round(result.train_seconds, 1),
         }
@@ -203,6 +212,9 @@ def show(lines: list[dict], folder: Path) -> None:
             axis.axvline(PAPER_RATE, color="#999999", linestyle=":", linewidth=1)
             axis.text(PAPER_RATE * 1.05, 0.02, "the paper's rate", transform=axis.get_xaxis_transform(), fontsize=8)
         axis.set(xscale="log", xlabel="learning rate", ylabel="test score, %")
+        rates = sorted({rate for method in groups[key].values() for rate in method})
+        axis.set_xticks(rates, [f"{rate:g}" for rate in rates])
+        axis.minorticks_off()
         axis.set_title(f"{TITLES[key[0]]}, {key[1]} epochs", fontsize=10)
         axis.legend(fontsize=8)
     figure.tight_layout()
@@ -325,7 +337,7 @@ def _words(method: str, own: dict[float, dict[int, dict]], base: dict[float, dic
         if rates
     ]
     left = paired(own[best_rate(own)], base[best_rate(base)])[0]
-    return f"`{method}` {', '.join(parts)}. With the best rate of each, {left:+.2f} points are left."
+    return f"`{method}` {'; it '.join(parts)}. With the best rate of each, {left:+.2f} points are left."
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, ClassVar
 
 import lightning.pytorch as pl
@@ -19,15 +20,18 @@ class GradientShare(pl.Callback):
     Attributes:
         shares: of the last run, for each twentieth of its steps, the norms of right rows by those of all rows.
         right: in the same parts, the share of rows that are right.
+        cpu_seconds: of the training steps, of this process: a machine that is shared does not change them much.
     """
 
     shares: ClassVar[list[float]] = []
     right: ClassVar[list[float]] = []
+    cpu_seconds: ClassVar[float] = 0.0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.sums = torch.zeros(PARTS, 4, dtype=torch.float64)
         self.batches = int(trainer.num_training_batches) * int(trainer.max_epochs or 1)
         self.seen = 0
+        self.spent = 0.0
         self.target: Tensor | None = None
         head = pl_module.head
         assert isinstance(head, nn.Module)
@@ -37,10 +41,12 @@ class GradientShare(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         self.target = batch[1]
+        self.started = time.process_time()
 
     def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
         self.target = None
         self.seen += 1
+        self.spent += time.process_time() - self.started
 
     def _watch(self, head: nn.Module, inputs: tuple[Tensor, ...], logits: Tensor) -> None:
         target = self.target
@@ -61,4 +67,5 @@ class GradientShare(pl.Callback):
         self.hook.remove()
         norms, all_norms, right, rows = self.sums.T
         type(self).shares = [round(value, 4) for value in (norms / all_norms.clamp(min=1e-30)).tolist()]
+        type(self).cpu_seconds = round(self.spent, 1)
         type(self).right = [round(value, 4) for value in (right / rows.clamp(min=1)).tolist()]

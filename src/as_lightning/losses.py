@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch import Tensor, nn
 
 from as_lightning.functional.argument_checks import check_class_weight, check_reduction
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.linear_cross_entropy import check_label_smoothing, linear_cross_entropy
+from as_lightning.functional.linear_cross_entropy import PLAIN_NAMES, check_label_smoothing, cross_entropy_of_head
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 
+if TYPE_CHECKING:
+    from as_lightning.masking_counter import MaskingCounter
 
-class ASSoftmaxLoss(nn.Module):
+
+class MaskedLoss(nn.Module):
+    """A loss whose masking `MaskingMonitor` and `AdaptiveGradientAccumulation` count while a batch is trained."""
+
+    delta: float
+    masking_counter: MaskingCounter | None = None  # set by the callbacks from a batch's start to its end, else None
+
+    def _counted(self, function: Callable[..., Any], *operands: Any, **settings: Any) -> Tensor:
+        if self.masking_counter is None:
+            return function(*operands, **settings)
+        loss, counts = function(*operands, **settings, return_counts=True)
+        self.masking_counter.update(counts)
+        return loss
+
+
+class ASSoftmaxLoss(MaskedLoss):
     r"""AS-Softmax cross-entropy in the place of `torch.nn.CrossEntropyLoss`.
 
     Its ``weight`` is a buffer of that name, so state dicts of the two modules load into one another.
@@ -49,7 +69,8 @@ class ASSoftmaxLoss(nn.Module):
         self.register_buffer("weight", weight)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return as_cross_entropy(
+        return self._counted(
+            as_cross_entropy,
             logits,
             target,
             self.delta,
@@ -63,7 +84,7 @@ class ASSoftmaxLoss(nn.Module):
         return f"delta={self.delta}, ignore_index={self.ignore_index}, reduction={self.reduction!r}{weight}"
 
 
-class MultiLabelASSoftmaxLoss(nn.Module):
+class MultiLabelASSoftmaxLoss(MaskedLoss):
     r"""Multi-label AS-Softmax cross-entropy.
 
     Args:
@@ -88,15 +109,14 @@ class MultiLabelASSoftmaxLoss(nn.Module):
         self.reduction = check_reduction(reduction)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return multilabel_as_cross_entropy(
-            logits, target, self.delta, ignore_index=self.ignore_index, reduction=self.reduction
-        )
+        settings = {"ignore_index": self.ignore_index, "reduction": self.reduction}
+        return self._counted(multilabel_as_cross_entropy, logits, target, self.delta, **settings)
 
     def extra_repr(self) -> str:
         return f"delta={self.delta}, ignore_index={self.ignore_index}, reduction={self.reduction!r}"
 
 
-class LinearCrossEntropyLoss(nn.Module):
+class LinearCrossEntropyLoss(MaskedLoss):
     r"""A wide linear layer and its cross-entropy in one module, without ever holding the logits.
 
     The layer is the attribute ``linear``, so ``loss.linear(hidden)`` gives the logits for validation and prediction,
@@ -110,6 +130,7 @@ class LinearCrossEntropyLoss(nn.Module):
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
         ignore_index: target value of rows that take no part.
         label_smoothing: 0; any other value is refused.
+        delta: the margin of AS-Softmax, in [0, 1]; 1, the default, is plain cross-entropy.
         device, dtype: those of the layer.
 
     Source: the signature follows PyTorch 2.13; shapes and errors are those of
@@ -135,28 +156,27 @@ class LinearCrossEntropyLoss(nn.Module):
         reduction: str = "mean",
         ignore_index: int = -100,
         label_smoothing: float = 0.0,
+        delta: float = 1.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_label_smoothing(label_smoothing)
         check_class_weight(weight, num_classes)
+        self.delta = check_delta(delta)
         self.reduction = check_reduction(reduction)
         self.ignore_index = ignore_index
         self.register_buffer("weight", weight)
         self.linear = nn.Linear(in_features, num_classes, bias=bias, device=device, dtype=dtype)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return linear_cross_entropy(
-            input,
-            self.linear.weight,
-            target,
-            linear_bias=self.linear.bias,
-            weight=self.weight,
-            reduction=self.reduction,
-            ignore_index=self.ignore_index,
-        )
+        operands, counter = (input, self.linear.weight, self.linear.bias, target, self.weight), self.masking_counter
+        settings = self.delta, self.ignore_index, self.reduction
+        loss, counts = cross_entropy_of_head(operands, PLAIN_NAMES, *settings, counting=counter is not None)
+        if counter is not None and counts is not None:
+            counter.update(counts)
+        return loss
 
     def extra_repr(self) -> str:
         weight = "" if self.weight is None else f", weight of {self.weight.numel()} classes"
-        return f"ignore_index={self.ignore_index}, reduction={self.reduction!r}{weight}"
+        return f"delta={self.delta}, ignore_index={self.ignore_index}, reduction={self.reduction!r}{weight}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
 import torch
@@ -12,6 +12,9 @@ from torch import Tensor
 
 from as_lightning.functional.counts import MaskingCounts
 
+if TYPE_CHECKING:
+    from as_lightning.losses import MaskedLoss
+
 
 class MaskingCounter:
     """Adds up the `MaskingCounts` of the batches of one accumulation window.
@@ -19,6 +22,9 @@ class MaskingCounter:
     It is how a module reports its masking: any ``LightningModule`` with a ``masking_counter`` attribute of this type
     works with the callbacks. The counts are added on the device. Several callbacks may close the same window. Only the
     first call sums over the ranks.
+
+    Args:
+        losses: loss modules that report to it while a batch is trained, in a module that counts nothing by itself.
 
     Attributes:
         counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would
@@ -34,7 +40,8 @@ class MaskingCounter:
         tensor([ 4,  8, 14, 24])
     """
 
-    def __init__(self) -> None:
+    def __init__(self, losses: Sequence[MaskedLoss] = ()) -> None:
+        self.losses = losses
         self.counted = False
         self._open: Tensor | None = None
         self._closed = torch.zeros(4, dtype=torch.int64)
@@ -46,6 +53,16 @@ class MaskingCounter:
         stacked = counts.stacked().detach()
         self._open = stacked if self._open is None else self._open + stacked
         self.counted = True
+
+    def begin_batch(self) -> None:
+        """Count what ``losses`` compute, until `end_batch`: the training's batches, and no validation between them."""
+        for loss in self.losses:
+            loss.masking_counter = self
+
+    def end_batch(self) -> None:
+        """Stop counting what ``losses`` compute."""
+        for loss in self.losses:
+            loss.masking_counter = None
 
     @property
     def open_counts(self) -> Tensor:
@@ -104,7 +121,11 @@ class MaskingCounter:
             return
         raise MisconfigurationException(
             f"{type(pl_module).__name__}.training_step has reported no masking counts although it has computed a loss. "
-            "Either compute the training loss with self.as_softmax_loss(logits, target), or set `as_softmax_replaces` "
-            "to the name of the attribute that training_step calls as loss(logits, target). A direct call of "
-            "F.cross_entropy(...) cannot be replaced from outside."
+            + (
+                f"It has not called its {type(self.losses[0]).__name__}: compute the training loss with that module."
+                if self.losses
+                else "Either compute the training loss with self.as_softmax_loss(logits, target), or set "
+                "`as_softmax_replaces` to the name of the attribute that training_step calls as loss(logits, target). "
+                "A direct call of F.cross_entropy(...) cannot be replaced from outside."
+            )
         )

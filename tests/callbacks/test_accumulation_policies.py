@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +136,18 @@ def test_a_callback_starts_its_policy_anew_in_another_training() -> None:
     assert histories[0] == histories[1]
 
 
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda speed: pickle.loads(pickle.dumps(speed))])
+def test_a_copy_of_the_callback_decides_for_itself(copied: Any) -> None:
+    """Strategies that start processes pickle the callbacks."""
+    speed = AdaptiveGradientAccumulation(StepSchedule({0: 1, 10: 4}, by="samples"), lr_scale="sqrt")
+    other = copied(speed)
+    histories = []
+    for callback in (other, speed):
+        quiet_trainer(max_epochs=1, callbacks=[callback]).fit(Plain(), loader_of(batches_of(12)))
+        histories.append(callback.history)
+    assert histories[0] == histories[1] != []
+
+
 @pytest.mark.parametrize("length", [0, -1, 2.0, None, True, "4"])
 def test_a_policy_that_gives_no_length_is_refused_before_training(length: Any) -> None:
     with pytest.raises(MisconfigurationException, match=r"must return the number of batches of the next window"):
@@ -148,7 +162,7 @@ def test_masking_needs_a_module_that_counts_it() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"policy": 4}, TypeError, "got 4: for AS-Speed write max_steps=4"),
+        ({"policy": 4}, TypeError, r"got 4 \(for AS-Speed write max_steps=4\)"),
         ({"policy": object()}, TypeError, "policy must be a MaskingPolicy, a StepSchedule"),
         ({"policy": StepSchedule({0: 2}), "max_steps": 4}, ValueError, "max_steps: arguments of MaskingPolicy"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -13,23 +13,16 @@ from as_lightning.functional.accumulation import accumulation_steps
 class AccumulationWindow(NamedTuple):
     """One optimizer step: the batches that led to it and what was counted in them, summed over the ranks.
 
-    Attributes:
-        epoch: 0-based epoch.
-        batch: 0-based index in the epoch of the window's first batch.
-        length: how many batches were accumulated.
-        masked_samples: samples whose competitors were all masked; 0 if the module counts no masking.
-        samples: samples that took part in the loss; without a masking counter, the batches' sizes.
-        items: what the batches weigh, where the callback counts it; otherwise ``samples``.
-        step: optimizer steps taken by its end.
+    The samples are those in the loss; without a masking counter, the batches' sizes.
     """
 
-    epoch: int
-    batch: int
-    length: int
-    masked_samples: int
+    epoch: int  # 0-based
+    batch: int  # 0-based index in the epoch of the window's first batch
+    length: int  # how many batches were accumulated
+    masked_samples: int  # whose competitors were all masked; 0 if the module counts no masking
     samples: int
-    items: float = 0
-    step: int = 0
+    items: float = 0  # what the batches weigh, where the callback counts it; otherwise the samples
+    step: int = 0  # optimizer steps taken by its end
 
 
 @runtime_checkable
@@ -48,29 +41,28 @@ class Policy(Protocol):
 class MaskingPolicy:
     r"""More batches as more samples are masked (the paper's AS-Speed).
 
-    From the :math:`N` samples of the windows since the last decision,
+    From the $N$ samples of the windows since the last decision,
 
-    .. math:: k = \operatorname{clip}\!\left(\operatorname{round}\!\left(s\,\frac{N}{N - N_\text{masked}}\right),
-              1, k_\text{max}\right),
+    $$
+    k = \operatorname{clip}\!\left(\operatorname{round}\!\left(s\,\frac{N}{N - N_\text{masked}}\right),
+    1, k_\text{max}\right),
+    $$
 
-    at most one above the :math:`k` before it and, with ``monotone``, never below it.
+    at most one above the $k$ before it and, with ``monotone``, never below it.
 
     Args:
-        max_steps: the largest :math:`k`.
-        scale: the factor :math:`s`.
+        max_steps: the largest $k$.
+        scale: the factor $s$.
         monotone: never ask for fewer batches than before (the paper's choice).
         warmup_windows: the number of windows before the first change.
         update_every: the number of windows between two decisions; a decision uses the counts of all of them.
 
     Attributes:
-        steps: :math:`k`.
+        steps: $k$.
 
-    Raises:
-        ValueError: if an argument lies outside its range.
+    Source: paper, section on AS-Speed; `accumulation_steps`.
 
-    Source: paper, section on AS-Speed; :func:`~as_lightning.functional.accumulation_steps`.
-
-    Example:
+    Examples:
         >>> policy = MaskingPolicy(max_steps=4)
         >>> policy.next_length(AccumulationWindow(epoch=0, batch=0, length=1, masked_samples=24, samples=32))
         2
@@ -124,11 +116,7 @@ class StepSchedule:
         schedule: from where on (it must say where to begin: a key 0) to how many batches.
         by: what the keys count: ``"step"``, optimizer steps; ``"samples"``, samples seen by all ranks.
 
-    Raises:
-        ValueError: if the keys hold no 0, a key is no integer of at least 0, a length is no integer of at least 1, or
-            ``by`` is neither of the two.
-
-    Example:
+    Examples:
         >>> schedule = StepSchedule({0: 1, 1000: 4, 5000: 16})
         >>> window = AccumulationWindow(epoch=0, batch=999, length=1, masked_samples=0, samples=32, step=1000)
         >>> schedule.next_length(window)
@@ -157,36 +145,6 @@ class StepSchedule:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._samples = state_dict["samples"]
-
-
-class CalledPolicy:
-    """A function of the closed window, which has no state of its own."""
-
-    def __init__(self, function: Callable[[AccumulationWindow], int]) -> None:
-        self.next_length = function
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        pass
-
-
-def policy_of(policy: Any, masking: dict[str, Any]) -> Policy:
-    """The policy that the callback's arguments name, or an error that says which there are."""
-    if policy is None:
-        return MaskingPolicy(**masking)
-    if masking:
-        raise ValueError(f"{', '.join(masking)}: arguments of MaskingPolicy, which cannot stand beside {policy!r}")
-    if isinstance(policy, Policy):
-        return policy
-    if callable(policy):
-        return CalledPolicy(policy)
-    raise TypeError(
-        "policy must be a MaskingPolicy, a StepSchedule, an object with next_length, state_dict and load_state_dict, "
-        f"or a function of the closed window, got {policy!r}"
-        + (f": for AS-Speed write max_steps={policy}" if isinstance(policy, int) else "")
-    )
 
 
 def _is_integer(value: Any, least: int) -> bool:

@@ -25,7 +25,6 @@ from as_lightning.callbacks.accumulation_policy import (
     MaskingPolicy,
     Policy,
     StepSchedule,
-    policy_of,
 )
 from as_lightning.callbacks.item_weights import Items, ItemWeights, multiply_gradients
 from as_lightning.callbacks.learning_rate import LRScale, ScaledRates, follow_batches
@@ -35,6 +34,7 @@ from as_lightning.callbacks.window import (
     aligned_window,
     can_reduce_while_saving,
     close_window,
+    find_losses,
     lies_inside_window,
     masking_counter,
     move_to_front,
@@ -67,39 +67,32 @@ class AdaptiveGradientAccumulation(pl.Callback):
 
     After every window of batches the policy says how many the next window should take. The window takes as many as
     keep Lightning's zeroing, scaling and stepping on its bounds: see
-    :func:`~as_lightning.callbacks.window.aligned_window`. The weights are equal, bit for bit, to the weights of a loop
+    `aligned_window`. The weights are equal, bit for bit, to the weights of a loop
     that accumulates these windows by hand. Without a policy it is the paper's AS-Speed: more batches as the margin
     masks more of their samples.
 
     It costs one small all-reduce and one host read per window, none per batch. The callback moves itself to the front
-    of ``trainer.callbacks``, so that the other callbacks see its decision. It logs ``accumulation/steps``, the batches
-    of each window, and with ``lr_scale`` the rates of their steps as ``accumulation/lr``.
+    of ``trainer.callbacks``. It logs ``accumulation/steps``, with ``lr_scale`` also the rate used, ``accumulation/lr``.
 
     Args:
-        policy: :class:`~as_lightning.MaskingPolicy` (the default), :class:`~as_lightning.StepSchedule`, an object with
+        policy: `MaskingPolicy` (the default), `StepSchedule`, an object with
             ``next_length(window)``, ``state_dict`` and ``load_state_dict``, or a function of the closed
-            :class:`AccumulationWindow`. It must give the same length on all ranks.
-        max_steps: of the ``MaskingPolicy`` that is made without a policy, as the next four.
-        scale: the same.
-        monotone: the same.
-        warmup_windows: the same.
-        update_every: the same.
-        lr_pace: what a learning-rate scheduler with ``interval="step"`` follows. ``"data"``: a window of :math:`A`
-            batches advances it as :math:`A` windows of one batch would. A schedule built from
+            `AccumulationWindow`. It must give the same length on all ranks.
+        max_steps, scale, monotone, warmup_windows, update_every: those of the ``MaskingPolicy`` without a policy.
+        lr_pace: what a learning-rate scheduler with ``interval="step"`` follows. ``"data"``: a window of $A$
+            batches advances it as $A$ windows of one batch would. A schedule built from
             ``trainer.estimated_stepping_batches`` is then at its end when training ends. ``"steps"``: optimizer steps,
             as Lightning does it. ``ReduceLROnPlateau`` and ``interval="epoch"`` are left to Lightning.
-        lr_scale: the rate of a step of :math:`k` batches: ``"none"``, the scheduler's; ``"sqrt"``, :math:`\sqrt k`
-            times it; ``"linear"``, :math:`k` times it.
+        lr_scale: the rate of a step of $k$ batches: ``"none"``, the scheduler's; ``"sqrt"``, $\sqrt k$
+            times it; ``"linear"``, $k$ times it.
         normalize: ``"batches"``, a window's gradient is the mean over its batches, as Lightning has it; ``"items"``,
             the mean over the items of all its batches and ranks, that of one large batch.
         items: the number of items in a batch, ``items(batch)``; without it the module's ``items_in_batch(batch)``, and
             without that the samples of its masking counter.
-        loss_is: for ``normalize="items"``, what ``training_step`` returns: the ``"mean"`` over the batch's items, or
-            their ``"sum"``.
+        loss_is: what ``training_step`` returns: the ``"mean"`` over the batch's items, or their ``"sum"``.
 
     Attributes:
-        history: one :class:`AccumulationWindow` for each window, in order, since the last ``fit`` began or was resumed.
-            Checkpoints do not hold it.
+        history: the `AccumulationWindow` of each window since ``fit`` began or was resumed.
         policy: the policy.
 
     Raises:
@@ -109,7 +102,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
 
     Source: paper, section on AS-Speed, for the default policy.
 
-    Example:
+    Examples:
         >>> import lightning.pytorch as pl
         >>> speed = AdaptiveGradientAccumulation(max_steps=4)
         >>> trainer = pl.Trainer(callbacks=[speed], logger=False, enable_checkpointing=False)
@@ -141,30 +134,33 @@ class AdaptiveGradientAccumulation(pl.Callback):
                 raise ValueError(f"{name} must be {choices[0]!r} or {choices[1]!r}, got {value!r}")
         if loss_is == "sum" and normalize == "batches":
             raise ValueError("loss_is='sum' says how items weigh: set normalize='items' too, or leave it out")
-        masking = {
-            "max_steps": max_steps,
-            "scale": scale,
-            "monotone": monotone,
-            "warmup_windows": warmup_windows,
-            "update_every": update_every,
-        }
-        self.policy = policy_of(policy, {name: value for name, value in masking.items() if value is not None})
+        given: dict[str, Any] = {"max_steps": max_steps, "scale": scale, "monotone": monotone}
+        given |= {"warmup_windows": warmup_windows, "update_every": update_every}
+        given = {name: value for name, value in given.items() if value is not None}
+        if policy is not None and given:
+            raise ValueError(f"{', '.join(given)}: arguments of MaskingPolicy, which cannot stand beside {policy!r}")
+        if not (policy is None or isinstance(policy, Policy) or callable(policy)):
+            raise TypeError(
+                "policy must be a MaskingPolicy, a StepSchedule, an object with next_length, state_dict and "
+                f"load_state_dict, or a function of the closed window, got {policy!r} (for AS-Speed write max_steps=4)"
+            )
+        self.policy = MaskingPolicy(**given) if policy is None else policy
+        self._length_after = self.policy.next_length if isinstance(self.policy, Policy) else self.policy
+        self._policy_start = copy.deepcopy(self._policy_state())
         self.lr_pace, self.normalize = lr_pace, normalize
-        self._policy_start = copy.deepcopy(self.policy.state_dict())
         self._weights = ItemWeights(items, loss_is)
-        self._rates = ScaledRates(lr_scale, lambda: self._window.accumulated + 1)
-        self._meaning: dict[str, str | None] = {
-            "normalize": normalize,
-            "loss_is": loss_is,
-            "items": None,
-        }  # of a checkpoint's gradients
+        self._rates = ScaledRates(lr_scale, self._batches_of_step)
+        # how the gradients in a checkpoint are weighed, and the mean of how many ranks they are
+        self._meaning: dict[str, Any] = {"normalize": normalize, "loss_is": loss_is, "items": None}
+        self._ranks = 1
+        self._counts_items = self._counts_samples = False
         self._fitting = True
         self._forget()
 
     def _forget(self) -> None:
         """The state before training."""
         self.history: list[AccumulationWindow] = []
-        self.policy.load_state_dict(copy.deepcopy(self._policy_start))
+        self._load_policy(copy.deepcopy(self._policy_start))
         self._next_length: int | None = None  # what the policy has said last
         self._window = OpenWindow()
         self._weights.unit = None
@@ -180,13 +176,23 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self._batch_samples: int = 0
         self._batch_items: Items | None = None
 
+    def _batches_of_step(self) -> int:
+        return self._window.accumulated + 1
+
+    def _policy_state(self) -> dict[str, Any]:
+        return self.policy.state_dict() if isinstance(self.policy, Policy) else {}  # a function has none
+
+    def _load_policy(self, state: dict[str, Any]) -> None:
+        if isinstance(self.policy, Policy):
+            self.policy.load_state_dict(state)
+
     # The start and the end of fit
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         self._fitting = stage == "fit"
         if not self._fitting:
             return
-        refuse_trainer(trainer, pl_module, self, by_items=self.normalize == "items")
+        refuse_trainer(trainer, pl_module, self)
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._forget()
         move_to_front(trainer, self)
@@ -194,8 +200,10 @@ class AdaptiveGradientAccumulation(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # not in setup: the module's own setup comes after it
         refuse_module(pl_module, self)
+        find_losses(pl_module)
         if isinstance(self.policy, MaskingPolicy):
             masking_counter(pl_module, self)
+        self._ranks = ranks_with_own_batches(trainer)
         source = self._weights.source(pl_module)
         if self.normalize == "items" and source is None:
             raise MisconfigurationException(
@@ -231,7 +239,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
                     "checkpoint, or from a checkpoint between two windows."
                 )
             # the mean over the ranks that have saved it counts once for each of them
-            ranks = resumed["ranks"] / ranks_with_own_batches(trainer) if self.normalize == "items" else 1.0
+            ranks = resumed["ranks"] / self._ranks if self.normalize == "items" else 1.0
             for name, parameter in pl_module.named_parameters():
                 if name in saved[GRADIENTS]:
                     parameter.grad = saved[GRADIENTS][name].to(parameter.device) * ranks
@@ -254,7 +262,8 @@ class AdaptiveGradientAccumulation(pl.Callback):
 
     def _leave(self, trainer: pl.Trainer) -> None:
         trainer.accumulate_grad_batches = 1
-        self._rates.detach()
+        for optimizer in trainer.optimizers:  # there is none if the exception came early
+            self._rates.detach(optimizer)
         self._weights.end_backward()
 
     # One window
@@ -265,6 +274,8 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self._refuse_other_assignments(trainer)
         if not self._window.goes_on_at(batch_idx):
             self._open_window(trainer, pl_module, batch_idx)
+        if (counter := _counter(pl_module)) is not None:
+            counter.begin_batch()
         if self._counts_samples:
             self._batch_samples = extract_batch_size(batch)
         if self._counts_items:
@@ -294,8 +305,8 @@ class AdaptiveGradientAccumulation(pl.Callback):
             items = self._weights.counted_since(masking_counter(pl_module, self))
         if self.normalize == "items":
             if self._weights.unit is None:  # once in a training
-                first = torch.as_tensor(items, dtype=torch.float64).reshape(1)
-                self._weights.see(sum_over_ranks(trainer, first).item(), ranks_with_own_batches(trainer))
+                first = items if isinstance(items, Tensor) else torch.tensor(items, dtype=torch.float64)
+                self._weights.see(sum_over_ranks(trainer, first).item(), self._ranks)
             items = self._weights.weigh(pl_module, loss, items)
         self._items = self._items + items
 
@@ -307,27 +318,29 @@ class AdaptiveGradientAccumulation(pl.Callback):
     ) -> None:
         """Before the gradients are clipped, and after a gradient scaler has taken its scale out of them."""
         if self.normalize == "items":
-            items = self._sum_up(trainer, pl_module)[-1]
-            factor = self._weights.factor(items, ranks_with_own_batches(trainer), self._window.length)
-            multiply_gradients(optimizer, factor)
+            items = self._items if self._nothing_to_sum() else self._sum_up(trainer, pl_module)[-1]
+            multiply_gradients(optimizer, self._weights.factor(items, self._ranks, self._window.length))
         else:
             # The end may have come unforeseen (or a checkpoint lost gradients): each loss was divided by the length.
-            multiply_gradients(optimizer, self._window.length / (self._window.accumulated + 1))
+            multiply_gradients(optimizer, self._window.length / self._batches_of_step())
 
     def _own_sums(self) -> Tensor:
         """What this rank has summed in the open window: no masked samples, samples, items."""
+        own: list[Any] = [0, self._samples, self._items]
         if isinstance(self._items, Tensor):
-            return torch.stack(
-                [torch.zeros_like(self._items), torch.full_like(self._items, self._samples), self._items]
-            )
-        return torch.tensor([0, self._samples, self._items], dtype=torch.float64)
+            return torch.stack([torch.full_like(self._items, number) for number in own[:2]] + own[2:])
+        return torch.tensor(own, dtype=torch.float64)
+
+    def _nothing_to_sum(self) -> bool:
+        """Whether the window's samples and items are known to this host without the other ranks."""
+        counting = self._counts_items or self._counts_samples
+        return not counting or (self._ranks == 1 and not isinstance(self._items, Tensor))
 
     def _sum_up(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> Tensor:
-        """Masked samples, samples and items of the window over all ranks, on the device: at most one all-reduce."""
+        """Masked samples, samples and items of the window over all ranks, on the device: one all-reduce."""
         if self._totals is not None:
             return self._totals
         own, counter = self._own_sums(), _counter(pl_module)
-        counting = self._counts_items or self._counts_samples
         sums: list[Tensor] = []
 
         def reduce(counts: Tensor) -> Tensor:
@@ -335,9 +348,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
             return sums[0][:4].round().long()
 
         if counter is None:
-            self._totals = sum_over_ranks(trainer, own) if counting else own
-        elif not counting:
-            self._totals = close_window(trainer, pl_module, self)[:2]
+            self._totals = sum_over_ranks(trainer, own)
         else:
             counts = counter.close_window((trainer.current_epoch, trainer.fit_loop.batch_idx), reduce)
             if not sums:  # the monitor has closed the window before, on a batch of None
@@ -345,10 +356,21 @@ class AdaptiveGradientAccumulation(pl.Callback):
             self._totals = torch.cat([counts[:2].to(sums[0]), sums[0][-1:]])
         return self._totals
 
+    def _read(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> tuple[int, int, float]:
+        """The same numbers on the host: the window's one host read."""
+        masked, samples, items = 0, self._samples, self._items
+        if not self._nothing_to_sum():
+            masked, samples, items = self._sum_up(trainer, pl_module).tolist()
+        elif _counter(pl_module) is not None:
+            masked, samples, *_ = close_window(trainer, pl_module, self).tolist()
+        return int(masked), int(samples), float(items) if self._counts_items else samples
+
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._refuse_other_assignments(trainer)
+        if (counter := _counter(pl_module)) is not None:
+            counter.end_batch()
         ends = window_ends(trainer, batch_idx)
         if not self._window.is_open:  # a batch of None, for which Lightning calls no on_train_batch_start
             if self.lr_pace == "data":
@@ -357,17 +379,15 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self._window.accumulated += 1
         if not ends:
             return
-        counter = _counter(pl_module)
         if counter is not None:
             counter.refuse_silence(pl_module, outputs)
-        masked_samples, samples, *items = self._sum_up(trainer, pl_module).tolist()  # the window's one host read
-        weight = items[0] if self._counts_items else samples
+        masked_samples, samples, items = self._read(trainer, pl_module)
         first_batch, length = self._window.first_batch, batch_idx + 1 - self._window.first_batch
         if self.normalize == "items":
-            self._weights.see(weight, length * ranks_with_own_batches(trainer))
+            self._weights.see(items, length * self._ranks)
         self._window.is_open = False
-        counts = int(masked_samples), int(samples), weight
-        window = AccumulationWindow(trainer.current_epoch, first_batch, length, *counts, trainer.global_step)
+        counts = masked_samples, samples, items, trainer.global_step
+        window = AccumulationWindow(trainer.current_epoch, first_batch, length, *counts)
         self.history.append(window)
         self._ask_policy(window)
         if self.lr_pace == "data":
@@ -375,7 +395,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self._log(trainer, length)
 
     def _ask_policy(self, window: AccumulationWindow) -> None:
-        length = self.policy.next_length(window)
+        length = self._length_after(window)
         if isinstance(length, bool) or not isinstance(length, int) or length < 1:
             raise MisconfigurationException(
                 f"A policy must return the number of batches of the next window, an integer of at least 1, got "
@@ -430,11 +450,12 @@ class AdaptiveGradientAccumulation(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "policy": {"name": type(self.policy).__name__, "state": self.policy.state_dict()},
+            "policy": {"name": type(self.policy).__name__, "state": self._policy_state()},
             "next_length": self._next_length,
             "window": asdict(self._window),
             "unit": self._weights.unit,
             "meaning": dict(self._meaning),
+            "ranks": self._ranks,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -445,7 +466,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self._weights.unit = state_dict["unit"]
         if state_dict["policy"]["name"] != type(self.policy).__name__:
             return  # another policy goes on: it starts anew, and is asked when the open window has closed
-        self.policy.load_state_dict(state_dict["policy"]["state"])
+        self._load_policy(state_dict["policy"]["state"])
         self._next_length = state_dict["next_length"]
         if isinstance(self.policy, MaskingPolicy):  # it may be resumed with a smaller max_steps
             self._next_length = self.policy.steps
@@ -455,7 +476,6 @@ class AdaptiveGradientAccumulation(pl.Callback):
     ) -> None:
         """Save what an open window has gathered so far, so that a run resumed inside it goes on exactly."""
         self._rates.restore_in(checkpoint)
-        checkpoint["callbacks"][self.state_key]["ranks"] = ranks_with_own_batches(trainer)
         # not accumulate_grad_batches: callbacks that save on an exception come after on_exception, where it is 1 again
         length = self._window.length if self._window.is_open else 1
         if _counter(pl_module) is not None:
@@ -493,32 +513,32 @@ def mean_gradients(trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[s
 # What cannot work
 
 
-def refuse_trainer(
-    trainer: pl.Trainer, pl_module: pl.LightningModule, callback: pl.Callback, *, by_items: bool
-) -> None:
+def refuse_trainer(trainer: pl.Trainer, pl_module: pl.LightningModule, callback: AdaptiveGradientAccumulation) -> None:
     """Raise unless ``callback`` alone decides ``accumulate_grad_batches``, starting from 1."""
-    name, strategy = type(callback).__name__, type(trainer.strategy).__name__
-    if trainer.strategy.handles_gradient_accumulation:
+    name, strategy, given = type(callback).__name__, trainer.strategy, trainer.accumulate_grad_batches
+    if strategy.handles_gradient_accumulation:
         raise MisconfigurationException(
-            f"{name} cannot change the accumulation of {strategy}, which (as DeepSpeed does) "
+            f"{name} cannot change the accumulation of {type(strategy).__name__}, which (as DeepSpeed does) "
             "fixes it at the start and accumulates by itself. Use strategy='ddp' or 'fsdp', or remove the callback."
         )
-    if by_items and not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy)):
+    exact = (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy)
+    if callback.normalize == "items" and not isinstance(strategy, exact):
         raise MisconfigurationException(
-            f"{name}(normalize='items') is not known to be exact with {strategy}, which shards the gradients or "
-            "reduces them in its own way. Use strategy='ddp' or ModelParallelStrategy, or normalize='batches'."
+            f"{name}(normalize='items') is not known to be exact with {type(strategy).__name__}, which reduces "
+            "gradients in its own way. Use strategy='ddp' or ModelParallelStrategy, or normalize='batches'."
         )
-    if trainer.accumulate_grad_batches != 1:
+    if given != 1:
         raise MisconfigurationException(
             f"{name} sets the trainer's accumulate_grad_batches and starts from 1, got "
-            f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}). Remove that argument (a fixed number "
-            f"is policy=StepSchedule({{0: {trainer.accumulate_grad_batches}}})), or the callback."
+            f"Trainer(accumulate_grad_batches={given}). Remove that argument (a fixed number is "
+            f"policy=StepSchedule({{0: {given}}})), or the callback."
         )
-    rivals = (AdaptiveGradientAccumulation, GradientAccumulationScheduler, StochasticWeightAveraging)
+    has_batch_norm = any(isinstance(module, _BatchNorm) for module in pl_module.modules())
     for other in trainer.callbacks:  # type: ignore[attr-defined]
-        if isinstance(other, StochasticWeightAveraging) and not _has_batch_norm(pl_module):
-            continue  # it sets the accumulation only to renew batch-norm statistics
-        if other is not callback and isinstance(other, rivals):
+        rival = isinstance(other, (AdaptiveGradientAccumulation, GradientAccumulationScheduler))
+        # weight averaging sets the accumulation to renew batch-norm statistics, and only then
+        rival |= isinstance(other, StochasticWeightAveraging) and has_batch_norm
+        if rival and other is not callback:
             raise MisconfigurationException(
                 f"{name} and {type(other).__name__} both set the trainer's accumulate_grad_batches: remove one of the "
                 "two callbacks."
@@ -544,7 +564,3 @@ def refuse_module(pl_module: pl.LightningModule, callback: pl.Callback) -> None:
 def _counter(pl_module: pl.LightningModule) -> MaskingCounter | None:
     counter = getattr(pl_module, "masking_counter", None)
     return counter if isinstance(counter, MaskingCounter) else None
-
-
-def _has_batch_norm(pl_module: pl.LightningModule) -> bool:
-    return any(isinstance(module, _BatchNorm) for module in pl_module.modules())

@@ -1,12 +1,14 @@
 r"""Windows whose gradient is the mean over their items, not over their batches.
 
-Lightning divides the loss of each of a window's :math:`A` batches by :math:`A`, and DDP averages over :math:`R` ranks.
-With the batch's loss a mean over its :math:`n_b` items, and :math:`n` the items of the window on all ranks,
+Lightning divides the loss of each of a window's $A$ batches by $A$, and DDP averages over $R$ ranks.
+With the batch's loss a mean over its $n_b$ items, and $n$ the items of the window on all ranks,
 
-.. math:: \frac{R A}{n} \cdot \frac1R \sum_{r, b} \frac{n_{rb}}{A} \nabla \ell_{rb} = \frac1n \sum_i \nabla \ell_i.
+$$
+\frac{R A}{n} \cdot \frac1R \sum_{r, b} \frac{n_{rb}}{A} \nabla \ell_{rb} = \frac1n \sum_i \nabla \ell_i.
+$$
 
-The gradient of each loss is multiplied by :math:`n_b / u`, that of the step by :math:`R A u / n`. The unit :math:`u` is
-the mean of :math:`n_b` in the last window (the first batch, in the first): the products stay near 1, as half precision
+The gradient of each loss is multiplied by $n_b / u$, that of the step by $R A u / n$. The unit $u$ is
+the mean of $n_b$ in the last window (the first batch, in the first): the products stay near 1, as half precision
 needs.
 """
 
@@ -26,20 +28,18 @@ from torch.utils.hooks import RemovableHandle
 from as_lightning.masking_counter import MaskingCounter
 
 Items = float | Tensor
+INVALID = (
+    "the number of items in a batch must be finite and at least 0, {}: return how many terms its loss is a mean (or a "
+    "sum) of"
+)
 
 
 class ItemWeights:
     """Counts the items of batches, weighs the gradients of their losses, and normalises the window's gradient.
 
     The items come from ``items``, or from the module's ``items_in_batch(batch)``, or are the samples that its masking
-    counter counts. A number that is on a device stays there: the host does not wait for it.
-
-    Args:
-        items: gives the number of items in a batch, an ``int``, a ``float`` or a tensor of one element.
-        loss_is: what ``training_step`` returns: the ``"mean"`` over the batch's items, or their ``"sum"``.
-
-    Attributes:
-        unit: what a batch's items are divided by, the same number on every rank; None until one is known.
+    counter counts. A number that is on a device stays there: the host does not wait for it. ``unit`` is None until one
+    is known.
     """
 
     def __init__(self, items: Callable[[Any], Any] | None, loss_is: Literal["mean", "sum"]) -> None:
@@ -74,14 +74,11 @@ class ItemWeights:
         except (TypeError, ValueError):
             number = math.nan
         if not (math.isfinite(number) and number >= 0):
-            raise ValueError(
-                f"the number of items in a batch must be finite and at least 0, got {items!r} for batch {batch_idx}: "
-                "return how many terms the loss of this batch is a mean (or a sum) of"
-            )
+            raise ValueError(INVALID.format(f"got {items!r} for batch {batch_idx}"))
         return number
 
     def counted_since(self, counter: MaskingCounter) -> Items:
-        """The samples that the counter has counted since :meth:`count`."""
+        """The samples that the counter has counted since `count`."""
         items = counter.open_counts[1] - self._samples_before
         return float(items) if items.device.type == "cpu" else items.double()
 
@@ -112,20 +109,17 @@ class ItemWeights:
         while self._hooks:
             self._hooks.pop().remove()
 
-    def factor(self, items: Tensor, ranks: int, length: int) -> Items:
+    def factor(self, items: Items, ranks: int, length: int) -> Items:
         """What turns the gradient of a window of ``items`` on all ranks into the mean over them; 0 without items."""
         share = ranks * length * ((self.unit or 1.0) if self._loss_is == "mean" else 1.0)
-        if items.device.type == "cpu":
+        if not isinstance(items, Tensor) or items.device.type == "cpu":
             return share / number if (number := float(items)) > 0 else 0.0
         return torch.where(items > 0, share / items, 0.0)
 
     def see(self, items: float, batches: int) -> None:
         """Learn from so many batches, those of all ranks, how many items a batch has."""
         if not math.isfinite(items):
-            raise ValueError(
-                "the number of items in a batch must be finite and at least 0, and in one of the latest it was "
-                "not: return how many terms the loss of the batch is a mean (or a sum) of"
-            )
+            raise ValueError(INVALID.format("and in one of the latest it was not"))
         if items > 0:
             self.unit = items / batches
 

@@ -4,8 +4,8 @@ Lightning advances a scheduler with ``interval="step"`` once for each optimizer 
 ``trainer.estimated_stepping_batches`` counts the steps of a training with one step for each batch. Accumulation takes
 fewer steps: the schedule would not reach its end.
 
-Source: Lightning's training loop advances a scheduler on a stepping batch :math:`b` with
-:math:`(b + 1) \\bmod \\text{frequency} = 0`, where :math:`b` counts from 0 in each epoch.
+Source: Lightning's training loop advances a scheduler on a stepping batch $b$ with
+$(b + 1) \\bmod \\text{frequency} = 0$, where $b$ counts from 0 in each epoch.
 """
 
 from __future__ import annotations
@@ -28,14 +28,7 @@ def follow_batches(
     """Advance the schedulers as ``batches`` windows of one batch would have, after a window of ``batches``.
 
     Call it in ``on_train_batch_end`` of the window's last batch: Lightning has advanced each scheduler at most once by
-    then. ``ReduceLROnPlateau`` counts checks of its metric, not data, and is left to Lightning.
-
-    Args:
-        trainer: the trainer, for its schedulers and limits.
-        pl_module: the module, whose ``lr_scheduler_step`` advances a scheduler.
-        last_batch: 0-based index in the epoch of the window's last batch.
-        batches: the window's length.
-        stepped: whether the optimizer has stepped on the last batch.
+    then, if the optimizer has ``stepped``. ``ReduceLROnPlateau`` counts checks of its metric, and is left to Lightning.
     """
     end = last_batch + 1
     counted = scheduled_batches(trainer, last_batch, batches, stepped=stepped)
@@ -64,7 +57,7 @@ def scheduled_batches(trainer: pl.Trainer, last_batch: int, batches: int, *, ste
 
 
 class ScaledRates:
-    r"""The step of a window of :math:`k` batches at :math:`\sqrt k` or :math:`k` times the optimizer's rates.
+    r"""The step of a window of $k$ batches at $\sqrt k$ or $k$ times the optimizer's rates.
 
     The rates are raised when ``optimizer.step`` begins and put back when it ends: schedulers and checkpoints see their
     own. A step that the gradient scaler leaves out raises nothing.
@@ -72,13 +65,10 @@ class ScaledRates:
     Args:
         rule: ``"sqrt"``, for optimizers such as Adam (Malladi et al., NeurIPS 2022); ``"linear"``, for SGD (Goyal et
             al., 2017); ``"none"``, nothing is changed.
-        batches: gives :math:`k`.
+        batches: gives $k$.
 
     Attributes:
         used: the rates of the latest step, one for each parameter group.
-
-    Raises:
-        ValueError: if ``rule`` is none of the three.
     """
 
     def __init__(self, rule: LRScale, batches: Callable[[], int]) -> None:
@@ -87,51 +77,46 @@ class ScaledRates:
         self._rule, self._batches = rule, batches
         self._own: list[Any] | None = None  # the rates of the groups while a step runs
         self._handles: list[RemovableHandle] = []
-        self._optimizer: Optimizer | None = None
         self.used: list[Any] = []
 
     def attach(self, optimizer: Optimizer) -> None:
         """Scale the steps of ``optimizer`` from now on."""
-        self.detach()
-        if self._rule == "none":
-            return
-        self._optimizer = optimizer
-        self._handles = [
-            optimizer.register_step_pre_hook(lambda optimizer, *_: self._raise(optimizer)),
-            optimizer.register_step_post_hook(lambda optimizer, *_: self._restore(optimizer)),
-        ]
+        self.detach(optimizer)
+        if self._rule != "none":
+            self._handles = [
+                optimizer.register_step_pre_hook(lambda optimizer, *_: self._raise(optimizer)),
+                optimizer.register_step_post_hook(lambda optimizer, *_: self._restore(optimizer)),
+            ]
 
-    def detach(self) -> None:
+    def detach(self, optimizer: Optimizer) -> None:
         """Leave the optimizer as it was, also in a step that an exception has ended."""
-        for handle in self._handles:
-            handle.remove()
-        if self._optimizer is not None:
-            self._restore(self._optimizer)
-        self._handles, self._optimizer, self.used = [], None, []
+        while self._handles:
+            self._handles.pop().remove()
+        self._restore(optimizer)
+        self.used = []
 
     def restore_in(self, checkpoint: dict[str, Any]) -> None:
         """Put the optimizer's own rates into a checkpoint that is saved while a step runs."""
-        if self._own is None:
-            return
-        for group, rate in zip(checkpoint["optimizer_states"][0]["param_groups"], self._own, strict=True):
-            group["lr"] = rate
+        if self._own is not None:
+            for group, rate in zip(checkpoint["optimizer_states"][0]["param_groups"], self._own, strict=True):
+                group["lr"] = rate
 
     def _raise(self, optimizer: Optimizer) -> None:
         factor = self._batches() if self._rule == "linear" else math.sqrt(self._batches())
         rates = [group["lr"] for group in optimizer.param_groups]
         self._own = [rate.clone() if isinstance(rate, Tensor) else rate for rate in rates]
         self.used = [rate * factor for rate in rates]
-        self._set(optimizer, self.used)
+        _set_rates(optimizer, self.used)
 
     def _restore(self, optimizer: Optimizer) -> None:
         if self._own is not None:
-            self._set(optimizer, self._own)
+            _set_rates(optimizer, self._own)
             self._own = None
 
-    @staticmethod
-    def _set(optimizer: Optimizer, rates: list[Any]) -> None:
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            if isinstance(group["lr"], Tensor):
-                group["lr"].copy_(rate)  # compiled and captured steps hold on to the tensor
-            else:
-                group["lr"] = rate
+
+def _set_rates(optimizer: Optimizer, rates: list[Any]) -> None:
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        if isinstance(group["lr"], Tensor):
+            group["lr"].copy_(rate)  # compiled and captured steps hold on to the tensor
+        else:
+            group["lr"] = rate

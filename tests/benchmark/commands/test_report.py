@@ -9,36 +9,33 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from as_lightning.benchmark.compare.comparison_page import write_comparison
-from as_lightning.benchmark.compare.stored_comparison import COMPARISON_FILE, StoredComparison
 
 from as_lightning.benchmark.commands.report import main
-from as_lightning.benchmark.compare.api import comparison_findings
-from as_lightning.benchmark.compare.engine import Comparison
-from as_lightning.benchmark.compare.plan import ComparisonPlan
+from as_lightning.benchmark.report.page import write_comparison
+from as_lightning.benchmark.report.record import COMPARISON_FILE, ComparisonRecord, run_folder
+from as_lightning.benchmark.report.verdicts import Design
 from as_lightning.benchmark.run.result import Result, read_runs
 
 
 @pytest.fixture
 def comparison(result: Callable[..., Result], tmp_path: Path) -> Path:
     """The folder of a finished comparison of two methods, with a run of its tuning."""
-    plan = ComparisonPlan(["as_softmax"], budgets=[1.0], trials=1, seeds=3)
-    stored = Comparison(plan, settings={method: {} for method in plan.methods})
     folder = tmp_path / "comparisons" / "digits"
-    for number, run in enumerate(plan.final_runs(stored.settings)):
+    record = ComparisonRecord("digits", "accuracy", "softmax", ["softmax", "as_softmax"], Design.fixed(3))
+    record.commands = ["as-lightning-compare experiment=digits"]
+    record.settings = {method: {} for method in record.methods}
+    for number, (method, seed) in enumerate((method, seed) for method in record.methods for seed in range(3)):
         about = {"comparison": {"phase": "final", "budget": 1.0, "epochs": 4, "settings": {}}}
-        made = result(run.method, run.seed, 0.8 + number / 100, config=about)
-        (folder / run.folder).mkdir(parents=True)
-        made.write(folder / run.folder)
-        stored.results.append(made)
+        made = result(method, seed, 0.8 + number / 100, config=about)
+        (folder / run_folder(method, 1.0, seed)).mkdir(parents=True)
+        made.write(folder / run_folder(method, 1.0, seed))
+        record.add(made, None, method, made.metrics[made.score])
     tuned = folder / "tuning" / "softmax" / "trial=0,seed=1000"
     tuned.mkdir(parents=True)
     about = {"comparison": {"phase": "tuning", "budget": 1.0, "epochs": 4, "settings": {}}}
     result("softmax", 1000, 0.8, metrics={}, config=about).write(tuned)
-    StoredComparison(stored, commands=["as-lightning-compare experiment=digits"]).write(folder)
-    write_comparison(
-        comparison_findings(stored), stored, folder / "report", commands=["as-lightning-compare experiment=digits"]
-    )
+    record.write(folder)
+    write_comparison(record, folder / "report")
     return folder
 
 
@@ -58,7 +55,7 @@ def test_the_folder_of_a_comparison_gives_the_report_of_the_comparison(
     main([str(comparison)])
     assert report.read_text(encoding="utf-8") == before
     printed = capsys.readouterr().out
-    assert "paired by seed with softmax, 4 epochs" in printed
+    assert "differences to softmax, 4 epochs" in printed
     assert str(report) in printed
 
 

@@ -60,7 +60,7 @@ def test_a_setting_of_another_method_is_taken_away(composed):
 
 def test_the_settings_of_the_paper_reach_the_methods_that_have_them(composed):
     config, foreign = checked_settings(composed("experiment=sst5", "method=softmax", "paper=table"))
-    assert foreign == ["max_steps"]
+    assert foreign == ["delta", "max_steps"]
     assert "max_steps" not in config.method
 
 

@@ -31,12 +31,17 @@ COMPARE = """\
 Does it help? Tune every method equally, compare at equal time, and get the answer in words.
 
   as-lightning-compare experiment=digits
-  as-lightning-compare experiment=clinc150 budgets=0.25,0.5,1 trials=6 seeds=5
+  as-lightning-compare experiment=clinc150 budgets=0.25,0.5,1 max_hours=2
   as-lightning-compare experiment=text_file data.path=reviews.csv methods=softmax,as_softmax
 """
 COMPARE_OPTIONS = """\
 Settings of the comparison, beside those of as-lightning
 {settings}
+
+Your own module, also from the working directory
+  module._target_=my_package.LitModel data._target_=my_package.MyData
+  module.replaces=criterion  the attribute that training_step calls as loss(logits, target)
+  module.monitor=val/acc     the logged validation metric to compare; module.mode=min if less of it is better
 
 Options
   --cfg job              print all settings and their values, with what the command changes

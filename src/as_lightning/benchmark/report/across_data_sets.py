@@ -33,8 +33,9 @@ class AcrossDataSets:
     def in_words(self) -> str:
         """One line for a report.
 
-        >>> AcrossDataSets(-0.42, -1.04, 0.1, {"equal": 2, "worse": 1}).in_words
-        '3 data sets: -0.4 points on average (-1.0 to +0.1); worse on 1, equal on 2'
+        Examples:
+            >>> AcrossDataSets(-0.42, -1.04, 0.1, {"equal": 2, "worse": 1}).in_words
+            '3 data sets: -0.4 points on average (-1.0 to +0.1); worse on 1, equal on 2'
         """
         count = ", ".join(f"{word} on {self.words[word]}" for word in WORDS if self.words.get(word))
         interval = f"{self.low:+.1f} to {self.high:+.1f}"
@@ -59,8 +60,9 @@ def across_data_sets(
     Source: Agarwal, Schwarzer, Castro, Courville, Bellemare, "Deep Reinforcement Learning at the Edge of the
     Statistical Precipice", NeurIPS 2021 (rliable).
 
-    >>> across_data_sets({"a": [1.0, 1.0], "b": [1.0], "c": [1.0]}, dict.fromkeys("abc", "better")).low
-    1.0
+    Examples:
+        >>> across_data_sets({"a": [1.0, 1.0], "b": [1.0], "c": [1.0]}, dict.fromkeys("abc", "better")).low
+        1.0
     """
     if len(differences) < MIN_DATA_SETS:
         raise ValueError(f"expected at least {MIN_DATA_SETS} data sets, got {len(differences)}")

@@ -99,10 +99,11 @@ def _calibration(row: Row, reference: Row) -> list[str]:
 def in_words(verdict: Verdict, time: TimeRatio | None) -> str:
     """A verdict on one line: the interval of the difference, the time, the word.
 
-    >>> from as_lightning.benchmark.report.verdicts import Arm
-    >>> found = Verdict(Arm("a"), Arm("b"), 5, 1, 0.2, -2.2, 2.6, "undecided", 3.0, 0.5)
-    >>> in_words(found, TimeRatio(1.16)), in_words(found, TimeRatio(0.71))
-    ('-2.2 to +2.6 points, 16% slower: undecided', '-2.2 to +2.6 points, 29% less time: undecided')
+    Examples:
+        >>> from as_lightning.benchmark.report.verdicts import Arm
+        >>> found = Verdict(Arm("a"), Arm("b"), 5, 1, 0.2, -2.2, 2.6, "undecided", 3.0, 0.5)
+        >>> in_words(found, TimeRatio(1.16)), in_words(found, TimeRatio(0.71))
+        ('-2.2 to +2.6 points, 16% slower: undecided', '-2.2 to +2.6 points, 29% less time: undecided')
     """
     difference = "no difference measured" if math.isnan(verdict.difference) else f"{verdict.difference:+.1f} points"
     if math.isfinite(verdict.low):
@@ -155,8 +156,9 @@ def in_time(time: TimeRatio | None) -> str:
 def epochs(number: float) -> str:
     """A number of epochs.
 
-    >>> epochs(1), epochs(6.0)
-    ('1 epoch', '6 epochs')
+    Examples:
+        >>> epochs(1), epochs(6.0)
+        ('1 epoch', '6 epochs')
     """
     return "full budget" if math.isnan(number) else "1 epoch" if number == 1 else f"{number:g} epochs"
 
@@ -164,8 +166,9 @@ def epochs(number: float) -> str:
 def settings(values: Mapping[str, Any]) -> str:
     """Settings and their values; an en dash where there are none.
 
-    >>> settings({"lr": 0.0031622, "k": 4, "schedule": None}), settings({})
-    ('lr 0.00316, k 4, schedule null', '–')
+    Examples:
+        >>> settings({"lr": 0.0031622, "k": 4, "schedule": None}), settings({})
+        ('lr 0.00316, k 4, schedule null', '–')
     """
 
     def short(value: Any) -> str:

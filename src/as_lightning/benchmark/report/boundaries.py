@@ -14,14 +14,15 @@ GRID = 1001
 def nominal_levels(looks: tuple[int, ...], alpha: float) -> tuple[float, ...]:
     r"""The one-sided p-values that the looks need, so that ``alpha`` is the chance of a false positive at any of them.
 
-    The error is spent in proportion to the seeds: :math:`\alpha t` after the share :math:`t` of the last look's seeds
+    The error is spent in proportion to the seeds: $\alpha t$ after the share $t$ of the last look's seeds
     (Lan and DeMets 1983). The boundary of each look follows from the ones before by recursive integration over the sum
     of the differences, a Brownian motion under the null hypothesis (Armitage, McPherson and Rowe 1969).
 
-    >>> nominal_levels((5,), 0.05)
-    (0.05,)
-    >>> [round(level, 4) for level in nominal_levels((5, 10), 0.05)]
-    [0.025, 0.0354]
+    Examples:
+        >>> nominal_levels((5,), 0.05)
+        (0.05,)
+        >>> [round(level, 4) for level in nominal_levels((5, 10), 0.05)]
+        [0.025, 0.0354]
     """
     times = np.array(looks, dtype=np.float64) / looks[-1]
     spent = np.diff(alpha * times, prepend=0.0)

@@ -78,10 +78,11 @@ class Line(NamedTuple):
 
 
 def method_colors(methods: Iterable[str]) -> dict[str, str]:
-    """The colour of each method: a fixed one where the method is among :data:`KNOWN`, else the next that is free.
+    """The colour of each method: a fixed one where the method is among `KNOWN`, else the next that is free.
 
-    >>> method_colors(["multilabel_softmax", "entmax", "as_speed"])
-    {'multilabel_softmax': '#0a7ec2', 'entmax': '#d55e00', 'as_speed': '#009e73'}
+    Examples:
+        >>> method_colors(["multilabel_softmax", "entmax", "as_speed"])
+        {'multilabel_softmax': '#0a7ec2', 'entmax': '#d55e00', 'as_speed': '#009e73'}
     """
     plain = {name: name.removeprefix("multilabel_") for name in methods}
     fixed = {name: PALETTE[KNOWN.index(short)] for name, short in plain.items() if short in KNOWN}

@@ -37,8 +37,9 @@ class TimeRatio(NamedTuple):
 def time_ratio(seconds: Mapping[int, float], reference: Mapping[int, float]) -> TimeRatio | None:
     """The ratio of the training times of the seeds that both have; None where there is none, or a time is 0.
 
-    >>> time_ratio({0: 1.0, 1: 2.0}, {0: 2.0, 1: 4.0})
-    TimeRatio(ratio=0.5, low=0.5, high=0.5)
+    Examples:
+        >>> time_ratio({0: 1.0, 1: 2.0}, {0: 2.0, 1: 4.0})
+        TimeRatio(ratio=0.5, low=0.5, high=0.5)
     """
     shared = sorted(seconds.keys() & reference.keys())
     if not shared or any(times[seed] <= 0 for times in (seconds, reference) for seed in shared):

@@ -11,8 +11,8 @@ SMALLEST = 1e-5  # of the median variance: a smaller one has no meaningful logar
 def seed_residual_variances(scores: np.ndarray, present: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     r"""Each method's variance over the seeds, with the effect of the seed that all methods share taken out.
 
-    With the residuals :math:`r_{ms} = y_{ms} - \bar y_{m\cdot} - \bar y_{\cdot s} + \bar y_{\cdot\cdot}` of the two-way
-    layout the variance of method m is :math:`\sum_s r_{ms}^2 / \nu`, :math:`\nu = (n - 1)(M - 1) / M`. For two methods
+    With the residuals $r_{ms} = y_{ms} - \bar y_{m\cdot} - \bar y_{\cdot s} + \bar y_{\cdot\cdot}$ of the two-way
+    layout the variance of method m is $\sum_s r_{ms}^2 / \nu$, $\nu = (n - 1)(M - 1) / M$. For two methods
     the sum of both variances is the variance of their paired differences.
 
     Args:
@@ -35,25 +35,26 @@ def seed_residual_variances(scores: np.ndarray, present: np.ndarray) -> tuple[np
 def variance_prior(variances: np.ndarray, degrees: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     r"""What the methods' variances have in common (empirical Bayes, as limma's ``squeezeVar``).
 
-    The true variances are taken as draws of a scaled inverse chi-squared distribution around :math:`s_0^2` with
-    :math:`d_0` degrees of freedom. With :math:`e_g = \log s_g^2 - \psi(d_g/2) + \log(d_g/2)` over the G methods,
+    The true variances are taken as draws of a scaled inverse chi-squared distribution around $s_0^2$ with
+    $d_0$ degrees of freedom. With $e_g = \log s_g^2 - \psi(d_g/2) + \log(d_g/2)$ over the G methods,
 
-    * :math:`\psi'(d_0/2) = \sum (e_g - \bar e)^2/(G-1) - \overline{\psi'(d_g/2)}`; where the right side is not positive
-      :math:`d_0` is infinite, and :math:`s_0^2` the pooled variance;
-    * else :math:`\log s_0^2 = \bar e + \psi(d_0/2) - \log(d_0/2)`.
+    * $\psi'(d_0/2) = \sum (e_g - \bar e)^2/(G-1) - \overline{\psi'(d_g/2)}$; where the right side is not positive
+      $d_0$ is infinite, and $s_0^2$ the pooled variance;
+    * else $\log s_0^2 = \bar e + \psi(d_0/2) - \log(d_0/2)$.
 
     Args:
         variances: of shape ``(..., methods)``.
         degrees: their degrees of freedom, of the same shape.
 
     Returns:
-        :math:`s_0^2` and :math:`d_0`, of shape ``(..., 1)``.
+        $s_0^2$ and $d_0$, of shape ``(..., 1)``.
 
     Source: Smyth, Statistical Applications in Genetics and Molecular Biology 3 (2004), article 3, section 6.2.
 
-    >>> variance, degrees = variance_prior(np.array([1.0, 1.0, 1.0]), np.array([4.0, 4.0, 4.0]))
-    >>> variance.tolist(), degrees.tolist()
-    ([1.0], [inf])
+    Examples:
+        >>> variance, degrees = variance_prior(np.array([1.0, 1.0, 1.0]), np.array([4.0, 4.0, 4.0]))
+        >>> variance.tolist(), degrees.tolist()
+        ([1.0], [inf])
     """
     smallest = SMALLEST * np.median(variances, -1, keepdims=True)
     logarithms = np.log(np.maximum(np.maximum(variances, smallest), np.finfo(np.float64).tiny))
@@ -80,8 +81,9 @@ def moderate(
 def inverse_trigamma(values: np.ndarray) -> np.ndarray:
     """The x with trigamma(x) = value, for positive values: Newton's method on 1 / trigamma (Smyth 2004, appendix).
 
-    >>> inverse_trigamma(np.array([np.pi**2 / 6])).round(12).tolist()
-    [1.0]
+    Examples:
+        >>> inverse_trigamma(np.array([np.pi**2 / 6])).round(12).tolist()
+        [1.0]
     """
     x = 0.5 + 1.0 / values
     for _ in range(50):

@@ -90,7 +90,7 @@ def print_sweep(results: Sequence[Result], baseline: str | None = None, console:
 def sweep_records(results: Sequence[Result], baseline: str | None = None) -> list[ComparisonRecord]:
     """A sweep's runs as comparisons of a fixed design, one for each experiment, at one budget and without tuning.
 
-    The baseline is ``baseline``, or the first of :data:`BASELINES` that has runs.
+    The baseline is ``baseline``, or the first of `BASELINES` that has runs.
 
     Raises:
         SettingError: if no run is of the method ``baseline``.
@@ -167,10 +167,11 @@ def frame(found: Findings) -> pd.DataFrame:
 def escape_markdown(text: object) -> str:
     r"""Text that a Markdown page shows as it is, in a table too: no HTML, no links, no cell or line ends.
 
-    >>> print(escape_markdown("a|b <img> *c*"))
-    a\|b &lt;img&gt; \*c\*
-    >>> print(escape_markdown("as_softmax\\|x"))
-    as_softmax\\\|x
+    Examples:
+        >>> print(escape_markdown("a|b <img> *c*"))
+        a\|b &lt;img&gt; \*c\*
+        >>> print(escape_markdown("as_softmax\\|x"))
+        as_softmax\\\|x
     """
     escaped = html.escape(" ".join(str(text).split()), quote=False)
     return re.sub(r"([\\`*|\[\]])", r"\\\1", escaped)

@@ -73,7 +73,7 @@ class ComparisonRecord:
         stopped: why the comparison ended before all was decided; empty where it did not.
         commands: that made the runs.
         predictions: of the final runs, by method, budget and seed; empty where their files are not there.
-        disagreed: what :meth:`disagreement` returns, for a record without predictions.
+        disagreed: what `disagreement` returns, for a record without predictions.
         examples: the test examples on which the methods differ most often from the baseline.
     """
 

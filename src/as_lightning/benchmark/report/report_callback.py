@@ -43,7 +43,7 @@ class ReportCallback(Callback):
 
     Attributes:
         open_sweep: the sweep that this process has started and whose report is not written yet. Where a run fails,
-            Hydra raises its error in place of calling :meth:`on_multirun_end`: then :func:`finish_sweep` is left to
+            Hydra raises its error in place of calling `on_multirun_end`: then `finish_sweep` is left to
             the command.
     """
 

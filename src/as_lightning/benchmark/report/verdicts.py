@@ -81,7 +81,7 @@ class Verdict:
         difference: the mean over the seeds; NaN without seeds.
         low: of its 95% interval, which is corrected neither for the number of methods nor for the looks.
         high: the same.
-        word: one of :data:`WORDS`.
+        word: one of `WORDS`.
         detectable: the true difference that would be found better or worse with 80% probability; NaN where unknown.
         equal_within: of the design.
         sure: whether "not worse" also holds at the stricter error that advice asks for.
@@ -125,14 +125,14 @@ def verdicts(
     r"""The word of every arm, from all scores that there are.
 
     Differences are paired by seed. Their variance is moderated by those of all methods, without the effect that a seed
-    has on all of them (:func:`seed_residual_variances`, :func:`variance_prior`), and is at least what the flips of
+    has on all of them (`seed_residual_variances`, `variance_prior`), and is at least what the flips of
     single test examples make: with a share q of N examples on which two runs disagree, 100 sqrt(q / N) points a run.
 
-    Each look tests four hypotheses of each arm: :math:`\theta \le -m` (rejected: not worse), :math:`\theta \ge m` (no
-    gain; with the former: equal), :math:`\theta \le 0` (better) and :math:`\theta \ge 0` (worse). The last two are
+    Each look tests four hypotheses of each arm: $\theta \le -m$ (rejected: not worse), $\theta \ge m$ (no
+    gain; with the former: equal), $\theta \le 0$ (better) and $\theta \ge 0$ (worse). The last two are
     tested at 0.3 of the level: whatever the true difference, the false ones among an arm's words together keep its
     level. Over the arms of a family the level is divided by Holm's method with Shaffer's count of the hypotheses that
-    can still be true, over the looks by :func:`nominal_levels`. The arms at the full budget are one family; those at
+    can still be true, over the looks by `nominal_levels`. The arms at the full budget are one family; those at
     smaller budgets, each against the baseline at the full and at the same budget, another. Arms whose scores are the
     same in every seed count once; one that is the same as the baseline is equal.
 
@@ -155,9 +155,10 @@ def verdicts(
 
     Source: Holm 1979; Shaffer 1986; Ye, Li, Liu and Yao 2013 (Holm's method over looks).
 
-    >>> better = {Arm("softmax"): {0: 90.1, 1: 90.4, 2: 89.9}, Arm("as_softmax"): {0: 93.2, 1: 93.3, 2: 93.1}}
-    >>> [verdict.word for verdict in verdicts(better, baseline="softmax", design=Design.fixed(3))]
-    ['better']
+    Examples:
+        >>> better = {Arm("softmax"): {0: 90.1, 1: 90.4, 2: 89.9}, Arm("as_softmax"): {0: 93.2, 1: 93.3, 2: 93.1}}
+        >>> [verdict.word for verdict in verdicts(better, baseline="softmax", design=Design.fixed(3))]
+        ['better']
     """
     full = max((arm.budget for arm in scores if arm.method == baseline), default=None)
     if full is None:
@@ -296,7 +297,7 @@ def level_table(design: Design, hypotheses: float) -> np.ndarray:
 
 
 def words(rejected: np.ndarray) -> np.ndarray:
-    """The index in :data:`WORDS` of each arm, from what is rejected (last axis)."""
+    """The index in `WORDS` of each arm, from what is rejected (last axis)."""
     not_worse, no_gain, better, worse = np.moveaxis(rejected, -1, 0)
     return np.select([not_worse & no_gain, better, worse, not_worse, no_gain], [2, 0, 1, 3, 4], 5)
 
@@ -304,8 +305,9 @@ def words(rejected: np.ndarray) -> np.ndarray:
 def detectable_difference(error: float, degrees: float, level: float) -> float:
     """The true difference whose one-sided t-test at ``level`` succeeds with 80% probability.
 
-    >>> round(detectable_difference(1.0, 4, 0.025), 2)
-    3.76
+    Examples:
+        >>> round(detectable_difference(1.0, 4, 0.025), 2)
+        3.76
     """
     critical = special.stdtrit(degrees, 1 - level)
     # the power as a mean over the estimated deviation: scipy's noncentral t is NaN this far out in the tails

@@ -171,7 +171,7 @@ def test_figures_are_the_same_bytes_for_the_same_results(report, results, tmp_pa
     assert again.html.read_bytes() == report.html.read_bytes()
 
 
-def test_a_strangers_text_is_shown_as_it_is_everywhere(record, tmp_path, capsys):
+def test_a_hostile_name_writes_no_file_elsewhere_and_no_html(record, tmp_path, capsys):
     folder = tmp_path / "deep" / "report"
     record.name = f"../../escaped/{HOSTILE}"
     paths = write_comparison(record, folder)

@@ -1,0 +1,28 @@
+"""The recipe of docs/skipping.md on outputs of frozen layers: train the rows that have a gradient alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from as_lightning.benchmark.encoders.frozen import FrozenOutput
+from as_lightning.benchmark.tasks.classifier import Classifier
+from as_lightning.functional import as_cross_entropy, live_samples
+
+
+class LiveRowsClassifier(Classifier):
+    """AS-Softmax that finds the live rows without gradients, and runs forward and backward on these."""
+
+    def __init__(self, *args: Any, delta: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.delta = delta
+
+    def training_loss(self, inputs: Any, target: Tensor) -> Tensor:
+        with torch.no_grad():
+            live = live_samples(self(inputs), target, delta=self.delta)
+        live[0] |= ~live.any()
+        kept = FrozenOutput(*(part[live] for part in inputs))
+        loss = as_cross_entropy(self(kept), target[live], delta=self.delta, reduction="sum")
+        return loss / len(target)
