@@ -140,7 +140,7 @@ def entmax_loss(
 
     Examples:
         >>> entmax_loss(torch.tensor([[0.0, 1.0, 2.0], [0.0, 1.0, 4.0]]), torch.tensor([2, 2]), reduction="none")
-        tensor([0.1161, 0.0000])
+        tensor([0.0617, 0.0000])
     """
     alpha, package = _package(alpha)
 
