@@ -205,7 +205,7 @@ def compiled_network(folder: Path) -> None:
     torch._dynamo.reset()
     module, compiler = WithAS(delta=0.1), CompileCounter()
     module.net = torch.compile(module.net, backend=compiler, fullgraph=True)
-    Run(folder, module=module).trained()
+    run = Run(folder, module=module).trained()
     assert compiler.frame_count == 1
     run.equals_by_hand()
 
