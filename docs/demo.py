@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -20,7 +21,7 @@ from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxLoss, MaskingMon
 from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy
 
 ROWS, WIDTH, CLASSES = 1024, 128, 131_072  # of the wide output layer
-QUIET = {
+QUIET: dict[str, Any] = {
     "accelerator": "cpu",
     "logger": False,
     "enable_checkpointing": False,
@@ -65,10 +66,10 @@ def exact_windows() -> None:
     batches = [(torch.randn(size, 20).double(), torch.randint(5, (size,))) for size in (3, 40, 11, 26)]
     whole = [tuple(torch.cat(parts) for parts in zip(*batches, strict=True))]
 
-    def weights(data: list[tuple[Tensor, ...]], **settings: object) -> Tensor:
+    def weights(data: Any, **settings: Any) -> Tensor:
         torch.manual_seed(0)
         module = Classifier(20, 5, ASSoftmaxLoss(delta=0.1)).double()
-        pl.Trainer(max_epochs=20, **QUIET | settings).fit(module, DataLoader(data, batch_size=None))  # type: ignore[arg-type]
+        pl.Trainer(max_epochs=20, **QUIET | settings).fit(module, DataLoader(data, batch_size=None))
         return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
 
     large = weights(whole)
@@ -107,12 +108,13 @@ def wide_head() -> None:
 
 def comparison() -> None:
     print(
-        "\n4. A fair comparison adds seeds until it can decide. This one is short: two epochs at the default settings. Its"
+        "\n4. A fair comparison adds seeds until it can decide. This one is short: two epochs at the default settings."
     )
+    print("   Its answer is about two epochs of a small network, in which softmax has not learnt enough yet, and not")
     print(
-        "   answer is about two epochs of a small network, where softmax has not learnt enough yet, and not about the"
+        "   about the methods. Without these limits the command tunes each method and trains it to the end.\n",
+        flush=True,
     )
-    print("   methods: without these limits the command tunes each method and trains it to the end.\n", flush=True)
     settings = ["trainer.max_epochs=2", "trials=1", "tuning_seeds=1", "budgets=1", "max_seeds=8", "name=demo"]
     command = str(Path(sys.executable).with_name("as-lightning-compare"))
     subprocess.run([command, "experiment=digits", "methods=softmax,sparsemax", *settings], check=True)
