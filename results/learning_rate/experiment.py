@@ -266,8 +266,8 @@ def _why(groups: dict, order: list[tuple[str, int]]) -> str:
                 rate = max(leads, key=lambda rate: leads[rate])
                 plain, masked = tables[key]["softmax", rate], tables[key]["as_softmax 0.1", rate]
                 text += (
-                    f"\nAS-Softmax leads most at {rate:g} ({leads[rate]:+.2f}). There right rows give {plain:.0f}% of the "
-                    f"gradient of softmax and {masked:.0f}% of that of AS-Softmax in the last quarter: a turn to wrong "
+                    f"\nAS-Softmax leads most at {rate:g} ({leads[rate]:+.2f}). There right rows give {plain:.0f}% of "
+                    f"the gradient of softmax and {masked:.0f}% of that of AS-Softmax in the last quarter: a turn to wrong "
                     f"rows {'may be a part of the lead' if plain - masked > 3 else 'is not what makes that lead'}.\n"
                 )
     return text
