@@ -256,7 +256,9 @@ def _why(groups: dict, order: list[tuple[str, int]]) -> str:
             text += f"\n{TITLES[key[0]]}, {key[1]} epochs, right rows' share of the gradient's norm in percent:\n\n"
             text += "| method | learning rate | first quarter of the steps | second | third | last |\n"
             text += "| --- |" + " ---: |" * 5 + "\n"
-            tables[key] = {(method, rate): 100 * np.mean(share[-len(share) // 4 :]) for method, rate, share in rows}
+            tables[key] = {
+                (method, rate): 100 * float(np.mean(share[-len(share) // 4 :])) for method, rate, share in rows
+            }
             for method, rate, share in rows:
                 quarters = np.array(share).reshape(4, -1).mean(1)
                 text += f"| {method} | {rate:g} | " + " | ".join(f"{100 * part:.0f}" for part in quarters) + " |\n"
@@ -267,8 +269,8 @@ def _why(groups: dict, order: list[tuple[str, int]]) -> str:
                 plain, masked = tables[key]["softmax", rate], tables[key]["as_softmax 0.1", rate]
                 text += (
                     f"\nAS-Softmax leads most at {rate:g} ({leads[rate]:+.2f}). There right rows give {plain:.0f}% of "
-                    f"the gradient of softmax and {masked:.0f}% of that of AS-Softmax in the last quarter: a turn to wrong "
-                    f"rows {'may be a part of the lead' if plain - masked > 3 else 'is not what makes that lead'}.\n"
+                    f"the gradient of softmax and {masked:.0f}% of that of AS-Softmax in the last quarter: a turn to "
+                    f"wrong rows {'may be a part of the lead' if plain - masked > 3 else 'is not what makes that lead'}.\n"
                 )
     return text
 
