@@ -266,11 +266,14 @@ def _why(groups: dict, order: list[tuple[str, int]]) -> str:
             leads = {rate: paired(own[rate], base[rate])[0] for rate in sorted(own.keys() & base.keys())}
             if leads and max(leads.values()) > 0.25:
                 rate = max(leads, key=lambda rate: leads[rate])
+                why = "may be a part of the lead"
                 plain, masked = tables[key]["softmax", rate], tables[key]["as_softmax 0.1", rate]
+                if plain - masked <= 3:
+                    why = "is not what makes that lead"
                 text += (
                     f"\nAS-Softmax leads most at {rate:g} ({leads[rate]:+.2f}). There right rows give {plain:.0f}% of "
                     f"the gradient of softmax and {masked:.0f}% of that of AS-Softmax in the last quarter: a turn to "
-                    f"wrong rows {'may be a part of the lead' if plain - masked > 3 else 'is not what makes that lead'}.\n"
+                    f"wrong rows {why}.\n"
                 )
     return text
 
