@@ -44,8 +44,9 @@ def test_help_names_all_data_models_and_loggers_that_can_be_chosen():
 
 def test_help_of_the_comparison_has_its_settings():
     text = help_text("as-lightning-compare")
-    assert "  budgets=0.25,0.5,1 " in text
-    assert "  trials=6 " in text
+    assert "  trials=5 " in text
+    assert "  seeds=auto " in text
+    assert "  module.monitor=val/acc " in text
     assert "Methods (methods=NAME,NAME)" in text
     assert "Methods (method=NAME)" in help_text("as-lightning")
 
