@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
 import torch
 from torch import Tensor, nn
 
@@ -13,23 +10,7 @@ from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import PLAIN_NAMES, check_label_smoothing, cross_entropy_of_head
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
-
-if TYPE_CHECKING:
-    from as_lightning.masking_counter import MaskingCounter
-
-
-class MaskedLoss(nn.Module):
-    """A loss whose masking `MaskingMonitor` and `AdaptiveGradientAccumulation` count while a batch is trained."""
-
-    delta: float
-    masking_counter: MaskingCounter | None = None  # set by the callbacks from a batch's start to its end, else None
-
-    def _counted(self, function: Callable[..., Any], *operands: Any, **settings: Any) -> Tensor:
-        if self.masking_counter is None:
-            return function(*operands, **settings)
-        loss, counts = function(*operands, **settings, return_counts=True)
-        self.masking_counter.update(counts)
-        return loss
+from as_lightning.masking_counter import MaskedLoss
 
 
 class ASSoftmaxLoss(MaskedLoss):
@@ -47,20 +28,14 @@ class ASSoftmaxLoss(MaskedLoss):
 
     Examples:
         >>> import torch
-        >>> loss = ASSoftmaxLoss(delta=0.1)
-        >>> loss(torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0]]), torch.tensor([0, 0]))
+        >>> ASSoftmaxLoss(delta=0.1)(torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0]]), torch.tensor([0, 0]))
         tensor(0.3222)
     """
 
     weight: Tensor | None
 
     def __init__(
-        self,
-        delta: float = 0.1,
-        *,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
+        self, delta: float = 0.1, *, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
     ) -> None:
         super().__init__()
         self.delta = check_delta(delta)
@@ -69,19 +44,8 @@ class ASSoftmaxLoss(MaskedLoss):
         self.register_buffer("weight", weight)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return self._counted(
-            as_cross_entropy,
-            logits,
-            target,
-            self.delta,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
-
-    def extra_repr(self) -> str:
-        weight = "" if self.weight is None else f", weight of {self.weight.numel()} classes"
-        return f"delta={self.delta}, ignore_index={self.ignore_index}, reduction={self.reduction!r}{weight}"
+        settings = {"weight": self.weight, "ignore_index": self.ignore_index, "reduction": self.reduction}
+        return self._counted(as_cross_entropy, logits, target, self.delta, **settings)
 
 
 class MultiLabelASSoftmaxLoss(MaskedLoss):
@@ -92,8 +56,7 @@ class MultiLabelASSoftmaxLoss(MaskedLoss):
         ignore_index: target value of unknown labels, which are left out.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
-    Source: paper, section III; shapes and errors are those of
-    `multilabel_as_cross_entropy`.
+    Source: paper, section III; shapes and errors are those of `multilabel_as_cross_entropy`.
 
     Examples:
         >>> import torch
@@ -112,15 +75,12 @@ class MultiLabelASSoftmaxLoss(MaskedLoss):
         settings = {"ignore_index": self.ignore_index, "reduction": self.reduction}
         return self._counted(multilabel_as_cross_entropy, logits, target, self.delta, **settings)
 
-    def extra_repr(self) -> str:
-        return f"delta={self.delta}, ignore_index={self.ignore_index}, reduction={self.reduction!r}"
-
 
 class LinearCrossEntropyLoss(MaskedLoss):
     r"""A wide linear layer and its cross-entropy in one module, without ever holding the logits.
 
-    The layer is the attribute ``linear``, so ``loss.linear(hidden)`` gives the logits for validation and prediction,
-    and state dicts load from and into PyTorch's ``torch.nn.LinearCrossEntropyLoss`` (2.13 and later).
+    ``loss.linear(hidden)`` gives the logits for validation and prediction. State dicts load from and into PyTorch's
+    ``torch.nn.LinearCrossEntropyLoss`` (2.13 and later).
 
     Args:
         in_features: the width ``d`` of the hidden states.
@@ -133,8 +93,7 @@ class LinearCrossEntropyLoss(MaskedLoss):
         delta: the margin of AS-Softmax, in [0, 1]; 1, the default, is plain cross-entropy.
         device, dtype: those of the layer.
 
-    Source: the signature follows PyTorch 2.13; shapes and errors are those of
-    `linear_cross_entropy`.
+    Source: the signature follows PyTorch 2.13; shapes and errors are those of `linear_cross_entropy`.
 
     Examples:
         >>> import torch
@@ -176,7 +135,3 @@ class LinearCrossEntropyLoss(MaskedLoss):
         if counter is not None and counts is not None:
             counter.update(counts)
         return loss
-
-    def extra_repr(self) -> str:
-        weight = "" if self.weight is None else f", weight of {self.weight.numel()} classes"
-        return f"delta={self.delta}, ignore_index={self.ignore_index}, reduction={self.reduction!r}{weight}"

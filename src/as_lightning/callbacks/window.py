@@ -16,8 +16,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from as_lightning.callbacks.rank_sums import holds_the_sum, sum_over_ranks
-from as_lightning.losses import MaskedLoss
-from as_lightning.masking_counter import MaskingCounter
+from as_lightning.masking_counter import MaskedLoss, MaskingCounter
 
 COUNTS = "as_lightning_open_counts"  # key of a checkpoint
 

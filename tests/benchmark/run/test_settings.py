@@ -14,7 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 
 import as_lightning
 from as_lightning import functional
-from as_lightning.benchmark.commands.train import in_words, open_method_settings
+from as_lightning.benchmark.commands.mistakes import in_words
+from as_lightning.benchmark.commands.train import open_method_settings
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import SettingError, checked_settings, run_folder
 from as_lightning.benchmark.run.train import train
