@@ -39,11 +39,11 @@ class MaskingPolicy:
     """More batches as more samples are masked (the paper's AS-Speed): the number wanted is ``steps``.
 
     Args:
-        max_steps, scale, monotone: those of :func:`~as_lightning.functional.accumulation_steps`, which has the formula.
+        max_steps, scale, monotone: those of `accumulation_steps`, which has the formula.
         warmup_windows: the number of windows before the first change.
         update_every: the number of windows between two decisions; a decision uses the counts of all of them.
 
-    Example:
+    Examples:
         >>> policy = MaskingPolicy(max_steps=4)
         >>> policy.next_length(AccumulationWindow(epoch=0, batch=0, length=1, masked_samples=24, samples=32))
         2
@@ -93,7 +93,7 @@ class MaskingPolicy:
 class StepSchedule:
     """So many batches from a given optimizer step, or (``by="samples"``) from a number of samples of all ranks, on.
 
-    Example:
+    Examples:
         >>> schedule = StepSchedule({0: 1, 1000: 4, 5000: 16})
         >>> window = AccumulationWindow(epoch=0, batch=999, length=1, masked_samples=0, samples=32, step=1000)
         >>> schedule.next_length(window)

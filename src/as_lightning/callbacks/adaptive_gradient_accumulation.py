@@ -42,27 +42,27 @@ class OpenWindow:
 class AdaptiveGradientAccumulation(Callback):
     r"""Let a policy say how many batches each optimizer step gathers, at any step of training, exactly.
 
-    Each window takes as many batches as the policy wants and :func:`~as_lightning.callbacks.window.aligned_window`
+    Each window takes as many batches as the policy wants and `aligned_window`
     allows. The weights equal, bit for bit, those of a loop that accumulates these windows by hand. A window costs one
     small all-reduce and one host read, a batch none. Logs ``accumulation/steps`` and, with ``lr_scale``,
     ``accumulation/lr``. Moves itself to the front of ``trainer.callbacks``.
 
     Args:
-        policy: :class:`~as_lightning.MaskingPolicy` (the default, the paper's AS-Speed),
-            :class:`~as_lightning.StepSchedule`, an object with ``next_length(window)``, ``state_dict`` and
-            ``load_state_dict``, or a function of the closed :class:`AccumulationWindow`, equal on all ranks.
+        policy: `MaskingPolicy` (the default, the paper's AS-Speed),
+            `StepSchedule`, an object with ``next_length(window)``, ``state_dict`` and
+            ``load_state_dict``, or a function of the closed `AccumulationWindow`, equal on all ranks.
         max_steps, scale, monotone, warmup_windows, update_every: those of the ``MaskingPolicy`` without a policy.
         lr_pace: what schedulers with ``interval="step"`` follow: ``"data"``, the batches, so that a schedule of
             ``trainer.estimated_stepping_batches`` ends with training; or ``"steps"``, as Lightning does it.
-        lr_scale: a step of :math:`k` batches takes the scheduler's rate (``"none"``), :math:`\sqrt k` times it
-            (``"sqrt"``) or :math:`k` times it (``"linear"``).
+        lr_scale: a step of $k$ batches takes the scheduler's rate (``"none"``), $\sqrt k$ times it
+            (``"sqrt"``) or $k$ times it (``"linear"``).
         normalize: the gradient is the mean over a window's ``"batches"``, or over all its ``"items"``.
         items: the number of items in a batch, ``items(batch)``; without it the module's ``items_in_batch(batch)``, and
             without that the samples of its masking counter.
         loss_is: what ``training_step`` returns: the ``"mean"`` over the batch's items, or their ``"sum"``.
 
     Attributes:
-        history: the :class:`AccumulationWindow` of each window since ``fit`` began or was resumed.
+        history: the `AccumulationWindow` of each window since ``fit`` began or was resumed.
         policy: the policy.
 
     Raises:
@@ -71,7 +71,7 @@ class AdaptiveGradientAccumulation(Callback):
 
     Source: paper, section on AS-Speed, for the default policy.
 
-    Example:
+    Examples:
         >>> speed = AdaptiveGradientAccumulation(max_steps=4)
         >>> trainer = Trainer(callbacks=[speed], logger=False, enable_checkpointing=False)
         >>> speed.history
@@ -165,6 +165,7 @@ class AdaptiveGradientAccumulation(Callback):
         windows.move_to_front(trainer, self)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        windows.find_losses(pl_module)
         source = self._weights.source(pl_module)
         refuse_module(pl_module, self, source)  # not in setup: the module's own setup comes after it
         self._ranks = windows.ranks_with_own_batches(trainer)
@@ -234,6 +235,8 @@ class AdaptiveGradientAccumulation(Callback):
         window = self._window
         if not (window.is_open and window.first_batch < batch_idx < window.first_batch + window.length):
             self._open_window(trainer, pl_module, batch_idx)
+        if (counter := find_counter(pl_module)) is not None:
+            counter.begin_batch()
         if self._counts_samples:
             self._batch_samples = extract_batch_size(batch)
         if self._counts_items:
@@ -322,6 +325,8 @@ class AdaptiveGradientAccumulation(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._refuse_other_assignments(trainer)
+        if (counter := find_counter(pl_module)) is not None:
+            counter.end_batch()
         ends = windows.window_ends(trainer, batch_idx)
         if not self._window.is_open:  # a batch of None, for which Lightning calls no on_train_batch_start
             if self.lr_pace == "data":
@@ -330,7 +335,6 @@ class AdaptiveGradientAccumulation(Callback):
         self._window.accumulated += 1
         if not ends:
             return
-        counter = find_counter(pl_module)
         if counter is not None:
             counter.refuse_silence(pl_module, outputs)
         masked_samples, samples, items = self._read(trainer, pl_module)

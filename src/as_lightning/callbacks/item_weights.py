@@ -1,11 +1,13 @@
 r"""Windows whose gradient is the mean over their items, not over their batches.
 
-With batch losses :math:`\ell_{rb}` that are means over :math:`n_{rb}` items, windows of :math:`A` batches on :math:`R`
-ranks, and :math:`n` items in all (Lightning divides by :math:`A`, DDP by :math:`R`),
+With batch losses $\ell_{rb}$ that are means over $n_{rb}$ items, windows of $A$ batches on $R$
+ranks, and $n$ items in all (Lightning divides by $A$, DDP by $R$),
 
-.. math:: \frac{R A u}{n} \cdot \frac1R \sum_{r, b} \frac{n_{rb}}{A u} \nabla \ell_{rb} = \frac1n \sum_i \nabla \ell_i.
+$$
+\frac{R A u}{n} \cdot \frac1R \sum_{r, b} \frac{n_{rb}}{A u} \nabla \ell_{rb} = \frac1n \sum_i \nabla \ell_i.
+$$
 
-The unit :math:`u`, the items of a batch in the window before, keeps the products near 1, as half precision needs.
+The unit $u$, the items of a batch in the window before, keeps the products near 1, as half precision needs.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ INVALID = "the number of items in a batch must be finite and at least 0, {}: ret
 class ItemWeights:
     """Counts the items of batches and weighs their losses' gradients; a number on a device stays there.
 
-    ``unit`` is :math:`u`, None until one is known.
+    ``unit`` is $u$, None until one is known.
     """
 
     def __init__(self, items: Callable[[Any], Any] | None, loss_is: Literal["mean", "sum"]) -> None:
@@ -70,7 +72,7 @@ class ItemWeights:
         return number
 
     def counted_since(self, counter: MaskingCounter) -> Items:
-        """The samples that the counter has counted since :meth:`count`."""
+        """The samples that the counter has counted since `count`."""
         items = counter.open_counts[1] - self._samples_before
         return float(items) if items.device.type == "cpu" else items.double()
 

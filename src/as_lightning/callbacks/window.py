@@ -16,7 +16,7 @@ from lightning.pytorch.strategies import ModelParallelStrategy, SingleDeviceStra
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
-from as_lightning.masking_counter import MaskingCounter
+from as_lightning.masking_counter import MaskedLoss, MaskingCounter
 
 COUNTS = "as_lightning_open_counts"  # key of a checkpoint
 
@@ -24,18 +24,20 @@ COUNTS = "as_lightning_open_counts"  # key of a checkpoint
 def aligned_window(batch: int, wanted: int, remaining: float = math.inf) -> int:
     r"""The longest accumulation window of at most ``wanted`` batches that may start at ``batch`` of an epoch.
 
-    Lightning zeroes gradients before batch :math:`b` iff :math:`b \bmod A = 0` and steps after it iff
-    :math:`(b + 1) \bmod A = 0`. So :math:`A` must divide ``batch``, and the epoch's end, with :math:`r` batches
+    Lightning zeroes gradients before batch $b$ iff $b \bmod A = 0$ and steps after it iff
+    $(b + 1) \bmod A = 0$. So $A$ must divide ``batch``, and the epoch's end, with $r$ batches
     remaining, must not cut the window short:
 
-    .. math:: A = \max \{ d \le k : d \mid b \}, \qquad A = \gcd(b, r) \text{ if } r < A.
+    $$
+    A = \max \{ d \le k : d \mid b \}, \qquad A = \gcd(b, r) \text{ if } r < A.
+    $$
 
     Args:
         batch: 0-based index in the epoch of the window's first batch.
         wanted: the batches to accumulate if there were no alignment.
         remaining: batches left in the epoch, ``batch`` included; infinite if the end is not known.
 
-    Example:
+    Examples:
         >>> [aligned_window(batch, wanted=4) for batch in (0, 1, 6, 8, 9)]
         [4, 1, 3, 4, 3]
         >>> [aligned_window(batch, wanted=4, remaining=2) for batch in (8, 9)]
@@ -65,6 +67,17 @@ def find_counter(pl_module: LightningModule) -> MaskingCounter | None:
     return counter if isinstance(counter, MaskingCounter) else None
 
 
+def find_losses(pl_module: LightningModule) -> None:
+    """Give a module that counts nothing itself a counter, which its `ASSoftmaxLoss` or the like report to.
+
+    Call it in ``on_fit_start``: the module may make its losses in its own setup.
+    """
+    counter = getattr(pl_module, "masking_counter", None)
+    if counter is None or (isinstance(counter, MaskingCounter) and counter.losses):  # not the module's own
+        losses = [module for module in pl_module.modules() if isinstance(module, MaskedLoss)]
+        setattr(pl_module, "masking_counter", MaskingCounter(losses) if losses else None)  # noqa: B010
+
+
 def masking_counter(pl_module: LightningModule, callback: Callback) -> MaskingCounter:
     """The module's counter, or an error that says how to get one."""
     counter = find_counter(pl_module)
@@ -72,8 +85,9 @@ def masking_counter(pl_module: LightningModule, callback: Callback) -> MaskingCo
         raise MisconfigurationException(
             f"{type(callback).__name__} needs a module that reports masking counts, but {type(pl_module).__name__}."
             f"masking_counter is {getattr(pl_module, 'masking_counter', None)!r}. Mix in as_lightning.ASSoftmaxMixin "
-            "(and name it before the module's class), or set `self.masking_counter = MaskingCounter()` and update it "
-            "in training_step."
+            "(and name it before the module's class), compute the loss with a submodule such as `self.criterion = "
+            "ASSoftmaxLoss(delta=0.1)`, or set `self.masking_counter = MaskingCounter()` and update it in "
+            "training_step."
         )
     return counter
 
@@ -145,12 +159,12 @@ def sum_over_ranks(trainer: Trainer, sums: Tensor) -> Tensor:
 
 
 def ranks_with_own_batches(trainer: Trainer) -> int:
-    """Over how many ranks :func:`sum_over_ranks` adds up, and gradients are averaged."""
+    """Over how many ranks `sum_over_ranks` adds up, and gradients are averaged."""
     mesh = trainer.strategy.device_mesh if isinstance(trainer.strategy, ModelParallelStrategy) else None
     return trainer.world_size if mesh is None else mesh["data_parallel"].size()
 
 
 def holds_the_sum(trainer: Trainer) -> bool:
-    """Whether this rank keeps what :func:`sum_over_ranks` has added up before the next sum."""
+    """Whether this rank keeps what `sum_over_ranks` has added up before the next sum."""
     mesh = trainer.strategy.device_mesh if isinstance(trainer.strategy, ModelParallelStrategy) else None
     return trainer.is_global_zero if mesh is None else mesh["data_parallel"].get_local_rank() == 0

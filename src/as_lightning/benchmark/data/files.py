@@ -35,10 +35,15 @@ def shortened(names: Sequence[str]) -> str:
 
 
 class FileTree(ABC):
-    """Files by their names relative to the root, in alphabetical order; hidden ones are left out."""
+    """Files by their names relative to the root, in alphabetical order; hidden ones are left out.
+
+    Attributes:
+        hidden: the folders that are left out: those whose name starts with a dot, and ``__MACOSX``.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.hidden: set[str] = set()
         self.names: list[str] = sorted(self._names())
 
     @abstractmethod
@@ -72,7 +77,7 @@ class FolderTree(FileTree):
 
     def _names(self) -> Iterator[str]:
         unfollowed: list[str] = []
-        for path in files_below(self.root, (self.root.resolve(),), unfollowed):
+        for path in files_below(self.root, (self.root.resolve(),), unfollowed, self.hidden):
             yield path.relative_to(self.root).as_posix()
         if unfollowed:
             rank_zero_warn(f"{self.root}: {len(unfollowed)} links are not followed: {shortened(unfollowed)}")
@@ -87,25 +92,32 @@ class FolderTree(FileTree):
             raise
 
 
-def files_below(folder: Path, real: tuple[Path, ...], unfollowed: list[str]) -> Iterator[Path]:
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder is none of the user's: macOS packs ``__MACOSX`` into its archives."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def files_below(folder: Path, real: tuple[Path, ...], unfollowed: list[str], hidden: set[str]) -> Iterator[Path]:
     """The files below a folder, hidden ones left out; ``real`` are the root and the targets of the links above."""
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             path = Path(entry.path)
-            if entry.name.startswith("."):
+            if is_hidden(entry.name):
+                if entry.is_dir():
+                    hidden.add(entry.name)
                 continue
             if not entry.is_dir():
                 if entry.is_symlink() and not path.exists():
                     unfollowed.append(f"{path} ({_dangling(path)})")
                 yield path
             elif not entry.is_symlink():
-                yield from files_below(path, real, unfollowed)
+                yield from files_below(path, real, unfollowed, hidden)
             else:
                 target = path.resolve()
                 if any(target.is_relative_to(above) or above.is_relative_to(target) for above in real):
                     unfollowed.append(f"{path} (a link to {target}, which is part of the folder, or holds it)")
                 else:
-                    yield from files_below(path, (*real, target), unfollowed)
+                    yield from files_below(path, (*real, target), unfollowed, hidden)
 
 
 def _dangling(path: Path) -> str:
@@ -130,10 +142,9 @@ class ArchiveTree(FileTree):
         except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
             raise ValueError(f"{self.root}: the archive is damaged ({error}): delete it and fetch it again") from error
         self._contents = {
-            name: self._content(members, name)
-            for name in members
-            if not any(part.startswith(".") for part in name.split("/"))
+            name: self._content(members, name) for name in members if not any(map(is_hidden, name.split("/")))
         }
+        self.hidden = {part for name in members for part in name.split("/")[:-1] if is_hidden(part)}
         yield from self._contents
 
     def _content(self, members: Mapping[str, bytes | Link], name: str) -> bytes:
@@ -249,7 +260,7 @@ def checksum(paths: Iterable[Path]) -> str:
 
 def _of_folder(folder: Path) -> bytes:
     """Hidden files and links that lead nowhere are left out, as the data modules leave them out."""
-    files = [path for path in files_below(folder, (folder.resolve(),), []) if path.exists()]
+    files = [path for path in files_below(folder, (folder.resolve(),), [], set()) if path.exists()]
     whole = sum(path.stat().st_size for path in files) <= READ_WHOLE
     digest = hashlib.sha256()
     for path in files:

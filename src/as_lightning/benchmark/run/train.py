@@ -19,6 +19,7 @@ from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, RichPr
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import DictConfig, OmegaConf, open_dict
+from torch.optim.lr_scheduler import OneCycleLR
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.run.evaluation import memorisation, metrics_of_test
@@ -84,6 +85,25 @@ def log_settings(loggers: Sequence[Logger], settings: Mapping[str, Any], scores:
         logger.finalize("success")
 
 
+class OneCycle(OneCycleLR):
+    """PyTorch's `OneCycleLR`, also for trainings too short to rise.
+
+    The rise ends at step `pct_start * total_steps - 1`. PyTorch's class divides by zero where that is step 0, and
+    trains a single step at the final rate. Where there is no step to rise in, this class starts at the maximum.
+
+    Examples:
+        >>> weight = torch.nn.Parameter(torch.zeros(1))
+        >>> for total in range(1, 21):
+        ...     scheduler = OneCycle(torch.optim.SGD([weight], lr=1.0), total, 0.1, max_lr=1.0, cycle_momentum=False)
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, total_steps: int, pct_start: float, **cycle: Any) -> None:
+        if pct_start * total_steps <= 1.0 + 1e-9:
+            total_steps = max(total_steps, 2)  # the one step of a training of one is not the last
+            pct_start = (1.0 - 1e-6) / total_steps
+        super().__init__(optimizer, total_steps=total_steps, pct_start=pct_start, **cycle)
+
+
 class RunProgressBar(RichProgressBar):
     """Lightning's bar, which also shows the share of masked samples and the latest score ``monitor``."""
 
@@ -112,6 +132,10 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
         config.method.pop("search", None)  # what a comparison would tune is no setting of a run
         if config.get("test"):
             config.pop("test")
+        if config.get("ckpt_path") is None:
+            config.pop("ckpt_path", None)
+        else:
+            config.ckpt_path = Path(config.ckpt_path).name
     resolved = OmegaConf.to_container(config, resolve=True)
     assert isinstance(resolved, dict)
     return {str(key): value for key, value in resolved.items()}
@@ -143,6 +167,12 @@ def train(config: DictConfig) -> Result:
         raise SettingError(
             "compile takes keyword arguments of torch.compile, such as compile={mode: reduce-overhead}, or compile={} "
             f"for its defaults, got {config.compile!r}"
+        )
+    ckpt_path = config.get("ckpt_path")
+    if ckpt_path is not None and not Path(ckpt_path).is_file():
+        raise SettingError(
+            f"ckpt_path={ckpt_path}: there is no such file. Expected a checkpoint of Lightning's, such as a run's "
+            "checkpoints/last.ckpt"
         )
     directory = Path(config.output_dir)
     directory.mkdir(parents=True, exist_ok=True)
@@ -190,7 +220,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     predictions = PredictionRecorder(example_ids(datamodule.example_names("test")) if config.test else None)
     callbacks = [*method_callbacks, recorder, memory, RandomState(), DataLoaderState(), predictions, *app_callbacks]
     trainer = _trainer(config, directory, callbacks, loggers)
-    checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.settings)
+    checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.settings) or config.get("ckpt_path")
     trainer.fit(module, datamodule=datamodule, ckpt_path=checkpoint)
     correlation = LossAccuracyCorrelation()
     for evaluation in recorder.evaluations:
