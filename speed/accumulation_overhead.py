@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxMixin, MaskingMonitor, StepSchedule
-from as_lightning.benchmark.run.result import machine_description
+from as_lightning.benchmark.machine import machine_description
 from as_lightning.functional import MaskingCounts
 
 CLASSES = 32

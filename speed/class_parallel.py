@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from as_lightning.benchmark.run.process_memory import resident_memory
+from as_lightning.benchmark.machine import resident_memory
 from as_lightning.functional import MaskingCounts, as_linear_cross_entropy
 
 DELTA = 0.1

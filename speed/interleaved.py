@@ -14,7 +14,13 @@ from typing import Any
 
 import torch
 
-from as_lightning.benchmark.run.process_memory import peak_resident_memory, reset_peak, resident_memory
+from as_lightning.benchmark.machine import (
+    machine_description,
+    package_versions,
+    peak_resident_memory,
+    reset_peak,
+    resident_memory,
+)
 
 Side = Callable[[], Any]
 
@@ -90,9 +96,6 @@ def peak_memory(side: Side, device: torch.device) -> int | None:
 
 def environment(device: torch.device) -> dict[str, Any]:
     """The machine and the versions that a table belongs to."""
-    # an environment that only measures, as that of PyTorch 2.13 does, need not have the packages of the app
-    from as_lightning.benchmark.run.result import machine_description, package_versions
-
     return {"machine": machine_description(), "versions": package_versions(), "device": device.type}
 
 

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from as_lightning import ASSoftmaxMixin
-from as_lightning.benchmark.run.process_memory import peak_resident_memory, reset_peak, resident_memory
+from as_lightning.benchmark.machine import peak_resident_memory, reset_peak, resident_memory
 
 INPUT_SIZE, FEATURES, DELTA = 64, 128, 0.1
 DENSE, DENSE_AS, FUSED = "softmax, dense head", "AS-Softmax, dense head", "AS-Softmax, fused head"

@@ -23,7 +23,7 @@ from interleaved import command, write_report
 from torch import Tensor
 
 from as_lightning import functional
-from as_lightning.benchmark.run.result import machine_description
+from as_lightning.benchmark.machine import machine_description
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 

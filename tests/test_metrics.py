@@ -53,10 +53,7 @@ def test_rate_is_summed_over_two_processes():
 
 @given(
     st.lists(
-        st.tuples(floats(0, 10), floats(0, 1)),
-        min_size=3,
-        max_size=20,
-        unique_by=(lambda p: p[0], lambda p: p[1]),
+        st.tuples(floats(0, 10), floats(0, 1)), min_size=3, max_size=20, unique_by=(lambda p: p[0], lambda p: p[1])
     )
 )
 def test_correlation_equals_scipys_pearson(evaluations):

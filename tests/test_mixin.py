@@ -88,12 +88,6 @@ def fit(module, batches, tmp_path, **arguments) -> pl.Trainer:
     return trainer
 
 
-def test_the_loss_of_a_new_module_is_the_functional_one():
-    module = New(delta=0.2)
-    logits, target = torch.randn(5, 3), torch.tensor([0, 1, 2, -100, 1])
-    assert module.as_softmax_loss(logits, target) == as_cross_entropy(logits, target, 0.2)
-
-
 def test_training_with_delta_one_is_training_with_cross_entropy(batches, tmp_path):
     weights = []
     for cls in (Existing, WithAS):
@@ -102,14 +96,6 @@ def test_training_with_delta_one_is_training_with_cross_entropy(batches, tmp_pat
         fit(module, batches, tmp_path)
         weights.append(module.net.weight.detach())
     torch.testing.assert_close(*weights)
-
-
-def test_an_existing_module_keeps_weight_ignore_index_and_reduction_of_its_loss():
-    weight = torch.tensor([1.0, 2.0, 0.5])
-    module = WithAS(4, class_weights=weight, delta=0.3)
-    logits, target = torch.randn(6, 3), torch.tensor([0, 1, 2, -1, 1, 0])
-    expected = as_cross_entropy(logits, target, 0.3, weight=weight, ignore_index=-1, reduction="sum")
-    assert module.criterion(logits, target) == expected
 
 
 def test_hyperparameters_hold_the_modules_own_arguments_and_the_margin():
@@ -155,34 +141,6 @@ def test_a_dotted_name_reaches_into_a_submodule():
     assert module.task.loss(logits, target) == as_cross_entropy(logits, target, 0.2)
 
 
-def test_a_loss_function_as_attribute_is_replaced_too():
-    class Functional(pl.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.loss_fn = F.cross_entropy
-
-    class FunctionalAS(ASSoftmaxMixin, Functional):
-        as_softmax_replaces = "loss_fn"
-
-    logits, target = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
-    assert FunctionalAS(delta=0.2).loss_fn(logits, target) == as_cross_entropy(logits, target, 0.2)
-
-
-def test_a_binary_cross_entropy_becomes_the_multi_label_loss():
-    class Tagger(pl.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.criterion = nn.BCEWithLogitsLoss(reduction="sum")
-
-    class TaggerAS(ASSoftmaxMixin, Tagger):
-        as_softmax_replaces = "criterion"
-
-    logits, target = torch.randn(5, 4), torch.randint(0, 2, (5, 4)).float()
-    module = TaggerAS(delta=0.2)
-    assert module.criterion(logits, target) == multilabel_as_cross_entropy(logits, target, 0.2, reduction="sum")
-    assert module.masking_counter.counted
-
-
 def test_labels_that_are_not_known_take_no_part_in_the_multi_label_loss():
     logits, target = torch.randn(5, 4), torch.randint(0, 2, (5, 4))
     target[1] = -1
@@ -212,23 +170,19 @@ def test_evaluation_computes_the_loss_but_counts_nothing(batches, tmp_path):
     assert module.masking_counter.open_counts[1] == sum(len(batch[1]) for batch in batches)
 
 
-def test_a_module_that_is_trained_in_eval_mode_is_counted(batches, tmp_path):
-    module = New().eval()
-    fit(module, batches, tmp_path, max_epochs=1, callbacks=[monitor := MaskingMonitor()])
-    assert monitor.history[0].samples == sum(len(batch[1]) for batch in batches)
-
-
-def test_the_warmup_counts_batches_and_not_optimizer_steps(batches, tmp_path):
-    module = New(delta=0.2, delta_warmup=DeltaWarmup(ratio=0.5))
-    fit(module, batches, tmp_path, accumulate_grad_batches=3)
+def test_the_warmup_counts_batches_and_not_optimizer_steps_and_validation_uses_the_final_margin(batches, tmp_path):
+    module = New(delta=0.2, delta_warmup=DeltaWarmup(ratio=0.5)).eval()  # parts in eval mode are trained too
+    fit(
+        module,
+        batches,
+        tmp_path,
+        accumulate_grad_batches=3,
+        validation=batches,
+        callbacks=[monitor := MaskingMonitor()],
+    )
     assert module.deltas == [1.0] * 6 + [0.2] * 6
-
-
-def test_validation_uses_the_final_margin_during_the_warmup(batches, tmp_path):
-    module = New(delta=0.2, delta_warmup=DeltaWarmup(batches=1000))
-    fit(module, batches, tmp_path, validation=batches)
-    assert module.deltas[-1] == 1.0
     assert module.validation_delta == 0.2
+    assert [epoch.samples for epoch in monitor.history] == [24, 24]
 
 
 def test_the_warmup_goes_on_where_the_checkpoint_was_written(batches, tmp_path):
@@ -372,33 +326,27 @@ def test_a_module_that_skips_the_mixins_init_is_told_to_call_it():
         Wrong().as_softmax_loss(torch.randn(2, 3), torch.tensor([0, 1]))
 
 
-@pytest.mark.parametrize("delta", [-0.1, 1.5, float("nan")])
-def test_a_margin_outside_zero_and_one_is_refused(delta):
-    with pytest.raises(ValueError, match=r"delta .* \[0, 1\], got"):
-        WithAS(4, delta=delta)
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"delta": -0.1}, ValueError, r"delta .* \[0, 1\], got"),
+        ({"delta": 1.5}, ValueError, r"delta .* \[0, 1\], got"),
+        ({"delta": float("nan")}, ValueError, r"delta .* \[0, 1\], got"),
+        ({"delta": "0.1"}, TypeError, r"delta must be a number in \[0, 1\], got"),
+        ({"delta": True}, TypeError, r"delta must be a number in \[0, 1\], got"),
+        ({"delta": torch.tensor(0.1)}, TypeError, r"delta must be a number in \[0, 1\], got"),
+        ({"delta_warmup": 0.1}, TypeError, r"a DeltaWarmup, such as DeltaWarmup\(ratio=0.1\), got 0.1"),
+    ],
+)
+def test_bad_arguments_are_refused_when_the_module_is_made(arguments, error, message):
+    with pytest.raises(error, match=message):
+        WithAS(4, **arguments)
 
 
-def test_a_margin_of_none_is_the_default():
+def test_a_margin_of_none_is_the_default_and_one_of_numpy_a_number():
     assert WithAS(4, delta=None).as_softmax_delta == 0.1
-
-
-@pytest.mark.parametrize("delta", ["0.1", True, torch.tensor(0.1)])
-def test_a_margin_that_is_no_number_is_refused(delta):
-    with pytest.raises(TypeError, match=r"delta must be a number in \[0, 1\], got"):
-        WithAS(4, delta=delta)
-
-
-def test_a_margin_of_numpy_is_a_number():
     margin = WithAS(4, delta=np.float32(0.25)).as_softmax_delta
-    assert type(margin) is float
-    assert margin == 0.25
-
-
-def test_a_warmup_that_is_none_is_refused_when_the_module_is_made():
-    with pytest.raises(
-        TypeError, match=r"delta_warmup must be a DeltaWarmup, such as DeltaWarmup\(ratio=0.1\), got 0.1"
-    ):
-        WithAS(4, delta=0.2, delta_warmup=0.1)
+    assert (type(margin), margin) == (float, 0.25)
 
 
 def test_a_missing_loss_attribute_is_refused_by_name():
@@ -409,32 +357,6 @@ def test_a_missing_loss_attribute_is_refused_by_name():
         AttributeError, match="as_softmax_replaces = 'loss_function', but Missing has no such attribute"
     ):
         Missing(4)
-
-
-def test_label_smoothing_is_refused_rather_than_dropped():
-    class Smooth(pl.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
-
-    class SmoothAS(ASSoftmaxMixin, Smooth):
-        as_softmax_replaces = "criterion"
-
-    with pytest.raises(ValueError, match=r"label_smoothing=0\.1"):
-        SmoothAS()
-
-
-def test_weights_of_a_binary_loss_are_refused_rather_than_dropped():
-    class Weighted(pl.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.criterion = nn.BCEWithLogitsLoss(pos_weight=torch.ones(3))
-
-    class WeightedAS(ASSoftmaxMixin, Weighted):
-        as_softmax_replaces = "criterion"
-
-    with pytest.raises(ValueError, match="pos_weight"):
-        WeightedAS()
 
 
 def test_what_the_counter_holds_is_what_the_mask_says():
@@ -520,6 +442,10 @@ def test_what_was_counted_before_fit_is_forgotten(batches, tmp_path):
 
 
 class Validates(WithAS):
+    def training_step(self, batch, batch_idx):
+        self.training_loss = super().training_step(batch, batch_idx)
+        return self.training_loss
+
     def validation_step(self, batch, batch_idx):
         self.log("val_loss", self.criterion(self.net(batch[0]), batch[1]))
 
@@ -541,23 +467,11 @@ def test_val_loss_is_the_masked_loss_or_plain_softmax_as_the_class_says(cls, del
     torch.testing.assert_close(trainer.callback_metrics["val_loss"], expected)
     masked = as_cross_entropy(module.net(inputs), target, 0.3, ignore_index=-1, reduction="sum")
     assert (masked == expected) == (delta == 0.3)
+    inputs, target = inputs[-4:], target[-4:]  # training stays masked
+    last = as_cross_entropy(module.net(inputs), target, 0.3, ignore_index=-1, reduction="sum")
+    torch.testing.assert_close(module.training_loss, last)
     trainer.test(module, whole, verbose=False)
     torch.testing.assert_close(trainer.callback_metrics["val_loss"], expected)
-
-
-def test_softmax_validation_leaves_training_masked(batches, tmp_path):
-    losses = []
-
-    class Records(ValidatesWithSoftmax):
-        def training_step(self, batch, batch_idx):
-            losses.append(super().training_step(batch, batch_idx))
-            return losses[-1]
-
-    module = Records(4, lr=0.0, delta=0.3)
-    fit(module, batches, tmp_path, max_epochs=1, validation=batches)
-    for loss, (inputs, target) in zip(losses, batches, strict=True):
-        expected = as_cross_entropy(module.net(inputs), target, 0.3, ignore_index=-1, reduction="sum")
-        torch.testing.assert_close(loss, expected)
 
 
 def test_softmax_validation_by_hand_follows_eval_mode():

@@ -51,56 +51,35 @@ def test_a_copys_loss_has_the_copys_margin(duplicate):
     assert (module.as_softmax_delta, other.as_softmax_delta, other.criterion.delta) == (0.3, 0.6, 0.6)
 
 
-@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(ignore_index=-1), partial(F.cross_entropy, ignore_index=-1)])
-def test_it_is_called_by_the_argument_names_of_the_loss_it_replaces(loss):
+ALL = {"weight": torch.tensor([1.0, 2.0, 0.5]), "ignore_index": -1, "reduction": "sum"}
+
+
+@pytest.mark.parametrize(
+    ("loss", "settings"),
+    [
+        (nn.CrossEntropyLoss(**ALL), ALL),
+        (partial(F.cross_entropy, **ALL, label_smoothing=0.0), ALL),
+        (partial(partial(F.cross_entropy, ignore_index=-1), reduction="sum"), {"ignore_index": -1, "reduction": "sum"}),
+        (partial(partial(nn.CrossEntropyLoss(**ALL))), ALL),
+        (nn.BCEWithLogitsLoss(), {}),
+        (partial(nn.BCEWithLogitsLoss(reduction="sum")), {"reduction": "sum"}),
+        (partial(F.binary_cross_entropy_with_logits, reduction="sum"), {"reduction": "sum"}),
+    ],
+)
+def test_settings_stay_in_force_and_the_arguments_keep_their_names(loss, settings):
     module = WithAS(loss, delta=0.3)
-    expected = as_cross_entropy(LOGITS, TARGET, 0.3, ignore_index=-1)
-    assert module.criterion(input=LOGITS, target=TARGET) == module.criterion(LOGITS, target=TARGET) == expected
-
-
-def test_a_multi_label_loss_is_called_by_the_argument_names_too():
-    module = WithAS(nn.BCEWithLogitsLoss(), delta=0.3)
-    assert module.criterion(input=LOGITS, target=LABELS) == multilabel_as_cross_entropy(LOGITS, LABELS, 0.3)
-
-
-def test_the_settings_of_a_partial_stay_in_force():
-    weight = torch.tensor([1.0, 2.0, 0.5])
-    loss = partial(F.cross_entropy, weight=weight, ignore_index=-1, reduction="sum", label_smoothing=0.0)
-    module = WithAS(loss, delta=0.3)
-    expected = as_cross_entropy(LOGITS, TARGET, 0.3, weight=weight, ignore_index=-1, reduction="sum")
-    assert module.criterion(LOGITS, TARGET) == expected
+    several = "MultiLabel" in repr(module.criterion)
+    function, target = (multilabel_as_cross_entropy, LABELS) if several else (as_cross_entropy, TARGET)
+    expected = function(LOGITS, target, 0.3, **settings)
+    assert module.criterion(input=LOGITS, target=target) == module.criterion(LOGITS, target) == expected
+    assert isinstance(loss, nn.Module) or not module.state_dict()
+    assert module.masking_counter.counted
 
 
 def test_a_partials_weight_moves_with_the_module_and_adds_nothing_to_its_state():
     module = WithAS(partial(F.cross_entropy, weight=torch.ones(3)))
     assert module.double().criterion.weight.dtype == torch.float64
     assert module.state_dict() == {}
-
-
-def test_a_partial_of_a_partial_keeps_all_its_settings():
-    loss = partial(partial(F.cross_entropy, ignore_index=-1), reduction="sum")
-    module = WithAS(loss, delta=0.3)
-    assert module.criterion(LOGITS, TARGET) == as_cross_entropy(LOGITS, TARGET, 0.3, ignore_index=-1, reduction="sum")
-
-
-def test_a_partial_of_a_module_keeps_the_modules_settings():
-    weight = torch.tensor([1.0, 2.0, 0.5])
-    loss = partial(partial(nn.CrossEntropyLoss(weight=weight, ignore_index=-1, reduction="sum")))
-    module = WithAS(loss, delta=0.3)
-    expected = as_cross_entropy(LOGITS, TARGET, 0.3, weight=weight, ignore_index=-1, reduction="sum")
-    assert module.criterion(LOGITS, TARGET) == expected
-    assert module.state_dict() == {}
-
-
-def test_a_partial_of_a_binary_module_becomes_the_multi_label_loss():
-    module = WithAS(partial(nn.BCEWithLogitsLoss(reduction="sum")), delta=0.3)
-    assert module.criterion(LOGITS, LABELS) == multilabel_as_cross_entropy(LOGITS, LABELS, 0.3, reduction="sum")
-
-
-def test_a_partial_of_the_binary_loss_becomes_the_multi_label_loss():
-    module = WithAS(partial(F.binary_cross_entropy_with_logits, reduction="sum"), delta=0.3)
-    expected = multilabel_as_cross_entropy(LOGITS, LABELS, 0.3, reduction="sum")
-    assert module.criterion(LOGITS, LABELS) == expected
 
 
 def focal(logits, target, alpha=None, gamma=2.0):
@@ -125,10 +104,7 @@ def test_a_setting_of_none_or_zero_changes_nothing():
     ("loss", "message"),
     [
         (partial(F.cross_entropy, label_smoothing=0.1), r"label_smoothing=0\.1"),
-        (
-            partial(F.cross_entropy, reduce=True),
-            "given reduce=True, which AS-Softmax cannot carry on: it knows weight",
-        ),
+        (partial(F.cross_entropy, reduce=True), "given reduce=True, which AS-Softmax cannot carry on: it knows weight"),
         (partial(F.cross_entropy, size_average=False), "given size_average=False, which AS-Softmax cannot carry on"),
         (partial(F.cross_entropy, reduce=False), "given reduce=False, which AS-Softmax cannot carry on"),
         (partial(F.binary_cross_entropy_with_logits, size_average=False), "given size_average=False"),

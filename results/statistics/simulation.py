@@ -232,7 +232,7 @@ def markdown(rows: list[dict[str, float | str]], design: Design, comparisons: in
 def main() -> None:
     """Simulate all cells and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--comparisons", type=int, default=10_000)
+    parser.add_argument("--comparisons", type=int, default=5_000)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent)
     options = parser.parse_args()
     design = Design()

@@ -1,8 +1,7 @@
 """The authors' names, so that code written for their ``as_sm.py`` changes one import.
 
-The signatures and the results of their README are kept. Three errors of their code are not: sums are stabilised (theirs
-overflow past a logit of 88), a positive label stays positive when its probability underflows, and a sample without
-positives (or without negatives) keeps all its labels. Each call reads the device once at most.
+Signatures and the results of their README are kept; three errors are not: sums are stabilised, a positive label stays
+positive when its probability underflows, and a sample without positives (or negatives) keeps all its labels.
 
 Source: https://github.com/aopolin-lv/AS-Softmax
 """
@@ -22,12 +21,8 @@ __all__ = ["AS_Softmax", "Multi_label_AS_Softmax", "compute_accumulation_step"]
 class AS_Softmax(nn.Module):
     """Logits with the masked classes at ``-inf``, to be passed to a cross-entropy.
 
-    Args:
-        delta: the margin, in [0, 1].
-
-    Shape:
-        - logits: ``(..., C)``; labels: ``(...)``, with -100 for the rows that take no part.
-        - output: ``(rows, C)`` and ``(rows,)``. Rows with label -100 are masked as if theirs were 0.
+    Logits ``(..., C)`` and labels ``(...)`` become rows, ``(N, C)`` and ``(N,)``; those labelled -100 are masked as if
+    their label were 0. ``delta`` is the margin, in [0, 1].
 
     Examples:
         >>> logits = torch.tensor([[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]])
@@ -36,8 +31,6 @@ class AS_Softmax(nn.Module):
         tensor([[  -inf, 1.5000,   -inf,   -inf],
                 [2.5000, 3.5000, 0.4000, 0.3000],
                 [2.5000, 3.5000,   -inf,   -inf]])
-        >>> labels
-        tensor([   1,    2, -100])
     """
 
     def __init__(self, delta: float) -> None:
@@ -50,14 +43,9 @@ class AS_Softmax(nn.Module):
 
 
 class Multi_label_AS_Softmax(nn.Module):
-    """The two masks of the multi-label loss, and the loss from them.
+    """The two masks of the multi-label loss (``True`` is kept), for the negatives and for the positives, and its value.
 
-    Args:
-        delta: the margin, in [0, 1].
-
-    Shape:
-        - logits, labels and both masks: ``(N, C)``. ``True`` is kept; the first mask is for the negatives, the
-          second for the positives.
+    Logits, labels and both masks have the shape ``(N, C)``. ``delta`` is the margin, in [0, 1].
 
     Examples:
         >>> logits = torch.tensor([[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]])
@@ -84,24 +72,18 @@ class Multi_label_AS_Softmax(nn.Module):
 
 
 def compute_accumulation_step(logits: Tensor, lamb: float, speedup: bool = True) -> tuple[int, int, int]:
-    r"""Masked samples, masked classes and the accumulation steps that the masked ``logits`` ask for.
+    r"""Masked samples, masked classes and accumulation steps that the masked ``logits`` ask for.
 
     $$
     k = \max(1, \operatorname{round}(\lambda N / (N - N_\text{masked} + 10^{-8})))
     $$
 
-    It has no upper bound and does not use the steps before: the caller's loop must bound it, as the authors' loop does.
-    With all samples masked it is therefore huge. New code uses `accumulation_steps`,
-    which bounds it.
+    It has no upper bound: the caller's loop must bound it, as the authors' does. New code uses `accumulation_steps`.
 
     Args:
-        logits: what `AS_Softmax` returns, ``-inf`` at the masked classes, shape ``(..., C)``. Drop the rows
-            labelled -100 first, or they count as samples.
+        logits: what `AS_Softmax` returns, shape ``(..., C)``, without the rows labelled -100.
         lamb: the factor $\lambda$.
         speedup: ``False`` always asks for 1 step.
-
-    Returns:
-        ``(masked samples, masked classes, steps)``.
 
     Examples:
         >>> logits = torch.tensor([[9.0, 0.0], [9.0, 0.0], [0.0, 0.1]])

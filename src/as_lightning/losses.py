@@ -7,12 +7,13 @@ from torch import Tensor, nn
 
 from as_lightning.functional.argument_checks import check_class_weight, check_reduction
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.linear_cross_entropy import check_label_smoothing, linear_cross_entropy
+from as_lightning.functional.linear_cross_entropy import PLAIN_NAMES, check_label_smoothing, cross_entropy_of_head
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
+from as_lightning.masking_counter import MaskedLoss
 
 
-class ASSoftmaxLoss(nn.Module):
+class ASSoftmaxLoss(MaskedLoss):
     r"""AS-Softmax cross-entropy in the place of `torch.nn.CrossEntropyLoss`.
 
     Its ``weight`` is a buffer of that name, so state dicts of the two modules load into one another.
@@ -27,20 +28,14 @@ class ASSoftmaxLoss(nn.Module):
 
     Examples:
         >>> import torch
-        >>> loss = ASSoftmaxLoss(delta=0.1)
-        >>> loss(torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0]]), torch.tensor([0, 0]))
+        >>> ASSoftmaxLoss(delta=0.1)(torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0]]), torch.tensor([0, 0]))
         tensor(0.3222)
     """
 
     weight: Tensor | None
 
     def __init__(
-        self,
-        delta: float = 0.1,
-        *,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
+        self, delta: float = 0.1, *, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
     ) -> None:
         super().__init__()
         self.delta = check_delta(delta)
@@ -49,21 +44,11 @@ class ASSoftmaxLoss(nn.Module):
         self.register_buffer("weight", weight)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return as_cross_entropy(
-            logits,
-            target,
-            self.delta,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
-
-    def extra_repr(self) -> str:
-        weight = "" if self.weight is None else f", weight of {self.weight.numel()} classes"
-        return f"delta={self.delta}, ignore_index={self.ignore_index}, reduction={self.reduction!r}{weight}"
+        settings = {"weight": self.weight, "ignore_index": self.ignore_index, "reduction": self.reduction}
+        return self._counted(as_cross_entropy, logits, target, self.delta, **settings)
 
 
-class MultiLabelASSoftmaxLoss(nn.Module):
+class MultiLabelASSoftmaxLoss(MaskedLoss):
     r"""Multi-label AS-Softmax cross-entropy.
 
     Args:
@@ -71,8 +56,7 @@ class MultiLabelASSoftmaxLoss(nn.Module):
         ignore_index: target value of unknown labels, which are left out.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
-    Source: paper, section III; shapes and errors are those of
-    `multilabel_as_cross_entropy`.
+    Source: paper, section III; shapes and errors are those of `multilabel_as_cross_entropy`.
 
     Examples:
         >>> import torch
@@ -88,19 +72,15 @@ class MultiLabelASSoftmaxLoss(nn.Module):
         self.reduction = check_reduction(reduction)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return multilabel_as_cross_entropy(
-            logits, target, self.delta, ignore_index=self.ignore_index, reduction=self.reduction
-        )
-
-    def extra_repr(self) -> str:
-        return f"delta={self.delta}, ignore_index={self.ignore_index}, reduction={self.reduction!r}"
+        settings = {"ignore_index": self.ignore_index, "reduction": self.reduction}
+        return self._counted(multilabel_as_cross_entropy, logits, target, self.delta, **settings)
 
 
-class LinearCrossEntropyLoss(nn.Module):
+class LinearCrossEntropyLoss(MaskedLoss):
     r"""A wide linear layer and its cross-entropy in one module, without ever holding the logits.
 
-    The layer is the attribute ``linear``, so ``loss.linear(hidden)`` gives the logits for validation and prediction,
-    and state dicts load from and into PyTorch's ``torch.nn.LinearCrossEntropyLoss`` (2.13 and later).
+    ``loss.linear(hidden)`` gives the logits for validation and prediction. State dicts load from and into PyTorch's
+    ``torch.nn.LinearCrossEntropyLoss`` (2.13 and later).
 
     Args:
         in_features: the width ``d`` of the hidden states.
@@ -110,10 +90,10 @@ class LinearCrossEntropyLoss(nn.Module):
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
         ignore_index: target value of rows that take no part.
         label_smoothing: 0; any other value is refused.
+        delta: the margin of AS-Softmax, in [0, 1]; 1, the default, is plain cross-entropy.
         device, dtype: those of the layer.
 
-    Source: the signature follows PyTorch 2.13; shapes and errors are those of
-    `linear_cross_entropy`.
+    Source: the signature follows PyTorch 2.13; shapes and errors are those of `linear_cross_entropy`.
 
     Examples:
         >>> import torch
@@ -135,28 +115,23 @@ class LinearCrossEntropyLoss(nn.Module):
         reduction: str = "mean",
         ignore_index: int = -100,
         label_smoothing: float = 0.0,
+        delta: float = 1.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_label_smoothing(label_smoothing)
         check_class_weight(weight, num_classes)
+        self.delta = check_delta(delta)
         self.reduction = check_reduction(reduction)
         self.ignore_index = ignore_index
         self.register_buffer("weight", weight)
         self.linear = nn.Linear(in_features, num_classes, bias=bias, device=device, dtype=dtype)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return linear_cross_entropy(
-            input,
-            self.linear.weight,
-            target,
-            linear_bias=self.linear.bias,
-            weight=self.weight,
-            reduction=self.reduction,
-            ignore_index=self.ignore_index,
-        )
-
-    def extra_repr(self) -> str:
-        weight = "" if self.weight is None else f", weight of {self.weight.numel()} classes"
-        return f"ignore_index={self.ignore_index}, reduction={self.reduction!r}{weight}"
+        operands, counter = (input, self.linear.weight, self.linear.bias, target, self.weight), self.masking_counter
+        settings = self.delta, self.ignore_index, self.reduction
+        loss, counts = cross_entropy_of_head(operands, PLAIN_NAMES, *settings, counting=counter is not None)
+        if counter is not None and counts is not None:
+            counter.update(counts)
+        return loss

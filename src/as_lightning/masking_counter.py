@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from torch import Tensor
+from torch import Tensor, nn
 
 from as_lightning.functional.counts import MaskingCounts
 
 
 class MaskingCounter:
-    """Adds up the `MaskingCounts` of the batches of one accumulation window.
+    """Adds up the `MaskingCounts` of the batches of one accumulation window, on the device.
 
     It is how a module reports its masking: any ``LightningModule`` with a ``masking_counter`` attribute of this type
-    works with the callbacks. The counts are added on the device. Several callbacks may close the same window. Only the
-    first call sums over the ranks.
+        works with the callbacks. Several may close the same window; only the first call sums over the ranks.
+
+    Args:
+        losses: loss modules that report to it while a batch is trained, in a module that counts nothing by itself.
 
     Attributes:
-        counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would
-            compile ``training_step`` anew for every value.)
+        counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would compile
+            ``training_step`` anew for every value.)
 
     Examples:
         >>> import torch
@@ -34,7 +36,8 @@ class MaskingCounter:
         tensor([ 4,  8, 14, 24])
     """
 
-    def __init__(self) -> None:
+    def __init__(self, losses: Sequence[MaskedLoss] = ()) -> None:
+        self.losses = losses
         self.counted = False
         self._open: Tensor | None = None
         self._closed = torch.zeros(4, dtype=torch.int64)
@@ -46,6 +49,16 @@ class MaskingCounter:
         stacked = counts.stacked().detach()
         self._open = stacked if self._open is None else self._open + stacked
         self.counted = True
+
+    def begin_batch(self) -> None:
+        """Count what ``losses`` compute, until `end_batch`: the training's batches, and no validation between them."""
+        for loss in self.losses:
+            loss.masking_counter = self
+
+    def end_batch(self) -> None:
+        """Stop counting what ``losses`` compute."""
+        for loss in self.losses:
+            loss.masking_counter = None
 
     @property
     def open_counts(self) -> Tensor:
@@ -67,13 +80,10 @@ class MaskingCounter:
         return self._closed
 
     def start(self, trainer: pl.Trainer, open_counts: Tensor | None = None) -> None:
-        """Begin a training: forget the counts before it, and continue inside a window if a checkpoint was saved there.
+        """Begin a training: forget the counts before it, and go on with the ``open_counts`` of a checkpoint inside a
+        window.
 
         Several callbacks may call it with the same counts; the second call changes nothing.
-
-        Args:
-            trainer: the trainer that starts.
-            open_counts: the counts of the open window in a checkpoint, ``int64`` of shape ``(4,)``.
         """
         self.drop_window()
         self.counted = False
@@ -87,15 +97,7 @@ class MaskingCounter:
     def refuse_silence(self, pl_module: pl.LightningModule, outputs: Any) -> None:
         """Raise if ``training_step`` has computed a loss and nothing has been counted since training began.
 
-        A batch whose ``training_step`` returned None does not count as a loss. A manual ``training_step`` has
-        computed a loss when it has returned one or taken an optimizer step.
-
-        Args:
-            pl_module: the module, in ``on_train_batch_end``.
-            outputs: what Lightning passes to ``on_train_batch_end``: empty if no loss was returned.
-
-        Raises:
-            MisconfigurationException: the message names both ways to count.
+        It has computed none where it returned None (``outputs`` is empty); a manual one has, also if it took a step.
         """
         if self.counted:
             return
@@ -104,7 +106,32 @@ class MaskingCounter:
             return
         raise MisconfigurationException(
             f"{type(pl_module).__name__}.training_step has reported no masking counts although it has computed a loss. "
-            "Either compute the training loss with self.as_softmax_loss(logits, target), or set `as_softmax_replaces` "
-            "to the name of the attribute that training_step calls as loss(logits, target). A direct call of "
-            "F.cross_entropy(...) cannot be replaced from outside."
+            + (
+                f"It has not called its {type(self.losses[0]).__name__}: compute the training loss with that module."
+                if self.losses
+                else "Either compute the training loss with self.as_softmax_loss(logits, target), or set "
+                "`as_softmax_replaces` to the name of the attribute that training_step calls as loss(logits, target). "
+                "A direct call of F.cross_entropy(...) cannot be replaced from outside."
+            )
         )
+
+
+class MaskedLoss(nn.Module):
+    """A loss whose masking `MaskingMonitor` and `AdaptiveGradientAccumulation` count while a batch is trained."""
+
+    delta: float
+    ignore_index: int
+    reduction: str
+    masking_counter: MaskingCounter | None = None  # set by the callbacks from a batch's start to its end, else None
+
+    def _counted(self, function: Callable[..., Any], *operands: Any, **settings: Any) -> Tensor:
+        if self.masking_counter is None:
+            return function(*operands, **settings)
+        loss, counts = function(*operands, **settings, return_counts=True)
+        self.masking_counter.update(counts)
+        return loss
+
+    def extra_repr(self) -> str:
+        weight = getattr(self, "weight", None)
+        of_classes = "" if weight is None else f", weight of {weight.numel()} classes"
+        return f"delta={self.delta}, ignore_index={self.ignore_index}, reduction={self.reduction!r}{of_classes}"

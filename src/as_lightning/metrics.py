@@ -13,14 +13,10 @@ from as_lightning.functional.counts import MaskingCounts, masking_ratio
 
 
 class MaskingRate(Metric):
-    r"""The share of samples, or of competing classes, that the margin has masked.
+    r"""The share of samples, or of competing classes, that the margin has masked: $\sum \text{masked} / \sum
+    \text{counted}$.
 
-    $$
-    \frac{\sum \text{masked}}{\sum \text{counted}}
-    $$
-
-    over all updates and all ranks. It is the ratio of the sums, so larger batches have more weight, and 0 before any
-    sample was counted.
+    It is the ratio of the sums over all updates and all ranks, and 0 before any sample was counted.
 
     Args:
         level: ``"sample"`` (samples whose competitors are all masked) or ``"class"`` (competitors).
@@ -70,11 +66,8 @@ class MaskingRate(Metric):
 class LossAccuracyCorrelation(Metric):
     r"""Pearson correlation between the loss and the accuracy of an evaluation, over the evaluations of a run.
 
-    A loss that falls while accuracy rises has correlation near -1. The paper reports 0.038 for softmax (its
-    validation loss grows while accuracy still does) and -0.952 for AS-Softmax on SST-5.
-
-    It is NaN with fewer than two evaluations, or if either value has not changed. Evaluations are already summed over
-    the ranks, so nothing is synchronised.
+    A loss that falls while accuracy rises has correlation near -1. It is NaN with fewer than two evaluations, or if
+    either value has not changed. Evaluations are already summed over the ranks, so nothing is synchronised.
 
     Source: paper, analysis of validation loss and accuracy; `torchmetrics.PearsonCorrCoef`.
 

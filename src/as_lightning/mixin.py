@@ -11,13 +11,13 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from as_lightning.functional.calibration import same_weights, scaled_probabilities, weights_digest
 from as_lightning.functional.class_parallel import HeadNames, is_dtensor, is_placement_hook
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
-from as_lightning.functional.temperature import same_weights, scaled_probabilities, weights_digest
 from as_lightning.masking_counter import MaskingCounter
 from as_lightning.replaced_loss import replace_loss
 from as_lightning.schedules import DeltaWarmup, WarmupOfTraining
@@ -35,23 +35,19 @@ else:
 class ASSoftmaxMixin(_Base):
     r"""Gives a ``LightningModule`` the AS-Softmax loss and reports the masking to the callbacks.
 
-    Name it *before* the module's class. In a new module, call `as_softmax_loss` in ``training_step``, as in the
-    first example below.
+    Name it *before* the module's class. In a new module, call `as_softmax_loss` in ``training_step`` (first example).
+    Or mix it into an existing module whose ``training_step`` calls an attribute as ``loss(logits, target)``, and name
+    that attribute (dots reach into submodules; second example). Its ``weight``, ``ignore_index`` and ``reduction`` stay
+    in force, also if a ``functools.partial`` sets them. An ``nn.BCEWithLogitsLoss`` becomes the multi-label loss.
 
-    Or mix it into an existing module whose ``training_step`` calls an attribute as ``loss(logits, target)``. Name that
-    attribute (dots reach into submodules). Its ``weight``, ``ignore_index`` and ``reduction`` stay in force, also if a
-    ``functools.partial`` sets them. An ``nn.BCEWithLogitsLoss`` becomes the multi-label loss. See the second example.
-
-    The loss is the masked one in validation and test too, so ``val_loss`` is not comparable with the ``val_loss`` of a
-    softmax run. ``EarlyStopping`` and ``ModelCheckpoint`` that monitor it use the masked loss. With
-    ``as_softmax_validation = "softmax"`` losses outside training are plain softmax cross-entropy (``delta=1``).
+    The loss is the masked one in validation and test too, so ``val_loss`` is not comparable with that of a softmax run.
+    With ``as_softmax_validation = "softmax"`` losses outside training are plain softmax cross-entropy (``delta=1``).
 
     Args:
         *args: positional arguments of the next class in line.
-        delta: the margin, in [0, 1]; 0.1 if it is None. If the next class has its own argument ``delta``, the next
-            class gets the value.
-        as_softmax_delta: the margin, by a name that no other class uses. Needed only if the next class has its own
-            ``delta``.
+        delta: the margin, in [0, 1]; 0.1 if it is None. If the next class has its own argument ``delta``, that class
+            gets the value.
+        as_softmax_delta: the margin, by a name that no other class uses, for that case.
         delta_warmup: a schedule of the margin for the start of training.
         **kwargs: keyword arguments of the next class in line.
 
@@ -59,20 +55,18 @@ class ASSoftmaxMixin(_Base):
         as_softmax_replaces: the attribute to replace; None in a module that calls `as_softmax_loss` itself.
         as_softmax_validation: the loss outside training: ``"as_softmax"``, at the margin ``delta`` also during a
             warm-up, or ``"softmax"``.
-        as_softmax_progress: the share of training that is done, in [0, 1]: set it before each batch in a loop without
-            a Trainer (Fabric, or your own), where a ``delta_warmup`` needs it.
-        as_softmax_temperature: what `predict_proba` divides the logits by. None where none is fitted for the
-            present weights; `TemperatureScaling` sets it, and checkpoints restore it.
-        as_softmax_multilabel: whether `predict_proba` gives a probability for each of several labels; set and
-            restored with the temperature.
+        as_softmax_progress: the share of training that is done, in [0, 1]: set it before each batch in a loop without a
+            Trainer (Fabric, or your own), where a ``delta_warmup`` needs it.
+        as_softmax_temperature: what `predict_proba` divides the logits by; None where none is fitted for the present
+            weights. `TemperatureScaling` sets it, and checkpoints restore it.
+        as_softmax_multilabel: whether `predict_proba` gives a probability for each of several labels; set with it.
         masking_counter: counts the masking, in training only. If one step computes two losses, both are counted.
 
     Raises:
-        ValueError: if the margin lies outside [0, 1], ``as_softmax_validation`` is neither of the two, or the loss to
-            replace has settings that AS-Softmax cannot carry on (it smooths labels, say).
+        ValueError: if the margin or ``as_softmax_validation`` is out of range, or the loss to replace has settings that
+            AS-Softmax cannot carry on (it smooths labels, say).
         TypeError: if the margin is given twice or is no number, ``delta_warmup`` is no `DeltaWarmup`, or
-            ``as_softmax_replaces`` names no loss of classes; and when a class is defined that names the mixin after its
-            ``LightningModule``, whose methods would hide those of the mixin.
+            ``as_softmax_replaces`` names no loss of classes; and for a class that names the mixin after its module.
         AttributeError: if ``as_softmax_replaces`` names nothing that the module has after its ``__init__``.
         MisconfigurationException: in training, after the first batch that computes a loss and counts nothing.
 
@@ -87,9 +81,6 @@ class ASSoftmaxMixin(_Base):
         ...     def training_step(self, batch, batch_idx):
         ...         x, y = batch
         ...         return self.as_softmax_loss(self.net(x), y)
-        >>> loss = LitClassifier(torch.nn.Linear(4, 3)).training_step((torch.ones(2, 4), torch.tensor([0, 2])), 0)
-        >>> loss.shape
-        torch.Size([])
 
         >>> class Theirs(pl.LightningModule):
         ...     def __init__(self, features):
@@ -99,12 +90,7 @@ class ASSoftmaxMixin(_Base):
         ...         self.criterion = torch.nn.CrossEntropyLoss()
         >>> class WithAS(ASSoftmaxMixin, Theirs):
         ...     as_softmax_replaces = "criterion"
-        >>> module = WithAS(4, delta=0.2)
-        >>> module.hparams
-        "delta":        0.2
-        "delta_warmup": None
-        "features":     4
-        >>> module.criterion
+        >>> WithAS(4, delta=0.2).criterion
         CountedASSoftmaxLoss(delta=0.2, reduction='mean', ignore_index=-100)
     """
 
@@ -175,13 +161,7 @@ class ASSoftmaxMixin(_Base):
 
     @property
     def as_softmax_delta(self) -> float:
-        """The margin ``delta``, as it was set. A replaced loss has it as its ``delta``.
-
-        Setting it also sets the module's hyperparameter.
-
-        Raises:
-            ValueError: if it is set to a number outside [0, 1].
-        """
+        """The margin as it was set, also a replaced loss's ``delta``; setting it sets the hyperparameter too."""
         if not hasattr(self, "_as_softmax_delta"):
             raise RuntimeError(
                 f"{type(self).__name__} was not initialised by ASSoftmaxMixin: name the mixin before the module's "
@@ -200,9 +180,6 @@ class ASSoftmaxMixin(_Base):
     def current_delta(self) -> float:
         """The margin that the next loss uses: ``as_softmax_delta``, in training as ``delta_warmup`` has it, and 1 in an
         evaluation with ``as_softmax_validation = "softmax"``.
-
-        Raises:
-            RuntimeError: in training without a Trainer, if ``delta_warmup`` cannot know how far training is.
         """
         delta = self.as_softmax_delta
         if not self._in_training:
@@ -224,9 +201,7 @@ class ASSoftmaxMixin(_Base):
         return trainer.evaluating or trainer.sanity_checking or trainer.predicting
 
     def on_fit_start(self) -> None:
-        """Forget what was counted before this training, and the temperature of an earlier one's weights. (Callbacks go
-        on inside a window in ``on_train_start``.)
-        """
+        """Forget the counts before this training, and the temperature of an earlier one's weights."""
         super().on_fit_start()
         if self.trainer.global_step == 0 and self.trainer.ckpt_path is None:
             self.as_softmax_temperature, self.as_softmax_multilabel = None, False
@@ -277,14 +252,12 @@ class ASSoftmaxMixin(_Base):
     ) -> Tensor:
         """The same loss of ``head(hidden)`` for a wide ``nn.Linear`` head, without ever holding the logits.
 
-        See `as_linear_cross_entropy`; ``weight`` holds class weights. It reads the
-        head's ``weight`` and ``bias`` and does not call ``head.forward``. Parametrizations
-        (``torch.nn.utils.parametrize``) are in force. A head whose classes are spread over processes (parameters that
-        are DTensors, ``Shard(0)``, as ``ColwiseParallel`` makes them) is taken too.
+        See `as_linear_cross_entropy`; ``weight`` holds class weights. It reads the head's ``weight`` and ``bias``, with
+        their parametrizations, and does not call ``head.forward``. They may be DTensors, ``Shard(0)``, as
+        ``ColwiseParallel`` makes them.
 
         Raises:
-            TypeError: if ``head`` is not exactly an ``nn.Linear``, or has hooks other than those of a parallel style:
-                its logits could differ from ``hidden @ weight.T + bias``.
+            TypeError: if ``head`` is not exactly an ``nn.Linear``, or has hooks other than those of a parallel style.
         """
         _check_linear_head(head)
         operands, delta = (hidden, head.weight, head.bias, target, weight), self.current_delta
@@ -306,9 +279,8 @@ class ASSoftmaxMixin(_Base):
         return loss
 
     def predict_proba(self, logits: Tensor) -> Tensor:
-        """The probabilities of logits with the classes last: ``softmax(logits / as_softmax_temperature)``, or
-        ``sigmoid`` for several labels. Train with `TemperatureScaling` to have them calibrated.
-        Without a fitted temperature it warns once and uses 1.
+        """The probabilities of logits, classes last: ``softmax(logits / as_softmax_temperature)``, or ``sigmoid`` for
+        several labels. Without a fitted temperature (see `TemperatureScaling`) it warns once and uses 1.
         """
         if self.as_softmax_temperature is None and not self._as_softmax_warned:
             self._as_softmax_warned = True
@@ -319,9 +291,7 @@ class ASSoftmaxMixin(_Base):
         return scaled_probabilities(logits, self.as_softmax_temperature, self.as_softmax_multilabel)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the temperature with the weights, also in checkpoints of the weights alone, which hold no callbacks; and
-        the length of training that a warm-up has begun with.
-        """
+        """Save the temperature with the weights, and the length of training that a warm-up has begun with."""
         super().on_save_checkpoint(checkpoint)
         temperature, multilabel = self.as_softmax_temperature, self.as_softmax_multilabel
         fitted = self._as_softmax_calibrated  # a callback such as EMAWeightAveraging may save other weights

@@ -53,10 +53,7 @@ class CountedLoss(nn.Module):
 
 
 class CountedASSoftmaxLoss(CountedLoss):
-    """`as_softmax_loss`, called as `torch.nn.CrossEntropyLoss` is.
-
-    The class weights are a buffer, which moves with the module; it is in state dicts if it is ``persistent``.
-    """
+    """`as_softmax_loss`, called as `torch.nn.CrossEntropyLoss` is; ``persistent`` class weights are in state dicts."""
 
     weight: Tensor | None
 
@@ -98,11 +95,7 @@ def replace_loss(module: Any, name: str, owner: Owner | None = None) -> None:
         name: of the attribute.
         owner: computes the loss; the module itself by default.
 
-    Raises:
-        AttributeError: if there is no such attribute, or it cannot be set.
-        TypeError: if the attribute is no loss of classes: not callable, another module or function of PyTorch, or a
-            method that every module has.
-        ValueError: if the replaced loss has settings that the masked loss does not support.
+    It raises ``AttributeError`` if there is none, or it cannot be set; ``TypeError`` if it is no loss of classes.
     """
     parent_name, _, attribute = name.rpartition(".")
     try:
@@ -147,11 +140,7 @@ def _refuse_what_is_no_loss_of_classes(name: str, replaced: Any) -> None:
 
 
 def masked_loss(owner: Owner, replaced: Any) -> CountedLoss:
-    """The masked loss with the settings of ``replaced``: a module, a function, or a ``functools.partial`` of either.
-
-    Raises:
-        ValueError: if a setting has no meaning for the masked loss.
-    """
+    """The masked loss with the settings of ``replaced``: a module, a function, or a ``functools.partial`` of either."""
     function = replaced
     settings: dict[str, Any] = {}
     if isinstance(replaced, partial):

@@ -31,13 +31,12 @@ class DeltaWarmup:
     \end{cases}
     $$
 
-    Without a Trainer (Fabric, or a loop of your own) the loop says how far training is, before each batch:
-    ``module.as_softmax_progress = batches / total``.
+    Without a Trainer (Fabric, or a loop of your own) set ``module.as_softmax_progress = batches / total`` before each
+    batch.
 
     Args:
-        ratio: the share of training's batches that the warm-up lasts, in [0, 1]. It needs a training of known length:
-            the batches of the first epoch, times ``Trainer(max_epochs)``. A checkpoint keeps it. It is refused beside
-            ``Trainer(max_steps)``, which counts optimizer steps.
+        ratio: the share of training's batches that the warm-up lasts, in [0, 1]. It needs ``Trainer(max_epochs)``
+            without ``max_steps`` and a loader with a length; a checkpoint keeps the length.
         initial: the margin at the start, in [0, 1]; 1 is plain softmax.
         shape: ``"hold"`` stays at ``initial``, then drops; ``"linear"`` goes in a straight line.
         batches: the warm-up's length in batches, in place of ``ratio``.
@@ -74,11 +73,7 @@ class DeltaWarmup:
             raise ValueError(f"initial: {error}") from error
 
     def delta_at(self, batch: int, total_batches: float, delta: float) -> float:
-        """The margin of the 0-based ``batch`` of a training of ``total_batches``.
-
-        Raises:
-            ValueError: if the length is given by ``ratio`` and ``total_batches`` is infinite.
-        """
+        """The margin of the 0-based ``batch`` of a training of ``total_batches``, finite if ``ratio`` is given."""
         if self.batches is not None:
             length = self.batches
         elif math.isfinite(total_batches):
@@ -88,11 +83,7 @@ class DeltaWarmup:
         return self._delta(batch, length, delta)
 
     def delta_at_progress(self, progress: float | None, delta: float) -> float:
-        """The margin where ``progress`` of training is done, a share in [0, 1].
-
-        Raises:
-            RuntimeError: if ``progress`` is None, or the warm-up's length is given in batches.
-        """
+        """The margin where ``progress`` of training is done; raises if that is None or the length is in batches."""
         if progress is None or self.ratio is None:
             raise RuntimeError(
                 "without a Trainer a DeltaWarmup cannot know how far training is: give it ratio=..., and set "
@@ -110,12 +101,7 @@ class DeltaWarmup:
 class WarmupOfTraining:
     """A `DeltaWarmup` in a training, whose length it fixes at the first batch: epochs may change theirs.
 
-    Args:
-        warmup: the schedule.
-
-    Attributes:
-        training_batches: the length of training in batches, infinite where Lightning cannot know it; None before the
-            first batch.
+    ``training_batches`` is that length, infinite where Lightning cannot know it and None before the first batch.
     """
 
     def __init__(self, warmup: DeltaWarmup) -> None:
@@ -125,8 +111,8 @@ class WarmupOfTraining:
     def start(self, trainer: pl.Trainer) -> None:
         """Raise ``ValueError`` if the length of a training that begins cannot be known; not if a checkpoint holds it.
 
-        Call it in ``on_fit_start``. Before and after, the limits of the trainer may be those of a search
-        (``LearningRateFinder``, ``BatchSizeFinder``), which tries some steps of the training.
+        Call it in ``on_fit_start``: before and after, the limits of the trainer may be those of a search
+        (``BatchSizeFinder``).
         """
         resumed = trainer.ckpt_path is not None and self.training_batches is not None
         ends_with_steps = trainer.max_steps != -1 and not trainer.fast_dev_run  # type: ignore[attr-defined]

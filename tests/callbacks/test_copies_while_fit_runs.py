@@ -108,15 +108,7 @@ def test_a_copied_module_trains_as_one_that_was_never_trained_with_the_callback(
     assert all(torch.equal(weight, module.state_dict()[name]) for name, weight in after.items())
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        MaskingMonitor,
-        AdaptiveGradientAccumulation,
-        TemperatureScaling,
-        MarginHistogram,
-    ],
-)
+@pytest.mark.parametrize("build", [MaskingMonitor, AdaptiveGradientAccumulation, TemperatureScaling, MarginHistogram])
 def test_callbacks_can_be_copied_and_pickled_inside_and_after_fit(build: Callable[[], pl.Callback]) -> None:
     callback, copies = build(), Copies(of_callbacks=True)
     fit(Masked(), [callback, copies])

@@ -58,16 +58,9 @@ class Masked(ASSoftmaxMixin, Plain):
 
 
 def fit(module: pl.LightningModule, *callbacks: pl.Callback, logger=False, validation=LOADER) -> pl.Trainer:
-    trainer = pl.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        logger=logger,
-        callbacks=list(callbacks),
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
-        num_sanity_val_steps=1,
-    )
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    settings = {"max_epochs": 1, "accelerator": "cpu", "num_sanity_val_steps": 1, **quiet}
+    trainer = pl.Trainer(logger=logger, callbacks=list(callbacks), **settings)
     trainer.fit(module, LOADER, validation)
     return trainer
 
@@ -126,14 +119,10 @@ def test_of_several_validation_loaders_the_chosen_one_is_counted(index):
     histogram = MarginHistogram(dataloader_idx=index)
     fit(TwoLoaders(), histogram, validation=loaders)
     assert int(histogram.counts.sum()) == [50, 20][index]
-
-
-def test_a_second_training_starts_without_the_counts_of_the_first():
-    histogram = MarginHistogram()
-    fit(Plain(), histogram)
-    assert histogram.counts is not None
-    fit(Plain(), histogram, validation=None)
+    fit(Plain(), histogram, validation=None)  # a second training starts without the counts of the first
     assert histogram.counts is None
+    with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
+        MarginHistogram(bins=0)
 
 
 def test_tensorboard_gets_the_histogram_with_a_bounded_number_of_buckets(tmp_path):
@@ -165,8 +154,3 @@ def test_either_callback_gives_tensorboard_the_layout_of_its_custom_scalars(call
         assert found["batches per optimizer step"] == ["masking/accumulate_grad_batches"]
     else:
         assert found["lead of the target in validation"] == ["margin/mean", "margin/share_above_delta"]
-
-
-def test_no_bins_are_refused():
-    with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
-        MarginHistogram(bins=0)

@@ -19,11 +19,7 @@ from as_lightning.callbacks import window
 from as_lightning.functional import MaskingCounts
 
 NAMES = {
-    "masking/sample_ratio",
-    "masking/class_ratio",
-    "masking/delta",
-    "masking/accumulate_grad_batches",
-    "masking/samples_seen",
+    f"masking/{name}" for name in ("sample_ratio", "class_ratio", "delta", "accumulate_grad_batches", "samples_seen")
 }
 
 
@@ -70,20 +66,12 @@ class Scripted(pl.LightningModule):
 
 
 def fit(module, callbacks, tmp_path, *, epochs=1, batches=6, **settings) -> tuple[ListLogger, pl.Trainer]:
-    logger = ListLogger()
-    trainer = pl.Trainer(
-        max_epochs=epochs,
-        accelerator="cpu",
-        logger=logger,
-        log_every_n_steps=settings.pop("log_every_n_steps", 1),
-        callbacks=callbacks,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=settings.pop("enable_checkpointing", False),
-        default_root_dir=tmp_path,
-        **settings,
-    )
-    trainer.fit(module, DataLoader(TensorDataset(torch.ones(batches, 1)), batch_size=1))
+    logger, ckpt_path = ListLogger(), settings.pop("ckpt_path", None)
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    settings = {"log_every_n_steps": 1, "default_root_dir": tmp_path, **quiet, **settings}
+    trainer = pl.Trainer(max_epochs=epochs, accelerator="cpu", logger=logger, callbacks=callbacks, **settings)
+    loader = DataLoader(TensorDataset(torch.ones(batches, 1)), batch_size=1)
+    trainer.fit(module, loader, ckpt_path=ckpt_path, weights_only=True if ckpt_path else None)
     return logger, trainer
 
 
@@ -180,20 +168,8 @@ def test_samples_seen_and_history_go_on_after_a_resume(tmp_path):
     script = [(1, 2, 3, 4)] * 9
     _, trainer = fit(Scripted(script), [first := MaskingMonitor()], tmp_path, epochs=2, batches=3)
     trainer.save_checkpoint(tmp_path / "two.ckpt")
-    logger = ListLogger()
     resumed = MaskingMonitor()
-    trainer = pl.Trainer(
-        max_epochs=3,
-        accelerator="cpu",
-        logger=logger,
-        log_every_n_steps=1,
-        callbacks=[resumed],
-        enable_progress_bar=False,
-        enable_checkpointing=False,
-        default_root_dir=tmp_path,
-    )
-    loader = DataLoader(TensorDataset(torch.ones(3, 1)), batch_size=1)
-    trainer.fit(Scripted(script), loader, ckpt_path=tmp_path / "two.ckpt", weights_only=True)
+    logger, _ = fit(Scripted(script), [resumed], tmp_path, epochs=3, batches=3, ckpt_path=tmp_path / "two.ckpt")
     assert [entry["masking/samples_seen"] for entry in logger.having("masking/samples_seen")] == [14, 16, 18]
     assert resumed.history[:2] == first.history
     assert len(resumed.history) == 3
@@ -249,32 +225,18 @@ def samples(monitor: MaskingMonitor) -> list[int]:
 
 def test_an_earlier_fit_is_not_counted(tmp_path):
     module, monitor = Classifier(), MaskingMonitor()
+    module.as_softmax_loss(torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1]))  # nor a call before
     for _ in range(3):
         logger, _ = fit(module, [monitor], tmp_path, batches=6)
     assert samples(monitor) == [6]
     assert logger.having("masking/samples_seen")[-1]["masking/samples_seen"] == 6
 
 
-def test_a_call_before_fit_is_not_counted(tmp_path):
-    module, monitor = Classifier(), MaskingMonitor()
-    module.as_softmax_loss(torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1]))
-    fit(module, [monitor], tmp_path, batches=6)
-    assert samples(monitor) == [6]
-
-
-@pytest.mark.parametrize("monitor_first", [True, False])
-def test_a_learning_rate_search_is_not_counted(monitor_first, tmp_path):
-    monitor, finder = MaskingMonitor(), LearningRateFinder(num_training_steps=5)
-    callbacks = [monitor, finder] if monitor_first else [finder, monitor]
-    fit(Classifier(), callbacks, tmp_path, batches=6, enable_checkpointing=True)
-    assert samples(monitor) == [6]
-
-
-@pytest.mark.parametrize("monitor_first", [True, False])
-def test_a_learning_rate_search_in_the_midst_of_training_is_not_counted(monitor_first, tmp_path):
-    callbacks = [monitor := MaskingMonitor(), FindsInTheSecondEpoch()]
-    callbacks = callbacks if monitor_first else callbacks[::-1]
-    fit(Classifier(), callbacks, tmp_path, batches=6, epochs=4, enable_checkpointing=True)
+@pytest.mark.parametrize("order", [1, -1], ids=["monitor first", "search first"])
+@pytest.mark.parametrize("search", [lambda: LearningRateFinder(num_training_steps=5), FindsInTheSecondEpoch])
+def test_a_learning_rate_search_is_not_counted(search, order, tmp_path):
+    callbacks = [monitor := MaskingMonitor(), search()][::order]
+    fit(Classifier(), callbacks, tmp_path, epochs=4, enable_checkpointing=True)
     assert samples(monitor) == [6, 6, 6, 6]
 
 
@@ -305,20 +267,8 @@ def test_a_run_resumed_after_any_batch_counts_what_the_whole_run_counts(accumula
     script = [(batch % 3, 3 + batch, batch % 5, 30) for batch in range(12)]
 
     def train(monitor, *callbacks, ckpt_path=None):
-        logger = ListLogger()
-        trainer = pl.Trainer(
-            max_epochs=2,
-            accelerator="cpu",
-            logger=logger,
-            log_every_n_steps=1,
-            accumulate_grad_batches=accumulated,
-            callbacks=[monitor, *callbacks],
-            enable_progress_bar=False,
-            enable_checkpointing=False,
-            enable_model_summary=False,
-        )
-        loader = DataLoader(TensorDataset(torch.ones(6, 1)), batch_size=1)
-        trainer.fit(Scripted(script), loader, ckpt_path=ckpt_path, weights_only=True if ckpt_path else None)
+        settings = {"epochs": 2, "accumulate_grad_batches": accumulated, "ckpt_path": ckpt_path}
+        logger, _ = fit(Scripted(script), [monitor, *callbacks], tmp_path, **settings)
         return logger.having("masking/samples_seen")
 
     whole = MaskingMonitor()
@@ -338,9 +288,7 @@ def test_a_checkpoint_of_an_epochs_last_step_loses_no_epoch_and_doubles_none(tmp
     keeps = ModelCheckpoint(tmp_path, every_n_train_steps=6, save_top_k=-1, filename="{step}")
     fit(Scripted(script), [MaskingMonitor(), keeps], tmp_path, epochs=2, batches=6, enable_checkpointing=True)
     resumed = MaskingMonitor()
-    trainer = pl.Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, callbacks=[resumed])
-    loader = DataLoader(TensorDataset(torch.ones(6, 1)), batch_size=1)
-    trainer.fit(Scripted(script), loader, ckpt_path=tmp_path / "step=6.ckpt")
+    fit(Scripted(script), [resumed], tmp_path, epochs=2, ckpt_path=tmp_path / "step=6.ckpt")
     assert [tuple(epoch) for epoch in resumed.history] == [(0, 6, 12, 18, 24), (1, 6, 12, 18, 24)]
 
 

@@ -65,28 +65,17 @@ def loader(kind: str = "class", rows: int = 64) -> DataLoader:
     return DataLoader(TensorDataset(inputs, target), batch_size=16)
 
 
+QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+
+
 def fitted(
     module: pl.LightningModule, callback: TemperatureScaling, folder: Path, save_weights_only: bool = False, **loaders
 ) -> pl.Trainer:
     kept = {"filename": "{epoch}", "save_last": True, "save_top_k": -1, "save_weights_only": save_weights_only}
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        max_epochs=2,
-        logger=False,
-        callbacks=[callback, ModelCheckpoint(folder, **kept)],
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+    callbacks = [callback, ModelCheckpoint(folder, **kept)]
+    trainer = pl.Trainer(accelerator="cpu", max_epochs=2, callbacks=callbacks, **QUIET | {"enable_checkpointing": True})
     trainer.fit(module, **({"train_dataloaders": loader(), "val_dataloaders": loader()} | loaders))
     return trainer
-
-
-QUIET = {
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-}
 
 
 def all_of(data: DataLoader) -> tuple[torch.Tensor, torch.Tensor]:
@@ -127,11 +116,7 @@ def test_unknown_labels_take_no_part_in_fit_and_test(tmp_path: Path) -> None:
 @pytest.mark.parametrize("save_weights_only", [False, True])
 @pytest.mark.parametrize(
     "averaging",
-    [
-        None,
-        lambda: StochasticWeightAveraging(swa_lrs=0.3, swa_epoch_start=1),
-        lambda: EMAWeightAveraging(decay=0.7),
-    ],
+    [None, lambda: StochasticWeightAveraging(swa_lrs=0.3, swa_epoch_start=1), lambda: EMAWeightAveraging(decay=0.7)],
     ids=["plain", "SWA", "EMA"],
 )
 @pytest.mark.parametrize("normalised", [False, True])
@@ -142,20 +127,14 @@ def test_each_checkpoint_and_the_trained_module_hold_the_temperature_of_their_ow
     if normalised:
         module.net = torch.nn.Sequential(torch.nn.BatchNorm1d(4), module.net)
     kept = {"save_top_k": -1, "save_weights_only": save_weights_only}
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        max_epochs=3,
-        logger=False,
-        val_check_interval=3,
-        callbacks=[
-            TemperatureScaling(),
-            *([] if averaging is None else [averaging()]),
-            ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, **kept),
-            ModelCheckpoint(tmp_path, "val-{step}", **kept),
-        ],
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+    callbacks = [
+        TemperatureScaling(),
+        *([] if averaging is None else [averaging()]),
+        ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, **kept),
+        ModelCheckpoint(tmp_path, "val-{step}", **kept),
+    ]
+    settings = QUIET | {"enable_checkpointing": True, "max_epochs": 3, "val_check_interval": 3}
+    trainer = pl.Trainer(accelerator="cpu", callbacks=callbacks, **settings)
     trainer.fit(module, loader(), loader())
     trainer.save_checkpoint(tmp_path / "end.ckpt", save_weights_only)
     inputs, target = all_of(loader())
@@ -197,23 +176,12 @@ def test_a_test_measures_at_the_temperature_of_the_checkpoint(
     expected = F.cross_entropy(logits / fit_temperature(logits, target), target)
     assert metrics["test/nll_scaled"] == pytest.approx(float(expected), rel=1e-5)
     assert metrics["test/nll_unscaled"] == pytest.approx(float(F.cross_entropy(logits, target)), rel=1e-5)
-
-
-def test_the_best_checkpoint_of_a_fit_is_tested_at_its_own_temperature(tmp_path: Path) -> None:
-    class Worse(Masked):
-        def validation_step(self, batch, batch_idx):
-            self(batch[0])
-            self.log("worse", float(self.current_epoch))
-
-    best = ModelCheckpoint(tmp_path, monitor="worse", mode="min", save_weights_only=True)
-    options = QUIET | {"enable_checkpointing": True, "max_epochs": 3}
-    trainer = pl.Trainer(accelerator="cpu", callbacks=[TemperatureScaling(), best], **options)
-    trainer.fit(Worse(), loader(), loader())
-    (metrics,) = trainer.test(dataloaders=loader(), ckpt_path="best", weights_only=True, verbose=False)
-    inputs, target = all_of(loader())
-    logits = Worse.load_from_checkpoint(best.best_model_path)(inputs).detach()
-    expected = F.cross_entropy(logits / fit_temperature(logits, target), target)
-    assert metrics["test/nll_scaled"] == pytest.approx(float(expected), rel=1e-5)
+    assert metrics["test/nll_scaled"] < metrics["test/nll_unscaled"]
+    assert metrics["test/calibration_error_scaled"] < metrics["test/calibration_error_unscaled"]
+    diagram = next(c for c in trainer.callbacks if isinstance(c, TemperatureScaling)).diagrams["scaled"]
+    assert float(diagram.predictions.sum()) == len(target)
+    assert not module._forward_hooks
+    assert not first._forward_hooks
 
 
 def test_a_module_without_the_mixin_is_not_measured_at_the_temperature_of_other_weights(tmp_path: Path) -> None:
@@ -223,14 +191,6 @@ def test_a_module_without_the_mixin_is_not_measured_at_the_temperature_of_other_
     with pytest.warns(UserWarning, match="no temperature is fitted for the weights of Plain"):
         (metrics,) = trainer.test(other, loader(), verbose=False)
     assert metrics["test/nll_scaled"] == metrics["test/nll_unscaled"]
-
-
-def test_predict_proba_without_a_fitted_temperature_warns_once_and_uses_one() -> None:
-    module, logits = Masked(), torch.randn(3, 3)
-    with pytest.warns(UserWarning, match="no temperature is fitted for the weights of Masked") as warned:
-        probabilities = [module.predict_proba(logits) for _ in range(2)]
-    assert all(torch.equal(p, logits.softmax(-1)) for p in probabilities)
-    assert len([w for w in warned if "no temperature" in str(w.message)]) == 1
 
 
 @pytest.mark.parametrize("same_module", [False, True])
@@ -251,27 +211,18 @@ def test_a_training_without_the_callback_starts_without_the_temperature_of_an_ea
     module = Masked()
     fitted(module, TemperatureScaling(), tmp_path)
     assert module.as_softmax_temperature is not None
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    pl.Trainer(accelerator="cpu", max_epochs=1, **quiet).fit(module, loader())
+    pl.Trainer(accelerator="cpu", max_epochs=1, **QUIET).fit(module, loader())
     assert module.as_softmax_temperature is None
 
 
-def test_a_resumed_training_without_the_callback_keeps_the_temperature_of_the_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("callbacks", [[], [TemperatureScaling()]], ids=["without the callback", "with it"])
+def test_a_resumed_training_keeps_the_temperature_until_its_next_validation(callbacks: list, tmp_path: Path) -> None:
     callback, resumed = TemperatureScaling(), Masked()
-    fitted(Masked(), callback, tmp_path)
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = pl.Trainer(accelerator="cpu", max_epochs=2, **quiet)
+    first = fitted(Masked(), callback, tmp_path)
+    trainer = pl.Trainer(accelerator="cpu", max_epochs=2, callbacks=callbacks, **QUIET)
     trainer.fit(resumed, loader(), ckpt_path=tmp_path / "last.ckpt", weights_only=True)
     assert resumed.as_softmax_temperature == callback.temperature is not None
-
-
-def test_a_resumed_training_keeps_the_temperature_until_its_next_validation(tmp_path: Path) -> None:
-    callback = TemperatureScaling()
-    first = fitted(Masked(), callback, tmp_path)
-    resumed = TemperatureScaling()
-    trainer = pl.Trainer(accelerator="cpu", max_epochs=2, logger=False, callbacks=[resumed], enable_progress_bar=False)
-    trainer.fit(Masked(), loader(), ckpt_path=tmp_path / "last.ckpt", weights_only=True)
-    assert resumed.temperature == callback.temperature is not None
+    assert all(callback.temperature == other.temperature for other in callbacks)
     assert trainer.global_step == first.global_step
 
 
@@ -337,10 +288,12 @@ def test_a_checkpoint_without_a_temperature_loads(tmp_path: Path) -> None:
     assert Masked.load_from_checkpoint(tmp_path / "old.ckpt").as_softmax_temperature is None
 
 
-def test_predict_proba_divides_by_the_temperature(tmp_path: Path) -> None:
-    module, callback = Masked(), TemperatureScaling()
-    logits = torch.randn(3, 3)
-    assert torch.equal(module.predict_proba(logits), logits.softmax(-1))
+def test_predict_proba_divides_by_the_temperature_and_warns_once_where_there_is_none(tmp_path: Path) -> None:
+    module, callback, logits = Masked(), TemperatureScaling(), torch.randn(3, 3)
+    with pytest.warns(UserWarning, match="no temperature is fitted for the weights of Masked") as warned:
+        probabilities = [module.predict_proba(logits) for _ in range(2)]
+    assert all(torch.equal(p, logits.softmax(-1)) for p in probabilities)
+    assert len([w for w in warned if "no temperature" in str(w.message)]) == 1
     fitted(module, callback, tmp_path)
     expected = (logits / callback.temperature).softmax(-1)
     torch.testing.assert_close(module.predict_proba(logits), expected)
@@ -355,22 +308,6 @@ def test_predict_proba_of_several_labels_is_the_sigmoid(tmp_path: Path) -> None:
     torch.testing.assert_close(module.predict_proba(logits), expected)
     again = Masked.load_from_checkpoint(tmp_path / "last.ckpt")
     torch.testing.assert_close(again.predict_proba(logits), expected)
-
-
-def test_a_test_takes_the_temperature_of_its_checkpoint_and_logs_before_and_after(tmp_path: Path) -> None:
-    callback, module = TemperatureScaling(), Masked()
-    trainer = fitted(module, callback, tmp_path)
-    (metrics,) = trainer.test(module, loader(), ckpt_path=str(tmp_path / "epoch=0.ckpt"), verbose=False)
-    first = Masked.load_from_checkpoint(tmp_path / "epoch=0.ckpt")
-    assert callback.temperature == pytest.approx(first.as_softmax_temperature)
-    inputs, target = all_of(loader())
-    logits = first(inputs).detach()
-    assert metrics["test/nll_unscaled"] == pytest.approx(float(F.cross_entropy(logits, target)), rel=1e-5)
-    scaled = F.cross_entropy(logits / callback.temperature, target)
-    assert metrics["test/nll_scaled"] == pytest.approx(float(scaled), rel=1e-5)
-    assert metrics["test/nll_scaled"] < metrics["test/nll_unscaled"]
-    assert metrics["test/calibration_error_scaled"] < metrics["test/calibration_error_unscaled"]
-    assert float(callback.diagrams["scaled"].predictions.sum()) == len(target)
 
 
 class WithoutForward(Plain):
@@ -422,13 +359,6 @@ def test_logits_that_do_not_fit_their_target_are_refused(tmp_path: Path) -> None
 def test_bad_arguments_are_refused_by_name(arguments: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TemperatureScaling(**arguments)
-
-
-def test_no_hook_is_left_on_the_module(tmp_path: Path) -> None:
-    module = Plain()
-    trainer = fitted(module, TemperatureScaling(), tmp_path)
-    trainer.test(module, loader(), verbose=False)
-    assert not module._forward_hooks
 
 
 def test_a_module_that_returns_an_output_with_logits_and_a_mapping_batch(tmp_path: Path) -> None:

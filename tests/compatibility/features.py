@@ -8,7 +8,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from compatibility.matrix import refused, supported
+from compatibility.matrix import section
 from compatibility.runs import BATCHES, EPOCHS, SIZE, Run, Theirs, WithAS, batches
 from harness.rank_processes import Seen
 from harness.scripted_masking import loader_of
@@ -36,15 +36,10 @@ from as_lightning import MaskingCounter
 
 WHOLE_EPOCH = BATCHES * SIZE
 
-# Devices and strategies
+supported, refused = section("Devices and strategies")
 
 
-@supported(
-    "Devices and strategies",
-    "one device",
-    "weights equal those of a hand-written loop, bit for bit",
-    where="one process",
-)
+@supported("one device", "weights equal those of a hand-written loop, bit for bit", where="one process")
 def one_device(folder: Path) -> None:
     run = Run(folder)
     run.trained()
@@ -52,7 +47,6 @@ def one_device(folder: Path) -> None:
 
 
 @supported(
-    "Devices and strategies",
     "DDP",
     "all processes use the same windows, from the joint counts; gradients are reduced only at an optimizer step",
     where="two processes",
@@ -66,7 +60,6 @@ def ddp(seen: Seen) -> None:
 
 
 @supported(
-    "Devices and strategies",
     "FSDP2 (ModelParallelStrategy)",
     "the weights are those of DDP; Lightning reduces the gradients of every batch there",
     where="two processes",
@@ -81,10 +74,7 @@ def fully_sharded(seen: Seen) -> None:
 
 
 @supported(
-    "Devices and strategies",
-    "tensor parallel (ModelParallelStrategy)",
-    "processes that share a batch are counted once",
-    where="two processes",
+    "tensor parallel (ModelParallelStrategy)", "processes that share a batch are counted once", where="two processes"
 )
 def tensor_parallel(seen: Seen) -> None:
     first, second = seen("tensor_parallel")
@@ -104,28 +94,23 @@ class AccumulatesByItself(SingleDeviceStrategy):
     handles_gradient_accumulation = True
 
 
-@refused(
-    "Devices and strategies",
-    "DeepSpeed with adaptive accumulation",
-    "it fixes the accumulation when it starts",
-    where="one process",
-)
+@refused("DeepSpeed with adaptive accumulation", "it fixes the accumulation when it starts", where="one process")
 def deepspeed(folder: Path) -> None:
     with pytest.raises(MisconfigurationException, match=r"as DeepSpeed does.* Use strategy="):
         Run(folder, strategy=AccumulatesByItself(torch.device("cpu")))
 
 
-# Precision
+supported, refused = section("Precision")
 
 
-@supported("Precision", "32-true")
+@supported("32-true")
 def single_precision(folder: Path) -> None:
     run = Run(folder, precision="32-true")
     run.trained()
     run.equals_by_hand()
 
 
-@supported("Precision", "64-true")
+@supported("64-true")
 def double_precision(folder: Path) -> None:
     run = Run(folder, precision="64-true")
     run.trained()
@@ -133,29 +118,29 @@ def double_precision(folder: Path) -> None:
     run.equals_by_hand(batches(dtype=torch.float64))
 
 
-@supported("Precision", "bf16-mixed")
+@supported("bf16-mixed")
 def bfloat16_mixed(folder: Path) -> None:
     run = Run(folder, precision="bf16-mixed")
     run.trained()
     assert run.module.net[0].weight.dtype == torch.float32
 
 
-@supported("Precision", "bf16-true")
+@supported("bf16-true")
 def bfloat16(folder: Path) -> None:
     run = Run(folder, precision="bf16-true")
     run.trained()
     assert run.module.net[0].weight.dtype == torch.bfloat16
 
 
-@supported("Precision", "16-mixed", "gradients are rescaled after unscaling", where="CUDA")
+@supported("16-mixed", "gradients are rescaled after unscaling", where="CUDA")
 def float16_mixed(folder: Path) -> None:
     Run(folder, precision="16-mixed", accelerator="gpu", gradient_clip_val=1.0).trained()
 
 
-# Gradients
+supported, refused = section("Gradients")
 
 
-@supported("Gradients", "clipping by norm", "clips the gradient of the whole window")
+@supported("clipping by norm", "clips the gradient of the whole window")
 def clipping_by_norm(folder: Path) -> None:
     run = Run(folder, gradient_clip_val=0.4, gradient_clip_algorithm="norm")
     run.trained()
@@ -163,7 +148,7 @@ def clipping_by_norm(folder: Path) -> None:
     assert not torch.equal(run.module.net[0].weight, Run(folder).module.net[0].weight)
 
 
-@supported("Gradients", "clipping by value", "clips the gradient of the whole window")
+@supported("clipping by value", "clips the gradient of the whole window")
 def clipping_by_value(folder: Path) -> None:
     run = Run(folder, gradient_clip_val=0.05, gradient_clip_algorithm="value")
     run.trained()
@@ -171,14 +156,14 @@ def clipping_by_value(folder: Path) -> None:
     assert not torch.equal(run.module.net[0].weight, Run(folder).module.net[0].weight)
 
 
-@supported("Gradients", "Trainer(accumulate_grad_batches) with the mixin and the monitor", "ratios are per window")
+@supported("Trainer(accumulate_grad_batches) with the mixin and the monitor", "ratios are per window")
 def fixed_accumulation(folder: Path) -> None:
     run = Run(folder, adaptive=False, accumulate_grad_batches=3)
     assert run.samples == [WHOLE_EPOCH] * EPOCHS
     assert run.trainer.global_step == EPOCHS * BATCHES / 3
 
 
-@refused("Gradients", "Trainer(accumulate_grad_batches) with adaptive accumulation", "both would set the accumulation")
+@refused("Trainer(accumulate_grad_batches) with adaptive accumulation", "both would set the accumulation")
 def fixed_and_adaptive_accumulation(folder: Path) -> None:
     with pytest.raises(MisconfigurationException, match="Remove that argument, or the callback"):
         Run(folder, accumulate_grad_batches=3)
@@ -198,12 +183,12 @@ class Manual(WithAS):
         optimizer.step()
 
 
-@supported("Gradients", "manual optimization with the mixin and the monitor", "every batch is a window")
+@supported("manual optimization with the mixin and the monitor", "every batch is a window")
 def manual_optimization(folder: Path) -> None:
     Run(folder, module=Manual(), adaptive=False).trained()
 
 
-@refused("Gradients", "manual optimization with adaptive accumulation", "the training step decides when to step")
+@refused("manual optimization with adaptive accumulation", "the training step decides when to step")
 def manual_optimization_with_accumulation(folder: Path) -> None:
     with pytest.raises(MisconfigurationException, match=r"automatic_optimization is False.* Set it to True"):
         Run(folder, module=Manual())
@@ -216,9 +201,7 @@ class Checkpoints(WithAS):
         return self.net[2](checkpoint(self.net[:2], inputs.requires_grad_(), use_reentrant=False))
 
 
-@supported(
-    "Gradients", "activation checkpointing", "keep the loss outside the recomputed part: it would be counted twice"
-)
+@supported("activation checkpointing", "keep the loss outside the recomputed part: it would be counted twice")
 def activation_checkpointing(folder: Path) -> None:
     run = Run(folder, module=Checkpoints(delta=0.1))
     run.trained()
@@ -226,7 +209,6 @@ def activation_checkpointing(folder: Path) -> None:
 
 
 @supported(
-    "Gradients",
     "torch.compile of the module",
     "compiles twice: for a window's first batch and for the others",
     limit=SELF_LOG_COMPILED,
@@ -240,7 +222,7 @@ def compiled(folder: Path) -> None:
     assert_same_weights(module.state_dict(), plain.module.state_dict())
 
 
-@supported("Gradients", "torch.compile of the network alone", "the loss and self.log stay outside")
+@supported("torch.compile of the network alone", "the loss and self.log stay outside")
 def compiled_network(folder: Path) -> None:
     torch._dynamo.reset()
     module, compiler = WithAS(delta=0.1), CompileCounter()
@@ -251,10 +233,10 @@ def compiled_network(folder: Path) -> None:
     run.equals_by_hand()
 
 
-# Data
+supported, refused = section("Data")
 
 
-@supported("Data", "streams of unknown length", "the last window of an epoch may be cut short; it keeps its scale")
+@supported("streams of unknown length", "the last window of an epoch may be cut short; it keeps its scale")
 def stream_of_unknown_length(folder: Path) -> None:
     run = Run(folder, data=loader_of(batches(), length_known=False))
     run.trained()
@@ -270,7 +252,7 @@ class FromDictionaries(WithAS):
         return super().training_step(together, batch_idx)
 
 
-@supported("Data", "CombinedLoader", "a combined batch counts as one batch")
+@supported("CombinedLoader", "a combined batch counts as one batch")
 def combined_loader(folder: Path) -> None:
     loaders = {"first": loader_of(batches()), "second": loader_of(batches(BATCHES // 2))}
     run = Run(folder, module=FromDictionaries(delta=0.1), data=CombinedLoader(loaders, "max_size_cycle"))
@@ -281,7 +263,7 @@ def combined_loader(folder: Path) -> None:
     )
 
 
-@supported("Data", "limit_train_batches, limit_val_batches, limit_test_batches, limit_predict_batches")
+@supported("limit_train_batches, limit_val_batches, limit_test_batches, limit_predict_batches")
 def limited_batches(folder: Path) -> None:
     Run(folder, validation=True, limit_train_batches=7, limit_val_batches=1).trained(samples=[7 * SIZE] * EPOCHS)
     Run(folder, limit_train_batches=0.5).trained(samples=[WHOLE_EPOCH // 2] * EPOCHS)
@@ -293,12 +275,12 @@ def limited_batches(folder: Path) -> None:
     run.trained()
 
 
-@supported("Data", "overfit_batches")
+@supported("overfit_batches")
 def overfit_batches(folder: Path) -> None:
     Run(folder, overfit_batches=3, max_epochs=6).trained(samples=[3 * SIZE] * 6)
 
 
-@supported("Data", "reload_dataloaders_every_n_epochs", "epochs may differ in length")
+@supported("reload_dataloaders_every_n_epochs", "epochs may differ in length")
 def reloaded_loaders(folder: Path) -> None:
     class ShrinkingData(pl.LightningDataModule):
         def train_dataloader(self) -> DataLoader:
@@ -308,24 +290,24 @@ def reloaded_loaders(folder: Path) -> None:
     run.trained(samples=[WHOLE_EPOCH, WHOLE_EPOCH - 5 * SIZE])
 
 
-@supported("Data", "val_check_interval", "a validation inside a window changes nothing")
+@supported("val_check_interval", "a validation inside a window changes nothing")
 def validation_inside_an_epoch(folder: Path) -> None:
     run = Run(folder, validation=True, val_check_interval=5)
     run.trained()
     run.equals_by_hand()
 
 
-# Length of training
+supported, refused = section("Length of training")
 
 
-@supported("Length of training", "max_steps", "counts optimizer steps, as Lightning does")
+@supported("max_steps", "counts optimizer steps, as Lightning does")
 def max_steps(folder: Path) -> None:
     run = Run(folder, max_epochs=-1, max_steps=9)
     assert run.trainer.global_step == len(run.speed.history) == 9
     run.equals_by_hand()
 
 
-@supported("Length of training", "max_time", "an unfinished window takes no step when the time is up")
+@supported("max_time", "an unfinished window takes no step when the time is up")
 def max_time(folder: Path) -> None:
     class LetsTimePass(Timer):
         """An hour per batch, without waiting for it."""
@@ -344,7 +326,7 @@ def max_time(folder: Path) -> None:
     run.equals_by_hand()
 
 
-@supported("Length of training", "EarlyStopping on masking/sample_ratio", "works at the steps that the logger writes")
+@supported("EarlyStopping on masking/sample_ratio", "works at the steps that the logger writes")
 def early_stopping_by_step(folder: Path) -> None:
     stops = EarlyStopping("masking/sample_ratio", mode="max", stopping_threshold=0.5, patience=100)
     run = Run(folder, callbacks=[stops], max_epochs=50, log_every_n_steps=1, validation=True)
@@ -352,11 +334,7 @@ def early_stopping_by_step(folder: Path) -> None:
     assert run.trainer.callback_metrics["masking/sample_ratio"] > 0.5
 
 
-@supported(
-    "Length of training",
-    "EarlyStopping on masking/sample_ratio_epoch",
-    "with a validation loop: check_on_train_epoch_end=True",
-)
+@supported("EarlyStopping on masking/sample_ratio_epoch", "with a validation loop: check_on_train_epoch_end=True")
 def early_stopping_by_epoch(folder: Path) -> None:
     for validation in (False, True):
         stops = EarlyStopping(
@@ -372,7 +350,7 @@ def early_stopping_by_epoch(folder: Path) -> None:
         assert last.masked_samples > 0.5 * last.samples
 
 
-@supported("Length of training", "EarlyStopping on val_loss", "val_loss is the masked loss: see as_softmax_validation")
+@supported("EarlyStopping on val_loss", "val_loss is the masked loss: see as_softmax_validation")
 def early_stopping_on_val_loss(folder: Path) -> None:
     class ValidatesWithSoftmax(WithAS):
         as_softmax_validation = "softmax"
@@ -387,10 +365,10 @@ def early_stopping_on_val_loss(folder: Path) -> None:
     assert masked < softmax
 
 
-# Checkpoints
+supported, refused = section("Checkpoints")
 
 
-@supported("Checkpoints", "ModelCheckpoint on masking/sample_ratio_epoch", "saves at the end of the training epoch")
+@supported("ModelCheckpoint on masking/sample_ratio_epoch", "saves at the end of the training epoch")
 def model_checkpoint(folder: Path) -> None:
     keeps = ModelCheckpoint(folder / "best", "{epoch}", monitor="masking/sample_ratio_epoch", mode="max")
     run = Run(folder, callbacks=[keeps], enable_checkpointing=True, max_epochs=4)
@@ -400,7 +378,7 @@ def model_checkpoint(folder: Path) -> None:
     assert loaded.as_softmax_delta == 0.1
 
 
-@supported("Checkpoints", "ModelCheckpoint on masking/sample_ratio by steps", "needs log_every_n_steps=1")
+@supported("ModelCheckpoint on masking/sample_ratio by steps", "needs log_every_n_steps=1")
 def model_checkpoint_by_steps(folder: Path) -> None:
     keeps = ModelCheckpoint(folder / "best", monitor="masking/sample_ratio", mode="max", every_n_train_steps=1)
     run = Run(folder, callbacks=[keeps], enable_checkpointing=True, log_every_n_steps=1)
@@ -408,9 +386,7 @@ def model_checkpoint_by_steps(folder: Path) -> None:
     assert float(keeps.best_model_score) > 0
 
 
-@supported(
-    "Checkpoints", "resuming, also inside a window", "windows, counts and weights are those of a run without a break"
-)
+@supported("resuming, also inside a window", "windows, counts and weights are those of a run without a break")
 def resuming(folder: Path) -> None:
     class Saves(pl.Callback):
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -427,42 +403,42 @@ def resuming(folder: Path) -> None:
     assert_same_weights(resumed.module.state_dict(), whole.module.state_dict())
 
 
-# Debugging and profiling
+supported, refused = section("Debugging and profiling")
 
 
-@supported("Debugging and profiling", "fast_dev_run")
+@supported("fast_dev_run")
 def fast_dev_run(folder: Path) -> None:
     run = Run(folder, validation=True, fast_dev_run=3)
     assert run.samples == [3 * SIZE]
 
 
-@supported("Debugging and profiling", "detect_anomaly")
+@supported("detect_anomaly")
 def detect_anomaly(folder: Path) -> None:
     run = Run(folder, detect_anomaly=True)
     run.trained()
     run.equals_by_hand()
 
 
-@supported("Debugging and profiling", "barebones", "nothing is logged; history is kept")
+@supported("barebones", "nothing is logged; history is kept")
 def barebones(folder: Path) -> None:
     run = Run(folder, barebones=True)
     run.trained()
     run.equals_by_hand()
 
 
-@supported("Debugging and profiling", "profiler: simple, advanced")
+@supported("profiler: simple, advanced")
 def profilers(folder: Path) -> None:
     for profiler in ("simple", "advanced"):
         run = Run(folder, profiler=profiler)
         run.trained()
 
 
-@supported("Debugging and profiling", "profiler: pytorch")
+@supported("profiler: pytorch")
 def pytorch_profiler(folder: Path) -> None:
     Run(folder, profiler="pytorch").trained()
 
 
-@supported("Debugging and profiling", "validate, test, predict", "these count nothing; the counts of fit stay")
+@supported("validate, test, predict", "these count nothing; the counts of fit stay")
 def evaluation(folder: Path) -> None:
     run = Run(folder)
     history, windows = list(run.monitor.history), list(run.speed.history)
@@ -477,10 +453,10 @@ def evaluation(folder: Path) -> None:
     assert run.module.masking_counter.open_counts.sum() == 0
 
 
-# Callbacks
+supported, refused = section("Callbacks of Lightning")
 
 
-@supported("Callbacks of Lightning", "LearningRateFinder", "the batches of its search are not counted")
+@supported("LearningRateFinder", "the batches of its search are not counted")
 def learning_rate_finder(folder: Path) -> None:
     finds = LearningRateFinder(num_training_steps=10, attr_name="lr")
     module = WithAS(delta=0.1)
@@ -505,7 +481,6 @@ class SizedData(pl.LightningDataModule):
 
 
 @supported(
-    "Callbacks of Lightning",
     "BatchSizeFinder",
     "the batches of its search are not counted; Lightning refuses it on several processes",
     where="one process",
@@ -518,14 +493,13 @@ def batch_size_finder(folder: Path) -> None:
     run.trained()
 
 
-@supported("Callbacks of Lightning", "StochasticWeightAveraging without batch norm")
+@supported("StochasticWeightAveraging without batch norm")
 def weight_averaging(folder: Path) -> None:
     run = Run(folder, callbacks=[StochasticWeightAveraging(0.1, swa_epoch_start=1)], max_epochs=3)
     assert run.samples == [WHOLE_EPOCH] * 3
 
 
 @refused(
-    "Callbacks of Lightning",
     "StochasticWeightAveraging of a model with batch norm, with adaptive accumulation",
     "it sets the accumulation to renew the statistics",
 )
@@ -536,27 +510,23 @@ def weight_averaging_with_batch_norm(folder: Path) -> None:
         Run(folder, module=module, callbacks=[StochasticWeightAveraging(0.1)])
 
 
-@supported("Callbacks of Lightning", "GradientAccumulationScheduler with the mixin and the monitor")
+@supported("GradientAccumulationScheduler with the mixin and the monitor")
 def accumulation_scheduler(folder: Path) -> None:
     run = Run(folder, callbacks=[GradientAccumulationScheduler({0: 1, 1: 3})], adaptive=False)
     assert run.samples == [WHOLE_EPOCH] * EPOCHS
     assert run.trainer.global_step == BATCHES + BATCHES // 3
 
 
-@refused(
-    "Callbacks of Lightning",
-    "GradientAccumulationScheduler with adaptive accumulation",
-    "both would set the accumulation",
-)
+@refused("GradientAccumulationScheduler with adaptive accumulation", "both would set the accumulation")
 def accumulation_scheduler_and_adaptive(folder: Path) -> None:
     with pytest.raises(MisconfigurationException, match="GradientAccumulationScheduler both set"):
         Run(folder, callbacks=[GradientAccumulationScheduler({0: 1, 1: 3})])
 
 
-# Loggers
+supported, refused = section("Loggers")
 
 
-@supported("Loggers", "several loggers", "each logger gets every metric")
+@supported("several loggers", "each logger gets every metric")
 def several_loggers(folder: Path) -> None:
     loggers = [CSVLogger(folder / name) for name in ("first", "second")]
     run = Run(folder, logger=loggers, callbacks=[LearningRateMonitor("step")], log_every_n_steps=1)
@@ -566,21 +536,17 @@ def several_loggers(folder: Path) -> None:
         assert {"masking/sample_ratio", "masking/delta", "masking/sample_ratio_epoch", "train_loss"} <= set(columns)
 
 
-@supported("Loggers", "no logger", "callback_metrics still has every metric")
+@supported("no logger", "callback_metrics still has every metric")
 def no_logger(folder: Path) -> None:
     run = Run(folder, logger=False, log_every_n_steps=1)
     run.trained()
     assert run.trainer.callback_metrics.keys() >= {"masking/sample_ratio", "masking/sample_ratio_epoch"}
 
 
-# Modules
+supported, refused = section("Modules")
 
 
-@refused(
-    "Modules",
-    "a module that never calls the masked loss",
-    "after the first batch; the message names both ways to call it",
-)
+@refused("a module that never calls the masked loss", "after the first batch; the message names both ways to call it")
 def silent_module(folder: Path) -> None:
     class Silent(WithAS):
         def training_step(self, batch: Any, batch_idx: int) -> Tensor:
@@ -590,13 +556,13 @@ def silent_module(folder: Path) -> None:
         Run(folder, module=Silent(delta=0.1))
 
 
-@refused("Modules", "a module without a masking counter", "the error of the callbacks names the mixin")
+@refused("a module without a masking counter", "the error of the callbacks names the mixin")
 def module_without_counter(folder: Path) -> None:
     with pytest.raises(MisconfigurationException, match=r"Mix in as_lightning\.ASSoftmaxMixin"):
         Run(folder, module=Theirs())
 
 
-@supported("Modules", "a masking counter of one's own", "without the mixin: update it in training_step")
+@supported("a masking counter of one's own", "without the mixin: update it in training_step")
 def own_counter(folder: Path) -> None:
     from as_lightning.functional import as_cross_entropy
 
@@ -615,7 +581,7 @@ def own_counter(folder: Path) -> None:
     run.equals_by_hand()
 
 
-@refused("Modules", "training_step(dataloader_iter) with adaptive accumulation", "batches have no index there")
+@refused("training_step(dataloader_iter) with adaptive accumulation", "batches have no index there")
 def iterator_training_step(folder: Path) -> None:
     class TakesIterator(WithAS):
         def training_step(self, dataloader_iter: Any) -> Any:  # type: ignore[override]

@@ -54,22 +54,20 @@ class Feature:
 FEATURES: dict[tuple[str, str], Feature] = {}  # by group and name: pytest may import the rows twice
 
 
-def supported(group: str, name: str, note: str = "", **options: Any) -> Callable[[Check], Check]:
-    """Enter a feature that works."""
-    return _entered(group, name, "supported", note, **options)
+def section(group: str) -> tuple[Callable[..., Callable[[Check], Check]], ...]:
+    """What enters a feature of the section that works, and one that is refused: by its name, a note and options."""
 
+    def entering(support: Any) -> Callable[..., Callable[[Check], Check]]:
+        def named(name: str, note: str = "", **options: Any) -> Callable[[Check], Check]:
+            def enter(check: Check) -> Check:
+                FEATURES[group, name] = Feature(group, name, support, note, check, **options)
+                return check
 
-def refused(group: str, name: str, note: str = "", **options: Any) -> Callable[[Check], Check]:
-    """Enter a feature that is refused."""
-    return _entered(group, name, "refused", note, **options)
+            return enter
 
+        return named
 
-def _entered(group: str, name: str, support: Any, note: str, **options: Any) -> Callable[[Check], Check]:
-    def enter(check: Check) -> Check:
-        FEATURES[group, name] = Feature(group, name, support, note, check, **options)
-        return check
-
-    return enter
+    return entering("supported"), entering("refused")
 
 
 def page() -> str:

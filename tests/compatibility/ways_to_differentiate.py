@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from compatibility.matrix import refused, supported
+from compatibility.matrix import section
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -18,7 +18,7 @@ from as_lightning.functional.kernels import head_loss
 TARGET = torch.tensor([0, 3, 7, 1])
 GENERATOR = torch.Generator().manual_seed(0)
 HIDDEN, WEIGHT = (torch.randn(rows, 5, generator=GENERATOR, dtype=torch.float64) for rows in (len(TARGET), 9))
-GROUP = "Derivatives"
+supported, refused = section("Derivatives")
 
 
 def fused(hidden: Tensor, reduction: str = "mean", target: Tensor = TARGET) -> Tensor:
@@ -34,13 +34,12 @@ def same_for_both(derivative: Callable[[Callable[..., Tensor]], Tensor]) -> None
     torch.testing.assert_close(derivative(fused), derivative(dense))
 
 
-@supported(GROUP, "create_graph=True with as_cross_entropy", "the right second derivative", where="one process")
+@supported("create_graph=True with as_cross_entropy", "the right second derivative", where="one process")
 def second_derivative(folder: Path) -> None:
     assert torch.autograd.gradgradcheck(dense, HIDDEN.clone().requires_grad_())
 
 
 @refused(
-    GROUP,
     "create_graph=True with the head that never holds its logits",
     "use as_cross_entropy of the logits",
     where="one process",
@@ -51,7 +50,7 @@ def second_derivative_of_the_head(folder: Path) -> None:
         torch.autograd.grad(fused(hidden), hidden, create_graph=True)
 
 
-@supported(GROUP, "is_grads_batched", "of a reduced loss", where="one process")
+@supported("is_grads_batched", "of a reduced loss", where="one process")
 def batched_gradients(folder: Path) -> None:
     upstream = torch.tensor([1.0, -2.0], dtype=torch.float64)
 
@@ -63,7 +62,6 @@ def batched_gradients(folder: Path) -> None:
 
 
 @refused(
-    GROUP,
     'jacobian(vectorize=True) of the head with reduction="none"',
     "use vectorize=False, or as_cross_entropy of the logits",
     where="one process",
@@ -74,12 +72,12 @@ def vectorised_jacobian(folder: Path) -> None:
     same_for_both(lambda loss: torch.autograd.functional.jacobian(lambda x: loss(x, "none"), HIDDEN))
 
 
-@supported(GROUP, "forward-mode differentiation", "holds the logits", where="one process")
+@supported("forward-mode differentiation", "holds the logits", where="one process")
 def forward_mode(folder: Path) -> None:
     same_for_both(lambda loss: torch.func.jvp(loss, (HIDDEN,), (torch.ones_like(HIDDEN),))[1])
 
 
-@supported(GROUP, "torch.func: grad, vmap, jacrev", "holds the logits", where="one process")
+@supported("torch.func: grad, vmap, jacrev", "holds the logits", where="one process")
 def functional_transforms(folder: Path) -> None:
     same_for_both(lambda loss: torch.func.grad(loss)(HIDDEN))
     same_for_both(lambda loss: torch.func.jacrev(lambda x: loss(x, "none"))(HIDDEN))

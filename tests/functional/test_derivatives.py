@@ -18,14 +18,15 @@ from as_lightning.functional import (
     as_linear_cross_entropy,
     as_softmax_mask,
     bce_loss,
+    cross_entropy,
     live_samples,
     multilabel_as_cross_entropy,
     multilabel_softmax_loss,
     multilabel_sparse_loss,
 )
-from as_lightning.functional.kernels import head_loss, traceable
+from as_lightning.functional.calibration import fit_temperature
+from as_lightning.functional.kernels import head_loss
 from as_lightning.functional.leads import target_leads
-from as_lightning.functional.temperature import fit_temperature
 
 LOSS_SCALE = 65536.0  # GradScaler's default
 
@@ -33,7 +34,7 @@ LOSS_SCALE = 65536.0  # GradScaler's default
 @pytest.fixture(params=["few logits", "many logits"])
 def both_paths_of_the_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "many logits":
-        monkeypatch.setattr(traceable, "FEW_LOGITS", 0)
+        monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)
 
 
 @pytest.fixture
@@ -270,7 +271,7 @@ def test_per_sample_gradients_of_the_fused_head_by_torch_func(fused_head: tuple[
 
 
 def test_second_derivatives_of_many_logits_under_the_compiler_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traceable, "FEW_LOGITS", 0)
+    monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)
     logits, target = torch.randn(6, 5, dtype=torch.float64), torch.randint(5, (6,))
     torch.compiler.reset()
     compiled = torch.compile(lambda x: as_cross_entropy(x, target, 0.1), backend="eager", fullgraph=True)
@@ -288,7 +289,7 @@ def test_second_derivatives_of_many_logits_under_the_compiler_are_right(monkeypa
 def test_a_backend_without_second_derivatives_refuses_them_as_for_cross_entropy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(traceable, "FEW_LOGITS", 0)
+    monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)
     target, messages = torch.randint(5, (6,)), []
     for loss in (F.cross_entropy, as_cross_entropy):
         torch.compiler.reset()

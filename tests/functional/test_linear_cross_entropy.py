@@ -1,5 +1,9 @@
+"""The losses of a wide head: against the dense formula in float64, and against PyTorch's own functions."""
+
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import hypothesis
@@ -13,8 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy
-from as_lightning.functional.kernels import head_gradients, head_loss, row_loss
+from as_lightning import LinearCrossEntropyLoss
+from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy, linear_cross_entropy
+from as_lightning.functional.kernels import head_loss, row_loss
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 8e-3}
@@ -92,7 +97,7 @@ def workspace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, o
 def test_the_example_has_rows_of_every_kind() -> None:
     head = example()
     keep = mask_reference(F.linear(head.hidden, head.weight, head.bias), head.target, 0.1).sum(1)
-    few = int(head_gradients.LISTED_SHARE * 80)
+    few = int(head_loss.LISTED_SHARE * 80)
     assert (keep == 80).any()
     assert (keep == 1).any()
     assert ((keep > 1) & (keep <= few)).any()
@@ -209,19 +214,29 @@ def test_all_ignored_equals_cross_entropy(reduction: str) -> None:
     assert not any(gradient.any() for gradient in ours[1:])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_delta_one_equals_the_head_and_cross_entropy(dtype: torch.dtype) -> None:
-    head = example((4, 6), dtype=dtype)
-    options = {"class_weight": torch.linspace(0.25, 2.0, 80, dtype=torch.float64), "reduction": "mean"}
+def plain(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor, delta: float, **options: Any) -> Tensor:
+    return linear_cross_entropy(hidden, weight, target, linear_bias=bias, **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("shape", [(), (12,), (3, 4), (2, 3, 2)], ids=str)
+def test_delta_one_and_plain_cross_entropy_equal_the_linear_layer_and_cross_entropy(
+    shape: tuple[int, ...], reduction: str, dtype: torch.dtype
+) -> None:
+    head, weights = example(shape, dtype=dtype), torch.linspace(0.25, 2.0, 80, dtype=torch.float64)
+    if shape:
+        head.target.view(-1)[0] = 7
 
     def theirs(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor, delta: float, **options: Any) -> Tensor:
-        logits = F.linear(hidden, weight, bias)
-        return F.cross_entropy(logits.flatten(0, -2), target.flatten(), weight=options["class_weight"])
+        logits = F.linear(hidden, weight, bias).reshape(-1, 80)
+        loss = F.cross_entropy(logits, target.flatten(), weights, ignore_index=7, reduction=reduction)
+        return loss.reshape(target.shape) if reduction == "none" else loss
 
     exact = Head(head.hidden.double(), head.weight.double(), head.bias.double(), head.target)
-    assert_agrees(
-        value_and_gradients(fused, head, 1.0, **options), value_and_gradients(theirs, exact, 1.0, **options), dtype
-    )
+    expected, options = value_and_gradients(theirs, exact, 1.0), {"ignore_index": 7, "reduction": reduction}
+    assert_agrees(value_and_gradients(fused, head, 1.0, class_weight=weights, **options), expected, dtype)
+    assert_agrees(value_and_gradients(plain, head, 1.0, weight=weights, **options), expected, dtype)
 
 
 def test_nan_in_one_row_reaches_the_loss_and_its_gradient_alone() -> None:
@@ -351,8 +366,8 @@ def test_a_bfloat16_weight_has_no_gradient_in_float32_where_one_chunk_is_all(mon
 
 
 def test_row_numbers_without_a_gap_are_a_slice() -> None:
-    assert head_gradients._as_slice(torch.tensor([3, 4, 5])) == slice(3, 6)
-    assert torch.equal(head_gradients._as_slice(torch.tensor([3, 5, 6])), torch.tensor([3, 5, 6]))
+    assert head_loss._as_slice(torch.tensor([3, 4, 5])) == slice(3, 6)
+    assert torch.equal(head_loss._as_slice(torch.tensor([3, 5, 6])), torch.tensor([3, 5, 6]))
 
 
 GOOD: dict[str, Any] = {
@@ -368,17 +383,12 @@ GOOD: dict[str, Any] = {
     [
         ({"delta": 1.5}, ValueError, r"delta .* got 1.5"),
         ({"reduction": "avg"}, ValueError, r"reduction must be one of .* got 'avg'"),
-        ({"hidden": torch.zeros(2, 5)}, ValueError, r"hidden must have shape .* got \(2, 5\) and \(3, 4\)"),
-        ({"hidden": torch.zeros(2, 4, dtype=torch.long)}, TypeError, "hidden must be a floating-point tensor"),
         (
             {"hidden": torch.zeros(2, 4, dtype=torch.float64)},
             TypeError,
             "must have one dtype, got torch.float64, torch",
         ),
         ({"weight": nn.Linear(4, 3).weight[0]}, ValueError, r"weight \(C, d\), got \(2, 4\) and \(4,\)"),
-        ({"bias": torch.zeros(2)}, ValueError, r"bias must have shape \(3,\), one number per class, got \(2,\)"),
-        ({"class_weight": torch.zeros(2)}, ValueError, r"weight must hold one weight per class, shape \(3,\)"),
-        ({"target": torch.tensor([0])}, ValueError, r"target must have shape \(2,\), .* got \(1,\)"),
         ({"target": torch.tensor([0.0, 1.0])}, TypeError, "target must hold class indices .* got torch.float32"),
         ({"target": torch.tensor([0, 3])}, IndexError, "target must hold class indices from 0 to 2 .* got 3"),
     ],
@@ -386,6 +396,123 @@ GOOD: dict[str, Any] = {
 def test_bad_input_is_refused_by_name(change: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         as_linear_cross_entropy(**{**GOOD, **change})
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_module_is_its_function(bias: bool) -> None:
+    hidden, _, _, target = example(classes=90)
+    module = LinearCrossEntropyLoss(6, 90, bias=bias, weight=torch.ones(90), reduction="sum", dtype=torch.float64)
+    expected = F.cross_entropy(module.linear(hidden), target, reduction="sum")
+    torch.testing.assert_close(module(hidden, target), expected)
+
+
+def test_the_modules_state_has_the_names_of_pytorchs_own() -> None:
+    # torch.nn.LinearCrossEntropyLoss of PyTorch 2.13 has these keys
+    module = LinearCrossEntropyLoss(5, 90, bias=True, weight=torch.ones(90))
+    assert set(module.state_dict()) == {"weight", "linear.weight", "linear.bias"}
+    assert repr(module).startswith("LinearCrossEntropyLoss(\n  ignore_index=-100, reduction='mean', weight of 90")
+
+
+def test_label_smoothing_is_refused_with_the_reason() -> None:
+    hidden, weight, _, target = example()
+    with pytest.raises(ValueError, match=r"label_smoothing must be 0, got 0.1: a smoothed target has a share in every"):
+        linear_cross_entropy(hidden, weight, target, label_smoothing=0.1)
+    with pytest.raises(ValueError, match="label_smoothing must be 0"):
+        LinearCrossEntropyLoss(5, 90, label_smoothing=0.1)
+
+
+MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "width": ({"input": torch.zeros(2, 5)}, ValueError, r"^input must have shape .* linear_weight \(C, d\), got"),
+    "no tensor": ({"target": [0, 1]}, TypeError, "^target must be a tensor, got list"),
+    "nothing": ({"input": None}, TypeError, "^input must be a tensor, got NoneType"),
+    "integers": ({"input": torch.zeros(2, 4).long()}, TypeError, "^input must be a floating-point tensor"),
+    "eight bits": (
+        {"input": torch.zeros(2, 4).to(torch.float8_e4m3fn)},
+        TypeError,
+        r"^input must be float32, float64, bfloat16 or float16, got torch.float8_e4m3fn: convert it",
+    ),
+    "dtypes": ({"input": torch.zeros(2, 4).double()}, TypeError, "^input, linear_weight and linear_bias must have"),
+    "bias": ({"linear_bias": torch.zeros(2)}, ValueError, r"^linear_bias must have shape \(3,\), .* got \(2,\)"),
+    "class weights": ({"weight": torch.zeros(2)}, ValueError, r"^weight must hold one weight per class, shape"),
+    "learnt class weights": (
+        {"weight": torch.ones(3, requires_grad=True)},
+        RuntimeError,
+        r"^weight must not require a gradient.*weight.detach\(\)",
+    ),
+    "rows": ({"target": torch.tensor([0])}, ValueError, r"^target must have shape \(2,\), that of input without"),
+    "devices": (
+        {"linear_weight": torch.zeros(3, 4, device="meta")},
+        ValueError,
+        "^input, linear_weight, linear_bias and target must be on one device, .* linear_weight on meta",
+    ),
+    "ignore_index": ({"ignore_index": None}, TypeError, "^ignore_index must be an integer, got None: .* leave it out"),
+    "half an index": ({"ignore_index": 1.5}, TypeError, "^ignore_index must be an integer, got 1.5"),
+}
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_named_as_the_caller_names_the_argument(
+    name: str, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_loss, "FEW_LOGITS", 1000 if held else 0)
+    change, error, message = MISTAKES[name]
+    arguments = {
+        "input": torch.zeros(2, 4),
+        "linear_weight": torch.zeros(3, 4),
+        "target": torch.tensor([0, 1]),
+        "linear_bias": torch.zeros(3),
+    }
+    with pytest.raises(error, match=message):
+        linear_cross_entropy(**{**arguments, **change})
+
+
+def test_a_module_refuses_class_weights_of_another_number_of_classes() -> None:
+    with pytest.raises(ValueError, match=r"weight must hold one weight per class, shape \(90,\), got \(80,\)"):
+        LinearCrossEntropyLoss(5, 90, weight=torch.ones(80))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_shapes_without_values_are_enough(dtype: torch.dtype) -> None:
+    # as for Lightning's measure_flops
+    with torch.device("meta"):
+        module = LinearCrossEntropyLoss(5, 90_000, dtype=dtype)
+        hidden, target = torch.randn(40, 5, dtype=dtype, requires_grad=True), torch.zeros(40, dtype=torch.long)
+        loss = module(hidden, target)
+        loss.backward()
+    assert loss.is_meta
+    assert module.linear.weight.grad.shape == (90_000, 5)
+
+
+def test_few_logits_compile_without_a_graph_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head_loss, "FEW_LOGITS", 1000)
+    hidden, weight, bias, target = example((6,))
+    compiled = torch.compile(linear_cross_entropy, backend="aot_eager", fullgraph=True)
+    loss = F.cross_entropy(F.linear(hidden, weight, bias), target)
+    torch.testing.assert_close(compiled(hidden, weight, target, linear_bias=bias), loss)
+
+
+def test_hidden_states_of_no_width_equal_cross_entropy() -> None:
+    target = torch.tensor([0, 1])
+    loss = linear_cross_entropy(torch.zeros(2, 0), torch.zeros(3, 0), target, linear_bias=torch.arange(3.0))
+    torch.testing.assert_close(loss, F.cross_entropy(torch.arange(3.0).expand(2, 3), target))
+
+
+@pytest.mark.skipif(not hasattr(F, "linear_cross_entropy"), reason="PyTorch has this function from 2.13 on")
+def test_it_equals_pytorchs_function_of_that_name() -> None:
+    hidden, weight, bias, target = example(classes=90)
+    options: dict[str, Any] = {"linear_bias": bias, "weight": torch.rand(90, dtype=torch.float64), "ignore_index": 3}
+    expected = F.linear_cross_entropy(hidden, weight, target, **options)
+    torch.testing.assert_close(linear_cross_entropy(hidden, weight, target, **options), expected)
+
+
+def test_the_example_of_the_documentation_trains() -> None:
+    page = Path(__file__).parents[2] / "docs" / "wide_output_layers.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    (code,) = [block for block in blocks if "50_000" in block]
+    scope: dict[str, Any] = {"__name__": "wide_output_layers"}
+    exec(compile(code.replace("50_000", "500"), str(page), "exec"), scope)
+    assert scope["trainer"].global_step == 4
 
 
 @pytest.mark.gpu

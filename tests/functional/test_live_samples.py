@@ -10,11 +10,7 @@ import torch
 from oracles.as_softmax import live_reference, multilabel_keep_of_row
 from torch import Tensor
 
-from as_lightning.functional import (
-    as_cross_entropy,
-    live_samples,
-    multilabel_as_cross_entropy,
-)
+from as_lightning.functional import as_cross_entropy, live_samples, multilabel_as_cross_entropy
 from as_lightning.functional.kernels import row_loss
 
 DELTAS = (0.0, 0.1, 0.5, 1.0)

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from as_lightning import compat, functional
-from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy, linear_cross_entropy
-from as_lightning.functional.kernels import head_loss, traceable
+from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy, cross_entropy, linear_cross_entropy
+from as_lightning.functional.kernels import head_loss
 
 Loss = Callable[..., Tensor]
 GENERATOR = torch.Generator().manual_seed(0)
@@ -61,7 +61,7 @@ def second_derivative(loss: Callable[[Tensor], Tensor]) -> Tensor:
 def test_a_second_derivative_is_right_or_refused(
     name: str, few_logits: bool, reduction: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for kernel in (traceable, head_loss):
+    for kernel in (cross_entropy, head_loss):
         monkeypatch.setattr(kernel, "FEW_LOGITS", 1 << 16 if few_logits else 0)
     loss = functools.partial(LOSSES[name][1], reduction=reduction)
     if name in (REFUSE if few_logits else WIDE_HEADS_REFUSE):

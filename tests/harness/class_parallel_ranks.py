@@ -206,12 +206,7 @@ def sharded_logits(folder: Path) -> dict[str, Any]:
         given = operands(case)
         logits = distribute_tensor(given.logits, mesh, [Shard(0 if given.logits.dim() == 1 else 1)]).requires_grad_()
         loss, counts = as_cross_entropy(
-            logits,
-            given.target,
-            case.delta,
-            weight=given.class_weight,
-            reduction=case.reduction,
-            return_counts=True,
+            logits, given.target, case.delta, weight=given.class_weight, reduction=case.reduction, return_counts=True
         )
         loss.backward(given.upstream)
         seen[name] = {

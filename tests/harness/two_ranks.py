@@ -298,12 +298,7 @@ class SharesBatches(RankScripted):
 def tensor_parallel(folder: Path) -> dict[str, Any]:
     strategy = ModelParallelStrategy(data_parallel_size=1, tensor_parallel_size=2)
     module = SharesBatches(asks=(8, 8))
-    return train(
-        module,
-        [AdaptiveGradientAccumulation(max_steps=6)],
-        strategy=strategy,
-        loader=loader_of(data_of(0)),
-    )
+    return train(module, [AdaptiveGradientAccumulation(max_steps=6)], strategy=strategy, loader=loader_of(data_of(0)))
 
 
 def fsdp(folder: Path) -> dict[str, Any]:

@@ -39,9 +39,15 @@ def missing_packages() -> list[str]:
 
 
 def how_to_install(packages: list[str]) -> str:
-    """The end of a message: ``needs the package x: pip install ...``."""
+    """The end of a message: `needs the package x: pip install ...`."""
     kind = "package" if len(packages) == 1 else "packages"
     return f"needs the {kind} {', '.join(packages)}: {COMMAND}"
+
+
+def require_core() -> None:
+    """Raise `ImportError` with what to install if a package is missing that the app always needs."""
+    if missing := missing_packages():
+        raise ImportError(f"as_lightning.benchmark {how_to_install(missing)}", name=missing[0])
 
 
 def package_of(error: BaseException | None) -> str | None:
@@ -59,11 +65,11 @@ TOGETHER = ("torch==2.11.0", "torchvision==0.26.0", "torchaudio==2.11.0")  # as 
 
 @contextmanager
 def loading(package: str) -> Iterator[None]:
-    """Import ``torchvision`` or ``torchaudio`` inside: if it was built for another torch, the error says what to do.
+    """Import `torchvision` or `torchaudio` inside: if it was built for another torch, the error says what to do.
 
     Raises:
-        ImportError: in place of the ``RuntimeError`` or ``OSError`` of such a package. A missing one stays a
-            ``ModuleNotFoundError``.
+        ImportError: in place of the `RuntimeError` or `OSError` of such a package. A missing one stays a
+            `ModuleNotFoundError`.
     """
     try:
         yield
@@ -86,7 +92,7 @@ def _version(package: str) -> str:
 
 
 def config_dir() -> Path:
-    """The directory that holds ``train.yaml``.
+    """The directory that holds `train.yaml`.
 
     Raises:
         FileNotFoundError: if the installation carries no configs.

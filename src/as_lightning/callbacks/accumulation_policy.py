@@ -41,26 +41,28 @@ class Policy(Protocol):
 class MaskingPolicy:
     r"""More batches as more samples are masked (the paper's AS-Speed).
 
-    From the :math:`N` samples of the windows since the last decision,
+    From the $N$ samples of the windows since the last decision,
 
-    .. math:: k = \operatorname{clip}\!\left(\operatorname{round}\!\left(s\,\frac{N}{N - N_\text{masked}}\right),
-              1, k_\text{max}\right),
+    $$
+    k = \operatorname{clip}\!\left(\operatorname{round}\!\left(s\,\frac{N}{N - N_\text{masked}}\right),
+    1, k_\text{max}\right),
+    $$
 
-    at most one above the :math:`k` before it and, with ``monotone``, never below it.
+    at most one above the $k$ before it and, with ``monotone``, never below it.
 
     Args:
-        max_steps: the largest :math:`k`.
-        scale: the factor :math:`s`.
+        max_steps: the largest $k$.
+        scale: the factor $s$.
         monotone: never ask for fewer batches than before (the paper's choice).
         warmup_windows: the number of windows before the first change.
         update_every: the number of windows between two decisions; a decision uses the counts of all of them.
 
     Attributes:
-        steps: :math:`k`.
+        steps: $k$.
 
-    Source: paper, section on AS-Speed; :func:`~as_lightning.functional.accumulation_steps`.
+    Source: paper, section on AS-Speed; `accumulation_steps`.
 
-    Example:
+    Examples:
         >>> policy = MaskingPolicy(max_steps=4)
         >>> policy.next_length(AccumulationWindow(epoch=0, batch=0, length=1, masked_samples=24, samples=32))
         2
@@ -114,7 +116,7 @@ class StepSchedule:
         schedule: from where on (it must say where to begin: a key 0) to how many batches.
         by: what the keys count: ``"step"``, optimizer steps; ``"samples"``, samples seen by all ranks.
 
-    Example:
+    Examples:
         >>> schedule = StepSchedule({0: 1, 1000: 4, 5000: 16})
         >>> window = AccumulationWindow(epoch=0, batch=999, length=1, masked_samples=0, samples=32, step=1000)
         >>> schedule.next_length(window)

@@ -34,6 +34,7 @@ from as_lightning.callbacks.window import (
     aligned_window,
     can_reduce_while_saving,
     close_window,
+    find_losses,
     lies_inside_window,
     masking_counter,
     move_to_front,
@@ -66,7 +67,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
 
     After every window of batches the policy says how many the next window should take. The window takes as many as
     keep Lightning's zeroing, scaling and stepping on its bounds: see
-    :func:`~as_lightning.callbacks.window.aligned_window`. The weights are equal, bit for bit, to the weights of a loop
+    `aligned_window`. The weights are equal, bit for bit, to the weights of a loop
     that accumulates these windows by hand. Without a policy it is the paper's AS-Speed: more batches as the margin
     masks more of their samples.
 
@@ -74,16 +75,16 @@ class AdaptiveGradientAccumulation(pl.Callback):
     of ``trainer.callbacks``. It logs ``accumulation/steps``, with ``lr_scale`` also the rate used, ``accumulation/lr``.
 
     Args:
-        policy: :class:`~as_lightning.MaskingPolicy` (the default), :class:`~as_lightning.StepSchedule`, an object with
+        policy: `MaskingPolicy` (the default), `StepSchedule`, an object with
             ``next_length(window)``, ``state_dict`` and ``load_state_dict``, or a function of the closed
-            :class:`AccumulationWindow`. It must give the same length on all ranks.
+            `AccumulationWindow`. It must give the same length on all ranks.
         max_steps, scale, monotone, warmup_windows, update_every: those of the ``MaskingPolicy`` without a policy.
-        lr_pace: what a learning-rate scheduler with ``interval="step"`` follows. ``"data"``: a window of :math:`A`
-            batches advances it as :math:`A` windows of one batch would. A schedule built from
+        lr_pace: what a learning-rate scheduler with ``interval="step"`` follows. ``"data"``: a window of $A$
+            batches advances it as $A$ windows of one batch would. A schedule built from
             ``trainer.estimated_stepping_batches`` is then at its end when training ends. ``"steps"``: optimizer steps,
             as Lightning does it. ``ReduceLROnPlateau`` and ``interval="epoch"`` are left to Lightning.
-        lr_scale: the rate of a step of :math:`k` batches: ``"none"``, the scheduler's; ``"sqrt"``, :math:`\sqrt k`
-            times it; ``"linear"``, :math:`k` times it.
+        lr_scale: the rate of a step of $k$ batches: ``"none"``, the scheduler's; ``"sqrt"``, $\sqrt k$
+            times it; ``"linear"``, $k$ times it.
         normalize: ``"batches"``, a window's gradient is the mean over its batches, as Lightning has it; ``"items"``,
             the mean over the items of all its batches and ranks, that of one large batch.
         items: the number of items in a batch, ``items(batch)``; without it the module's ``items_in_batch(batch)``, and
@@ -91,7 +92,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
         loss_is: what ``training_step`` returns: the ``"mean"`` over the batch's items, or their ``"sum"``.
 
     Attributes:
-        history: the :class:`AccumulationWindow` of each window since ``fit`` began or was resumed.
+        history: the `AccumulationWindow` of each window since ``fit`` began or was resumed.
         policy: the policy.
 
     Raises:
@@ -101,7 +102,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
 
     Source: paper, section on AS-Speed, for the default policy.
 
-    Example:
+    Examples:
         >>> import lightning.pytorch as pl
         >>> speed = AdaptiveGradientAccumulation(max_steps=4)
         >>> trainer = pl.Trainer(callbacks=[speed], logger=False, enable_checkpointing=False)
@@ -148,7 +149,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self._policy_start = copy.deepcopy(self._policy_state())
         self.lr_pace, self.normalize = lr_pace, normalize
         self._weights = ItemWeights(items, loss_is)
-        self._rates = ScaledRates(lr_scale, lambda: self._window.accumulated + 1)
+        self._rates = ScaledRates(lr_scale, self._batches_of_step)
         # how the gradients in a checkpoint are weighed, and the mean of how many ranks they are
         self._meaning: dict[str, Any] = {"normalize": normalize, "loss_is": loss_is, "items": None}
         self._ranks = 1
@@ -175,6 +176,9 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self._batch_samples: int = 0
         self._batch_items: Items | None = None
 
+    def _batches_of_step(self) -> int:
+        return self._window.accumulated + 1
+
     def _policy_state(self) -> dict[str, Any]:
         return self.policy.state_dict() if isinstance(self.policy, Policy) else {}  # a function has none
 
@@ -196,6 +200,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # not in setup: the module's own setup comes after it
         refuse_module(pl_module, self)
+        find_losses(pl_module)
         if isinstance(self.policy, MaskingPolicy):
             masking_counter(pl_module, self)
         self._ranks = ranks_with_own_batches(trainer)
@@ -269,6 +274,8 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self._refuse_other_assignments(trainer)
         if not self._window.goes_on_at(batch_idx):
             self._open_window(trainer, pl_module, batch_idx)
+        if (counter := _counter(pl_module)) is not None:
+            counter.begin_batch()
         if self._counts_samples:
             self._batch_samples = extract_batch_size(batch)
         if self._counts_items:
@@ -315,7 +322,7 @@ class AdaptiveGradientAccumulation(pl.Callback):
             multiply_gradients(optimizer, self._weights.factor(items, self._ranks, self._window.length))
         else:
             # The end may have come unforeseen (or a checkpoint lost gradients): each loss was divided by the length.
-            multiply_gradients(optimizer, self._window.length / (self._window.accumulated + 1))
+            multiply_gradients(optimizer, self._window.length / self._batches_of_step())
 
     def _own_sums(self) -> Tensor:
         """What this rank has summed in the open window: no masked samples, samples, items."""
@@ -362,6 +369,8 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._refuse_other_assignments(trainer)
+        if (counter := _counter(pl_module)) is not None:
+            counter.end_batch()
         ends = window_ends(trainer, batch_idx)
         if not self._window.is_open:  # a batch of None, for which Lightning calls no on_train_batch_start
             if self.lr_pace == "data":
@@ -370,7 +379,6 @@ class AdaptiveGradientAccumulation(pl.Callback):
         self._window.accumulated += 1
         if not ends:
             return
-        counter = _counter(pl_module)
         if counter is not None:
             counter.refuse_silence(pl_module, outputs)
         masked_samples, samples, items = self._read(trainer, pl_module)

@@ -11,7 +11,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from as_lightning.functional.temperature import is_multilabel
+from as_lightning.functional.calibration import is_multilabel
 
 LogitsAndTarget = tuple[Tensor, Tensor]
 
@@ -31,10 +31,7 @@ class EvaluatedBatch(NamedTuple):
 
 
 class EvaluationLogits:
-    """Finds the logits and the target of each batch of an evaluation, at no second forward pass.
-
-    `TemperatureScaling` says where they come from. ``callback`` is its name, for messages.
-    """
+    """Finds logits and target of each batch as `TemperatureScaling` says; ``callback`` is its name, for messages."""
 
     def __init__(
         self, callback: str, logits: Callable[[pl.LightningModule, Any], LogitsAndTarget] | None, dataloader_idx: int
@@ -45,11 +42,7 @@ class EvaluationLogits:
         self._several_loaders = False
 
     def start(self, pl_module: pl.LightningModule, loaders: int) -> None:
-        """Watch the forward passes of an evaluation that begins.
-
-        Raises:
-            MisconfigurationException: if it has several loaders, and none with the number ``dataloader_idx``.
-        """
+        """Watch the forward passes of an evaluation that begins; refuse one whose loaders lack ``dataloader_idx``."""
         self.stop()
         self._several_loaders = loaders > 1
         if self._several_loaders and not 0 <= self.dataloader_idx < loaders:
@@ -77,11 +70,7 @@ class EvaluationLogits:
             self._output = output
 
     def of(self, pl_module: pl.LightningModule, batch: Any) -> EvaluatedBatch:
-        """Logits and target of the batch that has just been evaluated.
-
-        Raises:
-            MisconfigurationException: if there are none, or if they do not fit each other.
-        """
+        """Logits and target of the batch that has just been evaluated; refused if there are none or they do not fit."""
         if self.logits is not None:
             logits, target = self.logits(pl_module, batch)
         elif hasattr(pl_module, "validation_logits"):

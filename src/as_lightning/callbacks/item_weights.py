@@ -1,12 +1,14 @@
 r"""Windows whose gradient is the mean over their items, not over their batches.
 
-Lightning divides the loss of each of a window's :math:`A` batches by :math:`A`, and DDP averages over :math:`R` ranks.
-With the batch's loss a mean over its :math:`n_b` items, and :math:`n` the items of the window on all ranks,
+Lightning divides the loss of each of a window's $A$ batches by $A$, and DDP averages over $R$ ranks.
+With the batch's loss a mean over its $n_b$ items, and $n$ the items of the window on all ranks,
 
-.. math:: \frac{R A}{n} \cdot \frac1R \sum_{r, b} \frac{n_{rb}}{A} \nabla \ell_{rb} = \frac1n \sum_i \nabla \ell_i.
+$$
+\frac{R A}{n} \cdot \frac1R \sum_{r, b} \frac{n_{rb}}{A} \nabla \ell_{rb} = \frac1n \sum_i \nabla \ell_i.
+$$
 
-The gradient of each loss is multiplied by :math:`n_b / u`, that of the step by :math:`R A u / n`. The unit :math:`u` is
-the mean of :math:`n_b` in the last window (the first batch, in the first): the products stay near 1, as half precision
+The gradient of each loss is multiplied by $n_b / u$, that of the step by $R A u / n$. The unit $u$ is
+the mean of $n_b$ in the last window (the first batch, in the first): the products stay near 1, as half precision
 needs.
 """
 
@@ -76,7 +78,7 @@ class ItemWeights:
         return number
 
     def counted_since(self, counter: MaskingCounter) -> Items:
-        """The samples that the counter has counted since :meth:`count`."""
+        """The samples that the counter has counted since `count`."""
         items = counter.open_counts[1] - self._samples_before
         return float(items) if items.device.type == "cpu" else items.double()
 

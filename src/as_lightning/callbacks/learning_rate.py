@@ -4,8 +4,8 @@ Lightning advances a scheduler with ``interval="step"`` once for each optimizer 
 ``trainer.estimated_stepping_batches`` counts the steps of a training with one step for each batch. Accumulation takes
 fewer steps: the schedule would not reach its end.
 
-Source: Lightning's training loop advances a scheduler on a stepping batch :math:`b` with
-:math:`(b + 1) \\bmod \\text{frequency} = 0`, where :math:`b` counts from 0 in each epoch.
+Source: Lightning's training loop advances a scheduler on a stepping batch $b$ with
+$(b + 1) \\bmod \\text{frequency} = 0$, where $b$ counts from 0 in each epoch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def scheduled_batches(trainer: pl.Trainer, last_batch: int, batches: int, *, ste
 
 
 class ScaledRates:
-    r"""The step of a window of :math:`k` batches at :math:`\sqrt k` or :math:`k` times the optimizer's rates.
+    r"""The step of a window of $k$ batches at $\sqrt k$ or $k$ times the optimizer's rates.
 
     The rates are raised when ``optimizer.step`` begins and put back when it ends: schedulers and checkpoints see their
     own. A step that the gradient scaler leaves out raises nothing.
@@ -65,7 +65,7 @@ class ScaledRates:
     Args:
         rule: ``"sqrt"``, for optimizers such as Adam (Malladi et al., NeurIPS 2022); ``"linear"``, for SGD (Goyal et
             al., 2017); ``"none"``, nothing is changed.
-        batches: gives :math:`k`.
+        batches: gives $k$.
 
     Attributes:
         used: the rates of the latest step, one for each parameter group.

@@ -22,16 +22,14 @@ TAG = "margin/validation"
 class MarginHistogram(pl.Callback):
     r"""Log how far the target leads its strongest competitor, over the validation split, at the end of each validation.
 
-    The lead $p_t - \max_{i \ne t} p_i$ in [-1, 1] is the margin of a prediction: above 0 the prediction is right,
-    above ``delta`` AS-Softmax masks the sample. It works with and without AS-Softmax.
-
-    Every logger gets ``margin/mean``, and ``margin/share_above_delta``, the share of samples whose lead is above the
-    module's ``as_softmax_delta`` where it has one below 1. A ``TensorBoardLogger`` gets the histogram
-    ``margin/validation``. The logits are found as `TemperatureScaling` finds them.
+    The lead $p_t - \max_{i \ne t} p_i$ in [-1, 1]: above 0 the prediction is right, above ``delta`` AS-Softmax masks
+    the sample. Every logger gets ``margin/mean`` and ``margin/share_above_delta``, the share of samples whose lead is
+    above the module's ``as_softmax_delta`` where it has one below 1. A ``TensorBoardLogger`` gets the histogram
+    ``margin/validation``.
 
     Args:
-        logits: called as ``logits(pl_module, batch)``, returns logits and target; only for modules whose
-            ``validation_step`` does not call ``forward``.
+        logits: called as ``logits(pl_module, batch)``, returns logits and target; without it they are found as
+            `TemperatureScaling` finds them.
         bins: how many intervals of equal length [-1, 1] is cut into.
         ignore_index: target value of rows, or of single labels, that take no part.
         dataloader_idx: the validation loader whose logits are taken, if there are several.
@@ -41,8 +39,8 @@ class MarginHistogram(pl.Callback):
 
     Raises:
         ValueError: if ``bins < 1``.
-        MisconfigurationException: in a validation whose logits or targets are not found, or whose several loaders
-            have none with the number ``dataloader_idx``.
+        MisconfigurationException: in a validation whose logits or targets are not found, or whose several loaders have
+            none with the number ``dataloader_idx``.
 
     Examples:
         >>> trainer = pl.Trainer(callbacks=[MarginHistogram()], logger=False, enable_checkpointing=False)

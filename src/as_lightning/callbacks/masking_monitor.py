@@ -12,6 +12,7 @@ from torch import Tensor
 from as_lightning.callbacks.window import (
     COUNTS,
     close_window,
+    find_losses,
     masking_counter,
     move_to_front,
     publish,
@@ -60,12 +61,13 @@ class MaskingMonitor(pl.Callback):
 
     - ``masking/sample_ratio``: masked samples / samples, 0 in a window of ignored rows;
     - ``masking/class_ratio``: masked competitors / competitors;
-    - ``masking/delta``: the margin that the loss used, if the module has one (``current_delta``);
+    - ``masking/delta``: the margin of the loss, if there is one margin;
     - ``masking/accumulate_grad_batches``: Lightning's ``accumulate_grad_batches`` in the window;
     - ``masking/samples_seen``: samples since training began.
 
-    Once per epoch ``masking/sample_ratio_epoch`` and ``masking/class_ratio_epoch``. A ``TensorBoardLogger`` also gets a
-    layout of charts for the dashboard *Custom Scalars*.
+    Once per epoch ``masking/sample_ratio_epoch`` and ``masking/class_ratio_epoch``. The progress bar shows the share of
+    masked samples as ``masked``: that of the latest step that is written, and of the epoch at its end. A
+    ``TensorBoardLogger`` also gets a layout of charts for the dashboard *Custom Scalars*.
 
     ``Trainer(log_every_n_steps=...)`` says which steps are written, and the first and the last one always are. The host
     reads the counts of these steps alone. What was counted before ``fit`` is forgotten, and a resumed run goes on where
@@ -81,8 +83,9 @@ class MaskingMonitor(pl.Callback):
 
     Raises:
         ValueError: if ``step`` is neither of the two.
-        MisconfigurationException: at the start of ``fit`` if the module has no masking counter, and at the first
-            optimizer step if training has computed a loss and counted nothing.
+        MisconfigurationException: at the start of ``fit`` if the module has neither a masking counter (as that of
+            `ASSoftmaxMixin`) nor a loss module such as `ASSoftmaxLoss`, and at the first optimizer step if training
+            has computed a loss and counted nothing.
 
     Source: paper, figure of masking ratios; Lightning's ``LearningRateMonitor`` for when to log.
 
@@ -116,7 +119,8 @@ class MaskingMonitor(pl.Callback):
         move_to_front(trainer, self)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        masking_counter(pl_module, self)  # not in setup: the module's own setup comes after it
+        find_losses(pl_module)  # not in setup: the module's own setup comes after it
+        masking_counter(pl_module, self)
         write_layout(trainer)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -134,19 +138,24 @@ class MaskingMonitor(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
+        counter = masking_counter(pl_module, self)
         if batch_idx == 0:  # no window lies over the start of an epoch, where a search of the learning rate may lie
-            masking_counter(pl_module, self).drop_window()
+            counter.drop_window()
+        counter.begin_batch()
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        counter = masking_counter(pl_module, self)
+        counter.end_batch()
         if not window_ends(trainer, batch_idx):
             return
         self._open_epoch = trainer.current_epoch
-        masking_counter(pl_module, self).refuse_silence(pl_module, outputs)
+        counter.refuse_silence(pl_module, outputs)
         self._windows.append(close_window(trainer, pl_module, self))
         step = logged_step(trainer, pl_module)
-        delta = getattr(pl_module, "current_delta", None)
+        deltas = {loss.delta for loss in counter.losses}
+        delta = getattr(pl_module, "current_delta", deltas.pop() if len(deltas) == 1 else None)
         self._unwritten = _Step(step, self._windows[-1], trainer.accumulate_grad_batches, delta)
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
         if every and (step == 0 or (step + 1) % every == 0 or trainer.should_stop):
@@ -178,6 +187,8 @@ class MaskingMonitor(pl.Callback):
         }
         if delta is not None:
             metrics["masking/delta"] = float(delta)
+        if self._open_epoch is not None:  # at the end of an epoch the bar shows the epoch's
+            trainer.progress_bar_metrics["masked"] = metrics["masking/sample_ratio"]
         publish(trainer, metrics, step=samples_seen if self.step == "samples" else step)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -197,6 +208,7 @@ class MaskingMonitor(pl.Callback):
             samples_seen = self._samples_before + int(counts.samples)
             publish(trainer, {name: float(ratio) for name, ratio in ratios.items()}, step=samples_seen)
         self._end_epoch()
+        trainer.progress_bar_metrics["masked"] = float(masking_ratio(*self.history[-1][1:3]))
 
     def _end_epoch(self) -> None:
         assert self._open_epoch is not None

@@ -26,7 +26,7 @@ def sum_over_ranks(trainer: pl.Trainer, sums: Tensor) -> Tensor:
 
 
 def ranks_with_own_batches(trainer: pl.Trainer) -> int:
-    """Over how many ranks :func:`sum_over_ranks` adds up, and gradients are averaged."""
+    """Over how many ranks `sum_over_ranks` adds up, and gradients are averaged."""
     strategy = trainer.strategy
     if isinstance(strategy, ModelParallelStrategy):
         return strategy.device_mesh["data_parallel"].size()
@@ -34,7 +34,7 @@ def ranks_with_own_batches(trainer: pl.Trainer) -> int:
 
 
 def holds_the_sum(trainer: pl.Trainer) -> bool:
-    """Whether this rank keeps what :func:`sum_over_ranks` has added up before the next sum."""
+    """Whether this rank keeps what `sum_over_ranks` has added up before the next sum."""
     strategy = trainer.strategy
     if isinstance(strategy, ModelParallelStrategy):
         return strategy.device_mesh["data_parallel"].get_local_rank() == 0

@@ -16,49 +16,45 @@ from torch import Tensor
 from as_lightning.callbacks.evaluation_logits import EvaluationLogits, LogitsAndTarget, fitting
 from as_lightning.callbacks.rank_sums import sum_over_ranks
 from as_lightning.functional.argument_checks import check_count, check_number
-from as_lightning.functional.calling_convention import in_float64
-from as_lightning.functional.reliability import Reliability, reliability
-from as_lightning.functional.temperature import (
+from as_lightning.functional.calibration import (
+    Reliability,
     fit_temperature,
     known_entries,
+    reliability,
     same_weights,
     scaled_probabilities,
     weights_digest,
 )
+from as_lightning.functional.calling_convention import in_float64
 from as_lightning.mixin import TEMPERATURE_KEY, ASSoftmaxMixin
 
 
 class TemperatureScaling(pl.Callback):
     r"""Fit a temperature on the validation logits, so that ``softmax(logits / temperature)`` is calibrated.
 
-    Works for any classifier, with or without AS-Softmax. It changes no prediction.
+    Works for any classifier, with or without AS-Softmax. It changes no prediction. Each validation of ``fit`` fits the
+    temperature for its weights, and the next training batch drops it. If the weights at the end of training have none
+    (``StochasticWeightAveraging`` sets new ones there), the validation runs once more.
 
-    Each validation of ``fit`` gathers logits and targets, and fits the temperature for its weights. The next training
-    batch drops it: a checkpoint of weights that were not validated holds no temperature. If the weights at the end of
-    training have none (``StochasticWeightAveraging`` sets new ones there), the validation runs once more.
+    The logits come from the first of these that is there:
 
-    Where the logits come from, in this order:
-
-    1. ``logits(pl_module, batch)``, if the argument is given: returns logits and target;
-    2. ``pl_module.validation_logits(batch)``, if the module has that method;
+    1. ``logits(pl_module, batch)``, the argument: returns logits and target;
+    2. ``pl_module.validation_logits(batch)``;
     3. what ``forward`` returned in ``validation_step`` (a tensor, or an output with ``.logits``), and the target of the
        batch: ``batch["labels"]`` of a mapping, the last element of a sequence.
 
-    Logits are ``(N, C)`` with targets ``(N)``; ``(N, L, C)`` with ``(N, L)`` for tokens; or several labels, targets
-    {0, 1} of the logits' shape, for which the probability of a label is ``sigmoid(logits / temperature)``.
+    Logits are ``(N, C)`` with targets ``(N)``; ``(N, L, C)`` with ``(N, L)`` for tokens; or several labels, targets {0,
+    1} of the logits' shape, for which the probability of a label is ``sigmoid(logits / temperature)``.
 
-    In ``test`` it logs the mean negative log-likelihood as ``test/nll_unscaled`` and ``test/nll_scaled``, and the
-    expected calibration error (15 bins) as ``test/calibration_error_unscaled`` and ``test/calibration_error_scaled``.
-    The temperature there is the module's own if the module has `ASSoftmaxMixin`.
+    In ``test`` it logs ``test/nll_unscaled``, ``test/nll_scaled``, and the expected calibration error (15 bins) as
+    ``test/calibration_error_unscaled`` and ``test/calibration_error_scaled``.
 
     Args:
         logits: called as ``logits(pl_module, batch)`` in evaluation mode, without gradients.
         ignore_index: target value of rows, or of single labels, that take no part.
         prior_samples: see `fit_temperature`.
         max_logits: how many numbers of a validation are kept, on their device; later batches are left out of the fit.
-            The default is 256 MiB of float32.
-        dataloader_idx: the validation loader whose logits are taken, if there are several; the same of several test
-            loaders.
+        dataloader_idx: the loader whose logits are taken, if there are several.
 
     Attributes:
         temperature: of the present weights; None where none is fitted for them.

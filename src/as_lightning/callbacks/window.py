@@ -16,7 +16,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from as_lightning.callbacks.rank_sums import holds_the_sum, sum_over_ranks
-from as_lightning.masking_counter import MaskingCounter
+from as_lightning.masking_counter import MaskedLoss, MaskingCounter
 
 COUNTS = "as_lightning_open_counts"  # key of a checkpoint
 
@@ -35,21 +35,23 @@ def move_to_front(trainer: pl.Trainer, callback: pl.Callback) -> None:
 def aligned_window(batch: int, wanted: int, remaining: float = math.inf) -> int:
     r"""The longest accumulation window of at most ``wanted`` batches that may start at ``batch`` of an epoch.
 
-    Lightning zeroes gradients before batch :math:`b` iff :math:`b \bmod A = 0` and steps after it iff
-    :math:`(b + 1) \bmod A = 0`. A window of :math:`A` batches is thus exactly the batches from ``batch`` to its end
-    only where :math:`A` divides ``batch``:
+    Lightning zeroes gradients before batch $b$ iff $b \bmod A = 0$ and steps after it iff
+    $(b + 1) \bmod A = 0$. A window of $A$ batches is thus exactly the batches from ``batch`` to its end
+    only where $A$ divides ``batch``:
 
-    .. math:: A = \max \{ d \le k : d \mid b \}, \qquad A = \gcd(b, r) \text{ if } r < A
+    $$
+    A = \max \{ d \le k : d \mid b \}, \qquad A = \gcd(b, r) \text{ if } r < A
+    $$
 
-    with :math:`r` batches remaining in the epoch, so that no window is cut short by the epoch's end and divided by
-    the wrong count. At :math:`b = 0` every :math:`d` divides, and :math:`\gcd(0, r) = r`.
+    with $r$ batches remaining in the epoch, so that no window is cut short by the epoch's end and divided by
+    the wrong count. At $b = 0$ every $d$ divides, and $\gcd(0, r) = r$.
 
     Args:
         batch: 0-based index in the epoch of the window's first batch.
         wanted: the batches to accumulate if there were no alignment.
         remaining: batches left in the epoch, ``batch`` included; infinite if the end is not known.
 
-    Example:
+    Examples:
         >>> [aligned_window(batch, wanted=4) for batch in (0, 1, 6, 8, 9)]
         [4, 1, 3, 4, 3]
         >>> aligned_window(8, wanted=4, remaining=2)
@@ -75,6 +77,17 @@ def window_ends(trainer: pl.Trainer, batch_idx: int, length: int | None = None) 
     return (batch_idx + 1) % (length or trainer.accumulate_grad_batches) == 0 or trainer.is_last_batch
 
 
+def find_losses(pl_module: pl.LightningModule) -> None:
+    """Give a module that counts nothing itself a counter, which its `ASSoftmaxLoss` or the like report to.
+
+    Call it in ``on_fit_start``: the module may make its losses in its own setup.
+    """
+    counter = getattr(pl_module, "masking_counter", None)
+    if counter is None or (isinstance(counter, MaskingCounter) and counter.losses):  # not the module's own
+        losses = [module for module in pl_module.modules() if isinstance(module, MaskedLoss)]
+        setattr(pl_module, "masking_counter", MaskingCounter(losses) if losses else None)  # noqa: B010
+
+
 def masking_counter(pl_module: pl.LightningModule, callback: pl.Callback) -> MaskingCounter:
     """The module's counter, or an error that says how to get one."""
     counter = getattr(pl_module, "masking_counter", None)
@@ -82,7 +95,8 @@ def masking_counter(pl_module: pl.LightningModule, callback: pl.Callback) -> Mas
         raise MisconfigurationException(
             f"{type(callback).__name__} needs a module that reports masking counts, but "
             f"{type(pl_module).__name__}.masking_counter is {counter!r}. Mix in as_lightning.ASSoftmaxMixin (and name "
-            "it before the module's class), or set `self.masking_counter = MaskingCounter()` and update it in "
+            "it before the module's class), compute the loss with a submodule such as `self.criterion = "
+            "ASSoftmaxLoss(delta=0.1)`, or set `self.masking_counter = MaskingCounter()` and update it in "
             "training_step."
         )
     return counter

@@ -4,14 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from as_lightning.functional.accumulation import accumulation_steps
+from as_lightning.functional.calibration import Reliability, fit_temperature, reliability
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.leads import live_samples
 from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy, linear_cross_entropy
 from as_lightning.functional.masking import as_softmax_mask
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
-from as_lightning.functional.reliability import Reliability, reliability
-from as_lightning.functional.temperature import fit_temperature
 
 if TYPE_CHECKING:
     from as_lightning.functional.variants.am_softmax import am_softmax, am_softmax_loss
@@ -55,24 +54,16 @@ __all__ = [
     "taylor_softmax_loss",
 ]
 
-# the rest of the softmax family is imported when it is asked for: training with AS-Softmax needs none of it
-_VARIANTS = {
-    "am_softmax": ("am_softmax", "am_softmax_loss"),
-    "entmax": ("entmax", "entmax_loss", "sparsemax", "sparsemax_loss"),
-    "label_smoothing": ("label_smoothing_loss",),
-    "multilabel": ("bce_loss", "multilabel_softmax_loss", "multilabel_sparse_loss"),
-    "perturb_max": ("perturb_max", "perturb_max_loss"),
-    "sparse_softmax": ("sparse_softmax", "sparse_softmax_loss"),
-    "t_softmax": ("t_softmax", "t_softmax_loss"),
-    "taylor_softmax": ("taylor_softmax", "taylor_softmax_loss"),
-}
-_MODULE_OF = {name: module for module, names in _VARIANTS.items() for name in names}
+# The rest of the softmax family is imported when it is asked for: training with AS-Softmax needs none of it.
+# Each is in the file of its name, but for these.
+_FILES = dict.fromkeys(("bce", "multilabel_softmax", "multilabel_sparse"), "multilabel") | {"sparsemax": "entmax"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.variants.{_MODULE_OF[name]}"), name)
+    method = name.removesuffix("_loss")
+    value = getattr(import_module(f"{__name__}.variants.{_FILES.get(method, method)}"), name)
     globals()[name] = value
     return value
 

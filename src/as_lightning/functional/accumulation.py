@@ -19,8 +19,8 @@ def accumulation_steps(
     1, k_\text{max}\right)
     $$
 
-    The result is at most one above ``previous``. With ``monotone`` it is never below ``previous``, unless ``max_steps``
-    is. Halves round up.
+    At most one above ``previous`` and (``monotone``) never below it, unless ``max_steps`` is. Halves round up. If all
+    samples are masked it aims at ``max_steps``; without samples it is ``previous``.
 
     Args:
         samples: the number of samples $N$ since the last decision, without ignored rows.
@@ -30,9 +30,6 @@ def accumulation_steps(
         previous: the steps decided before.
         monotone: never go below ``previous`` (the paper's choice).
 
-    Returns:
-        The steps, from 1 to ``max_steps``: aims at ``max_steps`` if all samples are masked; ``previous`` without any.
-
     Raises:
         ValueError: if a count is negative, ``masked_samples > samples``, ``scale <= 0``, ``max_steps < 1`` or
             ``previous < 1``.
@@ -40,12 +37,8 @@ def accumulation_steps(
     Source: paper, section on AS-Speed (adaptive gradient accumulation).
 
     Examples:
-        >>> accumulation_steps(32, 16, previous=1)
-        2
-        >>> accumulation_steps(32, 32, previous=1)  # at most one above the steps before
-        2
-        >>> accumulation_steps(32, 0, previous=3)  # never below them
-        3
+        >>> [accumulation_steps(32, masked, previous=before) for masked, before in ((16, 1), (32, 1), (0, 3))]
+        [2, 2, 3]
     """
     if samples < 0 or masked_samples < 0 or masked_samples > samples:
         raise ValueError(f"expected 0 <= masked_samples <= samples, got masked_samples={masked_samples}, {samples=}")

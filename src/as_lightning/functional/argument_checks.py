@@ -38,20 +38,6 @@ def check_count(name: str, value: object, *, least: int) -> int:
     return value
 
 
-def check_switch(name: str, value: object) -> bool:
-    """Return ``value`` where it is True or False, or raise ``TypeError``: ``"no"`` would switch on."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
-    return value
-
-
-def check_seed(seed: object) -> int:
-    """Return ``seed`` where it is an integer, or raise ``TypeError``."""
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise TypeError(f"seed must be an integer, got {seed!r}")
-    return seed
-
-
 def check_temperature(tau: object) -> float:
     """Return the temperature ``tau`` as a float, or raise where it is not a positive number."""
     return check_number("tau", tau, lambda value: value > 0, "a positive temperature")

@@ -1,7 +1,6 @@
-"""How every loss here is called: what `torch.nn.functional.cross_entropy` does around the loss of one row.
+"""What `torch.nn.functional.cross_entropy` does around the loss of one row, once for every loss here.
 
-Shapes, dtypes, class weights, ``ignore_index`` and reductions are checked and resolved here, once, for the losses with
-one class for each sample and for those with several labels.
+Shapes, dtypes, class weights, ``ignore_index`` and reductions are checked and resolved.
 """
 
 from __future__ import annotations
@@ -35,12 +34,7 @@ def widened(values: Tensor) -> Tensor:
 
 
 def widest_dtype(device: torch.device) -> torch.dtype:
-    """The widest floating-point type of a device: float32 on Apple's GPUs (``mps``), else float64.
-
-    Examples:
-        >>> widest_dtype(torch.device("cpu")), widest_dtype(torch.device("mps"))
-        (torch.float64, torch.float32)
-    """
+    """The widest floating-point type of a device: float32 on Apple's GPUs (``mps``), else float64."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -69,13 +63,10 @@ def class_dimension(logits: Tensor) -> int:
 
 
 class ClassRows(NamedTuple):
-    """Samples with one class each, as rows.
+    """Samples with one class each, as rows: logits ``(R, C)`` in their own dtype and what belongs to each row.
 
-    Attributes:
-        logits: shape ``(R, C)``, in their own dtype.
-        target: class indices in range, also in ignored rows, ``int64``, shape ``(R,)``.
-        ignored: rows to leave out, boolean, shape ``(R,)``; None if there are none.
-        classes: the number of all classes, also where the logits hold only some of them.
+    ``target`` is ``int64`` and in range, also in ignored rows; ``ignored`` is boolean, or None if there are none;
+    ``classes`` counts all classes, also where the logits hold only some of them.
     """
 
     logits: Tensor
@@ -124,15 +115,10 @@ def equals(target: Tensor, ignore_index: int | None) -> Tensor | None:
 
 
 def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
-    """Class indices as ``int64`` that are in range everywhere, and where the target is ``ignore_index``.
+    """Class indices as ``int64``, 0 where ignored; and the mask of the ignored, None where there certainly is none.
 
-    Returns:
-        The indices, 0 where ignored; and the boolean mask of the ignored, None where it is certain that there is none.
-
-    Raises:
-        TypeError: if ``ignore_index`` is no integer.
-        IndexError: if an index is out of range. Checked on the CPU only: elsewhere the host would have to wait for the
-            device (whose own gather asserts).
+    An index out of range raises ``IndexError`` on the CPU; elsewhere the host would have to wait, and the device
+    asserts.
     """
     check_ignore_index(ignore_index)
     if not looks(target):
@@ -156,10 +142,7 @@ def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tenso
 
 
 def class_rows(logits: Tensor, target: Tensor, ignore_index: int, classes: int | None = None) -> ClassRows:
-    """Check ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)`` logits with their class indices, and view them as rows.
-
-    ``classes`` is the number of all classes, if the logits hold only some of them.
-    """
+    """Check ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)`` logits with their class indices, and view them as rows."""
     check_class_indices(logits, target)
     dimensions = logits.dim()
     if dimensions == 1:
@@ -171,17 +154,9 @@ def class_rows(logits: Tensor, target: Tensor, ignore_index: int, classes: int |
 
 
 def reduce_rows(
-    loss: Tensor,
-    ignored: Tensor | None,
-    *,
-    row_weight: Tensor | None = None,
-    reduction: str = "mean",
+    loss: Tensor, ignored: Tensor | None, *, row_weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """Weigh, drop and reduce the losses of the rows exactly as `torch.nn.functional.cross_entropy` does.
-
-    Returns:
-        The shape of ``loss`` with ``"none"``, else a scalar. The mean over no row at all is NaN.
-    """
+    """Weigh, drop and reduce the losses of rows as ``F.cross_entropy`` does: the mean of none is NaN."""
     if ignored is not None:
         loss = loss.masked_fill(ignored, 0.0)
     if row_weight is not None:
@@ -225,11 +200,7 @@ def cross_entropy_of(
     reduction: str,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """``F.cross_entropy`` of ``scores(logits)``, for class indices only; the half types are computed in float32.
-
-    Returns:
-        The loss in the dtype of ``logits`` (float32 under autocast).
-    """
+    """``F.cross_entropy`` of ``scores(logits)``, for class indices only; half types are computed in float32."""
     check_class_indices(logits, target)
     check_reduction(reduction)
     check_class_weight(weight, logits.size(class_dimension(logits)))
@@ -254,11 +225,7 @@ def loss_of_rows(
     ignore_index: int,
     reduction: str,
 ) -> Tensor:
-    """The shapes, ``ignore_index`` and reductions of ``F.cross_entropy`` around a loss of single rows.
-
-    Returns:
-        The loss in the dtype of ``logits`` (float32 under autocast).
-    """
+    """Shapes, ``ignore_index`` and reductions of ``F.cross_entropy`` around a loss of single rows."""
     batch = class_rows(widened(logits), target, ignore_index)
     check_reduction(reduction)
     check_class_weight(weight, batch.logits.size(-1))
@@ -268,13 +235,9 @@ def loss_of_rows(
 
 
 class LabelRows(NamedTuple):
-    """Samples with several labels each, the label dimension last.
+    """Samples with several labels each, the label dimension last: scores in their accumulation dtype, and three masks.
 
-    Attributes:
-        scores: the logits in their accumulation dtype, shape ``(..., C)``.
-        positive: labels that are 1, boolean, of that shape.
-        negative: labels that are 0.
-        ignored: labels that are ``ignore_index`` and so neither; None where it is certain that there is none.
+    A label is ``positive``, ``negative`` or ``ignored``; that is None where there certainly is none.
     """
 
     scores: Tensor
@@ -291,8 +254,8 @@ def counted_samples(labels: LabelRows) -> Tensor | None:
 def label_rows(logits: Tensor, target: Tensor, ignore_index: int | None) -> LabelRows:
     """Check logits and labels of one shape, and find the positives, the negatives and the ignored labels.
 
-    The values are checked on the CPU only: on an accelerator the check would make the host wait. With ``ignore_index``
-    None every label is known.
+    The values are checked on the CPU only: elsewhere the host would have to wait. With ``ignore_index`` None all are
+        known.
     """
     check_logits(logits, "label")
     if target.is_complex():

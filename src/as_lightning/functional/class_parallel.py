@@ -1,13 +1,18 @@
 r"""Heads and logits whose classes are spread over processes: which DTensors the losses take, and what they become.
 
-The weight (and bias) of a head are ``Shard(0)``, logits are sharded along their class dimension. The losses compute
-with what this process holds and a `ClassShard`, which says where
-in the range of the classes it lies.
+Weight and bias of a head are ``Shard(0)``, logits are sharded along their classes. The losses compute with what this
+process holds and a `ClassShard`, which says where in the range of the classes it lies.
+
+Three all-reduces of one or two numbers per row join the processes: the largest logit $M$, the sum $S$ of the
+exponentials $e_i = e^{o_i - M}$ with the target's own, and what the margin keeps: with $p_i = e_i / S$,
+$p_i < p_t - \delta$ is $e_i < e_t - \delta S$. Size and order of the all-reduces do not depend on the logits, so no
+process waits for another one in a different place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -15,8 +20,16 @@ import torch.distributed
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_class_weight, check_one_device
-from as_lightning.functional.calling_convention import check_class_indices, class_dimension
-from as_lightning.functional.kernels.class_parallel import ClassShard
+from as_lightning.functional.calling_convention import (
+    ClassRows,
+    accumulation_dtype,
+    check_class_indices,
+    class_dimension,
+    reduce_batch,
+)
+from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
+from as_lightning.functional.kernels.row_loss import block_size, blocks, gradient_unit, graph_is_kept
+from as_lightning.functional.masking import all_masked_above, masked_by_delta
 from as_lightning.functional.tracing import innermost, transformed
 
 if TYPE_CHECKING:
@@ -59,10 +72,7 @@ class HeadNames(NamedTuple):
 
 
 class LocalHead(NamedTuple):
-    """A head's operands as plain tensors: all rows, and the classes of this process.
-
-    Without a DTensor they are what the caller gave, and ``shard`` is None.
-    """
+    """A head's operands as plain tensors: all rows, and this process's classes; ``shard`` is None without a DTensor."""
 
     hidden: Tensor
     weight: Tensor
@@ -73,23 +83,13 @@ class LocalHead(NamedTuple):
 
 
 def local_head(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    class_weight: Tensor | None,
-    names: HeadNames,
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, class_weight: Tensor | None, names: HeadNames
 ) -> LocalHead:
     """The operands of a linear head as this process computes with them; ``names`` are the caller's, for the messages.
 
     Hidden states, targets and class weights (DTensors on the mesh of ``weight``, or plain tensors alike on every
     process) become whole on every process. The gradient of the hidden states goes back to their placement; that of
     weight and bias stays ``Shard(0)``.
-
-    Raises:
-        TypeError: if a plain weight meets DTensors, or the bias is not placed as the weight is.
-        ValueError: if ``weight`` is not ``Shard(0)`` on a mesh of one dimension, there are fewer classes than
-            processes, a DTensor lies on another mesh, or the plain targets of the processes differ.
     """
     if not isinstance(weight, DTensor):
         others = zip(names, (hidden, None, bias, target, class_weight), strict=True)
@@ -116,10 +116,7 @@ def local_head(
 
 
 class LocalLogits(NamedTuple):
-    """Logits and their targets as plain tensors: all rows, and the classes of this process.
-
-    Without a DTensor they are what the caller gave, and ``shard`` is None.
-    """
+    """Logits and targets as plain tensors: all rows, this process's classes; ``shard`` is None without a DTensor."""
 
     logits: Tensor
     target: Tensor
@@ -148,10 +145,8 @@ def local_logits(logits: Tensor, target: Tensor, weight: Tensor | None) -> Local
 
 
 class _LocalLogits(torch.autograd.Function):
-    """``to_local()`` whose gradient has the strides of the logits.
-
-    That of ``to_local()`` has other strides where the shards are uneven, and to accumulate it PyTorch (2.11) makes a
-    replica of all logits on every process.
+    """``to_local()`` whose gradient has the strides of the logits: with others, as where the shards are uneven, PyTorch
+    (2.11) accumulates it in a replica of all logits on every process.
     """
 
     @staticmethod
@@ -232,3 +227,179 @@ def _whole_target(target: Tensor, mesh: DeviceMesh, shard: ClassShard) -> Tensor
             "if each process has rows of its own, pass hidden states and target as DTensors, Shard(0)"
         )
     return target
+
+
+@dataclass(frozen=True)
+class ClassShard:
+    """Which classes this process holds: from ``first``, of ``classes`` in all, at most ``widest`` on any process."""
+
+    group: torch.distributed.ProcessGroup
+    first: int
+    classes: int
+    widest: int
+
+    def all_reduce_sum(self, x: Tensor) -> Tensor:
+        """Sum over the processes, in place."""
+        torch.distributed.all_reduce(x, op=torch.distributed.ReduceOp.SUM, group=self.group)
+        return x
+
+    def all_reduce_max(self, x: Tensor) -> Tensor:
+        """Maximum over the processes, in place."""
+        torch.distributed.all_reduce(x, op=torch.distributed.ReduceOp.MAX, group=self.group)
+        return x
+
+
+def shard_unit_gradient(logits: Tensor, target: Tensor, delta: float, shard: ClassShard) -> tuple[Tensor, Tensor]:
+    """The loss of each row and its masked competitors; the gradient of this process's logits overwrites them.
+
+    Loss and masked competitors are those of all classes, the same on every process. The gradient is stored times
+    `gradient_unit`; over a fully masked row it means nothing. ``logits`` is ``(N, C_local)``, where ``C_local`` may be
+    0; ``target`` counts among all classes.
+    """
+    dtype = accumulation_dtype(logits.dtype)
+    eps = torch.finfo(dtype).eps
+    peak = shard.all_reduce_max(_row_maximum(logits).to(dtype))
+    rows = _ShardRows(logits, target - shard.first, peak)
+    sums = torch.stack([torch.zeros_like(peak), rows.target_score()])
+    total, target_score = sums
+    rows.sum_exponentials(out=total)
+    shard.all_reduce_sum(sums)
+
+    e_target = target_score.exp()
+    fully_masked = (e_target > total * all_masked_above(delta)) & (delta < 1.0)
+    mixed = (e_target > total * delta) & ~fully_masked & (delta < 1.0)
+    # equal logits can have exponentials that differ in the last digits, on another process or in another place
+    bound = (e_target * (1.0 - 4 * eps) - delta * total).where(mixed, 0.0)
+    kept_sums = torch.zeros(2, peak.numel(), dtype=torch.float64, device=logits.device)  # float64 counts exactly
+    kept_total, masked = kept_sums
+    for index in _picked(mixed, logits):
+        e, dropped = rows.kept_exponentials(index, bound)
+        kept_total[index] = e.sum(-1, dtype=torch.float64)
+        masked[index] = dropped.sum(-1).double()
+    shard.all_reduce_sum(kept_sums)
+
+    masked.masked_fill_(fully_masked, shard.classes - 1)
+    live = masked < shard.classes - 1
+    kept_total = kept_total.to(dtype).where(mixed, total)
+    rows.write_gradient(live, kept_total, bound)
+    loss = (kept_total.log() - target_score).clamp_(min=0.0).masked_fill_(~live, 0.0)
+    return loss, masked.long()
+
+
+class _ShardRows:
+    """The exponentials of this process's logits, less the row's ``peak``, and the gradient that is made of them.
+
+    In float32 and float64 they take the place of the logits, each computed once. A half type cannot hold them to the
+    digits that the margin needs: there they are computed again, block by block. ``target`` counts from this process's
+    first class.
+    """
+
+    def __init__(self, logits: Tensor, target: Tensor, peak: Tensor) -> None:
+        self.logits, self.target, self.peak = logits, target, peak
+        self.owned = (target >= 0) & (target < logits.size(1))
+        self.in_place = logits.dtype == peak.dtype
+
+    def target_score(self) -> Tensor:
+        """The target's logit less the maximum; 0 where another process holds it."""
+        rows, classes = self._targets(self.owned, self.target)
+        score = torch.zeros_like(self.peak)
+        return score.index_copy(0, rows, self.logits[rows, classes].to(score.dtype) - self.peak.index_select(0, rows))
+
+    def sum_exponentials(self, out: Tensor) -> None:
+        """Their sum over the classes. In place, this is where they are computed."""
+        for piece in self._pieces():
+            block = self.logits[piece].to(self.peak.dtype)
+            peak = self.peak[piece].unsqueeze(-1)
+            e = (block.sub_(peak) if self.in_place else block - peak).exp_()
+            torch.sum(e, -1, out=out[piece])
+
+    def kept_exponentials(self, index: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
+        """Those of some rows with 0 for the classes below the rows' bounds, and these classes."""
+        e = self.logits.index_select(0, index)
+        if not self.in_place:
+            e = (e.to(self.peak.dtype) - self.peak.index_select(0, index).unsqueeze(-1)).exp_()
+        dropped = masked_by_delta(e, bound.index_select(0, index).unsqueeze(-1), 0.0)
+        e.masked_fill_(dropped, 0.0)
+        if self.in_place:
+            self.logits.index_copy_(0, index, e)
+        return e, dropped
+
+    def write_gradient(self, live: Tensor, kept_total: Tensor, bound: Tensor) -> None:
+        """Turn the live rows into their gradient, the softmax over the kept classes less 1 at the target."""
+        if self.in_place:
+            for piece in self._pieces():
+                if bool(live[piece].any()):
+                    self.logits[piece].div_(kept_total[piece].unsqueeze(-1))
+            self.logits[self._targets(self.owned, self.target)] -= 1.0
+            return
+        for index in _picked(live, self.logits):
+            e, _ = self.kept_exponentials(index, bound)
+            q = e.div_(kept_total.index_select(0, index).unsqueeze(-1))
+            q[self._targets(self.owned.index_select(0, index), self.target.index_select(0, index))] -= 1.0
+            self.logits.index_copy_(0, index, q.mul_(gradient_unit(self.logits.dtype)).to(self.logits.dtype))
+
+    @staticmethod
+    def _targets(owned: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The places of the targets that this process holds, as row and class."""
+        rows = owned.nonzero().squeeze(-1)
+        return rows, target.index_select(0, rows)
+
+    def _pieces(self) -> Iterator[slice]:
+        count, classes = self.logits.shape
+        return (slice(*bounds) for bounds in blocks(count, block_size(count, classes, self.logits.device)))
+
+
+def _row_maximum(logits: Tensor) -> Tensor:
+    if logits.size(1) == 0:
+        return logits.new_full(logits.shape[:1], -torch.inf)
+    return logits.amax(-1)
+
+
+def _picked(rows: Tensor, logits: Tensor) -> list[Tensor]:
+    """The indices of the chosen rows, a block at a time."""
+    index = rows.nonzero().squeeze(-1)
+    return list(index.split(block_size(index.numel(), logits.size(1), logits.device))) if index.numel() else []
+
+
+class ShardRowLoss(torch.autograd.Function):
+    """The unweighted loss of each row and its masked competitors; differentiable once.
+
+    The upstream gradient has to be the same on every process, as that of a replicated loss is.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, shard: ClassShard
+    ) -> tuple[Tensor, Tensor]:
+        gradient = rows.clone(memory_format=torch.contiguous_format)
+        loss, masked = shard_unit_gradient(gradient, target, delta, shard)
+        if ignored is not None:
+            loss.masked_fill_(ignored, 0.0)
+            masked.masked_fill_(ignored, 0)
+        gradient.index_fill_(0, (~live_rows(masked, ignored, shard.classes)).nonzero().squeeze(-1), 0.0)
+        ctx.save_for_backward(gradient)
+        ctx.mark_non_differentiable(masked)
+        return loss, masked
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "the loss of sharded logits can be differentiated once, and this backward was called with "
+                "create_graph=True: for second derivatives gather the logits, as_cross_entropy(logits.full_tensor(), "
+                "target)"
+            )
+        (gradient,) = ctx.saved_tensors
+        scale = (grad_loss / gradient_unit(gradient.dtype)).unsqueeze(-1)
+        if not graph_is_kept():
+            return gradient.mul_(scale), None, None, None, None
+        return (gradient * scale).to(gradient.dtype), None, None, None, None
+
+
+def sharded_loss(
+    batch: ClassRows, delta: float, weight: Tensor | None, reduction: str, counting: bool, *, shard: ClassShard
+) -> tuple[Tensor, MaskingCounts | None]:
+    """A `RowsLoss` of this process's classes."""
+    loss, masked = ShardRowLoss.apply(batch.logits, batch.target, batch.ignored, delta, shard)
+    counts = counts_of_rows(masked, batch.ignored, batch.classes) if counting else None
+    return reduce_batch(loss, batch, weight, reduction), counts

@@ -11,17 +11,9 @@ CountT = TypeVar("CountT", int, Tensor)
 
 
 def masking_ratio(masked: CountT, total: CountT) -> float | Tensor:
-    """``masked / total``, and 0 if ``total`` is 0: without a sample, nothing is masked.
+    """``masked / total``, and 0 if ``total`` is 0. This is the one place that divides counts.
 
-    This is the one place that divides counts: the ratios of `MaskingCounts`, metrics, callbacks and reports
-    follow the same convention.
-
-    Args:
-        masked: the number of masked ones, an ``int`` or an integer tensor of any shape.
-        total: the number of all, of the same type and shape.
-
-    Returns:
-        The ratio in [0, 1]: a ``float`` of two integers, else a ``float32`` tensor on the same device (no host read).
+    Two integers give a ``float``; two tensors a ``float32`` tensor on their device, without a host read.
 
     Examples:
         >>> masking_ratio(3, 4), masking_ratio(0, 0)
@@ -32,8 +24,6 @@ def masking_ratio(masked: CountT, total: CountT) -> float | Tensor:
 
 class MaskingCounts(NamedTuple):
     """How much of a batch the margin has masked, as 0-dim ``int64`` tensors on the logits' device.
-
-    Keeping them as tensors means that counting never makes the host wait for the device.
 
     Attributes:
         masked_samples: samples whose competitors are all masked (zero loss, zero gradient).
@@ -63,13 +53,8 @@ class MaskingCounts(NamedTuple):
 
 
 def counts_of_rows(masked: Tensor, ignored: Tensor | None, classes: int) -> MaskingCounts:
-    """The counts of single-label rows of ``classes`` classes.
-
-    Args:
-        masked: how many competitors of each row are masked (0 where it is ignored), a whole number of any dtype,
-            shape ``(N)``.
-        ignored: rows to leave out, boolean, shape ``(N)``; None if there are none.
-        classes: the number of classes ``C``.
+    """The counts of single-label rows of ``classes`` classes, from the masked competitors of each row (0 where
+    ignored).
     """
     if ignored is None:
         rows, device = masked.numel(), masked.device

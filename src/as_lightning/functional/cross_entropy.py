@@ -6,18 +6,23 @@ from functools import partial
 from typing import Literal, overload
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_class_weight, check_reduction
-from as_lightning.functional.calling_convention import RowsLoss, class_rows, loss_dtype
-from as_lightning.functional.class_parallel import local_logits
-from as_lightning.functional.counts import MaskingCounts
-from as_lightning.functional.kernels.class_parallel import ClassShard, sharded_loss
-from as_lightning.functional.kernels.compiled_row_loss import compiled_loss
-from as_lightning.functional.kernels.row_loss import loss_by_rows
-from as_lightning.functional.kernels.traceable import few_logits, traceable_loss
-from as_lightning.functional.masking import check_delta
-from as_lightning.functional.tracing import has_tangent, recorded, traced
+from as_lightning.functional.calling_convention import ClassRows, RowsLoss, class_rows, loss_dtype, widened
+from as_lightning.functional.class_parallel import ClassShard, local_logits, sharded_loss
+from as_lightning.functional.counts import MaskingCounts, counts_of_rows
+from as_lightning.functional.kernels.row_loss import compiled_loss, loss_by_rows
+from as_lightning.functional.masking import check_delta, masked_by_delta
+from as_lightning.functional.tracing import certain, has_tangent, recorded, traced
+
+# Up to so many logits, on the CPU, an operation costs more than what it does.
+FEW_LOGITS = 1 << 16
+# what is taken from the logit of a masked class
+FAR_BELOW = {dtype: torch.finfo(dtype).max / 2 for dtype in (torch.float32, torch.float64)}
+# what ignored rows hold when they reach F.cross_entropy: no class index, whatever the caller's ignore_index is
+IGNORED = -100
 
 
 @overload
@@ -59,12 +64,11 @@ def as_cross_entropy(
     \text{keep}_i = (i = t) \lor (p_t - p_i \le \delta), \qquad p = \operatorname{softmax}(o)
     $$
 
-    The mask is a constant: the gradient is $q_i - [i = t]$ on the kept classes, ``q`` their softmax, and 0 on
-    the others. ``delta=1`` is ``F.cross_entropy``, up to rounding.
+    The mask is a constant: the gradient is $q_i - [i = t]$ on the kept classes, ``q`` their softmax, and 0 on the
+        others. ``delta=1`` is ``F.cross_entropy``, up to rounding.
 
     Args:
-        logits: unnormalised scores, shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``: float32, float64, bfloat16 or
-            float16 (the half types are computed in float32).
+        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``; float16 and bfloat16 are computed in float32.
         target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
         delta: the margin, in [0, 1].
         weight: a weight per class, shape ``(C)``.
@@ -74,29 +78,25 @@ def as_cross_entropy(
 
     Returns:
         The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``target`` with
-        ``reduction="none"``.
+        ``"none"``.
 
     Raises:
-        ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, or ``reduction`` is unknown.
-        TypeError: if ``target`` does not hold integers (soft targets are not supported), or ``delta`` is no number.
+        ValueError: if ``delta`` or ``reduction`` is out of range, or the shapes do not fit.
+        TypeError: if an argument is of a wrong type, such as soft targets.
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
 
     Note:
         Logits that are a DTensor sharded along their classes are never gathered: loss and counts are plain tensors, the
-        same on every process, and the gradient is sharded as the logits are. Class weights and targets are DTensors or
-        alike on every process. Such logits can be differentiated once, plain tensors twice, in forward mode and by
-        ``torch.func``.
+            same on every process, the gradient is sharded as the logits are, and it can be taken once.
 
     Source: paper, section III; shapes and reductions as in `torch.nn.functional.cross_entropy`.
 
     Examples:
         >>> import torch
         >>> logits = torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0]])
-        >>> as_cross_entropy(logits, torch.tensor([0, 0]), delta=0.1, reduction="none")
-        tensor([0.0000, 0.6444])
-        >>> loss, counts = as_cross_entropy(logits, torch.tensor([0, 0]), delta=0.1, return_counts=True)
-        >>> int(counts.masked_samples), int(counts.samples), int(counts.masked_classes), int(counts.classes)
-        (1, 2, 3, 4)
+        >>> loss, counts = as_cross_entropy(logits, torch.tensor([0, 0]), reduction="none", return_counts=True)
+        >>> loss, int(counts.masked_samples), int(counts.samples), int(counts.masked_classes), int(counts.classes)
+        (tensor([0.0000, 0.6444]), 1, 2, 3, 4)
     """
     delta = check_delta(delta)
     check_reduction(reduction)
@@ -115,8 +115,45 @@ def _kernel(logits: Tensor, shard: ClassShard | None) -> RowsLoss:
     """What computes the loss of such rows of logits fastest, and can be differentiated as the caller may want."""
     if shard is not None:
         return partial(sharded_loss, shard=shard)
-    if few_logits(logits) or recorded(logits):
+    if (logits.is_cpu and certain(logits.numel() <= FEW_LOGITS)) or recorded(logits):
         return traceable_loss
     if torch.compiler.is_compiling():  # on the CPU the operator is faster than what the compiler makes of the formula
         return compiled_loss if logits.is_cpu else traceable_loss
     return traceable_loss if traced() or has_tangent(logits) else loss_by_rows
+
+
+def traceable_loss(
+    batch: ClassRows, delta: float, weight: Tensor | None, reduction: str, counting: bool
+) -> tuple[Tensor, MaskingCounts | None]:
+    """A `RowsLoss` of whole-tensor operations, which every transform of PyTorch understands.
+
+    The masked classes get a logit so low that their exponential is 0, and ``F.cross_entropy`` does the rest.
+    """
+    rows, target, mask = widened(batch.logits), batch.target, None
+    if batch.ignored is not None:  # a NaN there must not reach the gradient
+        rows = rows.masked_fill(batch.ignored.unsqueeze(-1), 0.0)
+        target = target.masked_fill(batch.ignored, IGNORED)
+    if delta < 1.0:
+        probability = rows.detach().softmax(-1)
+        target_probability = probability.gather(-1, batch.target.unsqueeze(-1))
+        # transforms refuse to write in place, fake tensors the constant that it takes
+        in_place = not (traced() or recorded(rows))
+        mask = masked_by_delta(probability, target_probability, delta, in_place=in_place)
+        # A logit of -inf in effect: its exponential is exactly 0. The derivative of a difference is no work in
+        # backward, where that of masked_fill is another pass.
+        penalised = mask if mask.dtype == rows.dtype else mask.to(rows.dtype)
+        rows = torch.sub(rows, penalised, alpha=FAR_BELOW[rows.dtype])
+    if weight is not None:
+        weight = weight.to(rows.dtype)
+    loss = F.cross_entropy(rows, target, weight=weight, ignore_index=IGNORED, reduction=reduction)
+    loss = loss + 0.0 if reduction == "none" else loss  # of a fully masked row it is -0.0
+    counts = counts_of_rows(_masked(mask, batch), batch.ignored, batch.classes) if counting else None
+    return loss, counts
+
+
+def _masked(mask: Tensor | None, batch: ClassRows) -> Tensor:
+    """The number of masked competitors of each row, shape ``(R,)``, 0 where it is ignored."""
+    if mask is None:
+        return torch.zeros_like(batch.target)
+    masked = mask.sum(-1)
+    return masked if batch.ignored is None else masked.masked_fill(batch.ignored, 0)

@@ -1,6 +1,4 @@
-r"""How far the target leads its strongest competitor, and which samples have a gradient: those it leads by no more
-than the margin (paper, section III).
-"""
+r"""How far the target leads its strongest competitor, and which samples have a gradient (paper, section III)."""
 
 from __future__ import annotations
 
@@ -9,40 +7,30 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from as_lightning.functional.calibration import is_multilabel, known_entries
 from as_lightning.functional.calling_convention import LabelRows, class_rows, equals, label_rows, widened
 from as_lightning.functional.kernels.row_loss import block_size, blocks
 from as_lightning.functional.masking import check_delta, masked_by_delta
-from as_lightning.functional.temperature import is_multilabel, known_entries
 from as_lightning.functional.tracing import traced
 
 
 def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
-    r"""The target's probability less the largest other one, for each sample.
+    r"""The target's probability less the largest other one, in [-1, 1]: $p_t - \max_{i \ne t} p_i$.
 
-    $$
-    p_t - \max_{i \ne t} p_i, \qquad p = \operatorname{softmax}(o)
-    $$
-
-    With several labels per sample it is the lead of the weakest positive over the strongest negative,
-    $\min_{t \in P} p_t - \max_{i \in N} p_i$, with $p$ over the known labels. AS-Softmax masks a sample
-    whose lead is above the margin.
+    With several labels it is $\min_{t \in P} p_t - \max_{i \in N} p_i$, with $p$ over the known labels. AS-Softmax
+    masks a sample whose lead is above the margin.
 
     Args:
-        logits: shape ``(N, C)`` with ``C`` at least 2; half types are widened to float32.
+        logits: shape ``(N, C)`` with ``C`` at least 2.
         target: class indices of shape ``(N)``, or {0, 1} of shape ``(N, C)``.
         ignore_index: target value of rows, or of single labels, that take no part.
 
     Returns:
-        Shape ``(N)``, in [-1, 1]. An ignored sample, and one without positives or without negatives, is left out.
-
-    Raises:
-        ValueError: if the shapes fit neither.
+        One number per sample that is not ignored and (with several labels) has positives and negatives.
 
     Examples:
         >>> target_leads(torch.tensor([[0.0, 0.0], [0.0, 100.0]]), torch.tensor([0, 1]))
         tensor([0., 1.])
-
-    Source: paper, section III.
     """
     logits = widened(logits.detach())
     if is_multilabel(logits, target):
@@ -64,27 +52,21 @@ def live_samples(logits: Tensor, target: Tensor, delta: float = 0.1, ignore_inde
     \text{live} \iff p_t - \max_{i \ne t} p_i \le \delta, \qquad p = \operatorname{softmax}(o)
     $$
 
-    With several labels, a sample is live iff the margin keeps at least one of its labels. A sample that is not live is
-    a *masked sample*: at this margin its loss and its gradient are exactly zero. A sample with ``ignore_index`` (with
-    several labels: a sample of which no label is known) is not live. No gradient flows, and nothing is read from the
-    device.
+    With several labels, a sample is live iff the margin keeps at least one of its labels. Loss and gradient of a sample
+    that is not live are exactly zero. Nothing is read from the device.
 
     Args:
-        logits: unnormalised scores, shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating point.
-        target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``; or 0 and 1 for several labels, of the shape of
-            ``logits``.
+        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
+        target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``; or 0 and 1 for several labels, of the logits'
+            shape.
         delta: the margin, in [0, 1]. It need not be the margin of the loss.
-        ignore_index: target value of rows, or of labels, that take no part.
+        ignore_index: target value of rows, or of labels, that take no part: they are not live.
 
     Returns:
-        Boolean tensor on the logits' device, of the shape of ``logits`` without the class dimension. Rows with NaN
-        logits are live.
+        Boolean tensor of the shape of ``logits`` without the class dimension. Rows with NaN logits are live.
 
     Raises:
-        ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, or (on the CPU) labels are anything but 0,
-            1 and ``ignore_index``.
-        TypeError: if ``target`` is of a wrong type, ``logits`` is no floating-point tensor, or ``delta`` is no number.
-        IndexError: if a class index is out of range (on the CPU; elsewhere the device asserts).
+        ValueError, TypeError, IndexError: as `as_cross_entropy` and `multilabel_as_cross_entropy`.
 
     Source: paper, section III.
 
@@ -122,13 +104,9 @@ def target_and_strongest(probability: Tensor, target: Tensor) -> tuple[Tensor, T
 
 
 class LabelSides(NamedTuple):
-    """What a sample's positive and negative labels reach.
-
-    Attributes:
-        probability: the softmax over the known labels, shape ``(..., C)``.
-        weakest_positive: the least probability of a positive label, shape ``(..., 1)``; infinite without any.
-        strongest_negative: the largest probability of a negative label, shape ``(..., 1)``; -infinite without any.
-        two_sided: samples with positive and with negative labels, boolean, shape ``(..., 1)``.
+    """The probabilities over the known labels ``(..., C)``; the least of a positive, the largest of a negative, and
+    whether there are both, each ``(..., 1)``. Without positives (negatives) the first is infinite (the second
+    -infinite).
     """
 
     probability: Tensor
@@ -158,12 +136,11 @@ def multilabel_keep(labels: LabelRows, delta: float) -> tuple[Tensor, Tensor]:
     With $p = \operatorname{softmax}(o)$ over the known labels, $P$ the positives, $N$ the negatives:
 
     $$
-    \text{keep}^-_i = \min_{t \in P} p_t - p_i \le \delta, \qquad
-    \text{keep}^+_t = p_t - \max_{i \in N} p_i \le \delta
+    \text{keep}^-_i = \min_{t \in P} p_t - p_i \le \delta, \qquad \text{keep}^+_t = p_t - \max_{i \in N} p_i \le \delta
     $$
 
-    Whether a label is positive is read from the target, so that a positive whose probability underflows to 0 stays one.
-    Without positives (or negatives) no margin has been met: all is kept.
+    A positive is read from the target, also if its probability underflows. Without positives (or negatives) all is
+    kept.
     """
     sides = label_sides(labels)
     negative_masked = masked_by_delta(sides.probability, sides.weakest_positive, delta)

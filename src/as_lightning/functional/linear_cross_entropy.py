@@ -8,12 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.functional.argument_checks import (
-    check_class_weight,
-    check_one_device,
-    check_reduction,
-    check_tensors,
-)
+from as_lightning.functional.argument_checks import check_class_weight, check_one_device, check_reduction, check_tensors
 from as_lightning.functional.calling_convention import (
     accumulation_dtype,
     autocast_dtype,
@@ -22,10 +17,9 @@ from as_lightning.functional.calling_convention import (
     row_weights,
     safe_targets,
 )
-from as_lightning.functional.class_parallel import HeadNames, local_head, refuse_transforms
+from as_lightning.functional.class_parallel import ClassShard, HeadNames, local_head, refuse_transforms
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.kernels.class_parallel import ClassShard
 from as_lightning.functional.kernels.head_loss import HeadLoss, dense_is_faster
 from as_lightning.functional.masking import check_delta
 from as_lightning.functional.tracing import has_tangent, transformed
@@ -83,15 +77,9 @@ def as_linear_cross_entropy(
 ) -> Tensor | tuple[Tensor, MaskingCounts]:
     r"""`as_cross_entropy` of ``F.linear(hidden, weight, bias)``, never held whole.
 
-    The logits of a few rows at a time are computed into one workspace. Their loss and their gradient are computed while
-    the logits exist. The rest of the work depends on what the margin keeps:
-
-    * a fully masked row takes no part in the two matrix products of backward;
-    * a mixed row takes part with its kept classes alone, if they are few (at most $1 / (p_t - \delta)$ can be);
-    * unmasked rows are gathered until they fill the workspace and go through the two products together.
-
-    With ``reduction="none"`` the rows that have a gradient are computed again in backward, which alone knows their
-    upstream gradients.
+    The logits of a few rows at a time are computed into one workspace, and their loss and gradient while they exist. A
+    fully masked row takes no part in the two matrix products of backward; a mixed row that keeps few classes takes part
+    with these alone; the others go through the two products together.
 
     Args:
         hidden: shape ``(..., d)``: float32, float64, bfloat16 or float16. Half types accumulate in float32.
@@ -101,42 +89,37 @@ def as_linear_cross_entropy(
         bias: shape ``(C)``.
         class_weight: a weight per class, shape ``(C)``.
         ignore_index: target value of rows that count neither in the loss nor in the counts.
-        reduction: ``"none"``, ``"mean"`` (weighted, over the rows not ignored) or ``"sum"``.
+        reduction: ``"none"`` (backward computes live rows again), ``"mean"`` (weighted, over the rows not ignored) or
+            ``"sum"``.
         return_counts: also return the `MaskingCounts`: ``(loss, counts)``.
 
     Returns:
         The loss in the dtype of ``hidden`` (float32 under autocast): a scalar, or of the shape of ``target`` with
-        ``reduction="none"``.
+        ``"none"``.
 
     Raises:
-        ValueError: if ``delta`` lies outside [0, 1], the shapes do not fit, ``reduction`` is unknown, the operands are
-            on several devices, a DTensor has a placement that is not supported, there are fewer classes than
-            processes, or the targets of the processes differ.
-        TypeError: if ``target`` does not hold integers, the dtypes of ``hidden``, ``weight`` and ``bias`` differ, or
-            ``delta`` is no number.
+        ValueError: if ``delta`` or ``reduction`` is out of range, the shapes or devices do not fit, or DTensors are not
+            placed as below.
+        TypeError: if an argument is of a wrong type, or the dtypes of ``hidden``, ``weight`` and ``bias`` differ.
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
         RuntimeError: in backward, with ``create_graph=True``, and with ``reduction="none"`` for several upstream
             gradients at a time (``is_grads_batched=True``, ``jacobian(vectorize=True)``).
 
     Note:
         The classes may be spread over processes: ``weight`` and ``bias`` are DTensors, ``Shard(0)`` on one mesh of one
-        dimension, ``hidden`` and ``target`` plain tensors alike on every process or DTensors on that mesh. The loss is
-        over all rows and all classes. Loss and counts are plain tensors, the same on every process; each gradient is
-        placed as its operand is.
+        dimension, ``hidden`` and ``target`` plain tensors alike on every process or DTensors on that mesh. Loss and
+        counts are plain tensors, the same on every process; each gradient is placed as its operand is.
 
-        On an accelerator the number of rows of each kind is read once for each chunk. Inside ``torch.compile`` the
-        function is a graph break. For so few logits that holding them is faster, and under ``torch.func`` and
-        forward-mode differentiation, `as_cross_entropy` does the work.
+        Inside ``torch.compile`` the function is a graph break. `as_cross_entropy` does the work for so few logits that
+        holding them is faster, under ``torch.func`` and in forward-mode differentiation.
 
-    Source: paper, section III, for the loss; computing gradients chunk by chunk in forward is Liger-Kernel's idea
-    (arXiv 2410.10989).
+    Source: paper, section III; computing gradients chunk by chunk in forward is Liger-Kernel's idea (arXiv 2410.10989).
 
     Examples:
         >>> import torch
         >>> from torch.nn import functional as F
         >>> from as_lightning.functional import as_cross_entropy
-        >>> hidden, weight = torch.randn(8, 4), torch.randn(1000, 4)
-        >>> target = torch.randint(1000, (8,))
+        >>> hidden, weight, target = torch.randn(8, 4), torch.randn(1000, 4), torch.randint(1000, (8,))
         >>> loss = as_linear_cross_entropy(hidden, weight, target, delta=0.1)
         >>> torch.allclose(loss, as_cross_entropy(F.linear(hidden, weight), target, delta=0.1), atol=1e-6)
         True
@@ -163,21 +146,16 @@ def linear_cross_entropy(
     \ell = \log \sum_i e^{o_i} - o_t, \qquad o = W x + b
     $$
 
-    It takes the place of ``F.cross_entropy(F.linear(input, linear_weight, linear_bias), target)`` and, with the same
-    argument names, of PyTorch's own ``torch.nn.functional.linear_cross_entropy`` (2.13 and later); the page "Wide
-    output layers" lists the differences. It is `as_linear_cross_entropy` at
-    ``delta=1``.
-
-    Arguments, result and errors are those of `as_linear_cross_entropy`, by PyTorch's
-    names: ``weight`` holds class weights. ``label_smoothing`` other than 0 raises ``ValueError``.
+    It is `as_linear_cross_entropy` at ``delta=1``, with the argument names of PyTorch's own
+    ``torch.nn.functional.linear_cross_entropy`` (2.13 and later): ``weight`` holds class weights, and
+    ``label_smoothing`` other than 0 raises ``ValueError``. The page "Wide output layers" lists the differences.
 
     Source: the signature follows PyTorch 2.13.
 
     Examples:
         >>> import torch
         >>> from torch.nn import functional as F
-        >>> hidden, weight = torch.randn(8, 4), torch.randn(50_000, 4)
-        >>> target = torch.randint(50_000, (8,))
+        >>> hidden, weight, target = torch.randn(8, 4), torch.randn(50_000, 4), torch.randint(50_000, (8,))
         >>> loss = linear_cross_entropy(hidden, weight, target)
         >>> torch.allclose(loss, F.cross_entropy(F.linear(hidden, weight), target))
         True
@@ -265,17 +243,9 @@ def _head_loss(
 
 
 def check_head(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    class_weight: Tensor | None,
-    names: HeadNames,
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, class_weight: Tensor | None, names: HeadNames
 ) -> torch.dtype:
-    """The dtype of a head's logits, after a check of its operands: shapes, dtypes, devices and no gradient of weights.
-
-    The messages use the caller's ``names`` of the operands.
-    """
+    """The dtype of a head's logits, after a check of its operands; the messages use the caller's ``names``."""
     operands = dict(zip(names, (hidden, weight, bias, target, class_weight), strict=True))
     check_tensors(
         **{

@@ -23,14 +23,9 @@ def check_delta(delta: float) -> float:
 def masked_by_delta(probability: Tensor, target_probability: Tensor, delta: float, *, in_place: bool = False) -> Tensor:
     r"""The rule of the margin, the one place that states it: a competitor is masked iff $p_i < p_t - \delta$.
 
-    With $p_t \le \delta$ nothing is masked, because no probability is negative. NaN masks nothing: it must reach
-    the loss. The target itself is never masked. A tie is kept.
-
-    Args:
-        probability: of the competitors, shape ``(..., C)``, float32 or float64.
-        target_probability: of the target, shape ``(..., 1)``.
-        delta: the margin.
-        in_place: overwrite both: ``probability`` with 0 and 1, which later arithmetic takes without a conversion.
+    NaN masks nothing: it must reach the loss. The target itself is never masked. A tie is kept. ``in_place`` overwrites
+    ``probability`` ``(..., C)`` (with 0 and 1, which later arithmetic takes as they are) and ``target_probability``
+    ``(..., 1)``.
     """
     if in_place:
         return probability.lt_(target_probability.sub_(ONE, alpha=delta))
@@ -43,12 +38,7 @@ ONE = torch.ones((), device="cpu")
 
 
 def all_masked_above(delta: float) -> float:
-    r"""The target's probability above which every competitor is masked, whatever the others are.
-
-    $$
-    p_t > \frac{1 + \delta}{2} \;\Rightarrow\; p_i \le 1 - p_t < p_t - \delta
-    $$
-    """
+    r"""The target's probability above which every competitor is masked: $p_i \le 1 - p_t < p_t - \delta$."""
     return (1.0 + delta) / 2.0
 
 
@@ -62,19 +52,16 @@ def as_softmax_mask(logits: Tensor, target: Tensor, delta: float, ignore_index: 
     ``<=`` keeps, as in the authors' code, so ``delta=1`` keeps everything (the paper's text masks at ``>=``).
 
     Args:
-        logits: unnormalised scores, shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating point.
+        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
         target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
         delta: the margin, in [0, 1].
-        ignore_index: target value of rows to leave out. Their mask, that of target 0 as in the authors' code, has no
-            meaning.
+        ignore_index: target value of rows to leave out: their mask, that of target 0, has no meaning.
 
     Returns:
         Boolean tensor of the shape of ``logits``; ``True`` is kept. NaN logits are kept: they must reach the loss.
 
     Raises:
-        ValueError: if ``delta`` lies outside [0, 1] or the shapes do not fit.
-        TypeError: if ``target`` is not of an integer type, ``logits`` is, or ``delta`` is no number.
-        IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
+        ValueError, TypeError, IndexError: as `as_cross_entropy`.
 
     Source: paper, section III; authors' code for the tie.
 

@@ -50,35 +50,29 @@ def multilabel_as_cross_entropy(
     + \log\Bigl(1 + \sum_{t \in P \text{ kept}} e^{-o_t}\Bigr)
     $$
 
-    with $p = \operatorname{softmax}(o)$ over the known labels, negative $i$ kept iff
-    $\min_{t \in P} p_t - p_i \le \delta$ and positive $t$ kept iff
-    $p_t - \max_{i \in N} p_i \le \delta$. The mask is a constant. A sample without positives (or without
-    negatives) has met no margin and keeps every label. ``delta=1`` is the loss without a mask.
+    with $p = \operatorname{softmax}(o)$ over the known labels, negative $i$ kept iff $\min_{t \in P} p_t - p_i \le
+    \delta$ and positive $t$ kept iff $p_t - \max_{i \in N} p_i \le \delta$. The mask is a constant. A sample without
+    positives (or without negatives) keeps every label. ``delta=1`` is the loss without a mask.
 
-    In the counts, ``classes`` is every known label of every sample (positives and negatives alike, since the margin
-    can mask both) and a masked sample is one with all of them masked: loss and gradient exactly zero.
-
-    A label whose target is ``ignore_index`` takes no part: it is neither positive nor negative, has no share in ``p``,
-    no gradient, and no place in the counts. A sample of which no label is known does not count.
+    In the counts, ``classes`` is every known label of every sample, positives and negatives, and a masked sample is one
+    with all of them masked. A label that is not known has no share in ``p``, no gradient, and no place in the counts.
 
     Args:
-        logits: scores, shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``: float32, float64, bfloat16 or float16 (the
-            half types are computed in float32).
-        target: 1 at each positive label, 0 at each negative one, ``ignore_index`` where it is not known, of the shape
-            of ``logits``; bool, integer or floating point.
+        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``; float16 and bfloat16 are computed in float32.
+        target: of that shape: 1 at each positive label, 0 at each negative one, ``ignore_index`` where it is not known.
         delta: the margin, in [0, 1].
         ignore_index: target value of the labels that are not known.
-        reduction: ``"none"``, ``"mean"`` (over the samples) or ``"sum"``.
+        reduction: ``"none"``, ``"mean"`` (over the samples with a known label) or ``"sum"``.
         return_counts: also return the `MaskingCounts`: ``(loss, counts)``.
 
     Returns:
-        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``logits`` without
-        the label dimension with ``reduction="none"``.
+        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or without the label dimension with
+        ``"none"``.
 
     Raises:
-        ValueError: if ``delta`` lies outside [0, 1], the shapes differ, ``reduction`` is unknown, or (on the CPU,
-            where looking costs no wait) ``target`` holds anything but 0, 1 and ``ignore_index``.
-        TypeError: if ``logits`` is not floating point, ``target`` is complex, or ``delta`` is no number.
+        ValueError: if ``delta`` or ``reduction`` is out of range, the shapes differ, or (on the CPU) ``target`` holds
+            anything but 0, 1 and ``ignore_index``.
+        TypeError: if an argument is of a wrong type.
 
     Source: paper, section III; authors' code for the masks.
 

@@ -28,10 +28,7 @@ def recorded(x: Tensor) -> bool:
 
 
 def certain(condition: bool) -> bool:
-    """Whether a condition on sizes holds; inside the compiler, whether it holds for every size that the graph is for.
-
-    Asking for the size of the example would restrict the graph to the sizes with the same answer.
-    """
+    """Whether a condition on sizes holds; inside the compiler, for every size that the graph is for."""
     return statically_known_true(condition) if torch.compiler.is_compiling() else bool(condition)
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from as_lightning import __version__
 from as_lightning.benchmark.commands.help import answered, described, first_comment, help_text, names
@@ -44,8 +45,10 @@ def test_help_names_all_data_models_and_loggers_that_can_be_chosen():
 
 def test_help_of_the_comparison_has_its_settings():
     text = help_text("as-lightning-compare")
-    assert "  budgets=0.25,0.5,1 " in text
-    assert "  trials=6 " in text
+    settings = yaml.safe_load((config_dir() / "compare.yaml").read_text(encoding="utf-8"))
+    plan = list(settings)[list(settings).index("methods") : list(settings).index("search")]
+    assert {"methods", "budgets", "trials", "seeds", "equal_within"} <= set(plan)
+    assert all(f"\n  {setting}=" in text for setting in plan)
     assert "Methods (methods=NAME,NAME)" in text
     assert "Methods (method=NAME)" in help_text("as-lightning")
 

@@ -85,7 +85,8 @@ def test_a_comparison_ends_with_the_report_and_the_same_command_writes_it_again_
     assert all(run["config"]["data"]["split_seed"] == run["seed"] for run in runs)
     assert "softmax, as_softmax: 6 runs" in done.printed
     record = ComparisonRecord.read(folder)
-    assert (record.splits, len(record.predictions), len(record.examples)) == ("per_seed", 6, 20)
+    assert (record.splits, len(record.predictions)) == ("per_seed", 6)
+    assert 1 <= len(record.examples) <= 20
     assert record.examples[0].name.startswith("image ")
     first = {name: (folder / "report" / name).read_bytes() for name in REPORT}
     assert b"as-lightning-compare experiment=digits" in first["report.md"]

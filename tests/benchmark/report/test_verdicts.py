@@ -253,7 +253,7 @@ def test_an_arm_goes_on_while_that_can_change_what_one_does():
     assert goes_on(verdict("undecided"))
     assert not goes_on(verdict("undecided", look=4))  # after the last look
     assert [word for word in WORDS if goes_on(verdict(word))] == ["undecided"]
-    assert goes_on(verdict("not worse", 0.8))  # it may be better
+    assert goes_on(verdict("not worse", 1.0))  # it may be better
     assert goes_on(verdict("no gain"), OTHER)  # it takes less time, and may be as good
     assert not goes_on(verdict("equal", sure=True), OTHER)
     assert not goes_on(verdict("worse"), OTHER)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import OneCycleLR
 
-from as_lightning.benchmark.run.one_cycle import OneCycle
+from as_lightning.benchmark.run.train import OneCycle
 
 CYCLE = {"max_lr": 1.0, "pct_start": 0.1, "anneal_strategy": "linear", "cycle_momentum": False}
 

@@ -14,7 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 
 import as_lightning
 from as_lightning import functional
-from as_lightning.benchmark.commands.train import in_words, open_method_settings
+from as_lightning.benchmark.commands.mistakes import in_words
+from as_lightning.benchmark.commands.train import open_method_settings
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import SettingError, checked_settings, run_folder
 from as_lightning.benchmark.run.train import train
@@ -60,7 +61,7 @@ def test_a_setting_of_another_method_is_taken_away(composed):
 
 def test_the_settings_of_the_paper_reach_the_methods_that_have_them(composed):
     config, foreign = checked_settings(composed("experiment=sst5", "method=softmax", "paper=table"))
-    assert foreign == ["max_steps"]
+    assert foreign == ["delta", "max_steps"]
     assert "max_steps" not in config.method
 
 

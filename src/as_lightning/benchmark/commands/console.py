@@ -26,21 +26,21 @@ def _loading(command: str) -> Iterator[None]:
 
 
 def train() -> None:
-    """``as-lightning``."""
+    """`as-lightning`."""
     with _loading("as-lightning"):
         from as_lightning.benchmark.commands.train import main
     main()
 
 
 def compare() -> None:
-    """``as-lightning-compare``."""
+    """`as-lightning-compare`."""
     with _loading("as-lightning-compare"):
         from as_lightning.benchmark.commands.compare import main
     main()
 
 
 def report() -> None:
-    """``as-lightning-report``."""
+    """`as-lightning-report`."""
     with _loading("as-lightning-report"):
         from as_lightning.benchmark.commands.report import main
     main()

@@ -1,4 +1,4 @@
-"""``--help`` and ``--version`` of the commands: quick, since nothing of the app is loaded for them."""
+"""`--help` and `--version` of the commands: quick, since nothing of the app is loaded for them."""
 
 from __future__ import annotations
 
@@ -19,30 +19,25 @@ Train one model and test it, or with -m one for every combination of settings.
   as-lightning -m experiment=clinc150 method=softmax,as_softmax,as_speed seed=0,1,2
   as-lightning experiment=text_file data.path=reviews.csv name=reviews
 """
-TRAIN_OPTIONS = """\
-Options
-  -m, --multirun         a run for each combination of settings given with commas, and a report
+OWN_MODULE = """\
+Your own module, also from the working directory
+  module._target_=my_package.LitModel data._target_=my_package.MyData
+  module.replaces=criterion  the attribute that training_step calls as loss(logits, target)
+  module.monitor=val/acc     the logged validation metric to compare; module.mode=min if less of it is better
+"""
+OPTIONS = """\
   --cfg job              print all settings and their values, with what the command changes
   --hydra-help           more options, those of Hydra
-  -sc install=bash       shell completion: eval "$(as-lightning -sc install=bash)"
+  -sc install=bash       shell completion: eval "$({command} -sc install=bash)"
   --version              the version of as-lightning
 """
+MULTIRUN = "  -m, --multirun         a run for each combination of settings given with commas, and a report"
 COMPARE = """\
 Does it help? Tune every method equally, compare at equal time, and get the answer in words.
 
   as-lightning-compare experiment=digits
-  as-lightning-compare experiment=clinc150 budgets=0.25,0.5,1 trials=6 seeds=5
+  as-lightning-compare experiment=clinc150 budgets=0.25,0.5,1 max_hours=2
   as-lightning-compare experiment=text_file data.path=reviews.csv methods=softmax,as_softmax
-"""
-COMPARE_OPTIONS = """\
-Settings of the comparison, beside those of as-lightning
-{settings}
-
-Options
-  --cfg job              print all settings and their values, with what the command changes
-  --hydra-help           more options, those of Hydra
-  -sc install=bash       shell completion: eval "$(as-lightning-compare -sc install=bash)"
-  --version              the version of as-lightning
 """
 REPORT = """\
 Write the report of a sweep or of a comparison anew, or one report of several sweeps.
@@ -79,14 +74,8 @@ def described(group: str) -> str:
     return "\n".join(f"  {name:<{COLUMN}}  {first_comment(folder / f'{name}.yaml')}" for name in names(group))
 
 
-def listed(group: str, title: str) -> str:
-    """The names of a group on a few lines."""
-    text = f"{title} ({group}=NAME): {', '.join(names(group))}"
-    return "\n".join(textwrap.wrap(text, WIDTH, subsequent_indent="  "))
-
-
 def comparison_settings() -> str:
-    """The settings of ``compare.yaml`` itself with their values and the comments beside them."""
+    """The settings of `compare.yaml` itself with their values and the comments beside them."""
     lines, started = [], False
     for line in (config_dir() / "compare.yaml").read_text(encoding="utf-8").splitlines():
         started = started or line.startswith("methods:")
@@ -101,16 +90,21 @@ def comparison_settings() -> str:
 
 
 def help_text(command: str) -> str:
-    """What ``COMMAND --help`` prints."""
+    """What `COMMAND --help` prints."""
     if command == "as-lightning-report":
         return REPORT
-    choice = "methods=NAME,NAME" if command == "as-lightning-compare" else "method=NAME"
-    groups = f"Experiments (experiment=NAME)\n{described('experiment')}\n\nMethods ({choice})\n{described('method')}\n"
+    experiments = f"Experiments (experiment=NAME)\n{described('experiment')}"
+    methods, options = described("method"), OPTIONS.format(command=command)
     if command == "as-lightning-compare":
-        return f"{COMPARE}\n{COMPARE_OPTIONS.format(settings=comparison_settings())}\n{groups}"
-    others = "\n".join([listed("data", "Data"), listed("model", "Models"), listed("logger", "Loggers")])
+        own = f"Settings of the comparison, beside those of as-lightning\n{comparison_settings()}\n\n{OWN_MODULE}"
+        return f"{COMPARE}\n{own}\nOptions\n{options}\n{experiments}\n\nMethods (methods=NAME,NAME)\n{methods}\n"
+    others = "\n".join(
+        textwrap.fill(f"{title} ({group}=NAME): {', '.join(names(group))}", WIDTH, subsequent_indent="  ")
+        for group, title in (("data", "Data"), ("model", "Models"), ("logger", "Loggers"))
+    )
     single = "Any setting: trainer.max_epochs=5 optimizer.lr=0.003 method.delta=0.2 data.batch_size=64 seed=1"
-    return f"{TRAIN}\n{groups}\n{others}\n{single}\n\n{TRAIN_OPTIONS}"
+    groups = f"{experiments}\n\nMethods (method=NAME)\n{methods}"
+    return f"{TRAIN}\n{groups}\n\n{others}\n{single}\n\nOptions\n{MULTIRUN}\n{options}"
 
 
 def answered(command: str, arguments: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""What surrounds Hydra's jobs: Ctrl-C, also where Python drops it, and jobs of several processes."""
+"""What surrounds Hydra's jobs: errors in words, Ctrl-C, also where Python drops it, and jobs of several processes."""
 
 from __future__ import annotations
 
@@ -7,26 +7,71 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
+import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, read_write
 
+from as_lightning.benchmark.commands.mistakes import in_words, is_mistake
+from as_lightning.benchmark.packages import config_dir
+
 _interrupted = False
+
+
+def run_command(
+    config_name: str,
+    job: Callable[[DictConfig], Any],
+    arguments: Callable[[list[str]], list[str]],
+    *,
+    again: str,
+    failures: Callable[[], int] = lambda: 0,
+) -> None:
+    """Run `job` as Hydra's main. Where the user can mend the error, or has stopped it, the program ends in words.
+
+    Args:
+        config_name: `train` or `compare`.
+        job: what is done with each configuration.
+        arguments: gives Hydra's arguments for those of the command.
+        again: what the same command does after an interrupt.
+        failures: reports a sweep that an error has ended, and counts its failed runs.
+    """
+    command = "as-lightning" if config_name == "train" else f"as-lightning-{config_name}"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    stack_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # then Hydra hands its errors on
+    overrides: list[str] = []
+    try:
+        sys.argv[1:] = arguments(sys.argv[1:])
+        overrides = get_args_parser().parse_args().overrides
+        with interrupts_remembered():
+            hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=config_name)(job)()
+    except (KeyboardInterrupt, SystemExit) as end:
+        # Lightning leaves the program where it meets an interrupt
+        if not isinstance(end, KeyboardInterrupt) and not isinstance(end.__context__, KeyboardInterrupt):
+            raise
+        sys.exit(f"{command}: stopped; the same command again {again}")
+    except Exception as error:
+        failed = failures()  # what has finished is reported, what has failed is listed there
+        if stack_traces or not (failed or is_mistake(error)):
+            raise
+        if failed:
+            from as_lightning.benchmark.run.summary import counted_runs
+
+            sys.exit(f"{command}: {counted_runs(failed)} failed")
+        sys.exit(f"{command}: {in_words(error, overrides, config_name)}")
 
 
 @contextmanager
 def interrupts_remembered() -> Iterator[None]:
-    """Within, :func:`stop_if_interrupted` knows of each Ctrl-C.
-
-    Another handler than Python's own stays: a command in the background ignores the signal.
-    """
+    """Within, `stop_if_interrupted` knows of each Ctrl-C; a handler other than Python's own stays."""
     global _interrupted
     _interrupted = False
     own = threading.current_thread() is threading.main_thread()
@@ -46,11 +91,6 @@ def stop_if_interrupted() -> None:
         raise KeyboardInterrupt
 
 
-def is_interrupt(error: BaseException) -> bool:
-    """Whether the user has stopped the command. Lightning leaves the program where it meets an interrupt."""
-    return isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt)
-
-
 def _remember(number: int, frame: FrameType | None) -> None:
     global _interrupted
     _interrupted = True
@@ -65,18 +105,14 @@ PROCESS_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "W
 def command_of_one_job(config: DictConfig) -> Iterator[None]:
     """While a job of a sweep runs, this program's command is that of the job alone; what it leaves behind is undone.
 
-    Lightning starts the other processes of a run by this program's command. In a sweep that would be the whole sweep
-    once more, in a launcher's worker the worker.
-
-    Args:
-        config: of the job. Outside a sweep nothing is changed.
+    Lightning starts the other processes of a run by this program's command, which would be the whole sweep once more.
     """
     if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
         yield
         return
-    hydra: Any = HydraConfig.get()  # a DictConfig, whatever it says
-    with read_write(hydra):
-        hydra.run.dir = hydra.runtime.output_dir  # which Lightning hands on
+    settings: Any = HydraConfig.get()  # a DictConfig, whatever it says
+    with read_write(settings):
+        settings.run.dir = settings.runtime.output_dir  # which Lightning hands on
     # Lightning reads the command from sys.argv and __main__ and has no argument for another one. The plain way, a child
     # process for each job, would cost each job the seconds that torch takes to load
     main = sys.modules["__main__"]

@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, InstantiationException, MissingConfigException, OverrideParseException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from as_lightning.benchmark.packages import config_dir, how_to_install, package_of
@@ -34,15 +34,8 @@ def is_mistake(error: BaseException) -> bool:
 
 
 def in_words(error: BaseException, overrides: Sequence[str], config_name: str = "train") -> str:
-    """What went wrong, with the nearest name where one was misspelt.
-
-    Args:
-        error: for which :func:`is_mistake` holds.
-        overrides: of the command line.
-        config_name: of the command, ``train`` or ``compare``.
-    """
-    message = str(error)
-    package = package_of(error)
+    """What went wrong, by `error`'s own text, or with the nearest name where one of the `overrides` was misspelt."""
+    package, message = package_of(error), str(error)
     if package is not None:
         return f"this {how_to_install([package])}"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
@@ -53,56 +46,41 @@ def in_words(error: BaseException, overrides: Sequence[str], config_name: str = 
         return f"expected settings as name=value, got {error.override!r}{_meant(str(error.override))}"
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} is missing: give {error.full_key}=..."
-    if isinstance(error, InstantiationException) and is_caused_here(error):
+    if isinstance(error, InstantiationException) and error.__cause__ is not None and is_mistake(error.__cause__):
         return f"{error.__cause__} {STACK_TRACE}"
-    missing = re.match(r"Could not override '([\w.]+)'", message)
-    if not missing:
-        cause = f"\n{error.__cause__}" if isinstance(error.__cause__, OmegaConfBaseException) else ""
-        return f"{message}{cause} {STACK_TRACE}" if not isinstance(error, SettingError) else message
-    setting = missing.group(1)
+    if misspelt := re.match(r"Could not override '([\w.]+)'", message):
+        return _misspelt(misspelt.group(1), overrides, config_name) or message
+    cause = f"\n{error.__cause__}" if isinstance(error.__cause__, OmegaConfBaseException) else ""
+    return message if isinstance(error, SettingError) else f"{message}{cause} {STACK_TRACE}"
+
+
+def _misspelt(setting: str, overrides: Sequence[str], config_name: str) -> str:
+    """What there is in place of a setting that there is not; empty where the command has another mistake beside it."""
     path, _, key = setting.rpartition(".")
-    known = _settings_of(
-        path, [override for override in overrides if not override.startswith(f"{setting}=")], config_name
-    )
+    known = _settings_of(path, [o for o in overrides if not o.startswith(f"{setting}=")], config_name)
     if not known:
-        return message
+        return ""
     if key in known:
         return f"{setting} is not in the configuration: set it with +{setting}=..."
     if path == "method" and key in method_settings():
         return f"{setting} is no setting of this method, but of another one. There are: {', '.join(sorted(known))}"
-    others = _data_with(key) if path == "data" else []
-    if others:
-        return f"these data have no {setting}: add data={others[0]}" + "".join(
-            f" or data={name}" for name in others[1:]
-        )
+    files = sorted((config_dir() / "data").glob("*.yaml")) if path == "data" else []
+    having = [file.stem for file in files if re.search(rf"^{re.escape(key)}:", file.read_text("utf-8"), re.M)]
+    if choices := [f"data={name}" for name in having if not name.endswith("base")]:
+        return f"these data have no {setting}: add {' or '.join(choices)}"
     return f"there is no {setting}: {nearest(key, known, method_settings() if path == 'method' else ())}"
 
 
-def _data_with(key: str) -> list[str]:
-    """The configurations of data that have a setting themselves."""
-    files = sorted((config_dir() / "data").glob("*.yaml"))
-    return [
-        file.stem
-        for file in files
-        if not file.stem.endswith("base") and re.search(rf"^{re.escape(key)}:", file.read_text(encoding="utf-8"), re.M)
-    ]
-
-
 def _meant(word: str) -> str:
-    """``did you mean experiment=digits?`` where a bare word is a name of a group."""
+    """`did you mean experiment=digits?` where a bare word is a name of a group."""
     for group in ("experiment", "method", "data", "model"):
         if (config_dir() / group / f"{word}.yaml").is_file():
             return f": did you mean {group}={word}?"
     return " (a value that holds , or = needs quotes inside the shell's)"
 
 
-def is_caused_here(error: InstantiationException) -> bool:
-    """Whether a class that Hydra has called has refused its arguments with a message of this package's."""
-    return error.__cause__ is not None and is_mistake(error.__cause__)
-
-
 def _settings_of(path: str, overrides: Sequence[str], config_name: str) -> set[str]:
-    """The settings of a group, with the first value of each override that sweeps."""
+    """The settings of a group, with the first value of each override that sweeps; none where they do not compose."""
     first = []
     for override in parsed(overrides):
         if override.is_sweep_override():
@@ -112,13 +90,11 @@ def _settings_of(path: str, overrides: Sequence[str], config_name: str) -> set[s
     try:
         with initialize_config_dir(str(config_dir()), version_base="1.3"):
             config = compose(config_name, overrides=first)
-    except HydraException:  # the command has another mistake beside this one
+    except HydraException:
         return set()
-    group = config
-    for part in path.split(".") if path else ():
-        group = group.get(part)
-        if not isinstance(group, DictConfig):
-            return set()
+    group = OmegaConf.select(config, path) if path else config
+    if not isinstance(group, DictConfig):
+        return set()
     return known_settings(group, path) if path in GROUPS and "_target_" in group else {str(key) for key in group}
 
 

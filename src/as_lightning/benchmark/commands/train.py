@@ -1,25 +1,20 @@
-"""The command ``as-lightning``: Hydra's main, and its errors in words."""
+"""The command `as-lightning`: one run, or one job of a sweep."""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
-import re
-import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
-import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from as_lightning.benchmark.commands.jobs import interrupts_remembered, is_interrupt, stop_if_interrupted
-from as_lightning.benchmark.commands.mistakes import in_words, is_mistake, parsed
-from as_lightning.benchmark.packages import config_dir
+from as_lightning.benchmark.commands.jobs import run_command, stop_if_interrupted
+from as_lightning.benchmark.commands.mistakes import parsed
 from as_lightning.benchmark.run.settings import method_settings
 
 log = logging.getLogger(__name__)
@@ -49,58 +44,34 @@ def run_job(config: DictConfig) -> float:
 def open_method_settings(arguments: Sequence[str]) -> list[str]:
     """The command's arguments, such that in a sweep over methods a setting of some of them does not stop the others.
 
-    ``-m method=softmax,as_softmax method.delta=0.05`` gives the margin to ``as_softmax`` alone:
-    :func:`~as_lightning.benchmark.run.settings.checked_settings` takes it away from ``softmax``.
+    `-m method=softmax,as_softmax method.delta=0.05` gives the margin to `as_softmax` alone: `checked_settings` takes it
+    away from `softmax`.
     """
     options = get_args_parser().parse_args(list(arguments))
-    if not options.multirun:
-        return list(arguments)
-    overrides = parsed(options.overrides)
+    overrides = parsed(options.overrides) if options.multirun else []
     if not any(override.key_or_group == "method" and override.is_sweep_override() for override in overrides):
         return list(arguments)
-    known = method_settings()
+    of_methods = {f"method.{name}" for name in method_settings()}
     opened = {
         override.input_line: f"++{override.input_line}"
         for override in overrides
-        if re.fullmatch(r"method\.\w+", override.key_or_group)
-        and override.key_or_group.removeprefix("method.") in known
-        and not override.is_add()
-        and not override.is_force_add()
+        if override.key_or_group in of_methods and not (override.is_add() or override.is_force_add())
     }
     return [opened.get(argument, argument) for argument in arguments]
 
 
 def main() -> None:
-    """The console script ``as-lightning``."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    stack_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # then Hydra hands its errors on
-    overrides: list[str] = []
-    try:
-        sys.argv[1:] = open_method_settings(sys.argv[1:])
-        overrides = get_args_parser().parse_args().overrides
-        with interrupts_remembered():
-            hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="train")(run_job)()
-    except (KeyboardInterrupt, SystemExit) as end:
-        if not is_interrupt(end):
-            raise
-        sys.exit("as-lightning: stopped; the same command again goes on from the last checkpoint")
-    except Exception as error:
-        failed = _finish_sweep()  # what has finished is reported, what has failed is listed there
-        if stack_traces or not (failed or is_mistake(error)):
-            raise
-        if failed:
-            from as_lightning.benchmark.run.summary import counted_runs
-
-            sys.exit(f"as-lightning: {counted_runs(len(failed))} failed")
-        sys.exit(f"as-lightning: {in_words(error, overrides)}")
+    """The console script `as-lightning`."""
+    run_command(
+        "train", run_job, open_method_settings, again="goes on from the last checkpoint", failures=_failures_of_sweep
+    )
 
 
-def _finish_sweep() -> list[Any]:
-    """The failed runs of the sweep that was begun, reported; none where no sweep was begun."""
+def _failures_of_sweep() -> int:
+    """Report the sweep that was begun; how many of its runs have failed (0 where no sweep was begun)."""
     from as_lightning.benchmark.report.report_callback import finish_sweep
 
-    return finish_sweep()
+    return len(finish_sweep())
 
 
 if __name__ == "__main__":

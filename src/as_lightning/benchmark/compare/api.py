@@ -22,6 +22,7 @@ from as_lightning.benchmark.compare.own_module import OwnModule
 from as_lightning.benchmark.compare.plan import ComparisonPlan
 from as_lightning.benchmark.compare.progress import ComparisonProgress
 from as_lightning.benchmark.compare.search import Space
+from as_lightning.benchmark.report.findings import Findings, findings
 from as_lightning.benchmark.report.page import ReportPaths, advice, print_comparison, write_comparison
 from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.run.result import whole_file
@@ -39,6 +40,11 @@ class ComparisonReport:
     """
 
     record: ComparisonRecord
+
+    @property
+    def findings(self) -> Findings:
+        """The numbers, arm by arm."""
+        return findings(self.record)
 
     @property
     def advice(self) -> str:
@@ -112,7 +118,7 @@ def compare(
         progress: whether to show the progress bar.
 
     Returns:
-        The report: ``report.advice``, ``report.show()``, ``report.save(folder)``, ``report.record``.
+        The report: ``report.advice``, ``report.show()``, ``report.save(folder)``, ``report.findings``.
 
     Raises:
         ValueError: before the first run, for what could only fail or mislead: an unknown method, a loss named twice or

@@ -147,7 +147,7 @@ class _FirstBatch(pl.Callback):
     batch: Any = None
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        self.batch = batch
+        self.batch = batch if self.batch is None else self.batch
 
 
 def _place_of_target(own: OwnModule) -> str | int | None:

@@ -316,7 +316,9 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
         console.print(f"The runs are in {job.directory}.", markup=False, highlight=False)
         made_comparison(job.plan, spaces, job.execute, record, job.directory, console)
     except (ValueError, TypeError, AttributeError) as error:
-        raise error if isinstance(error, SettingError) else SettingError(str(error)) from error
+        if isinstance(error, SettingError):
+            raise
+        raise SettingError(str(error)) from error
     command = shlex.join(["as-lightning-compare", *(a for a in arguments if not a.startswith("data_dir="))])
     record.commands = list(dict.fromkeys([*_earlier_commands(job.directory), command]))  # they made runs together
     record.summarise_predictions(names)

@@ -73,7 +73,12 @@ def _recommendation(findings: Findings) -> str:
     if reasons and all(reasons) and not any(verdict.decided for verdict in findings.verdicts):
         return f"No advice: {'; '.join(dict.fromkeys(reasons))}."
     if chosen is reference:
-        return f"Stay with {full}: nothing here is shown to be better, or as good in less time."
+        close = [row for row in findings.rows if row.verdict and row.verdict.not_worse and row.time]
+        close = [row for row in close if row.time is not None and row.time.clearly_less]
+        if not close:
+            return f"Stay with {full}: nothing here is shown to be better, or as good in less time."
+        names = "; ".join(f"{row.arm.method}, {epochs(row.epochs)}{in_time(row.time)}" for row in close)
+        return f"Stay with {full}, for now: not worse, but not surely enough to change for it: {names}."
     assert chosen.verdict is not None
     shown = f"{in_words(chosen.verdict, None)}{in_time(chosen.time)}"
     if chosen.arm.method == reference.arm.method:

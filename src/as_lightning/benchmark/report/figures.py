@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ KNOWN = ("softmax", "as_softmax", "as_speed")  # the same colour on every page
 INK = "#1d2430"
 LEGEND_COLUMNS = 3
 MIN_SHARE = 0.005  # of the predictions, for a bin of the reliability diagram to be drawn
+MOST_POINTS = 200  # of a line: a figure is no wider
 SCORE_NAMES = {"f1_micro": "micro F1", "f1_macro": "macro F1", "span_f1": "span F1"}
 
 
@@ -67,14 +68,16 @@ class PageFigure:
         return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{file_name(self.name)}-", svg)
 
 
+Numbers = Sequence[float] | np.ndarray
+
+
 class Line(NamedTuple):
     """A line: its points, and below and above them the ends of the band (or bar) around it."""
 
-    x: Sequence[float]
-    y: Sequence[float]
-    low: Sequence[float] | None = None
-    high: Sequence[float] | None = None
-    style: str = "-"
+    x: Numbers
+    y: Numbers
+    low: Numbers | None = None
+    high: Numbers | None = None
 
 
 def method_colors(methods: Iterable[str]) -> dict[str, str]:
@@ -112,7 +115,7 @@ def _figure(
 
     def draw(on: Axes) -> None:
         for method, line in lines.items():
-            on.plot(line.x, line.y, line.style, marker="o", markersize=4, color=colors[method], label=method)
+            on.plot(line.x, line.y, marker="o", markersize=4, color=colors[method], label=method)
             if line.low is not None and line.high is not None:
                 if bars:
                     on.vlines(line.x, line.low, line.high, color=colors[method], linewidth=1)
@@ -144,48 +147,61 @@ def report_figures(findings: Findings) -> list[PageFigure]:
     record = findings.record
     name, score = file_name(record.name), score_name(record.score)
     colors = method_colors(dict.fromkeys([*findings.methods, *record.tuning]))
-    full = {findings.full(method).arm: method for method in findings.methods}
+    full = {findings.full(method).arm for method in findings.methods}
     runs: dict[str, list[Result]] = {method: [] for method in findings.methods}
     for result in record.results:
         if arm_of(result) in full:
             runs[result.method].append(result)
 
-    def evaluations(key: str) -> Callable[[Result], list[float]]:
-        return lambda run: [float(evaluation[key]) for evaluation in run.evaluations]
+    def scores(run: Result) -> list[float]:
+        return [evaluation["score"] for evaluation in run.evaluations]
 
     def masked(run: Result) -> list[float]:
         return [float(masking_ratio(epoch["masked_samples"], epoch["samples"])) for epoch in run.masking]
 
     def windows(run: Result) -> list[int]:
-        return [window[2] for window in run.accumulation for _ in range(window[2])]
+        lengths = [window[2] for window in run.accumulation for _ in range(window[2])]
+        return lengths[:: 1 + len(lengths) // MOST_POINTS]
 
+    def seconds(run: Result) -> list[float]:
+        return [evaluation["train_seconds"] for evaluation in run.evaluations]
+
+    def share(values: Callable[[Result], Sequence[float]]) -> Callable[[Result], np.ndarray]:
+        return lambda run: np.linspace(0, 1, len(values(run)) + 1)[1:]
+
+    validation = f"validation {score}"
+    curves: list[tuple[str, str, dict[str, Line], str, str, dict[str, Any]]] = [
+        (
+            "training",
+            f"{validation} while training",
+            _means(runs, scores, seconds),
+            "training time (s)",
+            validation,
+            {},
+        ),
+        (
+            "masking",
+            "masked samples, by epoch",
+            _means(runs, masked, lambda run: range(1, len(run.masking) + 1)),
+            "epoch",
+            "masked samples / samples",
+            {"ylim": (0, 1)},
+        ),
+        (
+            "accumulation",
+            "batches per optimizer step",
+            _means(runs, windows, share(windows)),
+            "share of the training",
+            "batches in the step's window",
+            {},
+        ),
+    ]
     figures = [
         _score_against_time(findings, name, score, colors),
         _score_against_learning_rate(findings, name, score, colors),
-        _figure(
-            f"{name}-training",
-            f"validation {score} while training",
-            _means(runs, evaluations("score"), evaluations("train_seconds")),
-            colors,
-            xlabel="training time (s)",
-            ylabel=f"validation {score}",
-        ),
-        _figure(
-            f"{name}-masking",
-            "masked samples, by epoch",
-            _means(runs, masked, lambda run: range(1, len(run.masking) + 1)),
-            colors,
-            xlabel="epoch",
-            ylabel="masked samples / samples",
-            ylim=(0, 1),
-        ),
-        _figure(
-            f"{name}-accumulation",
-            "batches per optimizer step",
-            _thinned(_means(runs, windows, lambda run: range(1, len(windows(run)) + 1))),
-            colors,
-            xlabel="batch",
-            ylabel="batches in the step's window",
+        *(
+            _figure(f"{name}-{kind}", title, lines, colors, xlabel=x, ylabel=y, **more)
+            for kind, title, lines, x, y, more in curves
         ),
         _reliability(runs, name, colors),
     ]
@@ -197,18 +213,14 @@ def _score_against_time(findings: Findings, name: str, score: str, colors: Mappi
     lines = {}
     for method in findings.methods:
         rows = sorted((r for r in findings.rows if r.arm.method == method and r.seeds), key=lambda row: row.seconds)
-        spread = [0.0 if math.isnan(row.std) else row.std for row in rows]
+        mean = np.array([row.mean for row in rows])
+        spread = np.nan_to_num([row.std for row in rows])
         if rows:
-            lines[method] = Line(
-                [row.seconds for row in rows],
-                [row.mean for row in rows],
-                [row.mean - s for row, s in zip(rows, spread, strict=True)],
-                [row.mean + s for row, s in zip(rows, spread, strict=True)],
-            )
-    title = f"{score} against training time"
+            lines[method] = Line([row.seconds for row in rows], mean, mean - spread, mean + spread)
     longest = max((row.seconds for row in findings.rows if row.seeds), default=1.0) or 1.0
     labels: dict[str, Any] = {"xlabel": "training time (s)", "ylabel": f"{record.split} {score} (points)"}
-    figure = _figure(f"{name}-time", title, lines, colors, bars=True, xlim=(0, 1.05 * longest), **labels)
+    labels["xlim"] = (0, 1.05 * longest)
+    figure = _figure(f"{name}-time", f"{score} against training time", lines, colors, bars=True, **labels)
     if figure is None or not reference.seeds:
         return figure
 
@@ -217,7 +229,7 @@ def _score_against_time(findings: Findings, name: str, score: str, colors: Mappi
         axes.axhspan(reference.mean - m, reference.mean + m, color=colors[record.baseline], alpha=0.12, linewidth=0)
         figure.draw(axes)
 
-    return PageFigure(figure.name, title, figure.alt, draw)
+    return replace(figure, draw=draw)
 
 
 def _score_against_learning_rate(
@@ -264,11 +276,3 @@ def _reliability(
     return _figure(
         f"{name}-reliability", "reliability, with a temperature fitted on validation", lines, colors, **labels
     )
-
-
-def _thinned(lines: Mapping[str, Line], most: int = 200) -> dict[str, Line]:
-    """At most so many points of each line: a figure is no wider."""
-    return {
-        method: Line(line.x[:: -(-len(line.x) // most)], line.y[:: -(-len(line.y) // most)])
-        for method, line in lines.items()
-    }

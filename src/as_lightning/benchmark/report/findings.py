@@ -54,16 +54,10 @@ def time_ratio(seconds: Mapping[int, float], reference: Mapping[int, float]) -> 
 
 @dataclass(frozen=True)
 class Row:
-    """What was found of one arm.
+    """What was found of one arm: its score over the seeds in points, its mean training time, the tuned settings.
 
     Attributes:
-        arm: the method and its budget.
-        epochs: of the budget.
-        settings: what was tuned, and the chosen values.
-        seeds: the number of runs.
-        mean, std: of the score over the seeds, in points; ``std`` is NaN with one seed.
-        seconds: the mean training time.
-        time: its ratio to that of the baseline's full budget.
+        time: the ratio of its training time to that of the baseline's full budget.
         verdict: against the baseline's full budget; None for that arm itself.
         same_budget: of a smaller budget the verdict against the baseline at that budget.
         metrics: the means of all test metrics, and of what else the runs have counted.
@@ -90,13 +84,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a comparison has found.
+    """What a comparison has found: the baseline first, then method by method, the full budget first.
 
-    Attributes:
-        record: of the comparison.
-        rows: the baseline first, then method by method, the full budget first.
-        reference: the baseline at its full budget; without runs it has 0 seeds.
-        verdicts: all of them.
+    ``reference`` is the baseline at its full budget; without runs it has 0 seeds.
     """
 
     record: ComparisonRecord

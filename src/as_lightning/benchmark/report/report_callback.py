@@ -36,15 +36,13 @@ class OpenSweep(NamedTuple):
 class ReportCallback(Callback):
     """At the end of a sweep: the comparison table on the terminal, the report beside the runs, and where they are.
 
-    The report is of the runs of this sweep alone, also where the folder holds those of others, and where another sweep
-    runs in it at the same time. Each job that has ended notes its folder and its error in a file of its own, since
-    launchers run jobs side by side, in other processes and on other machines. The notes of a sweep have a folder of
-    their own; launchers hand this callback, which knows it, to their jobs.
+    The report is of the runs of this sweep alone, also where another sweep runs in the same folder. Each job that has
+    ended notes its folder and its error in a file of its own, since launchers run jobs side by side, in other processes
+    and on other machines; launchers hand this callback, which knows the notes' folder, to their jobs.
 
     Attributes:
         open_sweep: the sweep that this process has started and whose report is not written yet. Where a run fails,
-            Hydra raises its error in place of calling `on_multirun_end`: then `finish_sweep` is left to
-            the command.
+            Hydra raises its error in place of calling `on_multirun_end`: then `finish_sweep` is left to the command.
     """
 
     open_sweep: ClassVar[OpenSweep | None] = None

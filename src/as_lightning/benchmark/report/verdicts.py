@@ -18,10 +18,10 @@ WORDS = ("better", "worse", "equal", "not worse", "no gain", "undecided")
 POINT = 0.01  # of a score in [0, 1]
 MIN_PAIRS = 3
 # chosen by simulation (results/statistics/simulation.py), so that the stated errors hold for few seeds and any spreads
-SMALL_SAMPLES = 0.9  # of the level: t-tests at several looks err a little more often than their limit for many seeds
-SIGN_SHARE = 0.3  # of an arm's level for "better", and for "worse": false advice stays below 2%
-ADVICE_ALPHA = 0.014  # a family's error of the "not worse" that advice asks for
-PROMISING = 1.5  # times equal_within: an arm that is not worse by such a lead goes on, as it may be better
+SMALL_SAMPLES = 0.8  # of the level: t-tests at several looks err a little more often than their limit for many seeds
+SIGN_SHARE = 0.2  # of an arm's level for "better", and for "worse": false advice stays below 2%
+ADVICE_ALPHA = 0.01  # a family's error of the "not worse" that advice asks for
+PROMISING = 1.75  # times equal_within: an arm that is not worse by such a lead goes on, as it may be better
 POWER = 0.80
 IDENTICAL = 1e-7  # points: scores are means of float32 numbers
 
@@ -74,16 +74,13 @@ class Verdict:
     """What is known of one arm against another. Differences are in points, positive where the arm is better.
 
     Attributes:
-        arm: what is judged.
-        against: what it is compared with: the baseline at the full or at the same budget.
+        arm, against: what is judged, and the baseline at the full or at the same budget.
         seeds: how many both have at the last look.
         look: 1 for the first; the look at which the word fell, or the last one where there is none.
         difference: the mean over the seeds; NaN without seeds.
-        low: of its 95% interval, which is corrected neither for the number of methods nor for the looks.
-        high: the same.
+        low, high: its 95% interval, corrected neither for the number of methods nor for the looks.
         word: one of `WORDS`.
         detectable: the true difference that would be found better or worse with 80% probability; NaN where unknown.
-        equal_within: of the design.
         sure: whether "not worse" also holds at the stricter error that advice asks for.
         family: ``full``, or ``smaller`` for comparisons of smaller budgets.
         reason: why nothing can be tested; empty where it can.
@@ -130,7 +127,7 @@ def verdicts(
 
     Each look tests four hypotheses of each arm: $\theta \le -m$ (rejected: not worse), $\theta \ge m$ (no
     gain; with the former: equal), $\theta \le 0$ (better) and $\theta \ge 0$ (worse). The last two are
-    tested at 0.3 of the level: whatever the true difference, the false ones among an arm's words together keep its
+    tested at 0.2 of the level: whatever the true difference, the false ones among an arm's words together keep its
     level. Over the arms of a family the level is divided by Holm's method with Shaffer's count of the hypotheses that
     can still be true, over the looks by `nominal_levels`. The arms at the full budget are one family; those at
     smaller budgets, each against the baseline at the full and at the same budget, another. Arms whose scores are the
@@ -194,7 +191,7 @@ def still_open(found: Sequence[Verdict], design: Design, *, cheaper: Collection[
     """The arms that need the seeds of the next look; none after the last look.
 
     An arm stops at its first word, with two exceptions, since both can change what one does: an arm that is not worse
-    and leads by 1.5 times ``equal_within`` may be better, and an arm that takes less time than the baseline goes on
+    and leads by 1.75 times ``equal_within`` may be better, and an arm that takes less time than the baseline goes on
     until it is worse, or surely not worse.
 
     Args:
@@ -206,6 +203,7 @@ def still_open(found: Sequence[Verdict], design: Design, *, cheaper: Collection[
         verdict.arm
         for verdict in found
         if verdict.look < len(design.looks)
+        and verdict.seeds < design.looks[-1]
         and not verdict.reason
         and (
             not verdict.decided
@@ -217,7 +215,7 @@ def still_open(found: Sequence[Verdict], design: Design, *, cheaper: Collection[
 
 
 class LookTest:
-    """The tests of a baseline with its arms, look after look. Works on many comparisons at once (leading axes).
+    """The tests of a baseline with its arms, look after look, of many comparisons at once (leading axes).
 
     Args:
         design: of the comparison.
@@ -249,14 +247,11 @@ class LookTest:
         differences: np.ndarray | None = None,
         pairs: np.ndarray | int | None = None,
     ) -> None:
-        """Test at the next look. At the first look all arms must be present.
+        """Test at the next look; at the first one all arms must be present.
 
-        Args:
-            scores: of shape ``(..., 1 + arms, seeds)``, the baseline first; of the seeds that all present arms have.
-            present: the arms that go on, of shape ``(..., arms)``.
-            floor: the smallest standard deviation of a difference, of shape ``(..., arms)``.
-            differences: the mean differences, where some arms have more seeds than ``scores``.
-            pairs: the number of seeds of each difference.
+        ``scores`` has shape ``(..., 1 + arms, seeds)``, the baseline first; ``present``, the arms that go on, and
+        ``floor``, the smallest standard deviation of a difference, ``(..., arms)``. ``differences`` and ``pairs`` are
+        given where some arms have more seeds than ``scores``.
         """
         counted = np.concatenate([present.any(-1, keepdims=True), present], -1)
         variances, degrees = seed_residual_variances(scores, counted)
@@ -322,10 +317,8 @@ def detectable_difference(error: float, degrees: float, level: float) -> float:
 class _Block(NamedTuple):
     """Arms that are compared with the same baseline arm.
 
-    Attributes:
-        against: that arm.
-        seeds: its seeds, ascending: a look is at the first ones.
-        twins: of each arm the first one with the same scores at the first look: itself, another, or ``against``.
+    ``seeds`` are the baseline arm's, ascending; ``twins`` has of each arm the first one with the same scores at the
+    first look: itself, another, or ``against``.
     """
 
     against: Arm

@@ -10,12 +10,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
-from as_lightning.benchmark.run.process_memory import (
-    peak_resident_memory,
-    reset_peak,
-    resident_memory,
-    return_free_memory,
-)
+from as_lightning.benchmark.machine import peak_resident_memory, reset_peak, resident_memory, return_free_memory
 from as_lightning.benchmark.run.settings import SettingError, nearest
 from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation
 

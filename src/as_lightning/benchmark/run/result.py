@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from as_lightning.benchmark.machine import machine_description, package_versions
 
 
 @contextmanager
@@ -81,8 +81,8 @@ class Result:
     config: dict[str, Any]
     resumed: bool = False
     command: str = ""
-    versions: dict[str, str] = field(default_factory=lambda: package_versions())
-    machine: dict[str, Any] = field(default_factory=lambda: machine_description())
+    versions: dict[str, str] = field(default_factory=package_versions)
+    machine: dict[str, Any] = field(default_factory=machine_description)
     reliability: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     test_samples: int | None = None
     peak_memory: int | None = None
@@ -181,33 +181,3 @@ def find_results(paths: Iterable[str | Path]) -> list[Result]:
             f"no {RESULT_FILE} and no {RUNS_FILE} below {', '.join(map(str, paths))}: run `as-lightning -m ...` first"
         )
     return results
-
-
-def package_versions() -> dict[str, str]:
-    """Versions of what the numbers depend on."""
-    versions = {"python": platform.python_version()}
-    for package in ("as-lightning", "torch", "lightning", "torchmetrics", "torchvision", "torchaudio", "numpy"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return versions
-
-
-def machine_description() -> dict[str, Any]:
-    """Processor, cores and accelerator; no host names, no paths."""
-    import torch
-
-    processor = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            processor = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
-    return {
-        "system": platform.system(),
-        "processor": processor,
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-    }

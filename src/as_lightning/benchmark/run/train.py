@@ -19,6 +19,7 @@ from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, RichPr
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import DictConfig, OmegaConf, open_dict
+from torch.optim.lr_scheduler import OneCycleLR
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.run.evaluation import memorisation, metrics_of_test
@@ -82,6 +83,25 @@ def log_settings(loggers: Sequence[Logger], settings: Mapping[str, Any], scores:
         else:
             logger.log_hyperparams(dict(settings))
         logger.finalize("success")
+
+
+class OneCycle(OneCycleLR):
+    """PyTorch's `OneCycleLR`, also for trainings too short to rise.
+
+    The rise ends at step `pct_start * total_steps - 1`. PyTorch's class divides by zero where that is step 0, and
+    trains a single step at the final rate. Where there is no step to rise in, this class starts at the maximum.
+
+    Examples:
+        >>> weight = torch.nn.Parameter(torch.zeros(1))
+        >>> for total in range(1, 21):
+        ...     scheduler = OneCycle(torch.optim.SGD([weight], lr=1.0), total, 0.1, max_lr=1.0, cycle_momentum=False)
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, total_steps: int, pct_start: float, **cycle: Any) -> None:
+        if pct_start * total_steps <= 1.0 + 1e-9:
+            total_steps = max(total_steps, 2)  # the one step of a training of one is not the last
+            pct_start = (1.0 - 1e-6) / total_steps
+        super().__init__(optimizer, total_steps=total_steps, pct_start=pct_start, **cycle)
 
 
 class RunProgressBar(RichProgressBar):

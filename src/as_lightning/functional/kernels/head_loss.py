@@ -1,22 +1,211 @@
 """The loss and the gradients of a wide linear head, chunk by chunk, so that its logits never exist as a whole.
 
-The logits of a few rows at a time are computed into one workspace, and their gradient is written over them by the
-kernel of `row_loss`. What the margin leaves of it goes through the products of
-`head_gradients`.
+The logits of a few rows at a time are computed into one workspace, and the kernel of `row_loss` writes their gradient
+over them. What the margin leaves of a chunk goes through the two products of backward: a mixed row of few kept classes
+as a list of these, the others gathered until they fill the workspace.
+
+Gradients of half types stay in float32 until the upstream gradient has been multiplied in; that of a bfloat16 weight
+stays in bfloat16 where one product is all of it. A float16 logit gradient is stored times `gradient_unit`, so that none
+is lost, and its products are taken in float32, so that none overflows.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from as_lightning.functional.calling_convention import accumulation_dtype
-from as_lightning.functional.kernels.class_parallel import ClassShard, shard_unit_gradient
-from as_lightning.functional.kernels.head_gradients import Head, HeadGradients
-from as_lightning.functional.kernels.row_loss import block_size, blocks, graph_is_kept, pick_rows, store_gradient
+from as_lightning.functional.class_parallel import ClassShard, shard_unit_gradient
+from as_lightning.functional.kernels.row_loss import (
+    block_size,
+    blocks,
+    gradient_unit,
+    graph_is_kept,
+    pick_rows,
+    store_gradient,
+)
 from as_lightning.functional.tracing import batched, certain, recorded
+
+# A mixed row that keeps at most this share of the classes is cheaper as a list of its kept classes.
+LISTED_SHARE = 1 / 16
+
+
+class Head(NamedTuple):
+    """Hidden states, shape ``(N, d)``, and a linear layer: weight ``(C, d)`` and bias ``(C,)`` or None."""
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None
+
+    def to(self, dtype: torch.dtype) -> Head:
+        """The three in ``dtype``."""
+        return Head(*(None if x is None else x.to(dtype) for x in self))  # type: ignore[arg-type]
+
+    def logits(self, hidden: Tensor, out: Tensor) -> None:
+        """Write the logits of some hidden states into ``out``."""
+        if self.bias is None:
+            torch.mm(hidden, self.weight.t(), out=out)
+        else:
+            torch.addmm(self.bias, hidden, self.weight.t(), out=out)
+
+
+class HeadGradients:
+    """Collects the gradients of hidden states, weight and bias from chunks of logits.
+
+    The front of the workspace ``(R, C)`` holds the logit gradients of rows that wait for their products; the chunks of
+    logits lie at its back. The products run once half of it is full, so that they never have few rows. ``scale`` is the
+    upstream gradient of each row.
+    """
+
+    def __init__(
+        self, head: Head, workspace: Tensor, needs_gradient: tuple[bool, ...], scale: Tensor, shard: ClassShard | None
+    ) -> None:
+        self.head, self.workspace, self.shard = head, workspace, shard
+        # the margin's choice among all classes decides what waits, so that every process takes the same chunks
+        self.classes = workspace.size(1) if shard is None else shard.classes
+        self.dtype = accumulation_dtype(workspace.dtype)
+        self.product_dtype = self.dtype if workspace.dtype == torch.float16 else workspace.dtype
+        self.waiting = 0
+        self._waiting_rows: list[Tensor] = []
+        self._factor: Tensor | None = None
+        if gradient_unit(workspace.dtype) != 1.0:  # keep what is stored as large as its dtype allows, and no larger
+            largest = scale.abs().amax() if scale.numel() else scale.new_ones(())
+            largest = largest.where(largest > 0, 1.0)
+            scale, self._factor = scale / largest, largest / gradient_unit(workspace.dtype)
+        self._scale = scale
+        self._needs_weight = needs_gradient[1]
+        self._of_weight: Tensor | None = None  # until there is something to add up
+        self._of_hidden, self._of_bias = (
+            torch.zeros_like(x, dtype=self.dtype) if x is not None and needed else None
+            for x, needed in zip(head[::2], needs_gradient[::2], strict=True)
+        )
+
+    def room(self) -> int:
+        """How many rows of logits the back of the workspace has room for. At least half of it is free then."""
+        if 2 * self.waiting >= self.workspace.size(0):
+            self._multiply()
+        return self.workspace.size(0) - self.waiting
+
+    def add(self, gradient: Tensor, index: Tensor, masked: Tensor) -> None:
+        """Take over a chunk of logit gradients, which lies in the workspace; ``index`` has its rows' places."""
+        live = masked < self.classes - 1
+        listed = live & (self.classes - masked <= int(LISTED_SHARE * self.classes))
+        self._add_listed(gradient, index, listed.nonzero().squeeze(-1))
+        self._add_dense(gradient, index, (live & ~listed).nonzero().squeeze(-1))
+
+    def finish(self) -> tuple[Tensor | None, ...]:
+        """The gradients, in the accumulation dtype; that of the weight may be in the dtype of a product."""
+        self._multiply(last=True)
+        if self._needs_weight and self._of_weight is None:
+            self._of_weight = torch.zeros_like(self.head.weight, dtype=self.product_dtype)
+        if self.shard is not None and self._of_hidden is not None:
+            self.shard.all_reduce_sum(self._of_hidden)
+        gradients = (self._of_hidden, self._of_weight, self._of_bias)
+        if self._factor is not None:
+            for gradient in gradients:
+                if gradient is not None:
+                    gradient.mul_(self._factor)
+        return gradients
+
+    def _add_dense(self, gradient: Tensor, index: Tensor, picked: Tensor) -> None:
+        count = picked.numel()
+        all_rows = count == gradient.size(0)
+        for start, stop in blocks(count, block_size(count, gradient.size(1), gradient.device)):
+            block = gradient[start:stop] if all_rows else gradient.index_select(0, picked[start:stop])
+            rows = index[start:stop] if all_rows else index.index_select(0, picked[start:stop])
+            scale = self._scale.index_select(0, rows).unsqueeze(-1)
+            # rows that wait lie before the chunk, and of the chunk only rows already read are written over
+            place = self.workspace[self.waiting : self.waiting + stop - start]
+            if place.data_ptr() == block.data_ptr() and place.dtype == scale.dtype:
+                place.mul_(scale)
+            else:
+                place.copy_(block * scale)
+            self.waiting += stop - start
+            self._waiting_rows.append(rows)
+
+    def _add_listed(self, gradient: Tensor, index: Tensor, picked: Tensor) -> None:
+        for start, stop in blocks(picked.numel(), block_size(picked.numel(), gradient.size(1), gradient.device)):
+            block = picked[start:stop]
+            rows = gradient.index_select(0, block)
+            entry_row, entry_class = rows.nonzero().unbind(-1)
+            place = index.index_select(0, block)[entry_row]
+            values = rows[entry_row, entry_class].to(self.dtype) * self._scale.index_select(0, place)
+            self._add_entries(place, entry_class, values)
+
+    def _add_entries(self, rows: Tensor, classes: Tensor, values: Tensor) -> None:
+        """Add single entries of the logit gradient, given by row, class and value."""
+        features = self.head.hidden.size(1)
+        for start, stop in blocks(rows.numel(), block_size(rows.numel(), features, rows.device)):
+            row, column, value = rows[start:stop], classes[start:stop], values[start:stop].unsqueeze(-1)
+            if self._of_hidden is not None:
+                self._of_hidden.index_add_(0, row, value * self.head.weight.index_select(0, column).to(self.dtype))
+            if self._needs_weight:
+                self._weight_sum().index_add_(0, column, value * self.head.hidden.index_select(0, row).to(self.dtype))
+            if self._of_bias is not None:
+                self._of_bias.index_add_(0, column, value.squeeze(-1))
+
+    def _multiply(self, last: bool = False) -> None:
+        if not self.waiting:
+            return
+        gradient, rows = self.workspace[: self.waiting], _as_slice(torch.cat(self._waiting_rows))
+        if self._of_hidden is not None:
+            if isinstance(rows, slice) and self.dtype == gradient.dtype:
+                torch.mm(gradient, self.head.weight, out=self._of_hidden[rows])
+            else:
+                self._of_hidden[rows] = self._product(gradient, self.head.weight).to(self.dtype)
+        if self._needs_weight:
+            self._add_to_weight(gradient.t(), _selected(self.head.hidden, rows), last)
+        if self._of_bias is not None:
+            self._of_bias += gradient.sum(0, dtype=self.dtype)
+        self.waiting = 0
+        self._waiting_rows.clear()
+
+    def _add_to_weight(self, gradient: Tensor, hidden: Tensor, last: bool) -> None:
+        """Add the product of a transposed logit gradient, shape ``(C, n)``, and the hidden states of its rows."""
+        if self._of_weight is None and (last or self.product_dtype == self.dtype):
+            self._of_weight = self._product(gradient, hidden)  # nothing to add it to
+        elif self.dtype == hidden.dtype:
+            self._weight_sum().addmm_(gradient, hidden)
+        else:  # piece by piece, so that the product beside its sum stays small
+            total, classes = self._weight_sum(), gradient.size(0)
+            for start, stop in blocks(classes, block_size(classes, hidden.size(1), hidden.device)):
+                total[start:stop] += self._product(gradient[start:stop], hidden)
+
+    def _weight_sum(self) -> Tensor:
+        if self._of_weight is None:
+            self._of_weight = torch.zeros_like(self.head.weight, dtype=self.dtype)
+        return self._of_weight
+
+    def _product(self, left: Tensor, right: Tensor) -> Tensor:
+        """A matrix product; of float16, whose own would overflow, in the accumulation dtype."""
+        if left.dtype != torch.float16:
+            return left @ right
+        if left.device.type == "cuda" and HAS_OUT_DTYPE:
+            return torch.mm(left, right, out_dtype=self.dtype)
+        inner = left.size(1)
+        product = left.new_zeros(left.size(0), right.size(1), dtype=self.dtype)
+        for start, stop in blocks(inner, block_size(inner, max(left.size(0), right.size(1)), left.device)):
+            product.addmm_(left[:, start:stop].to(self.dtype), right[start:stop].to(self.dtype))
+        return product
+
+
+def _as_slice(rows: Tensor) -> Tensor | slice:
+    """Ascending row numbers; on the CPU (elsewhere the host would wait) as a slice where none is left out."""
+    if rows.device.type != "cpu":
+        return rows
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == rows.numel() else rows
+
+
+def _selected(tensor: Tensor, rows: Tensor | slice) -> Tensor:
+    return tensor[rows] if isinstance(rows, slice) else tensor.index_select(0, rows)
+
+
+# torch.mm(..., out_dtype=...), since 2.8
+HAS_OUT_DTYPE = "out_dtype" in (torch.mm.__doc__ or "")
+
 
 # The logits held at a time: at most so many bytes, on the CPU at most so many rows too, since a chunk in the cache is
 # faster (table "Rows per chunk" in results/performance/linear_cross_entropy.md). Or half as many bytes as the head's
@@ -30,10 +219,7 @@ FEW_LOGITS, HALF_FACTOR = 1 << 20, 4
 
 
 def dense_is_faster(rows: int, weight: Tensor) -> bool:
-    """Whether holding the logits of ``rows`` hidden states is faster than computing them chunk by chunk.
-
-    Where the call is recorded, and on the device ``meta``, it is: there are no values, of which the chunks have to ask.
-    """
+    """Whether holding the logits of ``rows`` hidden states is faster than chunks; always where there are no values."""
     few = FEW_LOGITS * (HALF_FACTOR if weight.element_size() == 2 else 1)
     if weight.is_meta or recorded(weight):
         return True
@@ -60,8 +246,8 @@ class HeadLoss(torch.autograd.Function):
     """The weighted loss of each row, or their sum, and the masked competitors of each row.
 
     Hidden states, weight and bias are converted to ``dtype`` in here, so that their gradients never pass through it.
-    With a ``shard`` the weight is that of this process's classes. Then every process takes the same chunks, and the
-    gradient of the hidden states is summed over the processes.
+    With a ``shard`` every process takes the same chunks, and the gradient of the hidden states is summed over the
+    processes.
     """
 
     @staticmethod
@@ -155,10 +341,7 @@ def _gradients_of_rows(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]
 
 
 def _in_place_gradient(logits: Tensor, target: Tensor, delta: float, shard: ClassShard | None) -> tuple[Tensor, Tensor]:
-    """The loss and the masked competitors of each row of a chunk of logits, over which its gradient is written.
-
-    The gradient is stored times `gradient_unit`.
-    """
+    """Loss and masked competitors of a chunk's rows; their gradient, times `gradient_unit`, overwrites the logits."""
     if shard is not None:
         return shard_unit_gradient(logits, target, delta, shard)
     dtype = accumulation_dtype(logits.dtype)

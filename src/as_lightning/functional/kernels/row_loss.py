@@ -1,20 +1,15 @@
 r"""The loss and the gradient of rows of logits, from one softmax.
 
-Everything that the margin decides can be read off the probabilities: class ``i`` is masked iff
-$p_i < p_t - \delta$, and the softmax over the kept classes is $q_i = p_i / \sum_{\text{kept}} p$. The
-target's probability alone settles two kinds of rows:
+Class ``i`` is masked iff $p_i < p_t - \delta$, and the softmax over the kept classes is
+$q_i = p_i / \sum_{\text{kept}} p$. The target's probability alone settles two kinds of rows:
 
-* *unmasked*, $p_t \le \delta$: every class is kept and ``q`` is ``p``: a row of ordinary cross-entropy;
-* *fully masked*, $p_t > (1 + \delta) / 2$: no competitor can be kept ($p_i \le 1 - p_t$), so loss and
-  gradient are exactly 0;
-* *mixed*: only these need a second look at their probabilities; they keep some competitors or none.
+* *unmasked*, $p_t \le \delta$: ``q`` is ``p``, a row of ordinary cross-entropy;
+* *fully masked*, $p_t > (1 + \delta) / 2$: loss and gradient are exactly 0, since $p_i \le 1 - p_t$;
+* *mixed*: only these need a second look.
 
-The gradient of a row's loss, $q - \operatorname{onehot}(t)$, is finished in forward, while the probabilities are
-in the cache; backward multiplies it by the upstream gradient. ``F.cross_entropy`` takes two passes of exponentials
-(one in forward, one in backward) where this takes one.
-
-On the CPU the rows of each kind are picked out (`pick_rows`), so that only mixed rows cost a second look. On
-other devices picking would make the host wait for the device, so the same is done with masks (`mask_rows`).
+The gradient, $q - \operatorname{onehot}(t)$, is finished in forward, while the probabilities are in the cache: one pass
+of exponentials where ``F.cross_entropy`` takes two. On the CPU rows are picked out (`pick_rows`); elsewhere picking
+would make the host wait, so the same is done with masks (`mask_rows`).
 """
 
 from __future__ import annotations
@@ -54,8 +49,7 @@ def blocks(rows: int, size: int) -> Iterator[tuple[int, int]]:
 def gradient_unit(dtype: torch.dtype) -> float:
     r"""What 1 is where a gradient between -1 and 1 is stored in ``dtype``: $2^{15}$ in float16, else 1.
 
-    The smallest float16 is 6e-8: a probability below it would be lost before a loss scaler could save it. Times
-    $2^{15}$, which changes no digit, numbers from 2e-12 on are kept, and 1 is still finite.
+    float16 ends at 6e-8; times $2^{15}$, which changes no digit, numbers from 2e-12 on are kept, and 1 is still finite.
     """
     return 32768.0 if dtype == torch.float16 else 1.0
 
@@ -68,16 +62,10 @@ def store_gradient(gradient: Tensor, out: Tensor) -> None:
 
 
 def pick_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss of each row and its masked competitors; writes its gradient into ``out``.
+    """The loss of each row and its masked competitors; writes the gradient into ``out``, which may be ``logits``
+    itself.
 
-    Picks out the rows that need a second look, which reads their number from the device. What ``out`` holds for a
-    fully masked row means nothing.
-
-    Args:
-        logits: one block, shape ``(N, C)``.
-        target: class indices in range, shape ``(N)``.
-        delta: the margin.
-        out: shape ``(N, C)``, of the accumulation dtype; may be ``logits`` itself.
+    Picks out the rows that need a second look. Over a fully masked row ``out`` means nothing.
     """
     column, classes = target.unsqueeze(-1), out.size(-1)
     p, p_target, log_p_target = _softmax(logits, column, out)
@@ -138,12 +126,10 @@ def mask_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tupl
 
 
 class RowKernel(NamedTuple):
-    """How the rows of a device are worked on.
+    """How a device's rows are worked on.
 
-    Attributes:
-        gradient: `pick_rows` or `mask_rows`.
-        zero: sets the rows of a gradient to 0 that a boolean tensor names.
-        in_place: whether ``gradient`` can write into the final tensor, all rows at once, without temporary memory.
+    ``zero`` sets rows of a gradient to 0; ``in_place`` says whether ``gradient`` can write into the final tensor, all
+    rows at once, without temporary memory.
     """
 
     gradient: Callable[[Tensor, Tensor, float, Tensor], tuple[Tensor, Tensor]]
@@ -161,10 +147,9 @@ def row_kernel(device: torch.device) -> RowKernel:
 def losses_and_gradient(
     rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, differentiated: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss of each row, its masked competitors, and (where ``differentiated``) its gradient.
+    """The loss of each row, its masked competitors, and (where ``differentiated``) its gradient, times `gradient_unit`.
 
-    An ignored row has loss 0 and no masked competitor. The gradient is of the dtype of ``rows``, times
-    `gradient_unit`, and 0 in rows that are ignored or fully masked.
+    An ignored row has loss 0 and no masked competitor; the gradient is 0 in rows that are ignored or fully masked.
     """
     count, classes = rows.shape
     dtype = accumulation_dtype(rows.dtype)
@@ -201,9 +186,9 @@ def _zero_picked(gradient: Tensor, dead: Tensor) -> None:
 
 
 class RowLoss(torch.autograd.Function):
-    """The unweighted loss of each row, its masked competitors, and its gradient.
+    """Loss, masked competitors and gradient of each row.
 
-    The gradient is the one tensor of the logits' size that is saved, and backward's answer is written into it.
+    The gradient is the one saved tensor of the logits' size, and backward's answer is written into it.
     """
 
     @staticmethod
@@ -260,10 +245,7 @@ def _scale_in_place(gradient: Tensor, grad_loss: Tensor, live: Tensor) -> Tensor
 
 
 def _one_number(scale: Tensor) -> float | None:
-    """What all elements are, if it is one finite number, as in a mean or a sum without class weights.
-
-    A product with a number is one pass over a gradient of a half type; one with rows of float32 widens it first.
-    """
+    """What all elements are, if it is one finite number: a product with it does not widen a half type first."""
     lowest, highest = (x.item() for x in scale.aminmax())
     return lowest if lowest == highest and math.isfinite(lowest) else None
 
@@ -271,16 +253,9 @@ def _one_number(scale: Tensor) -> float | None:
 def differentiable_backward(
     gradient: Tensor, target: Tensor, grad_loss: Tensor | None, grad_gradient: Tensor | None
 ) -> Tensor | None:
-    """The answer of backward as operations that have a derivative themselves.
+    """Backward's answer as operations that have a derivative: a row's gradient is a softmax less a constant.
 
-    A row's gradient is a softmax over the kept classes less a constant, so its own derivative is that of a softmax. (A
-    row that is zero is its target's one-hot vector, whose derivative is 0.)
-
-    Args:
-        gradient: of each row's loss, times `gradient_unit`, shape ``(R, C)``.
-        target: class indices, shape ``(R,)``.
-        grad_loss: upstream of the loss, shape ``(R,)``.
-        grad_gradient: upstream of ``gradient``, of its shape.
+    (A row that is zero is its target's one-hot vector, whose derivative is 0.)
     """
     unit, grad_logits = gradient_unit(gradient.dtype), None
     if grad_loss is not None:
@@ -303,3 +278,50 @@ def graph_is_kept() -> bool:
     """Whether the backward that runs now was called with ``retain_graph=True``; True where torch does not tell."""
     keep_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
     return keep_graph is None or keep_graph()
+
+
+# One node of a compiled graph, on the CPU faster than what the compiler makes of the formula. The schema is written
+# out: not every version of torch can read it from annotations that are strings.
+@torch.library.custom_op(
+    "as_lightning::row_loss",
+    mutates_args=(),
+    schema="(Tensor rows, Tensor target, Tensor ignored, float delta, bool differentiated) -> (Tensor, Tensor, Tensor)",
+)
+def compiled_row_loss(
+    rows: Tensor, target: Tensor, ignored: Tensor, delta: float, differentiated: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The losses, the masked competitors and the gradient, as those of `RowLoss`."""
+    return losses_and_gradient(rows, target, ignored, delta, differentiated)
+
+
+@compiled_row_loss.register_fake
+def _(
+    rows: Tensor, target: Tensor, ignored: Tensor, delta: float, differentiated: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    loss = rows.new_empty(rows.shape[:1], dtype=accumulation_dtype(rows.dtype))
+    return loss, torch.empty_like(target), rows.new_empty(rows.shape if differentiated else (0, rows.size(1)))
+
+
+def _save_gradient(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    ctx.save_for_backward(output[2], inputs[1])
+    ctx.set_materialize_grads(False)
+
+
+def _compiled_backward(
+    ctx: Any, grad_loss: Tensor | None, _: Tensor | None, grad_gradient: Tensor | None
+) -> tuple[Tensor | None, None, None, None, None]:
+    gradient, target = ctx.saved_tensors
+    return differentiable_backward(gradient, target, grad_loss, grad_gradient), None, None, None, None
+
+
+compiled_row_loss.register_autograd(_compiled_backward, setup_context=_save_gradient)
+
+
+def compiled_loss(
+    batch: ClassRows, delta: float, weight: Tensor | None, reduction: str, counting: bool
+) -> tuple[Tensor, MaskingCounts | None]:
+    """A `RowsLoss`."""
+    differentiated = torch.is_grad_enabled() and batch.logits.requires_grad
+    loss, masked, _ = compiled_row_loss(batch.logits, batch.target, batch.ignored, delta, differentiated)
+    counts = counts_of_rows(masked, batch.ignored, batch.classes) if counting else None
+    return reduce_batch(loss, batch, weight, reduction), counts

@@ -3,13 +3,13 @@ r"""Sparsemax and alpha-entmax, from the ``entmax`` package, with the calling co
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_number
 from as_lightning.functional.calling_convention import loss_of_rows, over_rows
-from as_lightning.functional.second_derivative import differentiable_once
 
 # Beyond this many classes the package sorts only the largest logits, and more of them where the support is larger.
 PARTIAL_SORT = 64
@@ -33,14 +33,42 @@ def _package(alpha: float) -> tuple[float, ModuleType]:
 def _recentred(rows: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
     """The rows relative to their maximum, cut off where the probability is 0 for certain, and that maximum.
 
-    Both keep the package's running sums from losing their digits to large logits, and change no probability: a class
-    ``1 / (alpha - 1)`` below the maximum has none (half as much again keeps rounding from giving it one). A row with
-    NaN or an infinite maximum becomes zeros: the package's sort would index out of bounds. (``peak - peak`` is NaN.)
+    Neither changes a probability, and the package's sums keep their digits. A row with NaN or an infinite maximum
+    becomes zeros: the package's sort would index out of bounds. (``peak - peak`` is NaN.)
     """
     peak = rows.detach().amax(-1, keepdim=True)
     relative = (rows - peak).clamp(min=-1.5 / (alpha - 1.0))
     relative = torch.where(peak.isfinite(), relative, 0.0)
     return (relative.double() if alpha < DOUBLE_BELOW else relative), peak
+
+
+class _Once(torch.autograd.Function):
+    """The identity, whose gradient refuses to be differentiated: the package's is a constant, of derivative 0."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return _Refusal.apply(gradient, *ctx.saved_tensors) if torch.is_grad_enabled() else gradient
+
+
+class _Refusal(torch.autograd.Function):
+    """The gradient, to autograd a function of ``x``; its derivative is refused."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, x: Tensor) -> Tensor:
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor, Tensor]:
+        raise RuntimeError(
+            "the loss of sparsemax and entmax can be differentiated once, and this is the backward pass of a gradient "
+            "that was made with create_graph=True: leave the gradient out of the loss, or use a loss with second "
+            "derivatives, such as as_cross_entropy"
+        )
 
 
 def _effort(rows: Tensor) -> tuple[int | None, int]:
@@ -56,8 +84,8 @@ def entmax(logits: Tensor, *, alpha: float = 1.5, dim: int = -1) -> Tensor:
     \qquad p_i = \bigl[(\alpha - 1) o_i - \lambda\bigr]_+^{1 / (\alpha - 1)}
     $$
 
-    with $\lambda$ such that the probabilities sum to 1. 1.5 and 2 are exact (by sorting), others by bisection. A
-    class $1 / (\alpha - 1)$ below the largest logit always has probability 0.
+    1.5 and 2 are exact (by sorting), others by bisection. A class $1 / (\alpha - 1)$ below the largest logit has
+    probability 0.
 
     Args:
         logits: any shape, floating point.
@@ -108,19 +136,16 @@ def entmax_loss(
         logits: it and the other arguments are those of `torch.nn.functional.cross_entropy`.
         alpha: how sparse, in (1, 2].
 
-    Source: Blondel, Martins, Niculae 2020 (arXiv 1901.02324), equation 14; Peters, Niculae, Martins 2019
-    (arXiv 1905.05702), section 3.3; the ``entmax`` package.
+    Source: Blondel, Martins, Niculae 2020 (arXiv 1901.02324), equation 14; the ``entmax`` package.
 
     Examples:
-        >>> logits = torch.tensor([[0.0, 1.0, 2.0], [0.0, 1.0, 3.0]], requires_grad=True)
-        >>> entmax_loss(logits, torch.tensor([2, 2]), reduction="sum").backward()
-        >>> bool(torch.allclose(logits.grad, entmax(logits) - torch.tensor([0.0, 0.0, 1.0])))
-        True
+        >>> entmax_loss(torch.tensor([[0.0, 1.0, 2.0], [0.0, 1.0, 4.0]]), torch.tensor([2, 2]), reduction="none")
+        tensor([0.0617, 0.0000])
     """
     alpha, package = _package(alpha)
 
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
-        rows = differentiable_once(rows, "the loss of sparsemax and entmax")
+        rows = _Once.apply(rows)
         relative, peak = _recentred(rows, alpha)
         sorted_logits, bisections = _effort(relative)
         with torch.autocast(rows.device.type, enabled=False):  # it would take the package's sums in a half type
@@ -141,15 +166,7 @@ def entmax_loss(
 
 
 def sparsemax(logits: Tensor, *, dim: int = -1) -> Tensor:
-    r"""The Euclidean projection of the logits on the probability simplex: `entmax` at ``alpha=2``.
-
-    $$
-    p = \operatorname*{argmin}_{p \in \Delta} \lVert p - o \rVert^2, \qquad p_i = [o_i - \lambda]_+
-    $$
-
-    Args:
-        logits: any shape, floating point.
-        dim: the class dimension.
+    r"""The Euclidean projection on the probability simplex, $p_i = [o_i - \lambda]_+$: `entmax` at ``alpha=2``.
 
     Source: Martins, Astudillo 2016 (arXiv 1602.02068), equation 1 and proposition 1; the ``entmax`` package.
 
@@ -163,14 +180,11 @@ def sparsemax(logits: Tensor, *, dim: int = -1) -> Tensor:
 def sparsemax_loss(
     logits: Tensor, target: Tensor, *, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
-    r"""The loss whose gradient is ``sparsemax(logits)`` minus the one-hot target; 0 once the target leads by 1.
+    r"""`entmax_loss` at ``alpha=2``, with its gradient ``sparsemax(logits)`` minus the one-hot target.
 
     $$
-    \ell = \frac{1}{2} - o_t + \sum_{i \in S} \frac{o_i^2 - \lambda^2}{2}
+    \ell = \frac{1}{2} - o_t + \sum_{i \in S} \frac{o_i^2 - \lambda^2}{2}, \qquad S \text{ the support of sparsemax}
     $$
-
-    with $\lambda$ and the support ``S`` of `sparsemax`. Its arguments are those of
-    `torch.nn.functional.cross_entropy`. Differentiable once.
 
     Source: Martins, Astudillo 2016 (arXiv 1602.02068), equation 16; the ``entmax`` package.
 

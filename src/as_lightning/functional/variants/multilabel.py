@@ -1,7 +1,7 @@
 r"""The multi-label losses without a margin: ``multilabel_softmax``, ``multilabel_sparse`` and ``bce``.
 
-All three predict a label where its logit is above 0, and the transform that goes with all three is the sigmoid. Targets
-are 1 at each positive label, 0 at each negative one, ``ignore_index`` where the label is unknown, of the logits' shape.
+All three predict a label where its logit is above 0, and their transform is the sigmoid. Targets have the logits'
+shape: 1 at each positive label, 0 at each negative one, ``ignore_index`` where it is unknown.
 """
 
 from __future__ import annotations
@@ -40,14 +40,11 @@ def _per_sample(
 def multilabel_softmax_loss(
     logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
-    r"""Softmax cross-entropy carried over to several positive labels: every positive above 0, every negative below.
+    r"""`multilabel_as_cross_entropy` at ``delta=1``: softmax cross-entropy carried over to several positive labels.
 
     $$
     \ell = \log\Bigl(1 + \sum_{i \in N} e^{o_i}\Bigr) + \log\Bigl(1 + \sum_{t \in P} e^{-o_t}\Bigr)
     $$
-
-    for positives ``P`` and negatives ``N``: `multilabel_as_cross_entropy` at
-    ``delta=1``, with its arguments, without the price of looking for a mask.
 
     Source: Su, Zhu, Murtadha, Pan, Wen, Liu 2022 (arXiv 2208.02955), equation 9.
 
@@ -91,11 +88,7 @@ def multilabel_sparse_loss(
 
 
 def bce_loss(logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
-    r"""Binary cross-entropy of every label on its own: ``F.binary_cross_entropy_with_logits`` for known labels.
-
-    $$
-    \ell_i = \log(1 + e^{o_i}) - y_i o_i
-    $$
+    r"""Binary cross-entropy of every known label on its own, $\ell_i = \log(1 + e^{o_i}) - y_i o_i$.
 
     ``reduction="mean"`` is over the known labels, as PyTorch's loss has it, not over the samples.
 

@@ -35,7 +35,7 @@ def _log_pdf(u: Tensor, noise: str) -> Tensor:
 
 
 def _over_nodes(of_rows: Callable[..., Tensor], rows: Tensor, logit: Tensor, nodes: Tensor) -> Tensor:
-    """``of_rows``, a few rows at a time; what it holds for nodes x classes is computed again in the backward pass."""
+    """``of_rows``, a few rows at a time, whose nodes x classes are computed again in the backward pass."""
     size = max(1, HELD // (nodes.size(-1) * max(1, rows.size(-1))))
     parts = zip(rows.split(size), logit.split(size), nodes.split(size), strict=True)
     return torch.cat([checkpoint(of_rows, *part, use_reentrant=False, preserve_rng_state=False) for part in parts])
@@ -52,11 +52,7 @@ def _log_integrand(rows: Tensor, logit: Tensor, nodes: Tensor, noise: str) -> Te
 
 @torch.no_grad()
 def _nodes(rows: Tensor, logit: Tensor, noise: str) -> tuple[Tensor, Tensor]:
-    """Equidistant nodes over the hump of the log-concave integrand, and the log of their distance; rows peak at 0.
-
-    The winner lies between ``logit`` (half of it under normal noise) and the maximum of C draws, which narrows to the
-    neighbours of the nodes near the best.
-    """
+    """Equidistant nodes over the hump of the log-concave integrand, and the log of their distance; rows peak at 0."""
     nats, half = -math.log(torch.finfo(rows.dtype).eps), 1.0 if noise == "logistic" else 0.5
     reach, of_draws = (n if noise == "logistic" else math.sqrt(2 * n) for n in (nats, math.log(rows.size(-1))))
     low, high = logit * half - reach, torch.full_like(logit, reach + of_draws)
@@ -80,15 +76,12 @@ def perturb_max(logits: Tensor, *, noise: str = "normal", dim: int = -1) -> Tens
     r"""The probability that a class has the largest logit once independent noise is added to every logit.
 
     $$
-    p_i = P\bigl[\operatorname{argmax}_j (o_j + \varepsilon_j) = i\bigr]
-    = \int f(e - o_i) \prod_{j \ne i} F(e - o_j) \, de
+    p_i = P\bigl[\operatorname{argmax}_j (o_j + \varepsilon_j) = i\bigr] = \int f(e - o_i) \prod_{j \ne i} F(e - o_j) \,
+    de
     $$
 
-    Args:
-        logits: any shape, floating point.
-        noise: with density ``f`` and distribution function ``F``: ``"gumbel"`` is softmax; ``"normal"`` (multinomial
-            probit) and ``"logistic"`` are integrated, with an error below 1e-6 in float32 and 1e-9 in float64.
-        dim: the class dimension.
+    ``noise="gumbel"`` is softmax; ``"normal"`` (multinomial probit) and ``"logistic"`` are integrated, with an error
+    below 1e-6 in float32 and 1e-9 in float64.
 
     Source: Cohen Indelman, Hazan 2024 (arXiv 2406.02180), section 4.
 
@@ -122,13 +115,9 @@ def perturb_max_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""The negative log-likelihood under `perturb_max`: $-\log p_t$, integrated in the logarithm.
+    r"""The negative log-likelihood under `perturb_max`, its source, integrated in the logarithm: $-\log p_t$.
 
-    Args:
-        logits: it and the other arguments are those of `torch.nn.functional.cross_entropy`.
-        noise: ``"gumbel"``, ``"normal"`` or ``"logistic"``.
-
-    Source: Cohen Indelman, Hazan 2024 (arXiv 2406.02180), section 4.
+    Arguments are those of `torch.nn.functional.cross_entropy`, and the ``noise`` of `perturb_max`.
 
     Examples:
         >>> perturb_max_loss(torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([2]))

@@ -17,13 +17,11 @@ def check_k(k: int, num_classes: int, of: str = "classes") -> None:
 
 
 def sparse_softmax(logits: Tensor, *, k: int = 5, dim: int = -1) -> Tensor:
-    r"""Softmax over the ``k`` largest logits, exactly 0 elsewhere.
+    r"""Softmax over the ``k`` largest logits $\Omega_k$, exactly 0 elsewhere; `torch.topk` decides between ties.
 
     $$
     p_i = \frac{e^{o_i}}{\sum_{j \in \Omega_k} e^{o_j}} \text{ for } i \in \Omega_k, \quad 0 \text{ otherwise}
     $$
-
-    $\Omega_k$ holds the classes of the ``k`` largest logits; `torch.topk` decides between ties.
 
     Args:
         logits: any shape, floating point.
@@ -60,9 +58,8 @@ def sparse_softmax_loss(
     \ell = \log \sum_{j \in \Omega_k \cup \{t\}} e^{o_j} - o_t
     $$
 
-    A target that is not among the ``k`` largest stays in, as a ``k + 1``-th class: its loss is finite, at least
-    $\log(1 + k)$, and its gradient pulls it up. The gradient is $q_i - [i = t]$ on
-    $\Omega_k \cup \{t\}$, ``q`` their softmax, and exactly 0 elsewhere. ``k = C`` is ``F.cross_entropy``.
+    A target that is not among the ``k`` largest stays in, as a ``k + 1``-th class: its loss is finite, and its gradient
+    pulls it up. ``k = C`` is ``F.cross_entropy``.
 
     Args:
         logits: it and the other arguments are those of `torch.nn.functional.cross_entropy`.

@@ -36,13 +36,12 @@ def t_softmax_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""Cross-entropy at temperature ``tau``: $\ell = \log \sum_j e^{o_j / \tau} - o_t / \tau$.
-
-    It is not multiplied by $\tau^2$, so a small ``tau`` also means a large gradient.
+    r"""Cross-entropy at temperature ``tau``, not multiplied by $\tau^2$: $\ell = \log \sum_j e^{o_j / \tau} - o_t /
+    \tau$.
 
     Args:
         logits: it and the other arguments are those of `torch.nn.functional.cross_entropy`.
-        tau: the temperature, positive.
+        tau: the temperature, positive; a small one also means a large gradient.
 
     Source: Hinton, Vinyals, Dean 2015 (arXiv 1503.02531), equation 1.
 

@@ -22,11 +22,7 @@ def check_order(order: int) -> int:
 
 
 class _LogTaylor(torch.autograd.Function):
-    r"""$\log f_k(x)$, $f_k(x) = \sum_{i \le k} x^i / i!$, elementwise.
-
-    The derivative is $f_{k-1} / f_k$: one tensor kept for the backward pass, where autograd would keep a dozen.
-    Positive (at least 0.15), and finite in float32 up to a logit of 2e6 at order 6.
-    """
+    r"""$\log f_k(x)$, elementwise; its derivative $f_{k-1} / f_k$ is the one tensor kept for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: int) -> Tensor:
@@ -61,8 +57,8 @@ def taylor_softmax(logits: Tensor, *, order: int = 2, dim: int = -1) -> Tensor:
     p_i = \frac{f_k(o_i)}{\sum_j f_k(o_j)}, \qquad f_k(x) = \sum_{i=0}^{k} \frac{x^i}{i!}
     $$
 
-    *Not* invariant to a shift of logits, and order-preserving only above the minimum of $f_k$ (-1 for order 2,
-    about -1.60 for 4 and -2.18 for 6): below it a smaller logit has a larger probability.
+    *Not* invariant to a shift of logits, and order-preserving only above the minimum of $f_k$ (-1 for order 2, about
+    -1.60 for 4 and -2.18 for 6).
 
     Args:
         logits: any shape, floating point.
@@ -88,11 +84,7 @@ def taylor_softmax_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""The negative log-likelihood under the Taylor softmax.
-
-    $$
-    \ell = \log \sum_j f_k(o_j) - \log f_k(o_t), \qquad f_k(x) = \sum_{i=0}^{k} \frac{x^i}{i!}
-    $$
+    r"""The negative log-likelihood under `taylor_softmax`: $\ell = \log \sum_j f_k(o_j) - \log f_k(o_t)$.
 
     Args:
         logits: it and the other arguments are those of `torch.nn.functional.cross_entropy`.

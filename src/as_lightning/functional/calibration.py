@@ -1,15 +1,17 @@
-"""Temperature scaling: one number that calibrates the probabilities of a trained classifier."""
+"""Calibration: one temperature for the probabilities of a trained classifier, and how often they are right."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Parameter
 
+from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.calling_convention import equals, in_float64
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3
@@ -25,21 +27,20 @@ def fit_temperature(
 ) -> float:
     r"""The temperature at which ``softmax(logits / T)`` has the largest likelihood.
 
-    With $\beta = 1 / T$ it minimises
+    With $\beta = 1 / T$ and the cross-entropy $\ell$ it minimises
 
     $$
     \sum_n \ell(\beta o_n, t_n) + \frac{\kappa}{N} \sum_n \frac{1}{C} \sum_c \ell(\beta o_n, c)
     $$
 
-    where $\ell$ is the cross-entropy. The sum is convex in $\beta$. The second term, the weight of
-    $\kappa$ samples whose class is unknown, keeps the temperature above 0 where every prediction is right. With
-    several labels $\ell$ is the binary cross-entropy of each known label, and $N$ counts these.
+    The second term, $\kappa$ samples of unknown class, keeps the temperature above 0 where every prediction is right.
+    With several labels $\ell$ is the binary cross-entropy of each known label.
 
     Args:
         logits: shape ``(..., C)``, classes last.
         target: class indices of shape ``(...)``, or {0, 1} of the logits' shape for several labels.
         ignore_index: target value of rows, or of single labels, that take no part.
-        prior_samples: $\kappa$; 0 gives the maximum of the likelihood alone.
+        prior_samples: $\kappa$, 0 or more.
         reduce: sums a tensor over the ranks.
 
     Returns:
@@ -49,7 +50,7 @@ def fit_temperature(
         ValueError: if the shapes do not fit, or ``prior_samples`` is negative.
         ImportError: if SciPy is not installed.
 
-    Source: Guo, Pleiss, Sun, Weinberger, "On Calibration of Modern Neural Networks", ICML 2017, section 4.2.
+    Source: Guo et al., "On Calibration of Modern Neural Networks", ICML 2017, section 4.2.
 
     Examples:
         >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0], [4.0, 0.0]])
@@ -109,11 +110,7 @@ def same_weights(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
 
 
 def is_multilabel(logits: Tensor, target: Tensor) -> bool:
-    """Whether the target holds {0, 1} for each class; False where it holds one class index per row.
-
-    Raises:
-        ValueError: if the shapes fit neither.
-    """
+    """Whether the target holds {0, 1} for each class, not one class index per row; raises if the shapes fit neither."""
     if target.shape == logits.shape:
         return True
     if target.shape == logits.shape[:-1]:
@@ -142,3 +139,74 @@ def _binary_terms(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     observed = F.binary_cross_entropy_with_logits(logits, target.to(logits.dtype), reduction="sum")
     unknown = F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, 0.5), reduction="sum")
     return observed, unknown
+
+
+class Reliability(NamedTuple):
+    """The bins of a reliability diagram, as sums that may be added over batches and ranks.
+
+    Each is ``float64`` of shape ``(bins,)``. Bin ``b`` holds confidences in ``(b / bins, (b + 1) / bins]``.
+    """
+
+    predictions: Tensor
+    confidence: Tensor
+    correct: Tensor
+
+    @property
+    def calibration_error(self) -> Tensor:
+        r"""The expected calibration error, $\sum_b |correct_b - confidence_b| / N$; 0 without predictions."""
+        return (self.correct - self.confidence).abs().sum() / self.predictions.sum().clamp(min=1)
+
+    def points(self) -> list[dict[str, float]]:
+        """Per bin that is not empty its mean ``confidence``, its ``accuracy`` and its ``count``."""
+        return [
+            {"confidence": confidence / count, "accuracy": correct / count, "count": count}
+            for count, confidence, correct in torch.stack(self).T.tolist()
+            if count
+        ]
+
+
+def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bins: int = 15) -> Reliability:
+    """Sort predictions by their confidence, and count how many are right.
+
+    One class per row: the confidence is the largest probability of ``softmax(logits)``. Several labels: each label is a
+    prediction, with the confidence ``sigmoid(logits)`` of being present.
+
+    Args:
+        logits: shape ``(..., C)``, classes last.
+        target: class indices of shape ``(...)``, or {0, 1} of the logits' shape for several labels.
+        ignore_index: target value of rows, or of single labels, that take no part.
+        bins: the number of bins, of equal width.
+
+    Raises:
+        ValueError: if the shapes do not fit, or ``bins`` is less than 1.
+        IndexError: if a class index is out of range.
+
+    Examples:
+        >>> bins = reliability(torch.tensor([[0.0, 3.0], [3.0, 0.0]]), torch.tensor([1, 1]), bins=10)
+        >>> round(float(bins.calibration_error), 2)
+        0.45
+
+    Source: Guo et al., ICML 2017, section 2; torchmetrics' calibration error with ``norm="l1"``.
+    """
+    check_count("bins", bins, least=1)
+    multilabel = is_multilabel(logits, target)
+    logits, target = known_entries(logits, target, ignore_index)
+    logits = in_float64(logits)
+    target = target.to(logits.device)
+    if multilabel:
+        confidence, correct = logits.sigmoid(), target.double()
+    else:
+        _refuse_no_class(target, logits.size(-1))
+        confidence, predicted = logits.softmax(dim=-1).max(dim=-1)
+        correct = (predicted == target).double()
+    index = (confidence * bins).ceil().long().clamp(1, bins) - 1
+    chosen = F.one_hot(index, bins).double()
+    return Reliability(chosen.sum(0), chosen.T @ confidence, chosen.T @ correct)
+
+
+def _refuse_no_class(target: Tensor, classes: int) -> None:
+    if target.numel() and not 0 <= int(target.min()) <= int(target.max()) < classes:
+        raise IndexError(
+            f"target must hold class indices from 0 to {classes - 1} or ignore_index, got {int(target.min())} to "
+            f"{int(target.max())}"
+        )

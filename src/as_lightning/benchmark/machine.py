@@ -1,0 +1,77 @@
+"""The machine and this process: versions, processor, memory. Needs none of the app's packages."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of what the numbers depend on."""
+    versions = {"python": platform.python_version()}
+    for package in ("as-lightning", "torch", "lightning", "torchmetrics", "torchvision", "torchaudio", "numpy"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def machine_description() -> dict[str, Any]:
+    """Processor, cores and accelerator; no host names, no paths."""
+    import torch  # here: as_lightning.benchmark.run.result is read without it
+
+    processor = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            processor = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return {
+        "system": platform.system(),
+        "processor": processor,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def resident_memory() -> int:
+    """Bytes that the process holds now, after what it has freed has gone back to the system."""
+    gc.collect()
+    return_free_memory()
+    return _status("VmRSS")
+
+
+def return_free_memory() -> None:
+    """Give back to the system what the process has freed and the C library still holds."""
+    ctypes.CDLL(None).malloc_trim(0)
+
+
+def reset_peak() -> bool:
+    """Start anew to look for the most that the process holds; False where the system cannot."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return False
+    return True
+
+
+def peak_resident_memory() -> int:
+    """The most bytes that the process has held since `reset_peak`."""
+    return _status("VmHWM")
+
+
+def _status(field: str) -> int:
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {field}")

@@ -1,0 +1,66 @@
+"""A comparison that was killed, at whatever moment, ends with the report of one that was not."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from harness.killed_comparison import CALLS_FILE, run_in_process
+
+from as_lightning.benchmark.report.findings import findings
+from as_lightning.benchmark.report.record import ComparisonRecord
+
+
+def decided(folder: Path) -> list[object]:
+    """All that a comparison has found, but the times, which no two trainings share."""
+    record = ComparisonRecord.read(folder)
+    words = [
+        (v.arm, v.against, v.seeds, v.look, v.difference, v.low, v.high, v.word) for v in findings(record).verdicts
+    ]
+    stopped = re.sub(r"[\d.e-]+ hours", "", record.stopped)
+    results = [(run.metrics, run.evaluations and run.evaluations[-1]["score"], run.masking) for run in record.results]
+    trials = {method: [trial._asdict() for trial in tried] for method, tried in record.tuning.items()}
+    return [
+        words,
+        record.scores(),
+        record.settings,
+        record.same_as,
+        str(trials),
+        record.examples,
+        stopped,
+        str(results),
+    ]
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (folder / "report").glob("report.*")}
+
+
+def kill_and_go_on(folder: Path, undisturbed: Path, kills: list[float]) -> None:
+    calls = int((undisturbed.parent / CALLS_FILE).read_text())
+    for share in kills:
+        assert run_in_process(folder, kill_after=int(share * calls)) == -signal.SIGKILL
+    assert run_in_process(folder) == 0
+    assert decided(folder) == decided(undisturbed)
+    report = written(folder)
+    assert run_in_process(folder) == 0  # all runs are there: the same report, bit for bit
+    assert written(folder) == report
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed") / "comparison"
+    assert run_in_process(folder) == 0
+    return folder
+
+
+def test_a_killed_comparison_ends_as_an_undisturbed_one(tmp_path: Path, undisturbed: Path) -> None:
+    kill_and_go_on(tmp_path / "comparison", undisturbed, [0.6])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(5))
+def test_a_comparison_that_is_killed_again_and_again_ends_as_an_undisturbed_one(tmp_path, undisturbed, start) -> None:
+    kill_and_go_on(tmp_path / "comparison", undisturbed, [0.11 + 0.013 * start + 0.04 * kill for kill in range(4)])

@@ -1,0 +1,203 @@
+"""A loss module in a LightningModule without the mixin is counted by the callbacks, in training alone."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+from collections.abc import Callable
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from harness.scripted_masking import loader_of, quiet_trainer
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor, nn
+
+from as_lightning import (
+    AdaptiveGradientAccumulation,
+    ASSoftmaxLoss,
+    ASSoftmaxMixin,
+    LinearCrossEntropyLoss,
+    MaskingMonitor,
+    MultiLabelASSoftmaxLoss,
+    StepSchedule,
+)
+from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy, multilabel_as_cross_entropy
+
+pytestmark = pytest.mark.usefixtures("one_thread")  # sums in another order are other bits
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Plain(pl.LightningModule):
+    """A module as users have it, with a loss of this package in the place of ``nn.CrossEntropyLoss``."""
+
+    def __init__(self, criterion: nn.Module, net: nn.Module | None = None) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.net = nn.Linear(6, 4) if net is None else net
+        self.criterion = criterion
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        return self.criterion(self.net(batch[0]), batch[1])
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.log("val_loss", self.criterion(self.net(batch[0]), batch[1]))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.5)
+
+
+class Mixed(ASSoftmaxMixin, Plain):
+    as_softmax_replaces = "criterion"
+
+
+def batches(number: int = 7, *, rows: Callable[[int], int] = lambda batch: 5 + batch) -> list[Batch]:
+    """Batches of different sizes whose classes can be learnt in a few steps."""
+    inputs = [torch.randn(rows(batch), 6) for batch in range(number)]
+    return [(x, x[:, :4].argmax(1)) for x in inputs]
+
+
+class CountsByHand(pl.Callback):
+    """The oracle: the counts of each batch from the functions, before the step changes the weights."""
+
+    def __init__(self, counts_of: Callable[[Any, Batch], Any]) -> None:
+        self.counts_of = counts_of
+        self.epochs: list[list[int]] = []
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.epochs.append([0, 0, 0, 0])
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        counts = self.counts_of(pl_module, batch).stacked().tolist()
+        self.epochs[-1] = [sum(pair) for pair in zip(self.epochs[-1], counts, strict=True)]
+
+
+def of_logits(module: Any, batch: Batch) -> Any:
+    return as_cross_entropy(module.net(batch[0]), batch[1], 0.2, return_counts=True)[1]
+
+
+def of_labels(module: Any, batch: Batch) -> Any:
+    return multilabel_as_cross_entropy(module.net(batch[0]), batch[1], 0.2, return_counts=True)[1]
+
+
+def of_head(module: Any, batch: Batch) -> Any:
+    head = module.criterion.linear
+    return as_linear_cross_entropy(batch[0], head.weight, batch[1], 0.2, bias=head.bias, return_counts=True)[1]
+
+
+CASES = {
+    "single label": (lambda: Plain(ASSoftmaxLoss(0.2)), of_logits),
+    "several labels": (lambda: Plain(MultiLabelASSoftmaxLoss(0.2)), of_labels),
+    "wide head": (lambda: Plain(LinearCrossEntropyLoss(6, 4, bias=True, delta=0.2), nn.Identity()), of_head),
+}
+
+
+@pytest.mark.parametrize("accumulated", [1, 3])
+@pytest.mark.parametrize("case", CASES)
+def test_the_counts_are_those_of_the_trainings_batches_and_of_no_validation(case: str, accumulated: int) -> None:
+    make, counts_of = CASES[case]
+    data = batches()
+    if case == "several labels":
+        data = [(x, (x[:, :4] > 0).long()) for x, _ in data]
+    monitor, by_hand = MaskingMonitor(), CountsByHand(counts_of)
+    settings: dict[str, Any] = {"accumulate_grad_batches": accumulated, "val_check_interval": 2, "max_epochs": 3}
+    quiet_trainer(callbacks=[by_hand, monitor], **settings).fit(make(), loader_of(data), loader_of(data[:3]))
+    assert [list(epoch[1:]) for epoch in monitor.history] == by_hand.epochs
+    assert 0 < by_hand.epochs[-1][2] < by_hand.epochs[-1][3]
+
+
+@pytest.mark.parametrize("in_eval_mode", [False, True])
+def test_windows_weights_and_counts_are_those_of_the_mixin_bit_for_bit(in_eval_mode: bool) -> None:
+    data, ends = batches(24), []
+    for module in (Plain(ASSoftmaxLoss(0.1)), Mixed(nn.CrossEntropyLoss(), delta=0.1)):
+        if in_eval_mode:  # as parts that are fine-tuned with their dropout off: they are trained all the same
+            module.eval()
+        callbacks = [monitor := MaskingMonitor(), speed := AdaptiveGradientAccumulation(max_steps=4)]
+        trainer = quiet_trainer(max_epochs=4, callbacks=callbacks, log_every_n_steps=1)
+        trainer.fit(module, loader_of(data))
+        ends.append((monitor.history, speed.history, [p.tolist() for p in module.parameters()], trainer))
+    (*plain, ours), (*mixed, theirs) = ends
+    assert plain == mixed
+    assert {window.length for window in plain[1]} > {1, 2}
+    assert ours.logged_metrics == theirs.logged_metrics
+    assert ours.logged_metrics["masking/delta"] == 0.1
+
+
+def test_items_are_the_counted_samples_so_that_a_window_is_one_large_batch() -> None:
+    data = [(x.double(), y) for x, y in batches(4)]
+    whole = [(torch.cat([x for x, _ in data]), torch.cat([y for _, y in data]))]
+    ends = []
+    for batches_of_epoch in (data, whole):
+        module = Plain(ASSoftmaxLoss(0.1)).double()
+        by_items = AdaptiveGradientAccumulation(StepSchedule({0: 4}), normalize="items")
+        quiet_trainer(max_epochs=5, callbacks=[by_items]).fit(module, loader_of(batches_of_epoch))
+        ends.append(torch.cat([p.detach().flatten() for p in module.parameters()]))
+    torch.testing.assert_close(ends[0], ends[1], rtol=0, atol=1e-14)
+
+
+class CopiesInsideABatch(pl.Callback):
+    def on_before_zero_grad(self, trainer: pl.Trainer, pl_module: Any, optimizer: Any) -> None:
+        self.copy = copy.deepcopy(pl_module.criterion)
+        self.pickled = pickle.loads(pickle.dumps(pl_module.criterion))
+
+
+def test_copies_count_for_themselves_and_state_dicts_stay_those_of_cross_entropy() -> None:
+    module, copies = Plain(ASSoftmaxLoss(weight=torch.ones(4))), CopiesInsideABatch()
+    quiet_trainer(max_epochs=2, callbacks=[monitor := MaskingMonitor(), copies]).fit(module, loader_of(batches()))
+    assert module.criterion.masking_counter is None
+    assert module.criterion.state_dict().keys() == nn.CrossEntropyLoss(weight=torch.ones(4)).state_dict().keys()
+    for loss in (copies.copy, copies.pickled):
+        loss(torch.randn(9, 4), torch.zeros(9, dtype=torch.int64))
+    assert [epoch.samples for epoch in monitor.history] == [sum(len(y) for _, y in batches())] * 2
+
+
+def test_a_compiled_module_counts_the_same_and_is_compiled_once() -> None:
+    data, histories = batches(9, rows=lambda batch: 5), []
+    for wrap in (lambda module: module, lambda module: torch.compile(module, backend="eager", fullgraph=True)):
+        torch._dynamo.reset()
+        module = Plain(ASSoftmaxLoss(0.2))
+        module.criterion = wrap(module.criterion)
+        with torch._dynamo.config.patch(recompile_limit=2):  # the first batch has nothing to add its counts to
+            quiet_trainer(max_epochs=3, callbacks=[monitor := MaskingMonitor()]).fit(module, loader_of(data))
+        histories.append(monitor.history)
+    assert histories[0] == histories[1]
+
+
+def test_a_loss_that_is_exchanged_between_two_fits_is_found_again() -> None:
+    module, data = Plain(ASSoftmaxLoss(0.1)), loader_of(batches())
+    quiet_trainer(max_epochs=1, callbacks=[MaskingMonitor()]).fit(module, data)
+    module.criterion = ASSoftmaxLoss(0.3)
+    trainer = quiet_trainer(max_epochs=1, callbacks=[monitor := MaskingMonitor()])
+    trainer.fit(module, data)
+    assert trainer.logged_metrics["masking/delta"] == 0.3
+    assert len(monitor.history) == 1
+    module.criterion = nn.CrossEntropyLoss()
+    with pytest.raises(MisconfigurationException, match=r"such as `self.criterion = ASSoftmaxLoss"):
+        quiet_trainer(max_epochs=1, callbacks=[MaskingMonitor()]).fit(module, data)
+
+
+def test_a_loss_that_training_does_not_call_is_refused() -> None:
+    class Forgets(Plain):
+        def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+            return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+
+    with pytest.raises(MisconfigurationException, match="has not called its ASSoftmaxLoss"):
+        quiet_trainer(max_epochs=1, callbacks=[MaskingMonitor()]).fit(Forgets(ASSoftmaxLoss()), loader_of(batches()))
+
+
+@pytest.mark.parametrize("make", [lambda: Plain(ASSoftmaxLoss(0.2)), lambda: Mixed(nn.CrossEntropyLoss(), delta=0.2)])
+def test_the_progress_bar_shows_the_share_of_masked_samples(make: Callable[[], Plain], capsys: Any) -> None:
+    trainer = quiet_trainer(max_epochs=6, callbacks=[monitor := MaskingMonitor()], enable_progress_bar=True)
+    trainer.fit(make(), loader_of(batches()))
+    bar = trainer.progress_bar_callback
+    assert bar is not None
+    last = monitor.history[-1]
+    shown = bar.get_metrics(trainer, trainer.lightning_module)["masked"]
+    assert float(shown) == pytest.approx(last.masked_samples / last.samples, abs=1e-3)  # type: ignore[arg-type]
+    assert re.search(r"masked[=:] ?0\.", capsys.readouterr().out)  # tqdm or rich

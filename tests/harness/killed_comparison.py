@@ -1,0 +1,54 @@
+"""A comparison on made-up data in a process of its own, which is killed after a number of Python calls."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from harness.own_modules import Points, WithCriterion
+from harness.prepared_processes import context
+
+from as_lightning import compare
+
+CALLS_FILE = "calls.txt"
+
+
+def run(folder: Path, kill_after: int | None) -> None:
+    """Compare in ``folder``; write the number of calls there, or be killed when it is reached."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+        if calls == kill_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(count)
+    compare(
+        WithCriterion,
+        Points(),
+        monitor="val/acc",
+        replaces="criterion",
+        methods=["as_softmax"],
+        trainer={"max_epochs": 2, "accelerator": "cpu"},
+        trials=2,
+        tuning_seeds=1,
+        max_seeds=8,
+        folder=folder,
+        progress=False,
+    )
+    sys.setprofile(None)
+    (folder.parent / CALLS_FILE).write_text(str(calls))
+
+
+def run_in_process(folder: Path, kill_after: int | None = None) -> int:
+    """Call :func:`run` in a process of its own, and give its exit status: 0, or -9 where it was killed."""
+    process = context().Process(target=run, args=(folder, kill_after))
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode

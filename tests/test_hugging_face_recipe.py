@@ -1,0 +1,59 @@
+"""The recipe for the Trainer of transformers, as its page has it."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+PAGE = Path(__file__).parents[1] / "docs/hugging_face.md"
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The names that the page's code leaves, after its training."""
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate", reason="the Trainer of transformers needs accelerate")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    exec(compile(code, str(PAGE), "exec"), names)
+    return names
+
+
+def test_the_recipe_trains_masks_and_accumulates_as_one_large_batch(recipe: dict[str, Any]) -> None:
+    from transformers import Trainer, TrainingArguments
+
+    rate = recipe["masked"]
+    assert int(rate.counted) == 5 * 64  # each sample of each epoch, and none of an evaluation
+    assert 0 < float(rate.compute()) < 1
+    trainer = recipe["trainer"]
+    logged = trainer.evaluate()["eval_loss"]
+    inputs = torch.stack([text["input_ids"] for text in recipe["texts"]])
+    logits = trainer.model.eval()(input_ids=inputs).logits
+    labels = torch.tensor([text["labels"] for text in recipe["texts"]])
+    assert logged == pytest.approx(float(recipe["as_cross_entropy"](logits, labels, 0.1)), rel=1e-4)
+
+    weights = []
+    recipe["config"].hidden_dropout_prob = recipe["config"].attention_probs_dropout_prob = 0.0
+    fresh = recipe["AutoModelForSequenceClassification"].from_config(recipe["config"]).double()
+    for accumulated in (1, 4):
+        model = copy.deepcopy(fresh)
+        settings: dict[str, Any] = {"per_device_train_batch_size": 16 // accumulated, "max_steps": 8, "seed": 1}
+        arguments = TrainingArguments(
+            "runs",
+            gradient_accumulation_steps=accumulated,
+            optim="sgd",
+            learning_rate=0.5,
+            report_to="none",
+            use_cpu=True,
+            **settings,
+        )
+        train_set = recipe["texts"]
+        Trainer(model, arguments, train_dataset=train_set, compute_loss_func=recipe["as_softmax"]).train()
+        weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=1e-12)
