@@ -118,8 +118,9 @@ class ArchiveTree(FileTree):
             if any(part.startswith(".") for part in name.split("/")):
                 continue
             found: bytes | str | None = content
-            for _ in members:  # a link that leads to itself ends too
-                found = members.get(found) if isinstance(found, str) else found
+            followed = 0  # a link that leads to itself ends too
+            while isinstance(found, str) and followed < len(members):
+                found, followed = members.get(found), followed + 1
             if not isinstance(found, bytes):
                 raise ValueError(
                     f"{self.where(name)} is a link to {content!s}, which is no file of the archive: pack the files "
