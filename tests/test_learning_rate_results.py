@@ -84,6 +84,13 @@ def test_every_data_set_and_method_of_the_plan_has_a_configuration(script, tmp_p
             assert config.method.get("delta") == (None if method == "softmax" else float(method.split()[-1]))
 
 
+def test_the_best_rate_is_chosen_on_the_seeds_that_all_rates_have(script):
+    experiment = script("experiment")
+    rates = {1e-4: {0: {"validation": 0.8}, 1: {"validation": 0.99}}, 5e-4: {0: {"validation": 0.9}}}
+    assert experiment.best_rate(rates) == 5e-4
+    assert experiment.best_rate({1e-4: {0: {"validation": 0.8}}, 5e-4: {1: {"validation": 0.7}}}) == 1e-4
+
+
 def test_the_page_of_learning_rates_is_written_from_its_records(script):
     experiment = script("experiment")
     lines = experiment.read(ROOT / "results/learning_rate/runs.jsonl")

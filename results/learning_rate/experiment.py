@@ -244,6 +244,7 @@ def _share(runs: dict[int, dict]) -> list[float]:
 def _why(groups: dict, order: list[tuple[str, int]]) -> str:
     """What part of the gradient comes from rows that are right."""
     text = (HERE / "cause.md").read_text(encoding="utf-8").rstrip() + "\n"
+    tables: dict[tuple[str, int], dict[tuple[str, float], float]] = {}
     for key in order:
         rows = [
             (method, rate, share)
@@ -255,9 +256,25 @@ def _why(groups: dict, order: list[tuple[str, int]]) -> str:
             text += f"\n{TITLES[key[0]]}, {key[1]} epochs, right rows' share of the gradient's norm in percent:\n\n"
             text += "| method | learning rate | first quarter of the steps | second | third | last |\n"
             text += "| --- |" + " ---: |" * 5 + "\n"
+            tables[key] = {
+                (method, rate): 100 * float(np.mean(share[-len(share) // 4 :])) for method, rate, share in rows
+            }
             for method, rate, share in rows:
                 quarters = np.array(share).reshape(4, -1).mean(1)
                 text += f"| {method} | {rate:g} | " + " | ".join(f"{100 * part:.0f}" for part in quarters) + " |\n"
+            base, own = groups[key].get("softmax", {}), groups[key].get("as_softmax 0.1", {})
+            leads = {rate: paired(own[rate], base[rate])[0] for rate in sorted(own.keys() & base.keys())}
+            if leads and max(leads.values()) > 0.25:
+                rate = max(leads, key=lambda rate: leads[rate])
+                why = "may be a part of the lead"
+                plain, masked = tables[key]["softmax", rate], tables[key]["as_softmax 0.1", rate]
+                if plain - masked <= 3:
+                    why = "is not what makes that lead"
+                text += (
+                    f"\nAS-Softmax leads most at {rate:g} ({leads[rate]:+.2f}). There right rows give {plain:.0f}% of "
+                    f"the gradient of softmax and {masked:.0f}% of that of AS-Softmax in the last quarter: a turn to "
+                    f"wrong rows {why}.\n"
+                )
     return text
 
 
@@ -268,10 +285,13 @@ def paired(first: dict[int, dict], second: dict[int, dict]) -> tuple[float, floa
 
 
 def best_rate(rates: dict[float, dict[int, dict]]) -> float:
-    """The rate of the best mean validation score, among those with the most seeds."""
-    most = max(len(seeds) for seeds in rates.values())
-    full = {rate: seeds for rate, seeds in rates.items() if len(seeds) == most}
-    return max(full, key=lambda rate: float(np.mean([run["validation"] for run in full[rate].values()])))
+    """The rate of the best mean validation score, over the seeds that all rates have."""
+    common = set.intersection(*(set(seeds) for seeds in rates.values()))
+
+    def score(rate: float) -> float:
+        return float(np.mean([rates[rate][seed]["validation"] for seed in common or rates[rate]]))
+
+    return max(rates, key=score)
 
 
 def _number(mean: float, half: float, sign: str = "") -> str:

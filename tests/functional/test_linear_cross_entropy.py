@@ -215,6 +215,7 @@ def test_all_ignored_equals_cross_entropy(reduction: str) -> None:
 
 
 def plain(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor, delta: float, **options: Any) -> Tensor:
+    options["weight"] = options.pop("class_weight")
     return linear_cross_entropy(hidden, weight, target, linear_bias=bias, **options)
 
 
@@ -234,9 +235,10 @@ def test_delta_one_and_plain_cross_entropy_equal_the_linear_layer_and_cross_entr
         return loss.reshape(target.shape) if reduction == "none" else loss
 
     exact = Head(head.hidden.double(), head.weight.double(), head.bias.double(), head.target)
-    expected, options = value_and_gradients(theirs, exact, 1.0), {"ignore_index": 7, "reduction": reduction}
-    assert_agrees(value_and_gradients(fused, head, 1.0, class_weight=weights, **options), expected, dtype)
-    assert_agrees(value_and_gradients(plain, head, 1.0, weight=weights, **options), expected, dtype)
+    options = {"class_weight": weights, "ignore_index": 7, "reduction": reduction}
+    expected = value_and_gradients(theirs, exact, 1.0)
+    for loss in (fused, plain):
+        assert_agrees(value_and_gradients(loss, head, 1.0, **options), expected, dtype)
 
 
 def test_nan_in_one_row_reaches_the_loss_and_its_gradient_alone() -> None:
@@ -410,7 +412,9 @@ def test_the_modules_state_has_the_names_of_pytorchs_own() -> None:
     # torch.nn.LinearCrossEntropyLoss of PyTorch 2.13 has these keys
     module = LinearCrossEntropyLoss(5, 90, bias=True, weight=torch.ones(90))
     assert set(module.state_dict()) == {"weight", "linear.weight", "linear.bias"}
-    assert repr(module).startswith("LinearCrossEntropyLoss(\n  ignore_index=-100, reduction='mean', weight of 90")
+    assert repr(module).startswith(
+        "LinearCrossEntropyLoss(\n  delta=1.0, ignore_index=-100, reduction='mean', weight of 90"
+    )
 
 
 def test_label_smoothing_is_refused_with_the_reason() -> None:

@@ -66,17 +66,16 @@ class MaskingMonitor(pl.Callback):
     - ``masking/samples_seen``: samples since training began.
 
     Once per epoch ``masking/sample_ratio_epoch`` and ``masking/class_ratio_epoch``. The progress bar shows the share of
-    masked samples as ``masked``: that of the latest step that is written, and of the epoch at its end. A
-    ``TensorBoardLogger`` also gets a layout of charts for the dashboard *Custom Scalars*.
+    masked samples as ``masked``. A ``TensorBoardLogger`` also gets a layout of charts for *Custom Scalars*.
 
     ``Trainer(log_every_n_steps=...)`` says which steps are written, and the first and the last one always are. The host
-    reads the counts of these steps alone. What was counted before ``fit`` is forgotten, and a resumed run goes on where
-    its checkpoint was saved, also inside a window. The callback moves itself to the front of ``trainer.callbacks``, so
-    that checkpoints of other callbacks hold the batch that ends.
+    reads the counts of these steps alone. A resumed run goes on where its checkpoint was saved, also inside a window.
+    The callback moves itself to the front of ``trainer.callbacks``, so that checkpoints of other callbacks hold the
+    batch that ends.
 
     Args:
-        step: what the loggers get as the step: ``"optimizer"``, the optimizer step, or ``"samples"``, the samples seen.
-            By samples the curves of runs with different accumulation end at the same place.
+        step: what the loggers get as the step: ``"optimizer"``, the optimizer step, or ``"samples"``, the samples seen,
+            by which the curves of runs with different accumulation end at the same place.
 
     Attributes:
         history: an `EpochMasking` for each epoch of this training that has ended.
@@ -84,8 +83,8 @@ class MaskingMonitor(pl.Callback):
     Raises:
         ValueError: if ``step`` is neither of the two.
         MisconfigurationException: at the start of ``fit`` if the module has neither a masking counter (as that of
-            `ASSoftmaxMixin`) nor a loss module such as `ASSoftmaxLoss`, and at the first optimizer step if training
-            has computed a loss and counted nothing.
+            `ASSoftmaxMixin`) nor a loss module such as `ASSoftmaxLoss`, and at the first optimizer step if training has
+            computed a loss and counted nothing.
 
     Source: paper, figure of masking ratios; Lightning's ``LearningRateMonitor`` for when to log.
 

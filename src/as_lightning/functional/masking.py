@@ -11,7 +11,7 @@ from as_lightning.functional.calling_convention import class_rows, widened
 
 
 def check_delta(delta: float) -> float:
-    """Return the margin ``delta`` as a float, or raise ``ValueError`` where it is not a number in [0, 1]."""
+    """Return the margin ``delta`` as a float, or raise where it is not a number in [0, 1]."""
     # a float is asked for first: the compiler need not look at Real then
     if isinstance(delta, bool) or not (type(delta) is float or isinstance(delta, Real)):
         raise TypeError(f"delta must be a number in [0, 1], got {delta!r} of type {type(delta).__name__}")

@@ -94,3 +94,17 @@ def test_a_misspelt_setting_of_the_comparison_is_told_with_the_nearest():
         error = raised(lambda: compose("compare", overrides=["trails=3"], return_hydra_config=False))
     assert parsed(["trails=3"])[0].key_or_group == "trails"
     assert "there is no trails: did you mean trials" in in_words(error, ["trails=3"], "compare")
+
+
+@pytest.mark.parametrize(
+    ("setting", "config_name"), [("trainr.max_epochs=2", "train"), ("serch.lr_factor=2", "compare")]
+)
+def test_a_misspelt_group_is_told_with_the_nearest(setting, config_name):
+    from hydra import compose, initialize_config_dir
+
+    from as_lightning.benchmark.packages import config_dir
+
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        error = raised(lambda: compose(config_name, overrides=[setting]))
+    misspelt, meant = {"train": ("trainr", "trainer"), "compare": ("serch", "search")}[config_name]
+    assert f"there is no {misspelt}: did you mean {meant}?" in in_words(error, [setting], config_name)

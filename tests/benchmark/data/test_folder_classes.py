@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 import torch
 
+from as_lightning.benchmark.data.base import collected_messages
 from as_lightning.benchmark.data.files import open_tree
 from as_lightning.benchmark.data.folder_classes import check_validation_share, split_classes
 
@@ -167,3 +168,14 @@ def test_a_class_folder_of_other_files_is_named_in_an_archive_too(tmp_path, kind
 def test_a_validation_share_that_is_no_share_is_refused(share):
     with pytest.raises(ValueError, match=r"validation_share must be a share in \(0, 1\), got"):
         check_validation_share(share)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_hidden_folders_and_those_of_macos_are_left_out_with_a_note(tmp_path, packed):
+    root = write_files(tmp_path / "set", {**FLAT_COUNTS, "__MACOSX/cat": 3, ".cache": 2, "dog/.thumbs": 4})
+    (root / ".DS_Store").touch()
+    path = Path(shutil.make_archive(str(tmp_path / "set"), "zip", root)) if packed else root
+    with collected_messages() as messages:
+        found = counts(path)
+    assert {label: sum(found[name][label] for name in found) for label in found["train"]} == FLAT_COUNTS
+    assert messages == [f"{path}: hidden folders are left out: .cache; .thumbs; __MACOSX"]

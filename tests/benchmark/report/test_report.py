@@ -196,6 +196,7 @@ def test_a_comparison_shows_its_trials_budgets_and_the_examples_on_which_predict
     assert f"{HOSTILE} and softmax differ on 12.5% of 360 test examples" in text
     assert text.count("onerror=alert(1)>|[red]x[/red] $y_1$ 1") >= 11  # examples 1 and 10 to 19
     assert "validation accuracy against the learning rate" in text
+    assert "mathdefault" not in text  # the labels of a logarithmic axis are numbers
     assert "80% probability" in text
     assert f"{HOSTILE}, seed 7: ValueError" in text
     assert pd.read_csv(paths.csv)["budget"].tolist() == [1.0, 0.5, 1.0]

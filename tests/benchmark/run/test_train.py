@@ -226,3 +226,20 @@ def test_a_damaged_result_is_refused_by_its_path(tmp_path):
 def test_a_name_that_is_a_number_is_a_name(composed, tmp_path):
     assert train(composed(*BRIEF, "name=2024")).name == "2024"
     assert Result.read(tmp_path / "run" / "result.json").name == "2024"
+
+
+def test_a_run_from_a_checkpoint_trains_the_epochs_that_are_left(composed, tmp_path):
+    constant = ("lr_scheduler=null",)
+    first = train(composed(*BRIEF, *constant, "trainer.max_epochs=1", output="first"))
+    assert "ckpt_path" not in first.config
+    checkpoint = tmp_path / "first/checkpoints/last.ckpt"
+    result = train(composed(*BRIEF, *constant, f"ckpt_path={checkpoint}", output="second"))
+    assert result.resumed
+    assert result.optimizer_steps == 15
+    assert [evaluation["epoch"] for evaluation in result.evaluations] == [0, 1, 2]
+    assert result.config["ckpt_path"] == "last.ckpt"
+
+
+def test_a_checkpoint_that_does_not_exist_is_refused(composed):
+    with pytest.raises(SettingError, match=r"ckpt_path=no\.ckpt: there is no such file"):
+        train(composed(*BRIEF, "ckpt_path=no.ckpt"))

@@ -59,7 +59,11 @@ def _misspelt(setting: str, overrides: Sequence[str], config_name: str) -> str:
     path, _, key = setting.rpartition(".")
     known = _settings_of(path, [o for o in overrides if not o.startswith(f"{setting}=")], config_name)
     if not known:
-        return ""
+        group, groups = (
+            setting.split(".")[0],
+            _settings_of("", [o for o in overrides if not o.startswith(setting)], config_name),
+        )
+        return f"there is no {group}: {nearest(group, groups)}" if groups and group not in groups else ""
     if key in known:
         return f"{setting} is not in the configuration: set it with +{setting}=..."
     if path == "method" and key in method_settings():

@@ -160,10 +160,12 @@ def _place_of_target(own: OwnModule) -> str | int | None:
         loss = getattr(parent, attribute)
     except AttributeError:
         return None  # which the first method's batch refuses
-    if is_huggingface_classifier(loss):
-        return "labels"
     seen: list[Any] = []
-    if isinstance(loss, torch.nn.Module):
+    if is_huggingface_classifier(loss):
+        loss.register_forward_pre_hook(
+            lambda part, arguments, named: seen.append(named.get("labels")), with_kwargs=True
+        )
+    elif isinstance(loss, torch.nn.Module):
         loss.register_forward_pre_hook(
             lambda part, arguments: seen.append(arguments[1] if len(arguments) > 1 else None)
         )

@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
 from pathlib import Path
 
 import pooch
@@ -30,10 +31,14 @@ def shortened(names: Sequence[str]) -> str:
 
 
 class FileTree(ABC):
-    """Files by their names relative to the root, in alphabetical order; hidden ones are left out."""
+    """Files by their names relative to the root, in alphabetical order; hidden ones are left out.
+
+    ``hidden`` are the folders that are left out: those whose name starts with a dot, and ``__MACOSX``.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.hidden: set[str] = set()
         self.names: list[str] = sorted(self._names())
 
     @abstractmethod
@@ -64,7 +69,7 @@ class FolderTree(FileTree):
 
     def _names(self) -> Iterable[str]:
         unfollowed: list[str] = []
-        names = [path.relative_to(self.root).as_posix() for path in files_below(self.root, unfollowed)]
+        names = [path.relative_to(self.root).as_posix() for path in files_below(self.root, unfollowed, self.hidden)]
         if unfollowed:
             rank_zero_warn(f"{self.root}: {len(unfollowed)} links are not followed: {shortened(unfollowed)}")
         return names
@@ -76,26 +81,33 @@ class FolderTree(FileTree):
         return path.read_bytes()
 
 
-def files_below(folder: Path, unfollowed: list[str], real: tuple[Path, ...] = ()) -> Iterator[Path]:
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder is none of the user's: macOS packs ``__MACOSX`` into its archives."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def files_below(folder: Path, unfollowed: list[str], hidden: set[str], real: tuple[Path, ...] = ()) -> Iterator[Path]:
     """The files below a folder, hidden ones left out; ``real`` are the root and the targets of the links above."""
     real = real or (folder.resolve(),)
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             path = Path(entry.path)
-            if entry.name.startswith("."):
+            if is_hidden(entry.name):
+                if entry.is_dir():
+                    hidden.add(entry.name)
                 continue
             if not entry.is_dir():
                 if entry.is_symlink() and not path.exists():
                     unfollowed.append(f"{path} ({_dangling(path)})")
                 yield path
             elif not entry.is_symlink():
-                yield from files_below(path, unfollowed, real)
+                yield from files_below(path, unfollowed, hidden, real)
             else:
                 target = path.resolve()
                 if any(target.is_relative_to(above) or above.is_relative_to(target) for above in real):
                     unfollowed.append(f"{path} (a link to {target}, which is part of the folder, or holds it)")
                 else:
-                    yield from files_below(path, unfollowed, (*real, target))
+                    yield from files_below(path, unfollowed, hidden, (*real, target))
 
 
 def _dangling(path: Path) -> str:
@@ -115,7 +127,9 @@ class ArchiveTree(FileTree):
             raise ValueError(f"{self.root}: the archive is damaged ({error}): delete it and fetch it again") from error
         self._contents: dict[str, bytes] = {}
         for name, content in members.items():
-            if any(part.startswith(".") for part in name.split("/")):
+            hidden = [*map(is_hidden, name.split("/"))]
+            if any(hidden):
+                self.hidden.update(compress(name.split("/")[:-1], hidden))
                 continue
             found: bytes | str | None = content
             followed = 0  # a link that leads to itself ends too
@@ -229,7 +243,7 @@ def checksum(paths: Iterable[Path]) -> str:
 
 def _of_folder(folder: Path) -> bytes:
     """Hidden files and links that lead nowhere are left out, as the data modules leave them out."""
-    files = [path for path in files_below(folder, []) if path.exists()]
+    files = [path for path in files_below(folder, [], set()) if path.exists()]
     whole = sum(path.stat().st_size for path in files) <= READ_WHOLE
     digest = hashlib.sha256()
     for path in files:

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-from as_lightning.benchmark.data.base import SPLITS, BenchmarkDataModule
-from as_lightning.benchmark.data.files import FileTree, find_path, open_tree, shortened
+from as_lightning.benchmark.data.base import SPLITS, BenchmarkDataModule, say
+from as_lightning.benchmark.data.files import FileTree, find_path, is_hidden, open_tree, shortened
 
 SPLIT_FOLDERS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
 TEST_SHARE = 0.1  # of each class, where there are no split folders
@@ -69,6 +69,8 @@ def split_classes(
     Raises:
         ValueError: if the folders are not as described, or a class has too few files to split.
     """
+    if tree.hidden:
+        say(f"{tree.root}: hidden folders are left out: {shortened(sorted(tree.hidden))}")
     # a seed for each class: what one of them loses or gains does not reorder the others
     found = {
         split: {
@@ -155,7 +157,7 @@ def _subfolders(tree: FileTree, above: tuple[str, ...]) -> dict[str, str]:
     folder = tree.root.joinpath(*above)
     if folder.is_dir():
         for entry in os.scandir(folder):
-            if entry.is_dir() and not entry.name.startswith("."):
+            if entry.is_dir() and not is_hidden(entry.name):
                 found[entry.name] = "/".join((*above, entry.name))
     return found
 

@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from as_lightning.benchmark.report.findings import Findings
 from as_lightning.benchmark.report.record import arm_of
@@ -122,6 +123,9 @@ def _figure(
                 else:
                     on.fill_between(line.x, line.low, line.high, alpha=0.15, color=colors[method], linewidth=0)
         on.set(**axes)
+        if axes.get("xscale") == "log":  # its own labels are TeX
+            on.xaxis.set_major_formatter("{x:g}")
+            on.xaxis.set_minor_formatter(NullFormatter())
 
     ends = "; ".join(f"{m}: {line.y[-1]:.4g} at {line.x[-1]:.4g}" for m, line in lines.items() if len(line.y))
     return PageFigure(name, title, f"{title}. {axes.get('ylabel')} at the last {axes.get('xlabel')}: {ends}.", draw)

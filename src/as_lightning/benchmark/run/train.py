@@ -132,6 +132,10 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
         config.method.pop("search", None)  # what a comparison would tune is no setting of a run
         if config.get("test"):
             config.pop("test")
+        if config.get("ckpt_path") is None:
+            config.pop("ckpt_path", None)
+        else:
+            config.ckpt_path = Path(config.ckpt_path).name
     resolved = OmegaConf.to_container(config, resolve=True)
     assert isinstance(resolved, dict)
     return {str(key): value for key, value in resolved.items()}
@@ -163,6 +167,12 @@ def train(config: DictConfig) -> Result:
         raise SettingError(
             "compile takes keyword arguments of torch.compile, such as compile={mode: reduce-overhead}, or compile={} "
             f"for its defaults, got {config.compile!r}"
+        )
+    ckpt_path = config.get("ckpt_path")
+    if ckpt_path is not None and not Path(ckpt_path).is_file():
+        raise SettingError(
+            f"ckpt_path={ckpt_path}: there is no such file. Expected a checkpoint of Lightning's, such as a run's "
+            "checkpoints/last.ckpt"
         )
     directory = Path(config.output_dir)
     directory.mkdir(parents=True, exist_ok=True)
@@ -210,7 +220,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     predictions = PredictionRecorder(example_ids(datamodule.example_names("test")) if config.test else None)
     callbacks = [*method_callbacks, recorder, memory, RandomState(), DataLoaderState(), predictions, *app_callbacks]
     trainer = _trainer(config, directory, callbacks, loggers)
-    checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.settings)
+    checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.settings) or config.get("ckpt_path")
     trainer.fit(module, datamodule=datamodule, ckpt_path=checkpoint)
     correlation = LossAccuracyCorrelation()
     for evaluation in recorder.evaluations:

@@ -23,9 +23,7 @@ def label_smoothing_loss(
     \ell = \log \sum_j e^{o_j} - (1 - \varepsilon) \, o_t - \frac{\varepsilon}{C} \sum_i o_i
     $$
 
-    Args:
-        logits: it and the other arguments are those of `torch.nn.functional.cross_entropy`.
-        smoothing: the mass $\varepsilon$ that goes to the uniform distribution, in [0, 1).
+    ``smoothing`` is the mass $\varepsilon$ that goes to the uniform distribution, in [0, 1).
 
     Source: Szegedy, Vanhoucke, Ioffe, Shlens, Wojna 2016 (arXiv 1512.00567), section 7.
 

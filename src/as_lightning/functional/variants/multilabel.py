@@ -62,15 +62,7 @@ def multilabel_softmax_loss(
 def multilabel_sparse_loss(
     logits: Tensor, target: Tensor, *, k: int = 5, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
-    r"""`multilabel_softmax_loss` with only the ``k`` strongest negatives $N_k$ (all, if there are fewer).
-
-    $$
-    \ell = \log\Bigl(1 + \sum_{i \in N_k} e^{o_i}\Bigr) + \log\Bigl(1 + \sum_{t \in P} e^{-o_t}\Bigr)
-    $$
-
-    Args:
-        logits: it and the other arguments are those of `multilabel_softmax_loss`.
-        k: how many negatives take part, in [1, C].
+    r"""`multilabel_softmax_loss` with only the ``k`` strongest negatives, ``k`` in [1, C] (all, if there are fewer).
 
     Source: Su et al. 2022 (arXiv 2208.02955) for the sum, Sun et al. 2021 (arXiv 2112.12433) for the k largest.
 

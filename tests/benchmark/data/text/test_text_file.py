@@ -12,6 +12,7 @@ import pytest
 import torch
 from harness.data_settings import TEXT
 
+from as_lightning.benchmark.data.base import collected_messages
 from as_lightning.benchmark.data.text.data_module import Sentence, split_sentences
 from as_lightning.benchmark.data.text.text_file import TextFile, read_table
 
@@ -203,3 +204,15 @@ def test_lines_may_end_as_on_an_old_mac(tmp_path):
     path = tmp_path / "mac.csv"
     path.write_bytes(b'text,label\rgood one,1\r"bad, or\rworse",0\r')
     assert read_table(path, "text", "label") == [("good one", "1"), ("bad, or\rworse", "0")]
+
+
+def test_rows_of_train_that_lie_in_test_too_are_counted_and_named(tmp_path):
+    for name, texts in (("train", "abcd"), ("validation", "efgh"), ("test", "axyb")):
+        rows = [f"text {text},{label}\n" for text, label in zip(texts, "0101", strict=True)]
+        (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(rows))
+    data = partial(TextFile, **TEXT)("train.csv", "validation.csv", "test.csv", data_dir=tmp_path)
+    with collected_messages() as messages:
+        data.setup()
+    assert [message for message in messages if "in train too" in message] == [
+        "2 of 4 rows in test are in train too: 'text a'; 'text b'"
+    ]

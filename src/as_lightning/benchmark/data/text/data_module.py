@@ -13,7 +13,7 @@ import torch
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
-from as_lightning.benchmark.data.base import LabelledDataset
+from as_lightning.benchmark.data.base import LabelledDataset, say
 from as_lightning.benchmark.data.files import shortened
 from as_lightning.benchmark.data.text.tokenized import TokenizedDataModule
 
@@ -97,6 +97,16 @@ def split_sentences(sentences: list[Sentence], split_seed: int) -> dict[str, lis
     return {"train": train, "validation": validation, "test": test}
 
 
+def say_of_repeats(splits: Mapping[str, Sequence[LabelledText]]) -> None:
+    """Say how many rows of validation and test are training rows too: a score counts these as if they were new."""
+    seen = {row.text for row in splits["train"]}
+    for split in ("validation", "test"):
+        repeated = [row.text for row in splits[split] if row.text in seen]
+        if repeated:
+            named = shortened([repr(text[:60]) for text in dict.fromkeys(repeated)])
+            say(f"{len(repeated)} of {len(splits[split])} rows in {split} are in train too: {named}")
+
+
 class TextDataModule(TokenizedDataModule):
     """Classification of texts; a subclass reads its splits.
 
@@ -116,6 +126,8 @@ class TextDataModule(TokenizedDataModule):
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         texts = self.read_splits()
+        if self.user_paths:
+            say_of_repeats(texts)
         targets = self.encode_targets(texts)
         self.texts = {split: [row.text for row in rows] for split, rows in texts.items()}
         tokenizer = self.make_tokenizer(row.text for row in texts["train"])
