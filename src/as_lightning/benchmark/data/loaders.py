@@ -100,8 +100,7 @@ class LengthBatchSampler(BatchSampler):
 
 
 # of a loader, apart from the data set and how batches are made
-SETTINGS = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn")
-SETTINGS += ("multiprocessing_context", "generator", "prefetch_factor")
+SETTINGS = "num_workers collate_fn pin_memory timeout worker_init_fn multiprocessing_context generator prefetch_factor"
 
 
 class ResumableLoader(DataLoader[Any]):
@@ -139,7 +138,7 @@ class ResumableLoader(DataLoader[Any]):
             return super().__iter__()
         assert self.batch_sampler is not None
         rest = islice(self.batch_sampler, first, None)
-        settings = {name: getattr(self, name) for name in SETTINGS}
+        settings = {name: getattr(self, name) for name in SETTINGS.split()}
         return iter(DataLoader(self.dataset, batch_sampler=rest, **settings))
 
     def state_dict(self) -> dict[str, int]:

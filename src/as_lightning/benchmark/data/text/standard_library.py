@@ -201,7 +201,9 @@ class PythonCode(BenchmarkDataModule):
         """The source files of each split, in random order."""
         files = source_files(self.root)
         if len(files) < LEAST_FILES:
-            raise RuntimeError(f"{self.root}: expected {LEAST_FILES} or more files that end in .py, found {len(files)}")
+            raise RuntimeError(
+                f"{self.root}: expected at least {LEAST_FILES} files that end in .py, found {len(files)}"
+            )
         held_out = max(1, round(HELD_OUT * len(files)))
         random.Random(self.split_seed).shuffle(files)
         return {"train": files[2 * held_out :], "validation": files[:held_out], "test": files[held_out : 2 * held_out]}
