@@ -25,8 +25,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
-demo: $(STAMP) ## does AS-Softmax help on scikit-learn's digits? A short comparison that ends with advice
-	$(BIN)/as-lightning-compare experiment=digits trainer.max_epochs=6 trials=3 tuning_seeds=1 seeds=3 budgets=0.5,1
+demo: $(STAMP) ## three minutes: masking, exact accumulation, the memory of a wide layer, a comparison that decides
+	$(BIN)/python docs/demo.py
 
 test: $(STAMP) ## run the whole test suite
 	$(PYTEST)

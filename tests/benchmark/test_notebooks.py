@@ -68,6 +68,6 @@ def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(parameters) == (path.stem in SMALL)
     for cell in parameters:
         cell.source = SMALL[path.stem]
-    client = NotebookClient(document, timeout=240, kernel_name="python3", resources={"metadata": {"path": tmp_path}})
+    client = NotebookClient(document, timeout=None, kernel_name="python3", resources={"metadata": {"path": tmp_path}})
     client.execute()  # raises with the cell and its traceback where one fails
     check_outputs(outputs_of(document))

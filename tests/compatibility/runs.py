@@ -107,7 +107,7 @@ class Run:
         assert not any(rest for _, rest in counted)
         return [samples for samples, _ in counted]
 
-    def trained(self, *, samples: Sequence[int] = (BATCHES * SIZE,) * EPOCHS) -> None:
+    def trained(self, *, samples: Sequence[int] = (BATCHES * SIZE,) * EPOCHS) -> Run:
         """All samples of each epoch were counted once, some were masked, and the windows cover the batches."""
         assert self.samples == list(samples)
         assert any(epoch.masked_samples for epoch in self.monitor.history)
@@ -119,6 +119,7 @@ class Run:
             for window, following in itertools.pairwise(self.speed.history):
                 if window.epoch == following.epoch:
                     assert following.batch == window.batch + window.length
+        return self
 
     def equals_by_hand(self, data: list[Any] | None = None, *, exactly: bool = True, **options: Any) -> None:
         """The weights are those of a hand-written loop over the windows that were taken."""

@@ -6,6 +6,7 @@ import runpy
 import socket
 from collections.abc import Callable, Sequence
 from functools import partial
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,11 @@ def run_two_ranks(program: str | None, folder: Path, scenarios: Sequence[str], *
         for rank in range(2)
     ]
     try:
-        for rank in ranks:
-            rank.join(240)
+        while all(rank.exitcode is None for rank in ranks):  # no time limit: a busy machine takes its time
+            wait([rank.sentinel for rank in ranks])
+        if all(rank.exitcode in (None, 0) for rank in ranks):  # the other one of a rank that has failed waits for it
+            for rank in ranks:
+                rank.join()
     finally:
         for rank in ranks:
             rank.kill()

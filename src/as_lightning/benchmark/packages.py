@@ -9,25 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 # what no run, comparison or report goes without; packages of one modality are loaded where they are used
-CORE = {
-    "hydra": "hydra-core",
-    "sklearn": "scikit-learn",
-    "scipy": "scipy",
-    "pandas": "pandas",
-    "matplotlib": "matplotlib",
-    "rich": "rich",
-    "jinja2": "jinja2",
-    "filelock": "filelock",
+CORE = {"hydra": "hydra-core", "sklearn": "scikit-learn"} | {
+    name: name for name in ("scipy", "pandas", "matplotlib", "rich", "jinja2", "filelock")
 }
 MODALITIES = {
-    "torchvision": "torchvision",
-    "torchaudio": "torchaudio",
-    "tensorboard": "tensorboard",
-    "pooch": "pooch",
-    "soundfile": "soundfile",
-    "tokenizers": "tokenizers",
-    "seqeval": "seqeval",
-    "entmax": "entmax",
+    name: name
+    for name in ("torchvision", "torchaudio", "tensorboard", "pooch", "soundfile", "tokenizers", "seqeval", "entmax")
 }
 
 COMMAND = 'pip install "as-lightning[benchmark]" (in a checkout: pip install -c constraints.txt ".[benchmark]")'
@@ -65,12 +52,7 @@ TOGETHER = ("torch==2.11.0", "torchvision==0.26.0", "torchaudio==2.11.0")  # as 
 
 @contextmanager
 def loading(package: str) -> Iterator[None]:
-    """Import `torchvision` or `torchaudio` inside: if it was built for another torch, the error says what to do.
-
-    Raises:
-        ImportError: in place of the `RuntimeError` or `OSError` of such a package. A missing one stays a
-            `ModuleNotFoundError`.
-    """
+    """Import `torchvision` or `torchaudio` inside: of one that was built for another torch an `ImportError` says so."""
     try:
         yield
     except ModuleNotFoundError:
@@ -92,11 +74,7 @@ def _version(package: str) -> str:
 
 
 def config_dir() -> Path:
-    """The directory that holds `train.yaml`.
-
-    Raises:
-        FileNotFoundError: if the installation carries no configs.
-    """
+    """The directory that holds `train.yaml`; a `FileNotFoundError` if the installation carries no configs."""
     package = Path(__file__).resolve().parents[1]
     for candidate in (package / "conf", package.parents[1] / "conf"):
         if (candidate / "train.yaml").is_file():

@@ -23,7 +23,7 @@ from as_lightning.benchmark.run.folder import run_lock
 from as_lightning.benchmark.run.result import Result
 
 ROOT = Path(__file__).parents[3]
-SWEEP = ("-m", "experiment=digits", "seed=0,1", "trainer.max_epochs=2", "trainer.enable_progress_bar=false")
+SWEEP = ("-m", "experiment=digits", "seed=0,1", "trainer.max_epochs=1", "trainer.enable_progress_bar=false")
 
 
 def run_app(folder: Path, *arguments: str) -> Finished:
@@ -33,7 +33,7 @@ def run_app(folder: Path, *arguments: str) -> Finished:
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory):
-    """Two methods, two seeds, two epochs; with what the command printed."""
+    """Two methods, two seeds, one epoch; with what the command printed."""
     folder = tmp_path_factory.mktemp("sweep")
     finished = run_app(folder, *SWEEP, "method=softmax,as_speed")
     assert finished.returncode == 0, finished.stderr
@@ -44,7 +44,7 @@ def test_a_sweep_leaves_a_result_a_run_and_ends_with_table_report_and_tensorboar
     folder, printed = sweep
     results = sorted((folder / "multirun" / "digits").glob("*/result.json"))
     assert [path.parent.name for path in results] == [
-        f"method={method},seed={seed},trainer.max_epochs=2" for method in ("as_speed", "softmax") for seed in (0, 1)
+        f"method={method},seed={seed},trainer.max_epochs=1" for method in ("as_speed", "softmax") for seed in (0, 1)
     ]
     assert "2 seeds in common, at least 3 are needed" in printed
     *_, html, markdown, csv, opens, tensorboard, address = printed.rstrip().splitlines()
@@ -62,7 +62,7 @@ def test_every_run_prints_the_classes_and_the_samples_of_each_split(sweep):
 
 def test_the_report_names_the_command_that_made_it(sweep):
     report = (sweep[0] / "multirun/digits/report/report.md").read_text()
-    assert "as-lightning -m experiment=digits seed=0,1 trainer.max_epochs=2" in report
+    assert "as-lightning -m experiment=digits seed=0,1 trainer.max_epochs=1" in report
 
 
 def test_a_second_call_skips_what_is_finished_runs_what_is_new_and_reports_its_own_runs(sweep):

@@ -27,6 +27,8 @@ SETTINGS = [
     "optimizer.lr=1e-2",
     "trainer.max_epochs=3",
     "trainer.limit_train_batches=12",
+    "trainer.limit_val_batches=2",
+    "trainer.limit_test_batches=2",
     "trainer.enable_progress_bar=false",
     "logger=none",
 ]
@@ -131,7 +133,8 @@ def test_a_folder_is_locked_while_a_run_is_in_it_and_free_once_the_process_is_ki
     held = context().Event()
     process = context().Process(target=hold_the_lock, args=(tmp_path, held))
     process.start()
-    assert held.wait(60)
+    while not held.wait(1):
+        assert process.is_alive()
     with pytest.raises(Timeout):
         FileLock(tmp_path / LOCK_FILE).acquire(timeout=0)
     process.kill()

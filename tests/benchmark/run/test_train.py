@@ -29,7 +29,7 @@ def reproducible(result: Result) -> dict:
 
 
 def test_the_same_command_twice_gives_the_same_result(composed):
-    runs = [train(composed(*SHORT, "method=as_speed", output=name)) for name in ("first", "second")]
+    runs = [train(composed(*BRIEF, "method=as_speed", output=name)) for name in ("first", "second")]
     assert reproducible(runs[0]) == reproducible(runs[1])
 
 
@@ -41,18 +41,15 @@ def test_another_seed_gives_another_result(composed):
 def test_a_result_holds_every_epoch_also_where_the_tested_weights_are_early_ones(composed):
     # the worst checkpoint in place of the best: that of an early epoch, whose callback states the test puts back
     worst = "callbacks.model_checkpoint.mode=min"
-    result = train(composed("experiment=digits", "method=as_speed", "trainer.max_epochs=5", worst))
+    few = "trainer.limit_train_batches=10"
+    result = train(composed("experiment=digits", "method=as_speed", "trainer.max_epochs=5", few, worst))
     assert min(result.evaluations, key=lambda evaluation: evaluation["score"])["epoch"] < 4
     assert [evaluation["epoch"] for evaluation in result.evaluations] == [0, 1, 2, 3, 4]
     assert [epoch["epoch"] for epoch in result.masking] == [0, 1, 2, 3, 4]
     assert len(result.epoch_seconds) == 5
     assert sum(result.epoch_seconds) == pytest.approx(result.train_seconds)
     assert len(result.accumulation) == result.optimizer_steps
-    assert sum(window[2] for window in result.accumulation) == 5 * 40
-
-
-def test_a_run_learns(composed):
-    assert train(composed("experiment=digits", "trainer.max_epochs=4")).metrics["accuracy"] > 0.8
+    assert sum(window[2] for window in result.accumulation) == 5 * 10
 
 
 def test_the_result_on_disk_is_the_one_returned_and_names_no_path(composed, tmp_path):
@@ -95,7 +92,7 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint_unless_the_configuration
     with monkeypatch.context() as patch:
         patch.setattr(RunRecorder, "on_train_epoch_start", interrupt)
         with pytest.raises(Interrupted):
-            train(composed(*SHORT, "method=as_speed"))
+            train(composed(*BRIEF, "method=as_speed"))
     started = []
     monkeypatch.setattr(
         RunRecorder,
@@ -105,19 +102,19 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint_unless_the_configuration
             on_train_epoch_start(self, trainer, pl_module),
         ),
     )
-    result = train(composed(*SHORT, "method=as_speed", *changed))
+    result = train(composed(*BRIEF, "method=as_speed", *changed))
     assert started == evaluated_again
     assert [evaluation["epoch"] for evaluation in result.evaluations] == [0, 1, 2]
     assert [epoch["epoch"] for epoch in result.masking] == [0, 1, 2]
-    assert sum(window[2] for window in result.accumulation) == 3 * 40
+    assert sum(window[2] for window in result.accumulation) == 3 * 5
 
 
 def test_a_run_that_goes_on_inside_an_epoch_counts_its_own_training_time_alone(composed, monkeypatch):
-    halves = (*SHORT, "trainer.val_check_interval=0.5")
+    halves = (*SHORT, "trainer.val_check_interval=0.5", "trainer.limit_train_batches=8")
     on_train_batch_end = RunRecorder.on_train_batch_end
 
     def interrupt(self, trainer, *arguments, **settings):
-        if trainer.current_epoch == 1 and trainer.fit_loop.batch_idx == 30:  # after the validation in its middle
+        if trainer.current_epoch == 1 and trainer.fit_loop.batch_idx == 5:  # after the validation in its middle
             raise Interrupted
         on_train_batch_end(self, trainer, *arguments, **settings)
 

@@ -13,11 +13,12 @@ from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.settings import SettingError
 from as_lightning.benchmark.run.train import train
 
-SHORT = ("experiment=digits", "trainer.max_epochs=2")
+SHORT = ("experiment=digits", "trainer.max_epochs=2", "trainer.limit_train_batches=10")
+ONE = ("experiment=digits", "trainer.max_epochs=1", "trainer.limit_train_batches=3")
 FEW_CLASSES = (
     "experiment=extreme",
     "data.classes=50",
-    "data.train_samples=2048",  # whole batches: another size would be compiled anew
+    "data.train_samples=1024",  # whole batches: another size would be compiled anew
     "data.evaluation_samples=512",
     "trainer.max_epochs=1",
 )
@@ -55,10 +56,9 @@ def test_a_compiled_encoder_trains_as_the_same_one_does_uncompiled(composed, tmp
     ("logger", "files"), [("none", set()), ("csv", {"csv"}), ("tensorboard", {"events", "hparams.yaml"})]
 )
 def test_a_run_writes_the_logs_that_it_is_asked_for_and_no_others(composed, tmp_path, logger, files):
-    result = train(composed("experiment=digits", "trainer.max_epochs=1", f"logger={logger}"))
-    assert result.metrics["accuracy"] > 0.3
+    train(composed(*ONE, f"logger={logger}"))
     written = {"events" if path.name.startswith("events.") else path.name for path in (tmp_path / "run").iterdir()}
-    assert written - {"checkpoints", "result.json", "run.lock"} == files
+    assert written - {"checkpoints", "predictions.npz", "result.json", "run.lock"} == files
 
 
 @pytest.mark.parametrize(("debug", "batches"), [("fast_dev_run", 1), ("overfit", 60)])
@@ -79,14 +79,8 @@ def test_a_logger_whose_package_is_missing_names_it(composed, monkeypatch, logge
         train(composed("experiment=digits", f"logger={logger}"))
 
 
-@pytest.mark.parametrize("seed", ["null", "1.5", "-1", "text"])
-def test_a_seed_that_is_no_integer_is_refused(composed, seed):
-    with pytest.raises(SettingError, match="seed must be an integer from 0 to 4294967295"):
-        train(composed("experiment=digits", f"seed={seed}"))
-
-
 def test_another_optimizer_of_the_group_trains_with_its_own_settings(composed, tmp_path):
-    config = composed("experiment=digits", "trainer.max_epochs=1", "optimizer=sgd", "optimizer.lr=0.03")
+    config = composed(*ONE, "optimizer=sgd", "optimizer.lr=0.03")
     train(config)
     (group,) = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt")["optimizer_states"][0]["param_groups"]
     assert (group["momentum"], group["weight_decay"], group["initial_lr"]) == (0.9, 1e-4, pytest.approx(0.03 / 25))

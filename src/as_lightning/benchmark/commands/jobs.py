@@ -86,7 +86,7 @@ def interrupts_remembered() -> Iterator[None]:
 
 
 def stop_if_interrupted() -> None:
-    """Raise ``KeyboardInterrupt`` if one has been dropped."""
+    """Raise `KeyboardInterrupt` if one has been dropped."""
     if _interrupted:
         raise KeyboardInterrupt
 

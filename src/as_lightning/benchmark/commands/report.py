@@ -1,4 +1,4 @@
-"""The command ``as-lightning-report``: the report of a sweep, of several, or of a comparison, written again."""
+"""The command `as-lightning-report`: the report of a sweep, of several, or of a comparison, written again."""
 
 from __future__ import annotations
 
@@ -15,12 +15,7 @@ from as_lightning.benchmark.run.summary import lines_of_report
 
 
 def report_of_sweep(results: Sequence[Result], output: Path, baseline: str | None = None) -> None:
-    """Write and print the report of a sweep's runs.
-
-    Raises:
-        SettingError: if no run has test metrics, or none is of the method ``baseline``.
-        OSError: if the files cannot be written.
-    """
+    """Write and print the report of a sweep's runs; a `SettingError` if none has test metrics."""
     if not any(result.metrics for result in results):
         raise SettingError("no run has test metrics: make the runs with test=true")
     report = write_sweep(results, output, baseline=baseline)
@@ -31,12 +26,7 @@ def report_of_sweep(results: Sequence[Result], output: Path, baseline: str | Non
 
 
 def report_of_comparison(folder: Path, output: Path) -> None:
-    """Write and print the report of a comparison.
-
-    Raises:
-        ValueError: if the comparison cannot be read, or no run of its baseline has finished.
-        OSError: if a file is missing, or the report cannot be written.
-    """
+    """Write and print the report of a comparison; a `ValueError` if it cannot be read or has no run of its baseline."""
     record = ComparisonRecord.read(folder)
     page = write_comparison(record, output)
     print_comparison(record)
@@ -44,11 +34,7 @@ def report_of_comparison(folder: Path, output: Path) -> None:
 
 
 def _comparison_among(paths: Sequence[Path], *, alone: bool) -> Path | None:
-    """The folder of a comparison that is asked for; None where it is a sweep.
-
-    Raises:
-        SettingError: if there is more than this folder to report, or ``alone`` is False.
-    """
+    """The folder of a comparison that is asked for; None for a sweep; a `SettingError` if more than it is asked for."""
     folders = [path for path in paths if (path / COMPARISON_FILE).is_file()]
     if folders and (len(paths) > 1 or not alone):
         raise SettingError(
@@ -82,7 +68,7 @@ def _described_error(error: ValueError | OSError) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script ``as-lightning-report``."""
+    """The console script `as-lightning-report`."""
     # what each means is in as_lightning.benchmark.commands.help, which answers --help
     parser = argparse.ArgumentParser(prog="as-lightning-report", add_help=False)
     parser.add_argument("paths", nargs="+", metavar="PATH", type=Path)

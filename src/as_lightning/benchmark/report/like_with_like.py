@@ -40,11 +40,7 @@ def settings_of(result: Result) -> dict[str, Any]:
 
 
 def chosen(results: Sequence[Result], where: Sequence[str]) -> list[Result]:
-    """The results whose settings are those of ``where``, each ``setting=value``.
-
-    Raises:
-        SettingError: if an entry has another form, no run has such a setting, or no run is left.
-    """
+    """The results whose settings are those of ``where``, each ``setting=value``; a `SettingError` if none is left."""
     kept = list(results)
     for entry in where:
         setting, equals, value = entry.partition("=")
@@ -61,10 +57,7 @@ def chosen(results: Sequence[Result], where: Sequence[str]) -> list[Result]:
 
 
 def differing_settings(results: Sequence[Result]) -> dict[str, list[str]]:
-    """In what the runs of one experiment differ beside method, seed and the method's settings: setting and values.
-
-    Of settings that always vary together (interpolations) the one with the shortest name is given.
-    """
+    """In what the runs of one experiment differ beside method, seed and the method's settings: setting and values."""
     settings = [settings_of(result) for result in results]
     methods = [result.method for result in results]
 

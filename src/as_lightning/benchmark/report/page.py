@@ -69,12 +69,7 @@ def write_sweep(
     commands: Sequence[str] | None = None,
     failed: Sequence[FailedRun] = (),
 ) -> ReportPaths:
-    """Write the report of a sweep's runs; those that are not alike are kept apart.
-
-    Raises:
-        SettingError: if no run is of the method ``baseline``.
-        OSError: if the files cannot be written.
-    """
+    """Write the report of a sweep's runs; those that are not alike are kept apart."""
     found = [findings(record) for record in sweep_records(results, baseline)]
     if commands is None:
         commands = list(dict.fromkeys(" ".join(result.command.split()) for result in results if result.command))
@@ -89,8 +84,6 @@ def print_sweep(results: Sequence[Result], baseline: str | None = None, console:
 
 def sweep_records(results: Sequence[Result], baseline: str | None = None) -> list[ComparisonRecord]:
     """A sweep's runs as comparisons of a fixed design, one for each experiment, at one budget and without tuning.
-
-    The baseline is ``baseline``, or the first of `BASELINES` that has runs.
 
     Raises:
         SettingError: if no run is of the method ``baseline``.

@@ -194,10 +194,7 @@ def still_open(found: Sequence[Verdict], design: Design, *, cheaper: Collection[
     and leads by 1.75 times ``equal_within`` may be better, and an arm that takes less time than the baseline goes on
     until it is worse, or surely not worse.
 
-    Args:
-        found: the verdicts after a look.
-        design: of the comparison.
-        cheaper: the arms whose training takes clearly less time.
+    ``cheaper`` are the arms whose training takes clearly less time.
     """
     open_arms = [
         verdict.arm
@@ -217,16 +214,11 @@ def still_open(found: Sequence[Verdict], design: Design, *, cheaper: Collection[
 class LookTest:
     """The tests of a baseline with its arms, look after look, of many comparisons at once (leading axes).
 
-    Args:
-        design: of the comparison.
-        arms: how many are compared with the baseline.
-        family: how many comparisons share the error; by default these arms.
-        shape: the leading axes.
+    ``family`` is how many comparisons share the error, by default these arms; ``shape`` the leading axes.
 
     Attributes:
         rejected: of shape ``(..., arms, 4)``: not worse, no gain, better, worse; kept from look to look.
-        difference, error, degrees: of shape ``(..., arms)``: of each arm's last look the mean difference, its standard
-            error, and the degrees of freedom of that.
+        difference, error, degrees: of each arm's last look, with the standard error and its degrees of freedom.
     """
 
     def __init__(self, design: Design, arms: int, *, family: int | None = None, shape: tuple[int, ...] = ()) -> None:

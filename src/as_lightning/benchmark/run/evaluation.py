@@ -12,10 +12,10 @@ from as_lightning.benchmark.data.base import BenchmarkDataModule
 
 
 class CheckpointWeights(pl.Callback):
-    """Test the ``state_dict`` of the checkpoint, whatever the callbacks before this one have put in its place.
+    """Test the `state_dict` of the checkpoint, whatever the callbacks before this one have put in its place.
 
-    A trainer that has fitted hands a test's checkpoint to the callbacks of the fit too. ``EMAWeightAveraging`` then
-    loads the weights that training would go on from in place of the averaged ones, which were validated.
+    A trainer that has fitted hands the checkpoint to the callbacks of the fit too: `EMAWeightAveraging` then loads the
+    weights that training would go on from, not the averaged ones, which were validated.
     """
 
     def on_load_checkpoint(
@@ -27,12 +27,7 @@ class CheckpointWeights(pl.Callback):
 def metrics_of_test(
     trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, checkpoint: str | Path | None = None
 ) -> dict[str, float]:
-    """What the test of a checkpoint logs, as a trainer without the fit's callbacks would.
-
-    The callbacks of ``trainer`` take part. With ``checkpoint=None`` the module's own weights are tested. Of several
-    loaders
-    Lightning adds the number to the names.
-    """
+    """What the test of a checkpoint (or of the module's own weights) logs, with the callbacks of `trainer`."""
     weights = CheckpointWeights()
     trainer.callbacks.append(weights)  # type: ignore[attr-defined]  # the last one: its weights hold
     try:
@@ -43,11 +38,8 @@ def metrics_of_test(
 
 
 def memorisation(trainer: pl.Trainer, module: pl.LightningModule, data: BenchmarkDataModule) -> dict[str, float]:
-    """What the trained module says of the training samples whose label is wrong, by its ``predict_step``.
-
-    ``memorised`` is the share of them that it gives the wrong label, ``recovered`` the share that it gives the true
-    one.
-    Nothing where no label is wrong. Several processes share the samples, and all get the same numbers.
+    """The shares of the training samples with a wrong label that `predict_step` gives the wrong label (`memorised`)
+    and the true one (`recovered`); nothing where no label is wrong. Several processes all get the same numbers.
     """
     loader = data.corrupted_dataloader()
     if not len(loader):

@@ -27,7 +27,7 @@ class FrozenOutputs(Sequence[Tensor]):
     """The outputs of a split's samples, in its order; those of a text have as many rows as the text has tokens.
 
     Args:
-        values: all outputs, one after the other, of shape ``(rows, ...)``.
+        values: all outputs, one after the other, of shape `(rows, ...)`.
         ends: where each sample's rows end; None where each sample is one row.
     """
 
@@ -45,7 +45,7 @@ class FrozenOutputs(Sequence[Tensor]):
 
     @staticmethod
     def collated(collate: Callable[[list[Any]], Any], samples: list[Any]) -> tuple[FrozenOutput, Tensor]:
-        """A batch of outputs as ``collate`` makes it, with what of it is no padding."""
+        """A batch of outputs as `collate` makes it, with what of it is no padding."""
         values, targets = collate(samples)
         lengths = torch.tensor([len(sample[0]) for sample in samples])
         return FrozenOutput(values, torch.arange(values.size(1)) < lengths[:, None]), targets
@@ -54,12 +54,12 @@ class FrozenOutputs(Sequence[Tensor]):
 def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, data_dir: Path) -> None:
     """Put the outputs of the encoder's frozen layers in the place of the inputs of all splits.
 
-    The file of a split is ``data_dir/frozen/<key>.npy``. The key is of the frozen weights, the inputs (so also of the
+    The file of a split is `data_dir/frozen/<key>.npy`. The key is of the frozen weights, the inputs (so also of the
     tokenizer and of what normalises an image) and the versions of the libraries. A file that is damaged or was made
     for something else is made again, and a message says so.
 
     Args:
-        datamodule: after ``setup``.
+        datamodule: after `setup`.
         encoder: one without frozen layers is left alone, as are data whose training inputs change by epoch.
         data_dir: the folder of the data.
     """

@@ -18,10 +18,7 @@ from as_lightning.benchmark.run.settings import class_arguments
 
 
 def run_inputs(config: DictConfig) -> dict[str, str]:
-    """The checksum of the user's own data (``data``), and Python's version where its library is the data (``python``).
-
-    A run that reads neither, or whose data are not there, has no entry.
-    """
+    """The checksum of the user's own data, as `data`; Python's version where its library is the data, as `python`."""
     inputs: dict[str, str] = {}
     data = instantiate(class_arguments(config.data, "data"))
     if data.from_standard_library:
@@ -34,25 +31,15 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
     return inputs
 
 
-def changed_inputs(recorded: dict[str, str], current: dict[str, str]) -> list[str]:
-    """What a finished run has read that is another now.
-
-    >>> changed_inputs({"data": "12ab", "python": "CPython 3.11.7"}, {"data": "ffff"})
-    ['data']
-    """
-    return [name for name in recorded if name in current and recorded[name] != current[name]]
-
-
 log = logging.getLogger(__name__)
 LOCK_FILE = "run.lock"
 
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; wait for it while another process has it.
+    """Hold the folder's lock, which ends with the process; wait for it while another process has it.
 
-    The operating system releases the lock of a process that ends, also of one that is killed. The further processes of
-    a run in several processes go without: their first one has it.
+    Of a run in several processes the first one holds it for all.
     """
     if getattr(rank_zero_only, "rank", 0) != 0:
         yield

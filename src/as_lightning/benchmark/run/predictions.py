@@ -1,4 +1,4 @@
-"""What a run predicts for each test example: one compressed file beside ``result.json``."""
+"""What a run predicts for each test example: one compressed file beside `result.json`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Predictions(NamedTuple):
     """The predictions of a test split, an example a row.
 
     Attributes:
-        ids: of the examples, ``(N,)``: the same example has the same id in every run of the data set.
-        predicted: classes ``(N,)``; for several labels, or for tokens, ``(N, 3)``: the right, the predicted and the
+        ids: of the examples, `(N,)`: the same example has the same id in every run of the data set.
+        predicted: classes `(N,)`; for several labels, or for tokens, `(N, 3)`: the right, the predicted and the
             true labels (tokens) of each example, from which the score follows.
-        target: classes ``(N,)``; empty with several labels or tokens.
+        target: classes `(N,)`; empty with several labels or tokens.
     """
 
     ids: np.ndarray
@@ -85,7 +85,7 @@ class PredictionRecorder(pl.Callback):
     Args:
         ids: of the test examples, in the order of the data set; by default their numbers.
         logits: returns logits and target of a batch; by default they are found as
-            :class:`~as_lightning.TemperatureScaling` finds them.
+            `TemperatureScaling` finds them.
 
     Attributes:
         predictions: of the last test; None where the logits or targets could not be found.

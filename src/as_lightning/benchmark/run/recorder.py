@@ -16,10 +16,10 @@ from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulat
 
 
 class PeakMemory(pl.Callback):
-    """Record the peak of the training steps, optimizer steps included, and validation and checkpoints left out.
+    """Record the peak memory of the training steps, without validation and checkpoints.
 
     On the CPU it is what the process holds beyond what it held when the callback was made (Linux alone): make it before
-    data and model. On CUDA it is what PyTorch has allocated. ``bytes`` is None where the system does not tell.
+    data and model. On CUDA it is what PyTorch has allocated. `bytes` is None where the system does not tell.
     """
 
     def __init__(self) -> None:
@@ -65,25 +65,24 @@ class PeakMemory(pl.Callback):
 
 
 class RunRecorder(pl.Callback):
-    """Record the time spent training, validation excluded, and every evaluation with the time at which it came.
+    """Record the time spent training, and every evaluation with the time at which it came.
 
-    The clock runs from the first epoch's start to the last one's end. It stands still in validation, from its first
-    batch on, and while a checkpoint is saved. So it counts the loading of data, and what happens between two epochs,
-    such as the renewal of the loader. It counts what callbacks do that stand before this one.
+    The clock stands still in validation and while a checkpoint is saved. It counts the loading of data, what happens
+    between two epochs, and what callbacks do that stand before this one.
 
     Attributes:
         train_seconds: wall time of training so far.
-        evaluations: for each validation its ``epoch`` and ``step``, the ``train_seconds`` so far, its
-            ``score``, and its ``loss`` if ``val/loss`` is logged.
+        evaluations: for each validation its `epoch` and `step`, the `train_seconds` so far, its
+            `score`, and its `loss` if `val/loss` is logged.
         epoch_seconds: the training time of each epoch, with what prepares it.
-        passed_over: what was logged in each validation that has not logged ``monitor``, where a name is given.
-        accumulation: the windows that :class:`~as_lightning.AdaptiveGradientAccumulation` has taken, also those
-            before the run was resumed (its own ``history`` begins there).
+        passed_over: what was logged in each validation that has not logged `monitor`, where a name is given.
+        accumulation: the windows that `AdaptiveGradientAccumulation` has taken, also those
+            before the run was resumed (its own `history` begins there).
 
     Args:
         score: the validation metric that runs are compared by.
         settings: the run's configuration as text, for the checkpoints: a run goes on from its own alone.
-        monitor: the name under which the score is logged; ``val/`` and the score by default.
+        monitor: the name under which the score is logged; `val/` and the score by default.
         clock: the time in seconds.
     """
 

@@ -1,4 +1,4 @@
-"""``result.json``: what one run has found, and where and by what it was made."""
+"""`result.json`: what one run has found, and where and by what it was made."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from as_lightning.benchmark.machine import machine_description, package_versions
 
 @contextmanager
 def whole_file(place: Path) -> Iterator[Path]:
-    """A path to write to, beside ``place``; when the block ends, the file moves to ``place`` in one step.
+    """A path to write to, beside `place`; when the block ends, the file moves to `place` in one step.
 
-    If the block raises (a full disk), the partial file is removed, and a file at ``place`` stays as it was.
+    If the block raises (a full disk), the partial file is removed, and a file at `place` stays as it was.
     """
     partial = place.with_name(f"{place.name}.partial")
     try:
@@ -40,29 +40,23 @@ class Result:
     Attributes:
         name: the experiment, a column of the report.
         method: the method, a row of the report.
-        score: the metric that runs are compared by, a key of ``metrics``; higher is better.
+        score: the metric that runs are compared by, a key of `metrics`; higher is better.
         seed: what the runs of different methods are paired by.
-        metrics: of the test split, at the weights of the best validation score; with label noise also what became of
-            the wrong labels (:mod:`as_lightning.benchmark.run.evaluation`); plain numbers.
+        metrics: of the test split, at the weights of the best validation score.
         train_seconds: training time, validation excluded.
         epoch_seconds: the same, per epoch.
-        evaluations: see :class:`~as_lightning.benchmark.run.recorder.RunRecorder`.
+        evaluations: see `RunRecorder`.
         loss_accuracy_correlation: Pearson's, over the evaluations; None where it is not defined.
-        masking: per epoch the counts ``epoch, masked_samples, samples, masked_classes, classes``.
-        accumulation: per window ``[epoch, batch, length, masked_samples, samples]``; empty without adaptive
-            accumulation.
-        optimizer_steps: how often the optimizer has stepped.
-        config: the resolved configuration.
+        masking: per epoch the counts `epoch, masked_samples, samples, masked_classes, classes`.
+        accumulation: per window of adaptive accumulation `[epoch, batch, length, masked_samples, samples]`.
         resumed: whether the run was interrupted and went on from a checkpoint.
         command: of the sweep that made it; empty for a single run.
         versions: of the packages that the numbers depend on.
         machine: processor, cores and accelerator.
-        reliability: of the test split, per diagram (``unscaled``, ``scaled``) its bins, see
-            :meth:`as_lightning.functional.Reliability.points`; empty where it was not measured.
+        reliability: of the test split, per diagram (`unscaled`, `scaled`) its bins, as `Reliability.points` gives them.
         test_samples: how many samples the test metrics are of; None where unknown.
-        peak_memory: bytes, see :class:`~as_lightning.benchmark.run.recorder.PeakMemory`; None where unknown.
-        inputs: checksums of what the run has read beside its configuration, see
-            :func:`~as_lightning.benchmark.run.folder.run_inputs`; empty where it has read nothing, or where unknown.
+        peak_memory: bytes, see `PeakMemory`; None where unknown.
+        inputs: checksums of what the run has read beside its configuration, see `run_inputs`.
         format: version of this file's format.
     """
 
@@ -90,7 +84,7 @@ class Result:
     format: int = FORMAT
 
     def write(self, directory: str | Path) -> Path:
-        """Write ``result.json`` into ``directory``, in one move, so that no reader ever meets half a file."""
+        """Write `result.json` into `directory`, in one move, so that no reader ever meets half a file."""
         path = Path(directory) / RESULT_FILE
         with whole_file(path) as partial:
             partial.write_text(json.dumps(asdict(self), indent=None, separators=(",", ":")) + "\n", encoding="utf-8")
@@ -98,7 +92,7 @@ class Result:
 
     @classmethod
     def read(cls, path: str | Path) -> Result:
-        """Read a ``result.json``.
+        """Read a `result.json`.
 
         Raises:
             FileNotFoundError: if there is no such file: a run writes it when it has finished.
@@ -135,8 +129,8 @@ def _check(content: dict[str, Any]) -> None:
 def read_runs(folder: str | Path) -> dict[str, Result]:
     """The runs below a folder by their own folders, relative to it, in the order of these.
 
-    A run is a ``result.json``, or a line of a ``runs.jsonl``, which holds the runs below its folder: the fields of
-    ``result.json`` and the ``path`` of the run's folder.
+    A run is a `result.json`, or a line of a `runs.jsonl`, which holds the runs below its folder: the fields of
+    `result.json` and the `path` of the run's folder.
 
     Raises:
         ValueError: if a file or a line is no result; the message names it.
@@ -164,7 +158,7 @@ def find_results(paths: Iterable[str | Path]) -> list[Result]:
 
     Raises:
         FileNotFoundError: if a path does not exist, or none of them holds a result.
-        ValueError: see :func:`read_runs`.
+        ValueError: see `read_runs`.
     """
     results: list[Result] = []
     for path in map(Path, paths):

@@ -20,11 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class WholeFileCheckpointIO(TorchCheckpointIO):
-    """Write a checkpoint beside its place and move it there in one step.
-
-    Lightning's own copies from the system's temporary folder: on a full disk half a file takes the place of the
-    checkpoint.
-    """
+    """Write a checkpoint beside its place and move it there: Lightning's copy leaves half a file on a full disk."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
         place = Path(path)
@@ -55,7 +51,7 @@ def readable_result(directory: Path) -> Result | None:
 def checkpoint_to_resume(folder: Path, settings: str) -> Path | None:
     """The latest readable checkpoint of a run with these settings; None if there is none.
 
-    Unreadable ones are set aside, those of other ``settings`` (as the recorder has put them into them) are removed.
+    Unreadable ones are set aside, those of other `settings` (as the recorder has put them into them) are removed.
     """
     steps: dict[Path, int] = {}
     for path in sorted(folder.glob("*.ckpt")):
@@ -80,8 +76,7 @@ def checkpoint_to_resume(folder: Path, settings: str) -> Path | None:
 class DataLoaderState(pl.Callback):
     """Load the training loader's state from a checkpoint, also where Lightning does not.
 
-    A learning-rate schedule that asks for ``trainer.estimated_stepping_batches`` has the loader made before Lightning
-    has
+    A learning-rate schedule that asks for `trainer.estimated_stepping_batches` has the loader made before Lightning has
     read its state from the checkpoint, and the rest of the epoch would begin with its first batches again.
     """
 
@@ -101,11 +96,7 @@ class DataLoaderState(pl.Callback):
 
 
 class RandomState(pl.Callback):
-    """Save the states of the random generators in checkpoints, and put them back when a resumed training starts.
-
-    They are Python's, NumPy's and PyTorch's (CPU and GPUs), of dropout and augmentation; of several processes the
-    first's.
-    """
+    """Save the random generators' states (Python's, NumPy's, PyTorch's; the first process's) and resume with them."""
 
     def __init__(self) -> None:
         self._saved: dict[str, Any] | None = None

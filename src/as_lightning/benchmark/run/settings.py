@@ -30,10 +30,7 @@ MANY = 40  # names that are too many to list beside the one that was meant
 
 
 def nearest(name: str, known: Collection[str], elsewhere: Collection[str] = ()) -> str:
-    """``did you mean ...?`` and all that is known, for the end of a message; many names only where none is near.
-
-    ``elsewhere`` are the names of other methods, for where nothing of ``known`` is near.
-    """
+    """`did you mean ...?`, else of `elsewhere`, and all that is `known`; many names only where none is near."""
     close = difflib.get_close_matches(name, sorted(known)) or difflib.get_close_matches(name, sorted(elsewhere))
     there = f"here are: {', '.join(sorted(known))}"
     if not close:
@@ -42,11 +39,7 @@ def nearest(name: str, known: Collection[str], elsewhere: Collection[str] = ()) 
 
 
 def located(target: str) -> Callable[..., Any]:
-    """The class or function that a ``_target_`` names.
-
-    Raises:
-        SettingError: if there is none.
-    """
+    """The class or function that a `_target_` names; a `SettingError` if there is none."""
     try:
         return get_object(target)
     except (ImportError, ValueError, AttributeError) as error:
@@ -55,23 +48,16 @@ def located(target: str) -> Callable[..., Any]:
 
 
 def accepted_arguments(target: Callable[..., Any]) -> set[str] | None:
-    """The names of the arguments that ``target`` takes; None if it takes any name.
-
-    For a class whose ``__init__`` hands ``**kwargs`` on these are also the arguments of the classes it inherits from.
-    """
-    if not inspect.isclass(target):
+    """The arguments that `target` takes, of a class that hands `**kwargs` on also its bases'; None if it takes any."""
+    calls: list[Any] = [target]
+    if inspect.isclass(target):
+        calls = [vars(base)["__init__"] for base in target.__mro__[:-1] if "__init__" in vars(base)]
+    accepted: set[str] = set()
+    for call in calls:
         try:
-            parameters = list(inspect.signature(target).parameters.values())
+            parameters = list(inspect.signature(call).parameters.values())[call is not target :]  # without self
         except ValueError:  # a built-in function without a signature
             return None
-        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-            return None
-        return {parameter.name for parameter in parameters}
-    accepted: set[str] = set()
-    for base in target.__mro__:
-        if "__init__" not in vars(base) or base is object:
-            continue
-        parameters = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]
         accepted |= {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
         if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):
             return accepted
@@ -79,7 +65,7 @@ def accepted_arguments(target: Callable[..., Any]) -> set[str] | None:
 
 
 def class_arguments(group: DictConfig, name: str) -> DictConfig:
-    """The settings of the group ``data`` or ``method`` that are arguments of its class."""
+    """The settings of the group `data` or `method` that are arguments of its class."""
     accepted = accepted_arguments(located(group._target_))
     left_out = APP_SETTINGS[name]
     arguments = group.copy()  # which keeps its place in the configuration, and so its references
@@ -94,8 +80,7 @@ def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
     """The configuration without settings that belong to another method, and their names.
 
     A setting has a reader if it is an argument of its group's class, if another setting refers to it
-    (``${method.tau}``),
-    or if the app reads it.
+    (`${method.tau}`), or if the app reads it.
 
     Raises:
         SettingError: for a setting that has no reader and that no method has, or a learning rate that is no number.
@@ -112,7 +97,9 @@ def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
         node = config.get(group)
         for path, part in _parts_with_target(node, group):
             for key in _without_reader(part, path, group):
-                raise SettingError(_message(f"{path}.{key}", part))
+                reader = part._target_.rpartition(".")[2]
+                near = nearest(key, known_settings(part, path), method_settings() if path == "method" else ())
+                raise SettingError(f"{path}.{key} is read by nothing: {reader} has no such setting; {near}")
     return config, foreign
 
 
@@ -140,23 +127,12 @@ def known_settings(group: DictConfig, name: str) -> set[str]:
     return (accepted | declared) - unread - given_by_app
 
 
-def _message(setting: str, group: DictConfig) -> str:
-    path, _, key = setting.rpartition(".")
-    reader = group._target_.rpartition(".")[2]
-    near = nearest(key, known_settings(group, path), method_settings() if path == "method" else ())
-    return f"{setting} is read by nothing: {reader} has no such setting; {near}"
-
-
 def _without_reader(node: DictConfig, path: str, group: str) -> list[str]:
     accepted = accepted_arguments(located(node._target_))
     if accepted is None:
         return []
     by_app = APP_SETTINGS[group] if path == group and group in APP_SETTINGS else set()
-    referred = {
-        match
-        for text in _texts(OmegaConf.to_container(node, resolve=False))
-        for match in re.findall(rf"\$\{{{re.escape(path)}\.(\w+)", text)
-    }
+    referred = set(re.findall(rf"\$\{{{re.escape(path)}\.(\w+)", OmegaConf.to_yaml(node)))
     return [str(key) for key in node if not str(key).startswith("_") and str(key) not in accepted | by_app | referred]
 
 
@@ -171,32 +147,23 @@ def _parts_with_target(node: Any, path: str) -> Iterator[tuple[str, DictConfig]]
         yield from _parts_with_target(node[key], f"{path}.{key}")
 
 
-def _texts(content: Any) -> Iterator[str]:
-    if isinstance(content, str):
-        yield content
-    elif isinstance(content, dict):
-        for value in content.values():
-            yield from _texts(value)
-    elif isinstance(content, list):
-        for value in content:
-            yield from _texts(value)
-
-
 LONGEST = 200  # characters; file systems end at 255 bytes
 
 
 def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[str]) -> str:
-    """The changed settings, sorted, as the name of a run's folder: ``method=as_softmax,seed=1``.
+    """The changed settings, sorted, as the name of a run's folder: `method=as_softmax,seed=1`.
 
     Settings that the method does not have are left out, so that a sweep over methods and margins runs softmax once.
     A path is replaced by its last part and four digits that tell it from others of the same name.
     """
     ignored = {f"method.{name}" for name in foreign_settings(method)} | set(left_out)
-    parts = []
-    for override in OverridesParser.create().parse_overrides(list(overrides)):
-        if override.key_or_group not in ignored:
-            parts.append(f"{override.key_or_group}={_without_slashes(override.get_value_element_as_str())}")
-    name = ",".join(sorted(parts))
+    name = ",".join(
+        sorted(
+            f"{override.key_or_group}={_without_slashes(override.get_value_element_as_str())}"
+            for override in OverridesParser.create().parse_overrides(list(overrides))
+            if override.key_or_group not in ignored
+        )
+    )
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}-{_digits(name, 8)}"
 
 

@@ -30,11 +30,7 @@ def lines_of_report(html: Path, markdown: Path, csv: Path) -> list[str]:
 
 
 def counted_runs(count: int) -> str:
-    """A number of runs in words.
-
-    >>> counted_runs(1), counted_runs(2)
-    ('1 run', '2 runs')
-    """
+    """`1 run`, `2 runs`."""
     return _counted(count, "run")
 
 
@@ -47,11 +43,6 @@ def has_events(directory: Path) -> bool:
     return any(directory.rglob("events.out.tfevents.*"))
 
 
-def _from_here(path: Path) -> Path:
-    """A path below the working directory as seen from there."""
-    return path.relative_to(Path.cwd()) if path.is_absolute() and Path.cwd() in path.parents else path
-
-
 def summary(result: Result, directory: str | Path) -> list[tuple[str, str]]:
     """Name and value of each line: score, masked share, time, and where the files are."""
     lines = [("run", f"{result.name}, {result.method}, seed {result.seed}")]
@@ -59,16 +50,17 @@ def summary(result: Result, directory: str | Path) -> list[tuple[str, str]]:
     if result.score in result.metrics:
         lines.append((f"test {result.score}", f"{result.metrics[result.score]:.4f}"))
     if best is not None:
-        lines.append(
-            (f"validation {result.score}", f"{best['score']:.4f} at its best, in epoch {int(best['epoch']) + 1}")
-        )
+        reached = f"{best['score']:.4f} at its best, in epoch {int(best['epoch']) + 1}"
+        lines.append((f"validation {result.score}", reached))
     if result.masking:
         last = result.masking[-1]
         ratio = float(masking_ratio(last["masked_samples"], last["samples"]))
         lines.append(("masked samples", f"{100 * ratio:.1f}% in the last epoch"))
     epochs, steps = _counted(len(result.epoch_seconds), "epoch"), _counted(result.optimizer_steps, "optimizer step")
     lines.append(("training", f"{result.train_seconds:.1f} s, {epochs}, {steps}"))
-    directory = _from_here(Path(directory))
+    directory = Path(directory)
+    if Path.cwd() in directory.parents:
+        directory = directory.relative_to(Path.cwd())
     lines.append(("files", f"{directory / RESULT_FILE}, and the checkpoints beside it"))
     if has_events(directory):
         command, address = tensorboard_lines(directory)

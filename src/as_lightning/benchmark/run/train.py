@@ -24,7 +24,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.run.evaluation import memorisation, metrics_of_test
 from as_lightning.benchmark.run.feature_cache import cache_features
-from as_lightning.benchmark.run.folder import changed_inputs, run_inputs, run_lock
+from as_lightning.benchmark.run.folder import run_inputs, run_lock
 from as_lightning.benchmark.run.predictions import PredictionRecorder, example_ids
 from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
@@ -49,12 +49,7 @@ NO_MARGIN = 1.0  # with margin 1 nothing is masked: plain cross-entropy
 
 
 def run_settings(config: DictConfig) -> dict[str, Any]:
-    """Budget, margin, learning rate, method and seed of a run, and all else that may differ as one text.
-
-    The margin is 1 for a method that has none: AS-Softmax with margin 1 is plain cross-entropy. The budget is 1 for a
-    run
-    that is no part of a comparison.
-    """
+    """Budget, margin, learning rate, method and seed of a run, and all else that may differ as one text."""
     ignored = {"name", "targets", "delta", *foreign_settings(config.method)}
     knobs = {
         str(key): value
@@ -105,7 +100,7 @@ class OneCycle(OneCycleLR):
 
 
 class RunProgressBar(RichProgressBar):
-    """Lightning's bar, which also shows the share of masked samples and the latest score ``monitor``."""
+    """Lightning's bar, which also shows the share of masked samples and the latest score `monitor`."""
 
     def __init__(self, monitor: str, **settings: Any) -> None:
         super().__init__(**settings)
@@ -142,11 +137,11 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
 
 
 def train(config: DictConfig) -> Result:
-    """Train, test, and write ``result.json`` into ``config.output_dir``.
+    """Train, test, and write `result.json` into `config.output_dir`.
 
-    A run that has finished there with the same configuration and the same inputs (the user's data) is not run
-    again; one that was interrupted goes on from its last checkpoint. What lies there of another configuration, or of
-    other inputs, is replaced. While another process runs in that folder, this one waits for it.
+    A run that has finished there with the same configuration and the same inputs (the user's data) is not run again;
+    one that was interrupted goes on from its last checkpoint. Anything else there is replaced. While another process
+    runs in that folder, this one waits for it.
 
     Raises:
         SettingError: if a setting is misspelt, or the seed is no integer.
@@ -186,7 +181,7 @@ def _finished(directory: Path, settings: dict[str, Any], inputs: dict[str, str])
     result = readable_result(directory)
     if result is None:
         return None
-    changed = changed_inputs(result.inputs, inputs)
+    changed = [name for name, value in result.inputs.items() if inputs.get(name, value) != value]
     if result.config == settings and not changed:
         log.info("%s: already finished (delete it to run again)", directory)
         return result
@@ -284,11 +279,7 @@ def read_data(config: DictConfig) -> BenchmarkDataModule:
 
 
 def encoder_for(config: DictConfig, datamodule: BenchmarkDataModule) -> Callable[..., torch.nn.Module]:
-    """What makes the configured model from the data's ``input_spec``.
-
-    Raises:
-        SettingError: if the model is one of another kind of data.
-    """
+    """What makes the configured model from the data's `input_spec`; refuses a model of another kind of data."""
     make_encoder = instantiate(config.model)
     try:
         inspect.signature(make_encoder).bind(**datamodule.input_spec)
