@@ -40,7 +40,11 @@ def full_budget(rows: list[str]) -> list[str]:
     """Of AS-Softmax and AS-Speed, trained as long as the baseline: difference in points with its interval, and word."""
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
     (epochs,) = {row[1] for row in cells if row[4] == "baseline"}
-    found = {row[0].removeprefix("multilabel_"): f"{row[3]}: {row[4].partition(' (')[0]}" for row in cells if row[1] == epochs}
+    found = {
+        row[0].removeprefix("multilabel_"): f"{row[3]}: {row[4].partition(' (')[0]}"
+        for row in cells
+        if row[1] == epochs
+    }
     return [found[method] for method in ("as_softmax", "as_speed")]
 
 
