@@ -63,8 +63,18 @@ LABEL_NOISE = ("clinc150/label_noise", "digits/label_noise")
 CLAIMS: list[tuple[str, str, Callable[[], bool]]] = [
     (
         "README.md",
-        "a batch took 0.55 of the time with a step for every 4 batches",
+        "Stepping every 4 batches cut the time per batch by 45% on two processes",
         lambda: time_with_a_step_for_4_batches() == "0.55",
+    ),
+    (
+        "README.md",
+        "the largest weight differs by 1.66, here by 4e-15",
+        lambda: "Lightning 1.66, weighed by tokens 4e-15" in (ROOT / "notebooks/accumulating_tokens.ipynb").read_text(),
+    ),
+    (
+        "README.md",
+        "With 34,852 classes and 4,096 tokens in a batch, training takes a quarter of the memory",
+        lambda: fused_head_beside_dense("4,096")[1] == "0.25",
     ),
     ("docs/wide_output_layers.md", "34,852", lambda: classes_of_python_code() == "34,852"),
     (
@@ -107,8 +117,6 @@ def test_what_a_page_says_of_results_is_what_they_say(page: str, sentence: str, 
 
 
 def test_no_verdict_on_as_softmax_or_as_speed_is_better() -> None:
-    assert "no verdict on AS-Softmax is *better*" in words("README.md")
-    assert "On one process it takes about as long as softmax, and no verdict on it is *better*" in words("README.md")
     rows = [
         line
         for page in (ROOT / "results").glob("*/comparison/report/report.md")

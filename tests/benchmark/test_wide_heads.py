@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from as_lightning.benchmark.data.text.python_code import library_folder
+from as_lightning.benchmark.data.text.standard_library import library_folder
 from as_lightning.benchmark.run.recorder import PeakMemory
 from as_lightning.benchmark.run.train import train
 from as_lightning.functional.kernels import head_loss

@@ -8,10 +8,16 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
 import pytest
 import torch
-from harness.scripted_masking import ScriptedMasking, batches_of, loader_of, quiet_trainer
+from harness.scripted_masking import (
+    SavesEveryBatch,
+    ScriptedMasking,
+    batches_of,
+    loader_of,
+    quiet_trainer,
+    same_weights,
+)
 from harness.stateful_loader import StatefulLoader
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,7 +71,7 @@ def test_a_schedule_by_step_trains_as_the_hand_written_loop(schedule: dict[int, 
     reference = Plain(optimizer="adamw")
     optimizer = torch.optim.AdamW(reference.parameters(), lr=0.01, weight_decay=0.1)
     train_by_hand(reference, optimizer, [data] * 3, windows, loss_of=reference.loss_of)
-    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), reference.parameters(), strict=True))
+    assert same_weights(module, reference)
 
 
 def test_a_schedule_by_samples_counts_the_samples_of_a_module_without_a_counter() -> None:
@@ -105,13 +111,9 @@ def test_an_object_with_its_own_state_is_a_policy(tmp_path: Path) -> None:
         def load_state_dict(self, state_dict: dict[str, Any]) -> None:
             self.calls = state_dict["calls"]
 
-    class SavesEveryBatch(pl.Callback):
-        def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
-            trainer.save_checkpoint(tmp_path / f"{trainer.fit_loop.total_batch_idx:02d}.ckpt")
-
-    data = batches_of(9)
-    whole = fit(Alternates(), loader=StatefulLoader(data), callbacks=[SavesEveryBatch()])
-    for path in sorted(tmp_path.glob("*.ckpt"))[:-1]:
+    data, saves = batches_of(9), SavesEveryBatch(tmp_path)
+    whole = fit(Alternates(), loader=StatefulLoader(data), callbacks=[saves])
+    for path in saves.checkpoints()[:-1]:
         resumed = fit(Alternates(), loader=StatefulLoader(data), ckpt_path=path)
         assert resumed.history == whole.history[-len(resumed.history) :], path.name
 

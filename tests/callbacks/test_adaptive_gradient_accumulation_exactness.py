@@ -16,6 +16,7 @@ from harness.scripted_masking import (
     batches_of,
     loader_of,
     quiet_trainer,
+    same_weights,
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -30,10 +31,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")  # sums in another order are 
 RESTLESS = (1, 3, 2, 8, 16, 2, 1, 5, 7, 16, 16, 16, 3)  # up and down again
 
 
-def same_weights(module: torch.nn.Module, other: torch.nn.Module) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
-
-
 def by_hand(
     data: list[Any], windows: list[tuple[int, int, int, int]], *, script: Any = (1,), **options: Any
 ) -> ScriptedMasking:
@@ -44,6 +41,17 @@ def by_hand(
     optimizer = OPTIMIZERS[module.optimizer_name](module)
     train_by_hand(module, optimizer, epochs, windows, loss_of=module.loss_of, **options)
     return module
+
+
+def trained(
+    module: ScriptedMasking, loader: Any, *, max_steps: int = 4, epochs: int = 3, callbacks: Any = ()
+) -> list[tuple[int, int, int, int]]:
+    """Train the module; the windows, each the mean over its batches."""
+    callback = AdaptiveGradientAccumulation(max_steps=max_steps)
+    trainer = quiet_trainer(max_epochs=epochs, callbacks=[*callbacks, callback])
+    trainer.fit(module, loader)
+    assert trainer.accumulate_grad_batches == 1
+    return [(*window, window[-1]) for window in taken(callback)]
 
 
 def taken(callback: AdaptiveGradientAccumulation) -> list[tuple[int, int, int]]:
@@ -184,27 +192,19 @@ def test_the_comparison_bites_on_a_callback_that_assigns_freely() -> None:
 
 
 def test_the_last_window_of_a_stream_is_the_mean_of_the_batches_that_came() -> None:
-    data = batches_of(11, dtype=torch.float64)
-    module = ScriptedMasking((16,), dtype=torch.float64)
-    callback = AdaptiveGradientAccumulation(max_steps=8)
-    quiet_trainer(max_epochs=3, callbacks=[callback]).fit(module, loader_of(data, length_known=False))
-
-    assert (2, 8, 3) in taken(callback)  # a window that was to take 8 batches
-    means = [(epoch, first, length, length) for epoch, first, length in taken(callback)]
-    reference = by_hand(data, means, dtype=torch.float64)
-    for trained, expected in zip(module.parameters(), reference.parameters(), strict=True):
-        torch.testing.assert_close(trained, expected, rtol=1e-12, atol=1e-14)
+    data, module = batches_of(11, dtype=torch.float64), ScriptedMasking((16,), dtype=torch.float64)
+    windows = trained(module, loader_of(data, length_known=False), max_steps=8)
+    assert (2, 8, 3, 3) in windows  # a window that was to take 8 batches
+    reference = by_hand(data, windows, dtype=torch.float64)
+    for parameter, expected in zip(module.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(parameter, expected, rtol=1e-12, atol=1e-14)
 
 
 def test_a_stream_that_shows_its_end_early_needs_no_rescaling() -> None:
-    data = batches_of(9)  # the last window starts on the last batch
-    module = ScriptedMasking((2,))
-    callback = AdaptiveGradientAccumulation(max_steps=2)
-    quiet_trainer(max_epochs=2, callbacks=[callback]).fit(module, loader_of(data, length_known=False))
-
-    assert taken(callback)[-1] == (1, 8, 1)
-    means = [(epoch, first, length, length) for epoch, first, length in taken(callback)]
-    assert same_weights(module, by_hand(data, means))
+    data, module = batches_of(9), ScriptedMasking((2,))  # the last window starts on the last batch
+    windows = trained(module, loader_of(data, length_known=False), max_steps=2, epochs=2)
+    assert windows[-1] == (1, 8, 1, 1)
+    assert same_weights(module, by_hand(data, windows))
 
 
 class LeavesEpochEarly(ScriptedMasking):
@@ -232,14 +232,9 @@ class PromisesTooMuch(BatchStream):
 
 @pytest.mark.filterwarnings("ignore:.*has `__len__` defined.*", "ignore:Length of IterableDataset")
 def test_a_data_set_that_ends_before_its_length_says_so_and_leaks_nothing_into_the_next_epoch() -> None:
-    data = batches_of(11)
-    module = ScriptedMasking((16,))
-    callback = AdaptiveGradientAccumulation(max_steps=4)
-    loader = DataLoader(PromisesTooMuch(data), batch_size=None)
+    data, module = batches_of(11), ScriptedMasking((16,))
     with pytest.warns(UserWarning, match="ended inside an accumulation window"):
-        quiet_trainer(max_epochs=3, callbacks=[callback]).fit(module, loader)
-
-    windows = [(epoch, first, length, length) for epoch, first, length in taken(callback)]
+        windows = trained(module, DataLoader(PromisesTooMuch(data), batch_size=None))
     assert windows[-1] == (2, 4, 4, 4)
     assert same_weights(module, by_hand(data, windows))
 
@@ -250,16 +245,10 @@ class StopsMidWindow(pl.Callback):
 
 
 def test_stopping_inside_a_window_takes_no_step_on_half_of_it() -> None:
-    data = batches_of(12)
-    module = ScriptedMasking((16,))
-    callback = AdaptiveGradientAccumulation(max_steps=4)
-    trainer = quiet_trainer(max_epochs=5, callbacks=[StopsMidWindow(), callback])
-    trainer.fit(module, loader_of(data))
-
-    windows = [(epoch, first, length, length) for epoch, first, length in taken(callback)]
+    data, module = batches_of(12), ScriptedMasking((16,))
+    windows = trained(module, loader_of(data), epochs=5, callbacks=[StopsMidWindow()])
     assert windows[-1] == (1, 0, 4, 4)
     assert same_weights(module, by_hand(data, windows))
-    assert trainer.accumulate_grad_batches == 1
 
 
 class FrozenUntilAsked(ScriptedMasking):

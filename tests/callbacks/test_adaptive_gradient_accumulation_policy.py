@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ from harness.scripted_masking import (
     loader_of,
     masking_that_asks_for,
     quiet_trainer,
+    same_weights,
 )
 from oracles.accumulation_loop import train_by_hand
 from torch import Tensor
@@ -114,23 +114,6 @@ def test_history_holds_the_counts_of_every_window() -> None:
     assert sum(window.length for window in speed.history) == 16
 
 
-@pytest.fixture
-def host_reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often a tensor's value was read by Python, by the module that asked."""
-    reads: Counter[str] = Counter()
-
-    def counted(method: Callable[..., Any]) -> Callable[..., Any]:
-        def read(self: Tensor, *args: Any) -> Any:
-            reads[inspect.currentframe().f_back.f_globals.get("__name__", "")] += 1  # type: ignore[union-attr]
-            return method(self, *args)
-
-        return read
-
-    for name in ("item", "tolist", "numpy", "cpu", "__int__", "__float__", "__bool__", "__index__"):
-        monkeypatch.setattr(Tensor, name, counted(getattr(Tensor, name)))
-    return reads
-
-
 class WithLossModule(ScriptedMasking):
     """Reports no counts itself."""
 
@@ -189,30 +172,19 @@ def test_real_masking_lengthens_the_windows() -> None:
     assert speed.history[-1].masked_samples > 0.75 * speed.history[-1].samples
 
 
-def trained_by_hand(
-    module: Classifier, data: list[Any], windows: list[AccumulationWindow], autocast: Callable[[], Any]
-) -> Classifier:
-    def loss_of(batch: Any) -> Tensor:
-        with autocast():
-            return module.training_step(batch, 0)
-
-    epochs = [data] * (1 + windows[-1].epoch)
-    train_by_hand(
-        module,
-        module.configure_optimizers(),
-        epochs,
-        [(window.epoch, window.batch, window.length, window.length) for window in windows],
-        loss_of=loss_of,
-    )
-    return module
-
-
 def test_bf16_mixed_equals_the_hand_written_loop() -> None:
     data, speed, module = easy_batches(24), AdaptiveGradientAccumulation(max_steps=4), Classifier()
     quiet_trainer(max_epochs=3, callbacks=[speed], precision="bf16-mixed").fit(module, loader_of(data))
-    reference = trained_by_hand(Classifier(), data, speed.history, lambda: torch.autocast("cpu", dtype=torch.bfloat16))
+    reference = Classifier()
+
+    def loss_of(batch: Any) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return reference.training_step(batch, 0)
+
+    windows = [(window.epoch, window.batch, window.length, window.length) for window in speed.history]
+    train_by_hand(reference, reference.configure_optimizers(), [data] * 3, windows, loss_of=loss_of)
     assert max(window.length for window in speed.history) == 4
-    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), reference.parameters(), strict=True))
+    assert same_weights(module, reference)
 
 
 @pytest.mark.gpu

@@ -32,70 +32,88 @@ class NeverTrains(ScriptedMasking):
         raise AssertionError("training has started")
 
 
-def test_manual_optimization() -> None:
-    module = NeverTrains()
-    module.automatic_optimization = False
-    with pytest.raises(MisconfigurationException, match=r"automatic_optimization is False.*Set it to True, or remove"):
-        fit(module)
-
-
 class AccumulatesByItself(SingleDeviceStrategy):
     handles_gradient_accumulation = True
 
 
-def test_a_strategy_that_accumulates_by_itself() -> None:
-    with pytest.raises(MisconfigurationException, match=r"AccumulatesByItself, which \(as DeepSpeed.*Use strategy="):
-        fit(NeverTrains(), strategy=AccumulatesByItself(torch.device("cpu")))
+class Another(AdaptiveGradientAccumulation):  # Lightning itself refuses a second one of the same class
+    pass
 
 
-def test_deepspeed_is_such_a_strategy() -> None:
+class BringsScheduler(NeverTrains):
+    def configure_callbacks(self) -> list[pl.Callback]:
+        return [GradientAccumulationScheduler({0: 1, 4: 2})]
+
+
+class TurnsManual(NeverTrains):
+    def setup(self, stage: str) -> None:
+        self.automatic_optimization = False
+
+
+class WithBatchNorm(NeverTrains):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net.append(nn.BatchNorm1d(4))
+
+
+class TakesIterator(NeverTrains):
+    def training_step(self, dataloader_iter: Any) -> Any:  # type: ignore[override]
+        raise AssertionError("training has started")
+
+
+def manual() -> NeverTrains:
+    module = NeverTrains()
+    module.automatic_optimization = False
+    return module
+
+
+def without_counter() -> NeverTrains:
+    module = NeverTrains()
+    del module.masking_counter
+    return module
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "message"),
+    [
+        (manual, {}, r"automatic_optimization is False.*Set it to True, or remove"),
+        (TurnsManual, {}, "automatic_optimization is False"),
+        (TakesIterator, {}, "dataloader_iter: take"),
+        (without_counter, {}, r"NeverTrains.masking_counter is None. Mix in as_lightning"),
+        (NeverTrains, {"accumulate_grad_batches": 2}, r"accumulate_grad_batches=2\).*Remove that argument"),
+        (
+            NeverTrains,
+            {"strategy": AccumulatesByItself(torch.device("cpu"))},
+            r"AccumulatesByItself, which \(as DeepSpeed.*Use strategy=",
+        ),
+        (
+            NeverTrains,
+            {"callbacks": [GradientAccumulationScheduler({0: 1, 4: 2})]},
+            r"GradientAccumulationScheduler both set .* remove",
+        ),
+        (BringsScheduler, {}, "GradientAccumulationScheduler both set"),
+        (
+            NeverTrains,
+            {"callbacks": [Another(max_steps=2)]},
+            r"AdaptiveGradientAccumulation and Another both set .* remove",
+        ),
+        (WithBatchNorm, {"callbacks": [StochasticWeightAveraging(0.1)]}, "StochasticWeightAveraging both set"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_training_with_the_way_out(
+    make: Any, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(MisconfigurationException, match=message):
+        fit(make(), **arguments)
+
+
+def test_deepspeed_accumulates_by_itself() -> None:
     deepspeed = object.__new__(DeepSpeedStrategy)  # its constructor wants the package and a GPU
     assert deepspeed.handles_gradient_accumulation is True
 
 
-def test_an_accumulation_that_the_trainer_was_given() -> None:
-    with pytest.raises(MisconfigurationException, match=r"accumulate_grad_batches=2\).*Remove that argument"):
-        fit(NeverTrains(), accumulate_grad_batches=2)
-
-
-def test_a_scheduler_of_the_accumulation_beside_it() -> None:
-    with pytest.raises(MisconfigurationException, match=r"GradientAccumulationScheduler both set .* remove"):
-        fit(NeverTrains(), callbacks=[GradientAccumulationScheduler({0: 1, 4: 2})])
-
-
-def test_a_scheduler_of_the_accumulation_that_the_module_brings() -> None:
-    class Brings(NeverTrains):
-        def configure_callbacks(self) -> list[pl.Callback]:
-            return [GradientAccumulationScheduler({0: 1, 4: 2})]
-
-    with pytest.raises(MisconfigurationException, match="GradientAccumulationScheduler both set"):
-        fit(Brings())
-
-
-def test_two_of_them() -> None:
-    class Another(AdaptiveGradientAccumulation):  # Lightning itself refuses a second one of the same class
-        pass
-
-    with pytest.raises(MisconfigurationException, match=r"AdaptiveGradientAccumulation and Another both set .* remove"):
-        fit(NeverTrains(), callbacks=[Another(max_steps=2)])
-
-
-def test_weight_averaging_that_renews_batch_norm() -> None:
-    module = NeverTrains()
-    module.net.append(nn.BatchNorm1d(4))
-    with pytest.raises(MisconfigurationException, match="StochasticWeightAveraging both set"):
-        fit(module, callbacks=[StochasticWeightAveraging(0.1)])
-
-
 def test_weight_averaging_without_batch_norm_is_welcome() -> None:
     fit(ScriptedMasking((4,)), callbacks=[StochasticWeightAveraging(0.1)])
-
-
-def test_a_module_without_a_masking_counter() -> None:
-    module = NeverTrains()
-    del module.masking_counter
-    with pytest.raises(MisconfigurationException, match=r"NeverTrains.masking_counter is None. Mix in as_lightning"):
-        fit(module)
 
 
 def test_a_module_that_makes_its_counter_in_setup_is_welcome() -> None:
@@ -108,15 +126,6 @@ def test_a_module_that_makes_its_counter_in_setup_is_welcome() -> None:
     fit(module)
 
 
-def test_a_module_that_turns_to_manual_optimization_in_setup() -> None:
-    class TurnsManual(NeverTrains):
-        def setup(self, stage: str) -> None:
-            self.automatic_optimization = False
-
-    with pytest.raises(MisconfigurationException, match="automatic_optimization is False"):
-        fit(TurnsManual())
-
-
 def test_a_module_that_counts_nothing() -> None:
     class Silent(ScriptedMasking):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
@@ -124,15 +133,6 @@ def test_a_module_that_counts_nothing() -> None:
 
     with pytest.raises(MisconfigurationException, match="has reported no masking counts"):
         fit(Silent())
-
-
-def test_a_training_step_that_takes_an_iterator() -> None:
-    class TakesIterator(NeverTrains):
-        def training_step(self, dataloader_iter: Any) -> Any:  # type: ignore[override]
-            raise AssertionError("training has started")
-
-    with pytest.raises(MisconfigurationException, match="dataloader_iter: take"):
-        fit(TakesIterator())
 
 
 @pytest.mark.parametrize("hook", ["on_train_batch_start", "on_train_epoch_start", "on_train_batch_end"])

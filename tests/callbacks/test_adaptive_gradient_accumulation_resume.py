@@ -10,7 +10,15 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from harness.scripted_masking import OPTIMIZERS, ScriptedMasking, batches_of, loader_of, quiet_trainer
+from harness.scripted_masking import (
+    OPTIMIZERS,
+    SavesEveryBatch,
+    ScriptedMasking,
+    batches_of,
+    loader_of,
+    quiet_trainer,
+    same_weights,
+)
 from harness.stateful_loader import StatefulLoader
 from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
 from oracles.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
@@ -60,35 +68,17 @@ class Run:
             **arguments,
         )
         data = {"datamodule": datamodule} if datamodule else {"train_dataloaders": StatefulLoader(batches_of(BATCHES))}
-        validation = loader_of(batches_of(1)) if "val_check_interval" in arguments else None
-        if validation is not None:
-            data["val_dataloaders"] = validation
+        if "val_check_interval" in arguments:
+            data["val_dataloaders"] = loader_of(batches_of(1))
         self.trainer.fit(self.module, ckpt_path=resume_from, weights_only=True if resume_from else None, **data)
 
     def __eq__(self, other: object) -> bool:
         assert isinstance(other, Run)
-        same_weights = all(
-            torch.equal(a, b)
-            for a, b in zip(self.module.state_dict().values(), other.module.state_dict().values(), strict=True)
-        )
-        same_rate = (
-            self.trainer.optimizers[0].param_groups[0]["lr"] == other.trainer.optimizers[0].param_groups[0]["lr"]
-        )
-        taken = min(len(self.speed.history), len(other.speed.history))
-        same_windows = self.speed.history[-taken:] == other.speed.history[-taken:] if taken else True
-        return same_weights and same_rate and same_windows
+        rate, other_rate = (run.trainer.optimizers[0].param_groups[0]["lr"] for run in (self, other))
+        ends = zip(reversed(self.speed.history), reversed(other.speed.history), strict=False)
+        return same_weights(self.module, other.module) and rate == other_rate and all(a == b for a, b in ends)
 
     __hash__ = None  # type: ignore[assignment]
-
-
-class SavesEveryBatch(pl.Callback):
-    """Not a ``Checkpoint``, so Lightning leaves it where it stands in the list."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        trainer.save_checkpoint(self.folder / f"{trainer.current_epoch}-{batch_idx:02d}.ckpt")
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +89,9 @@ def uninterrupted() -> Run:
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """One per batch, taken by a callback that stands before the accumulation in the list."""
-    folder = tmp_path_factory.mktemp("every-batch")
-    Run(callbacks=[SavesEveryBatch(folder)])
-    return sorted(folder.glob("*.ckpt"))
+    saves = SavesEveryBatch(tmp_path_factory.mktemp("every-batch"))
+    Run(callbacks=[saves])
+    return saves.checkpoints()
 
 
 @pytest.mark.parametrize("batch", range(BATCHES * EPOCHS))
@@ -125,12 +115,19 @@ class Killed(Exception):
     pass
 
 
-class KillsAfter(pl.Callback):
-    def __init__(self, batches: int) -> None:
-        self.batches = batches
+class KillsAt(pl.Callback):
+    """Stops training where a batch starts, or in the validation after one."""
+
+    def __init__(self, epoch: int, batch: int, *, in_validation: bool = False) -> None:
+        self.place, self.in_validation = (epoch, batch), in_validation
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        if trainer.current_epoch * BATCHES + batch_idx == self.batches:
+        if not self.in_validation and (trainer.current_epoch, batch_idx) == self.place:
+            raise Killed
+
+    def on_validation_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+        place = trainer.current_epoch, trainer.fit_loop.batch_idx
+        if self.in_validation and not trainer.sanity_checking and place == self.place:
             raise Killed
 
 
@@ -141,7 +138,7 @@ def test_a_killed_run_resumes_from_its_last_checkpoint(
 ) -> None:
     keeps_last = ModelCheckpoint(tmp_path, save_last=True, save_top_k=1, save_on_train_epoch_end=True, **every)
     with pytest.raises(Killed):
-        Run(callbacks=[keeps_last, KillsAfter(batches)], enable_checkpointing=True)
+        Run(callbacks=[keeps_last, KillsAt(*divmod(batches, BATCHES))], enable_checkpointing=True)
     assert Run(resume_from=tmp_path / "last.ckpt") == uninterrupted
 
 
@@ -160,22 +157,13 @@ def test_a_checkpoint_of_a_validation_inside_a_window_resumes_exactly(
     assert all(Run(resume_from=path, val_check_interval=4) == uninterrupted for path in saved)
 
 
-class KillsInValidation(pl.Callback):
-    def __init__(self, epoch: int, batch: int) -> None:
-        self.place = epoch, batch
-
-    def on_validation_batch_end(self, trainer: pl.Trainer, pl_module: Any, *args: Any) -> None:
-        if not trainer.sanity_checking and (trainer.current_epoch, trainer.fit_loop.batch_idx) == self.place:
-            raise Killed
-
-
 @pytest.mark.parametrize(("batch", "inside_a_window"), [(7, True), (11, False)])
 def test_a_checkpoint_of_an_exception_in_a_validation_resumes_exactly_also_inside_a_window(
     batch: int, inside_a_window: bool, uninterrupted: Run, tmp_path: Path
 ) -> None:
     saves = OnExceptionCheckpoint(tmp_path)
     with pytest.raises(Killed):
-        Run(callbacks=[saves, KillsInValidation(1, batch)], val_check_interval=4, enable_checkpointing=True)
+        Run(callbacks=[saves, KillsAt(1, batch, in_validation=True)], val_check_interval=4, enable_checkpointing=True)
     saved = torch.load(saves.ckpt_path, weights_only=True)
     assert (GRADIENTS in saved) == (COUNTS in saved) == inside_a_window
     assert Run(resume_from=Path(saves.ckpt_path), val_check_interval=4) == uninterrupted

@@ -9,9 +9,8 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from harness.scripted_masking import Batches, ScriptedMasking, batches_of, loader_of, quiet_trainer
+from harness.scripted_masking import Batches, KeepsRows, ScriptedMasking, batches_of, loader_of, quiet_trainer
 from lightning.pytorch.callbacks import LearningRateMonitor
-from lightning.pytorch.loggers.logger import DummyLogger
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
@@ -191,17 +190,8 @@ def test_reduce_on_plateau_by_step_counts_optimizer_steps() -> None:
     assert records.last_step == len(speed.history) < 24
 
 
-class KeepsMetrics(DummyLogger):
-    def __init__(self) -> None:
-        super().__init__()
-        self.metrics: list[dict[str, float]] = []
-
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        self.metrics.append(dict(metrics))
-
-
 def test_learning_rate_monitor_shows_the_pace_of_the_data() -> None:
-    logger, speed = KeepsMetrics(), AdaptiveGradientAccumulation(max_steps=4)
+    logger, speed = KeepsRows(), AdaptiveGradientAccumulation(max_steps=4)
     records = fit(
         warmup_and_decay,
         script=(16,),
@@ -209,7 +199,7 @@ def test_learning_rate_monitor_shows_the_pace_of_the_data() -> None:
         logger=logger,
         log_every_n_steps=1,
     )
-    shown = [metrics["lr-SGD"] for metrics in logger.metrics if "lr-SGD" in metrics]
+    shown = [metrics["lr-SGD"] for metrics in logger.rows if "lr-SGD" in metrics]
     every_batch = fit(warmup_and_decay)
     starts = [(window.epoch, window.batch) for window in speed.history]
     assert [rate for rate in shown if rate in {every_batch.rates[start] for start in starts}] == shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,16 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from harness.scripted_masking import ScriptedMasking, batches_of, loader_of, quiet_trainer
+from harness.scripted_masking import (
+    KeepsRows,
+    SavesEveryBatch,
+    ScriptedMasking,
+    batches_of,
+    loader_of,
+    quiet_trainer,
+    same_weights,
+)
 from harness.stateful_loader import StatefulLoader
-from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.plugins.precision import MixedPrecision
 from oracles.accumulation_loop import train_by_hand
 from torch.optim import Optimizer
@@ -89,10 +97,6 @@ def by_hand(module: TwoGroups, speed: AdaptiveGradientAccumulation, lr_scale: st
     return module
 
 
-def same(module: torch.nn.Module, other: torch.nn.Module) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
-
-
 @pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler")
 @pytest.mark.parametrize("lr_scale", sorted(FACTORS))
 @pytest.mark.parametrize(("build", "arguments"), SCHEDULERS, ids=lambda value: getattr(value, "__name__", ""))
@@ -100,15 +104,14 @@ def test_weights_and_rates_equal_the_hand_written_loop(lr_scale: str, build: Any
     module = TwoGroups(build, **arguments)
     speed = fit(module, lr_scale)
     assert {window.length for window in speed.history} >= {1, 3, 4}
-    assert same(module, by_hand(TwoGroups(build, **arguments), speed, lr_scale))
+    assert same_weights(module, by_hand(TwoGroups(build, **arguments), speed, lr_scale))
 
 
 def test_the_scale_changes_the_training() -> None:
     modules = [TwoGroups(gamma=0.97) for _ in FACTORS]
     for module, lr_scale in zip(modules, FACTORS, strict=True):
         fit(module, lr_scale)
-    assert not same(modules[0], modules[1])
-    assert not same(modules[1], modules[2])
+    assert not any(same_weights(*pair) for pair in itertools.pairwise(modules))
 
 
 def test_rates_that_are_tensors_are_scaled_in_place_and_put_back() -> None:
@@ -134,43 +137,22 @@ def test_other_callbacks_see_the_schedulers_own_rates() -> None:
     assert scaled.rates == plain.rates
 
 
-class KeepsRows(DummyLogger):
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: list[dict[str, Any]] = []
-
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        self.rows.append({"step": step, **metrics})
-
-
 def test_the_log_shows_the_steps_and_the_rates_that_were_used() -> None:
     logger = KeepsRows()
     speed = fit(TwoGroups(gamma=0.97), "sqrt", logger=logger, log_every_n_steps=1)
-    rows = logger.rows
-    steps = [row["accumulation/steps"] for row in rows if "accumulation/steps" in row]
-    assert steps == [window.length for window in speed.history]
-    batches_before = [sum(window.length for window in speed.history[:i]) for i in range(len(speed.history))]
-    for row, window, before in zip(rows, speed.history, batches_before, strict=True):
-        own = 0.97**before
-        assert row["accumulation/lr/pg1"] == pytest.approx(0.01 * own * math.sqrt(window.length))
-        assert row["accumulation/lr/pg2"] == pytest.approx(0.03 * own * math.sqrt(window.length))
+    assert [row["accumulation/steps"] for row in logger.rows] == [window.length for window in speed.history]
+    for i, (row, window) in enumerate(zip(logger.rows, speed.history, strict=True)):
+        factor = 0.97 ** sum(before.length for before in speed.history[:i]) * math.sqrt(window.length)
+        rates = row["accumulation/lr/pg1"], row["accumulation/lr/pg2"]
+        assert rates == pytest.approx((0.01 * factor, 0.03 * factor))
 
 
 def test_without_a_scale_no_rate_is_logged() -> None:
     logger = KeepsRows()
     speed = fit(TwoGroups(gamma=0.97), "none", logger=logger, log_every_n_steps=3)
-    rows = logger.rows
-    assert all(set(row) == {"accumulation/steps", "step"} for row in rows)
+    assert all(set(row) == {"accumulation/steps", "step"} for row in logger.rows)
     taken = len(speed.history)
-    assert [row["step"] for row in rows] == sorted({0, taken - 1, *range(2, taken, 3)})
-
-
-class SavesEveryBatch(pl.Callback):
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        trainer.save_checkpoint(self.folder / f"{trainer.current_epoch}-{batch_idx:02d}.ckpt")
+    assert [row["step"] for row in logger.rows] == sorted({0, taken - 1, *range(2, taken, 3)})
 
 
 def test_a_run_resumed_after_any_batch_ends_with_the_same_bits(tmp_path: Path) -> None:
@@ -180,7 +162,7 @@ def test_a_run_resumed_after_any_batch_ends_with_the_same_bits(tmp_path: Path) -
     for path in sorted(tmp_path.glob("*.ckpt"))[:-1]:
         resumed = TwoGroups(gamma=0.97)
         fit(resumed, "sqrt", loader=StatefulLoader(data), ckpt_path=path)
-        assert same(resumed, whole), path.name
+        assert same_weights(resumed, whole), path.name
 
 
 class SavesInsideAStep(TwoGroups):
@@ -232,7 +214,7 @@ def test_a_step_that_the_gradient_scaler_leaves_out_changes_no_rate(lr_scale: st
 
     left_out = next(i for i, window in enumerate(speed.history) if window.batch <= 6 < window.batch + window.length)
     del speed.history[left_out]
-    assert same(module, by_hand(TwoGroups(gamma=1.0), speed, lr_scale))
+    assert same_weights(module, by_hand(TwoGroups(gamma=1.0), speed, lr_scale))
 
 
 def test_an_unknown_scale_is_refused() -> None:

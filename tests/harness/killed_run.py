@@ -15,7 +15,7 @@ from hydra import compose, initialize_config_dir
 
 # the run's own modules too: the process that is forked for each run has them then, and a run is a second
 import as_lightning.benchmark.data.digits
-import as_lightning.benchmark.encoders.small_cnn  # noqa: F401
+import as_lightning.benchmark.encoders.from_scratch  # noqa: F401
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.folder import run_lock
 from as_lightning.benchmark.run.train import train

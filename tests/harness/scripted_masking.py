@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.loggers.logger import DummyLogger
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
@@ -120,3 +122,32 @@ def quiet_trainer(**kwargs: Any) -> pl.Trainer:
         "enable_model_summary": False,
     }
     return pl.Trainer(**(settings | kwargs))
+
+
+def same_weights(module: nn.Module, other: nn.Module) -> bool:
+    """Whether two modules hold the same bits."""
+    return all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
+
+
+class SavesEveryBatch(pl.Callback):
+    """Not a ``Checkpoint``, so Lightning leaves it where it stands in the list."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        trainer.save_checkpoint(self.folder / f"{trainer.current_epoch}-{batch_idx:02d}.ckpt")
+
+    def checkpoints(self) -> list[Path]:
+        return sorted(self.folder.glob("*.ckpt"))
+
+
+class KeepsRows(DummyLogger):
+    """A logger that keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[dict[str, Any]] = []
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.rows.append({"step": step, **metrics})

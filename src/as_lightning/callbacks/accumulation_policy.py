@@ -11,16 +11,13 @@ from as_lightning.functional.accumulation import accumulation_steps
 
 
 class AccumulationWindow(NamedTuple):
-    """One optimizer step: the batches that led to it and what was counted in them, summed over the ranks.
-
-    The samples are those in the loss; without a masking counter, the batches' sizes.
-    """
+    """One optimizer step: the batches that led to it and what was counted in them, summed over the ranks."""
 
     epoch: int  # 0-based
     batch: int  # 0-based index in the epoch of the window's first batch
     length: int  # how many batches were accumulated
     masked_samples: int  # whose competitors were all masked; 0 if the module counts no masking
-    samples: int
+    samples: int  # in the loss; without a masking counter, the batches' sizes
     items: float = 0  # what the batches weigh, where the callback counts it; otherwise the samples
     step: int = 0  # optimizer steps taken by its end
 
@@ -39,28 +36,12 @@ class Policy(Protocol):
 
 @dataclass(kw_only=True)
 class MaskingPolicy:
-    r"""More batches as more samples are masked (the paper's AS-Speed).
-
-    From the $N$ samples of the windows since the last decision,
-
-    $$
-    k = \operatorname{clip}\!\left(\operatorname{round}\!\left(s\,\frac{N}{N - N_\text{masked}}\right),
-    1, k_\text{max}\right),
-    $$
-
-    at most one above the $k$ before it and, with ``monotone``, never below it.
+    """More batches as more samples are masked (the paper's AS-Speed): the number wanted is ``steps``.
 
     Args:
-        max_steps: the largest $k$.
-        scale: the factor $s$.
-        monotone: never ask for fewer batches than before (the paper's choice).
+        max_steps, scale, monotone: those of `accumulation_steps`, which has the formula.
         warmup_windows: the number of windows before the first change.
         update_every: the number of windows between two decisions; a decision uses the counts of all of them.
-
-    Attributes:
-        steps: $k$.
-
-    Source: paper, section on AS-Speed; `accumulation_steps`.
 
     Examples:
         >>> policy = MaskingPolicy(max_steps=4)
@@ -96,7 +77,7 @@ class MaskingPolicy:
         self._undecided = (windows, samples, masked)
         if windows == self.update_every:
             self._undecided = (0, 0, 0)
-            limits: dict[str, Any] = {"scale": self.scale, "max_steps": self.max_steps, "monotone": self.monotone}
+            limits: Any = {"scale": self.scale, "max_steps": self.max_steps, "monotone": self.monotone}
             self.steps = accumulation_steps(samples, masked, previous=self.steps, **limits)
         return self.steps
 
@@ -110,11 +91,7 @@ class MaskingPolicy:
 
 
 class StepSchedule:
-    """So many batches from a given optimizer step, or from a given number of samples, on.
-
-    Args:
-        schedule: from where on (it must say where to begin: a key 0) to how many batches.
-        by: what the keys count: ``"step"``, optimizer steps; ``"samples"``, samples seen by all ranks.
+    """So many batches from a given optimizer step, or (``by="samples"``) from a number of samples of all ranks, on.
 
     Examples:
         >>> schedule = StepSchedule({0: 1, 1000: 4, 5000: 16})
@@ -126,14 +103,13 @@ class StepSchedule:
     def __init__(self, schedule: Mapping[int, int], by: Literal["step", "samples"] = "step") -> None:
         if by not in ("step", "samples"):
             raise ValueError(f"by must be 'step' or 'samples', got {by!r}")
-        pairs = dict(schedule)
-        if not all(_is_integer(key, 0) and _is_integer(length, 1) for key, length in pairs.items()) or 0 not in pairs:
+        valid = all(_is_integer(key, 0) and _is_integer(length, 1) for key, length in schedule.items())
+        if not valid or 0 not in schedule:
             raise ValueError(
                 "schedule must map integers of at least 0, a 0 among them, to lengths of at least 1, such as "
                 f"{{0: 1, 1000: 4}}, got {schedule!r}"
             )
-        self.schedule, self.by = dict(sorted(pairs.items())), by
-        self._samples = 0
+        self.schedule, self.by, self._samples = dict(sorted(schedule.items())), by, 0
 
     def next_length(self, window: AccumulationWindow) -> int:
         self._samples += window.samples

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-import lightning.pytorch as pl
 import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import GradientAccumulationScheduler, StochasticWeightAveraging
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.data import extract_batch_size
@@ -20,73 +20,43 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from as_lightning.callbacks.accumulation_policy import (
-    AccumulationWindow,
-    MaskingPolicy,
-    Policy,
-    StepSchedule,
-)
+from as_lightning.callbacks import window as windows
+from as_lightning.callbacks.accumulation_policy import AccumulationWindow, MaskingPolicy, Policy, StepSchedule
 from as_lightning.callbacks.item_weights import Items, ItemWeights, multiply_gradients
 from as_lightning.callbacks.learning_rate import LRScale, ScaledRates, follow_batches
-from as_lightning.callbacks.rank_sums import holds_the_sum, ranks_with_own_batches, sum_over_ranks
-from as_lightning.callbacks.window import (
-    COUNTS,
-    aligned_window,
-    can_reduce_while_saving,
-    close_window,
-    find_losses,
-    lies_inside_window,
-    masking_counter,
-    move_to_front,
-    publish,
-    save_open_counts,
-    start_counting,
-    window_ends,
-)
-from as_lightning.masking_counter import MaskingCounter
+from as_lightning.callbacks.window import COUNTS, find_counter, holds_the_sum, masking_counter, sum_over_ranks
 
 GRADIENTS, SUMS = "as_lightning_open_gradients", "as_lightning_open_sums"  # keys of a checkpoint
 
 
 @dataclass
 class OpenWindow:
-    """The open window, or the window that was closed last: its place, and what this rank has summed in it."""
+    """The place of the open window, or of the window that was closed last."""
 
     first_batch: int = 0  # 0-based, in the epoch
     length: int = 1  # trainer.accumulate_grad_batches while it is open
     accumulated: int = 0  # batches whose gradients have been added
     is_open: bool = False  # whether its optimizer step is still to come
 
-    def goes_on_at(self, batch_idx: int) -> bool:
-        """Whether the batch belongs to this window and is not its first."""
-        return self.is_open and self.first_batch < batch_idx < self.first_batch + self.length
 
-
-class AdaptiveGradientAccumulation(pl.Callback):
+class AdaptiveGradientAccumulation(Callback):
     r"""Let a policy say how many batches each optimizer step gathers, at any step of training, exactly.
 
-    After every window of batches the policy says how many the next window should take. The window takes as many as
-    keep Lightning's zeroing, scaling and stepping on its bounds: see
-    `aligned_window`. The weights are equal, bit for bit, to the weights of a loop
-    that accumulates these windows by hand. Without a policy it is the paper's AS-Speed: more batches as the margin
-    masks more of their samples.
-
-    It costs one small all-reduce and one host read per window, none per batch. The callback moves itself to the front
-    of ``trainer.callbacks``. It logs ``accumulation/steps``, with ``lr_scale`` also the rate used, ``accumulation/lr``.
+    Each window takes as many batches as the policy wants and `aligned_window`
+    allows. The weights equal, bit for bit, those of a loop that accumulates these windows by hand. A window costs one
+    small all-reduce and one host read, a batch none. Logs ``accumulation/steps`` and, with ``lr_scale``,
+    ``accumulation/lr``. Moves itself to the front of ``trainer.callbacks``.
 
     Args:
-        policy: `MaskingPolicy` (the default), `StepSchedule`, an object with
-            ``next_length(window)``, ``state_dict`` and ``load_state_dict``, or a function of the closed
-            `AccumulationWindow`. It must give the same length on all ranks.
+        policy: `MaskingPolicy` (the default, the paper's AS-Speed),
+            `StepSchedule`, an object with ``next_length(window)``, ``state_dict`` and
+            ``load_state_dict``, or a function of the closed `AccumulationWindow`, equal on all ranks.
         max_steps, scale, monotone, warmup_windows, update_every: those of the ``MaskingPolicy`` without a policy.
-        lr_pace: what a learning-rate scheduler with ``interval="step"`` follows. ``"data"``: a window of $A$
-            batches advances it as $A$ windows of one batch would. A schedule built from
-            ``trainer.estimated_stepping_batches`` is then at its end when training ends. ``"steps"``: optimizer steps,
-            as Lightning does it. ``ReduceLROnPlateau`` and ``interval="epoch"`` are left to Lightning.
-        lr_scale: the rate of a step of $k$ batches: ``"none"``, the scheduler's; ``"sqrt"``, $\sqrt k$
-            times it; ``"linear"``, $k$ times it.
-        normalize: ``"batches"``, a window's gradient is the mean over its batches, as Lightning has it; ``"items"``,
-            the mean over the items of all its batches and ranks, that of one large batch.
+        lr_pace: what schedulers with ``interval="step"`` follow: ``"data"``, the batches, so that a schedule of
+            ``trainer.estimated_stepping_batches`` ends with training; or ``"steps"``, as Lightning does it.
+        lr_scale: a step of $k$ batches takes the scheduler's rate (``"none"``), $\sqrt k$ times it
+            (``"sqrt"``) or $k$ times it (``"linear"``).
+        normalize: the gradient is the mean over a window's ``"batches"``, or over all its ``"items"``.
         items: the number of items in a batch, ``items(batch)``; without it the module's ``items_in_batch(batch)``, and
             without that the samples of its masking counter.
         loss_is: what ``training_step`` returns: the ``"mean"`` over the batch's items, or their ``"sum"``.
@@ -97,15 +67,13 @@ class AdaptiveGradientAccumulation(pl.Callback):
 
     Raises:
         ValueError: if an argument lies outside its range, or the number of items in a batch is negative or not finite.
-        MisconfigurationException: at the start of ``fit``, for what the page on accumulation lists; later, if something
-            else assigns ``accumulate_grad_batches`` or a policy returns no length.
+        MisconfigurationException: for what the page on accumulation lists, mostly when ``fit`` starts.
 
     Source: paper, section on AS-Speed, for the default policy.
 
     Examples:
-        >>> import lightning.pytorch as pl
         >>> speed = AdaptiveGradientAccumulation(max_steps=4)
-        >>> trainer = pl.Trainer(callbacks=[speed], logger=False, enable_checkpointing=False)
+        >>> trainer = Trainer(callbacks=[speed], logger=False, enable_checkpointing=False)
         >>> speed.history
         []
     """
@@ -145,7 +113,6 @@ class AdaptiveGradientAccumulation(pl.Callback):
                 f"load_state_dict, or a function of the closed window, got {policy!r} (for AS-Speed write max_steps=4)"
             )
         self.policy = MaskingPolicy(**given) if policy is None else policy
-        self._length_after = self.policy.next_length if isinstance(self.policy, Policy) else self.policy
         self._policy_start = copy.deepcopy(self._policy_state())
         self.lr_pace, self.normalize = lr_pace, normalize
         self._weights = ItemWeights(items, loss_is)
@@ -188,79 +155,74 @@ class AdaptiveGradientAccumulation(pl.Callback):
 
     # The start and the end of fit
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._fitting = stage == "fit"
         if not self._fitting:
             return
         refuse_trainer(trainer, pl_module, self)
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._forget()
-        move_to_front(trainer, self)
+        windows.move_to_front(trainer, self)
 
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        # not in setup: the module's own setup comes after it
-        refuse_module(pl_module, self)
-        find_losses(pl_module)
-        if isinstance(self.policy, MaskingPolicy):
-            masking_counter(pl_module, self)
-        self._ranks = ranks_with_own_batches(trainer)
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        windows.find_losses(pl_module)
         source = self._weights.source(pl_module)
-        if self.normalize == "items" and source is None:
-            raise MisconfigurationException(
-                f"normalize='items' needs the number of items in each batch, and {type(pl_module).__name__} has "
-                "neither a masking counter nor items_in_batch(batch). Say it with items=lambda batch: ..."
-            )
+        refuse_module(pl_module, self, source)  # not in setup: the module's own setup comes after it
+        self._ranks = windows.ranks_with_own_batches(trainer)
         self._counts_items = self.normalize == "items" or source in ("items", "items_in_batch")
         self._meaning["items"] = source if self.normalize == "items" else None
         needs_samples = not isinstance(self.policy, StepSchedule) or self.policy.by == "samples"
-        self._counts_samples = needs_samples and _counter(pl_module) is None
+        self._counts_samples = needs_samples and find_counter(pl_module) is None
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        window, saved, resumed = self._window, self._saved, self._resumed
-        if _counter(pl_module) is not None:
-            start_counting(trainer, pl_module, self, saved.get(COUNTS))
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        saved, resumed = self._saved, self._resumed
+        self._resumed, self._saved = None, {}
+        windows.start_counting(trainer, pl_module, saved.get(COUNTS))
         self._drop_sums()
         if resumed is None:
-            window = self._window = OpenWindow()
-        self._resumed, self._saved = None, {}
+            self._window = OpenWindow()
         self._rates.attach(trainer.optimizers[0])
         # A resumed epoch loop looks at it to tell whether the checkpoint's batch had stepped. Not earlier than here:
         # trainer.estimated_stepping_batches divides by it, and configure_optimizers asks for that.
-        trainer.accumulate_grad_batches = window.length
-        if resumed is None or not window.is_open or window.accumulated == 0:
-            return
-        if SUMS in saved and holds_the_sum(trainer):
-            self._samples, self._items = int(saved[SUMS][1]), saved[SUMS][2]
-        if GRADIENTS in saved:
-            if resumed["meaning"] != self._meaning:
-                raise MisconfigurationException(
-                    f"The checkpoint lies inside an accumulation window that was weighed by {resumed['meaning']}, and "
-                    f"its gradients do not add to those of {self._meaning}: resume with the settings of the "
-                    "checkpoint, or from a checkpoint between two windows."
-                )
-            # the mean over the ranks that have saved it counts once for each of them
-            ranks = resumed["ranks"] / self._ranks if self.normalize == "items" else 1.0
-            for name, parameter in pl_module.named_parameters():
-                if name in saved[GRADIENTS]:
-                    parameter.grad = saved[GRADIENTS][name].to(parameter.device) * ranks
-            return
-        rank_zero_warn(
-            f"The checkpoint lies inside an accumulation window, after {window.accumulated} of its {window.length} "
-            f"batches, and holds no gradients of these ({type(trainer.strategy).__name__}, saved while a batch ran, "
-            "after an exception in one of several processes, or under SLURM's requeueing): the window's step takes the "
-            "mean over its other batches."
-        )
-        window.accumulated, self._items = 0, 0.0
+        trainer.accumulate_grad_batches = self._window.length
+        if resumed is not None and self._window.is_open and self._window.accumulated:
+            self._resume_inside(trainer, pl_module, saved, resumed)
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def _resume_inside(
+        self, trainer: Trainer, pl_module: LightningModule, saved: dict[str, Any], resumed: dict[str, Any]
+    ) -> None:
+        """Go on with what the open window of a checkpoint had gathered."""
+        if GRADIENTS not in saved:
+            rank_zero_warn(
+                f"The checkpoint lies inside an accumulation window, after {self._window.accumulated} of its "
+                f"{self._window.length} batches, and holds no gradients of these ({type(trainer.strategy).__name__}, "
+                "saved while a batch ran, after an exception in one of several processes, or under SLURM's requeueing)"
+                ": the window's step takes the mean over its other batches."
+            )
+            self._window.accumulated = 0
+        elif resumed["meaning"] != self._meaning:
+            raise MisconfigurationException(
+                f"The checkpoint lies inside an accumulation window that was weighed by {resumed['meaning']}, and its "
+                f"gradients do not add to those of {self._meaning}: resume with the settings of the checkpoint, or "
+                "from a checkpoint between two windows."
+            )
+        if SUMS in saved and holds_the_sum(trainer):
+            self._samples, self._items = int(saved[SUMS][1]), saved[SUMS][2] if GRADIENTS in saved else 0.0
+        # the mean over the ranks that have saved it counts once for each of them
+        ranks = resumed["ranks"] / self._ranks if self.normalize == "items" else 1.0
+        for name, parameter in pl_module.named_parameters():
+            if name in saved.get(GRADIENTS, ()):
+                parameter.grad = saved[GRADIENTS][name].to(parameter.device) * ranks
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.log_every_n_steps:  # type: ignore[attr-defined]
             self._write(trainer)
         self._leave(trainer)
 
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._leave(trainer)
 
-    def _leave(self, trainer: pl.Trainer) -> None:
+    def _leave(self, trainer: Trainer) -> None:
         trainer.accumulate_grad_batches = 1
         for optimizer in trainer.optimizers:  # there is none if the exception came early
             self._rates.detach(optimizer)
@@ -268,21 +230,20 @@ class AdaptiveGradientAccumulation(pl.Callback):
 
     # One window
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         self._refuse_other_assignments(trainer)
-        if not self._window.goes_on_at(batch_idx):
+        window = self._window
+        if not (window.is_open and window.first_batch < batch_idx < window.first_batch + window.length):
             self._open_window(trainer, pl_module, batch_idx)
-        if (counter := _counter(pl_module)) is not None:
+        if (counter := find_counter(pl_module)) is not None:
             counter.begin_batch()
         if self._counts_samples:
             self._batch_samples = extract_batch_size(batch)
         if self._counts_items:
             self._batch_items = self._weights.count(pl_module, batch, batch_idx)
 
-    def _open_window(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch_idx: int) -> None:
-        counter = _counter(pl_module)
+    def _open_window(self, trainer: Trainer, pl_module: LightningModule, batch_idx: int) -> None:
+        counter = find_counter(pl_module)
         if counter is not None and (self._window.is_open or batch_idx == 0):  # what a window that never stepped counted
             counter.drop_window()
         self._drop_sums()
@@ -290,13 +251,13 @@ class AdaptiveGradientAccumulation(pl.Callback):
         if remaining == math.inf and trainer.is_last_batch:  # a stream shows its end only with its last batch
             remaining = 1
         if self._next_length is None:
-            self._ask_policy(AccumulationWindow(trainer.current_epoch, 0, 0, 0, 0, step=trainer.global_step))
-        assert self._next_length is not None
-        length = aligned_window(batch_idx, self._next_length, remaining)
+            empty = AccumulationWindow(trainer.current_epoch, 0, 0, 0, 0, step=trainer.global_step)
+            self._next_length = self._length_after(empty)
+        length = windows.aligned_window(batch_idx, self._next_length, remaining)
         self._window = OpenWindow(first_batch=batch_idx, length=length, is_open=True)
         trainer.accumulate_grad_batches = length
 
-    def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
         self._samples += self._batch_samples
         if not self._counts_items:
             return
@@ -310,71 +271,66 @@ class AdaptiveGradientAccumulation(pl.Callback):
             items = self._weights.weigh(pl_module, loss, items)
         self._items = self._items + items
 
-    def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._weights.end_backward()
 
-    def on_before_optimizer_step(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
-    ) -> None:
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
         """Before the gradients are clipped, and after a gradient scaler has taken its scale out of them."""
         if self.normalize == "items":
-            items = self._items if self._nothing_to_sum() else self._sum_up(trainer, pl_module)[-1]
+            items = self._sum_up(trainer, pl_module)[-1] if self._asks_ranks_or_device() else self._items
             multiply_gradients(optimizer, self._weights.factor(items, self._ranks, self._window.length))
         else:
             # The end may have come unforeseen (or a checkpoint lost gradients): each loss was divided by the length.
             multiply_gradients(optimizer, self._window.length / self._batches_of_step())
 
+    def _asks_ranks_or_device(self) -> bool:
+        """Whether this host does not know the window's samples and items by itself."""
+        counting = self._counts_items or self._counts_samples
+        return counting and (self._ranks > 1 or isinstance(self._items, Tensor))
+
     def _own_sums(self) -> Tensor:
         """What this rank has summed in the open window: no masked samples, samples, items."""
-        own: list[Any] = [0, self._samples, self._items]
-        if isinstance(self._items, Tensor):
-            return torch.stack([torch.full_like(self._items, number) for number in own[:2]] + own[2:])
-        return torch.tensor(own, dtype=torch.float64)
+        items = self._items
+        if not isinstance(items, Tensor):
+            return torch.tensor([0, self._samples, items], dtype=torch.float64)
+        return torch.stack([torch.full_like(items, 0), torch.full_like(items, self._samples), items])
 
-    def _nothing_to_sum(self) -> bool:
-        """Whether the window's samples and items are known to this host without the other ranks."""
-        counting = self._counts_items or self._counts_samples
-        return not counting or (self._ranks == 1 and not isinstance(self._items, Tensor))
-
-    def _sum_up(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> Tensor:
+    def _sum_up(self, trainer: Trainer, pl_module: LightningModule) -> Tensor:
         """Masked samples, samples and items of the window over all ranks, on the device: one all-reduce."""
         if self._totals is not None:
             return self._totals
-        own, counter = self._own_sums(), _counter(pl_module)
-        sums: list[Tensor] = []
+        own, sums = self._own_sums(), []  # type: Tensor, list[Tensor]
 
         def reduce(counts: Tensor) -> Tensor:
             sums.append(sum_over_ranks(trainer, torch.cat([counts.to(own), own])))
             return sums[0][:4].round().long()
 
-        if counter is None:
-            self._totals = sum_over_ranks(trainer, own)
-        else:
-            counts = counter.close_window((trainer.current_epoch, trainer.fit_loop.batch_idx), reduce)
-            if not sums:  # the monitor has closed the window before, on a batch of None
-                sums.append(sum_over_ranks(trainer, own))
-            self._totals = torch.cat([counts[:2].to(sums[0]), sums[0][-1:]])
+        counter = find_counter(pl_module)
+        counts = counter.close_window((trainer.current_epoch, trainer.fit_loop.batch_idx), reduce) if counter else None
+        if not sums:  # no counter, or the monitor has closed its window before, on a batch of None
+            sums.append(sum_over_ranks(trainer, own))
+        self._totals = sums[0] if counts is None else torch.cat([counts[:2].to(sums[0]), sums[0][-1:]])
         return self._totals
 
-    def _read(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> tuple[int, int, float]:
+    def _read(self, trainer: Trainer, pl_module: LightningModule) -> tuple[int, int, float]:
         """The same numbers on the host: the window's one host read."""
         masked, samples, items = 0, self._samples, self._items
-        if not self._nothing_to_sum():
+        if self._asks_ranks_or_device():
             masked, samples, items = self._sum_up(trainer, pl_module).tolist()
-        elif _counter(pl_module) is not None:
-            masked, samples, *_ = close_window(trainer, pl_module, self).tolist()
+        elif find_counter(pl_module) is not None:
+            masked, samples, *_ = windows.close_window(trainer, pl_module, self).tolist()
         return int(masked), int(samples), float(items) if self._counts_items else samples
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._refuse_other_assignments(trainer)
-        if (counter := _counter(pl_module)) is not None:
+        if (counter := find_counter(pl_module)) is not None:
             counter.end_batch()
-        ends = window_ends(trainer, batch_idx)
+        ends = windows.window_ends(trainer, batch_idx)
         if not self._window.is_open:  # a batch of None, for which Lightning calls no on_train_batch_start
             if self.lr_pace == "data":
-                follow_batches(trainer, pl_module, last_batch=batch_idx, batches=1, stepped=ends)
+                follow_batches(trainer, pl_module, batch_idx, 1, stepped=ends)
             return
         self._window.accumulated += 1
         if not ends:
@@ -387,23 +343,26 @@ class AdaptiveGradientAccumulation(pl.Callback):
             self._weights.see(items, length * self._ranks)
         self._window.is_open = False
         counts = masked_samples, samples, items, trainer.global_step
-        window = AccumulationWindow(trainer.current_epoch, first_batch, length, *counts)
-        self.history.append(window)
-        self._ask_policy(window)
+        self.history.append(AccumulationWindow(trainer.current_epoch, first_batch, length, *counts))
+        self._next_length = self._length_after(self.history[-1])
         if self.lr_pace == "data":
-            follow_batches(trainer, pl_module, last_batch=batch_idx, batches=length, stepped=True)
-        self._log(trainer, length)
+            follow_batches(trainer, pl_module, batch_idx, length, stepped=True)
+        step, every = trainer.global_step - 1, trainer.log_every_n_steps  # type: ignore[attr-defined]
+        self._unwritten = step, length
+        if every and (step == 0 or (step + 1) % every == 0 or trainer.should_stop):
+            self._write(trainer)
 
-    def _ask_policy(self, window: AccumulationWindow) -> None:
-        length = self._length_after(window)
+    def _length_after(self, window: AccumulationWindow) -> int:
+        """What the policy says after ``window``."""
+        length = self.policy.next_length(window) if isinstance(self.policy, Policy) else self.policy(window)
         if isinstance(length, bool) or not isinstance(length, int) or length < 1:
             raise MisconfigurationException(
                 f"A policy must return the number of batches of the next window, an integer of at least 1, got "
                 f"{length!r} from {self.policy!r} after {window}."
             )
-        self._next_length = length
+        return length
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self._window.is_open:
             return
         # Lightning takes no step then, and zeroes the gradients when the next epoch starts.
@@ -415,11 +374,10 @@ class AdaptiveGradientAccumulation(pl.Callback):
                 f"{batches} batches are dropped. Either on_train_batch_start returned -1, or the loader yielded fewer "
                 "batches than its length or limit_train_batches said."
             )
-        if self.lr_pace == "data" and batches:
-            last_batch = self._window.first_batch + batches - 1
-            follow_batches(trainer, pl_module, last_batch=last_batch, batches=batches, stepped=False)
+        if batches and self.lr_pace == "data":
+            follow_batches(trainer, pl_module, self._window.first_batch + batches - 1, batches, stepped=False)
 
-    def _refuse_other_assignments(self, trainer: pl.Trainer) -> None:
+    def _refuse_other_assignments(self, trainer: Trainer) -> None:
         if trainer.accumulate_grad_batches != self._window.length:
             raise MisconfigurationException(
                 f"{type(self).__name__} had set the trainer's accumulate_grad_batches to {self._window.length}, but "
@@ -427,24 +385,14 @@ class AdaptiveGradientAccumulation(pl.Callback):
                 "gradients: remove the callback or the hook that assigns it."
             )
 
-    # The log
-
-    def _log(self, trainer: pl.Trainer, length: int) -> None:
-        step = trainer.global_step - 1
-        self._unwritten = step, length
-        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
-        if every and (step == 0 or (step + 1) % every == 0 or trainer.should_stop):
-            self._write(trainer)
-
-    def _write(self, trainer: pl.Trainer) -> None:
+    def _write(self, trainer: Trainer) -> None:
         """Log the latest step, if it is not logged yet."""
         if self._unwritten is None:
             return
-        step, length = self._unwritten
-        self._unwritten = None
+        (step, length), self._unwritten = self._unwritten, None
         rates = [float(rate) for rate in self._rates.used]
         names = ["accumulation/lr"] if len(rates) == 1 else [f"accumulation/lr/pg{i + 1}" for i in range(len(rates))]
-        publish(trainer, {"accumulation/steps": float(length), **dict(zip(names, rates, strict=True))}, step)
+        windows.publish(trainer, {"accumulation/steps": float(length), **dict(zip(names, rates, strict=True))}, step)
 
     # Checkpoints
 
@@ -471,34 +419,26 @@ class AdaptiveGradientAccumulation(pl.Callback):
         if isinstance(self.policy, MaskingPolicy):  # it may be resumed with a smaller max_steps
             self._next_length = self.policy.steps
 
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Save what an open window has gathered so far, so that a run resumed inside it goes on exactly."""
         self._rates.restore_in(checkpoint)
         # not accumulate_grad_batches: callbacks that save on an exception come after on_exception, where it is 1 again
         length = self._window.length if self._window.is_open else 1
-        if _counter(pl_module) is not None:
-            save_open_counts(trainer, pl_module, self, checkpoint, length)
-        if not (lies_inside_window(trainer, length) and can_reduce_while_saving(trainer)):
+        windows.save_open_counts(trainer, pl_module, checkpoint, length)
+        if not windows.can_save_open_window(trainer, length):
             return
         if self._counts_items or self._counts_samples:
             checkpoint[SUMS] = sum_over_ranks(trainer, self._own_sums()).tolist()
         if isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):  # each rank holds whole gradients
             checkpoint[GRADIENTS] = mean_gradients(trainer, pl_module)
 
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if self._fitting:
             self._saved = {key: checkpoint[key] for key in (COUNTS, SUMS, GRADIENTS) if key in checkpoint}
 
 
-def mean_gradients(trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Tensor]:
-    """The mean over the ranks of their gradients: inside a window DDP has not yet taken it.
-
-    A resumed run goes on from the mean on every rank, which gives the same mean once DDP averages.
-    """
+def mean_gradients(trainer: Trainer, pl_module: LightningModule) -> dict[str, Tensor]:
+    """The mean of the ranks' gradients (inside a window DDP has not taken it): each rank resumes from it."""
     parameters = list(pl_module.named_parameters())
     present = torch.tensor([parameter.grad is not None for _, parameter in parameters], device=pl_module.device)
     on_any_rank = sum_over_ranks(trainer, present.long()).tolist()  # a rank may not have used a parameter yet
@@ -510,57 +450,50 @@ def mean_gradients(trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[s
     return gradients
 
 
-# What cannot work
+def refuse(table: dict[str, bool]) -> None:
+    """Raise the first message that applies."""
+    for message in (message for message, applies in table.items() if applies):
+        raise MisconfigurationException(message)
 
 
-def refuse_trainer(trainer: pl.Trainer, pl_module: pl.LightningModule, callback: AdaptiveGradientAccumulation) -> None:
+def refuse_trainer(trainer: Trainer, pl_module: LightningModule, callback: AdaptiveGradientAccumulation) -> None:
     """Raise unless ``callback`` alone decides ``accumulate_grad_batches``, starting from 1."""
-    name, strategy, given = type(callback).__name__, trainer.strategy, trainer.accumulate_grad_batches
-    if strategy.handles_gradient_accumulation:
-        raise MisconfigurationException(
-            f"{name} cannot change the accumulation of {type(strategy).__name__}, which (as DeepSpeed does) "
-            "fixes it at the start and accumulates by itself. Use strategy='ddp' or 'fsdp', or remove the callback."
-        )
-    exact = (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy)
-    if callback.normalize == "items" and not isinstance(strategy, exact):
-        raise MisconfigurationException(
-            f"{name}(normalize='items') is not known to be exact with {type(strategy).__name__}, which reduces "
-            "gradients in its own way. Use strategy='ddp' or ModelParallelStrategy, or normalize='batches'."
-        )
-    if given != 1:
-        raise MisconfigurationException(
-            f"{name} sets the trainer's accumulate_grad_batches and starts from 1, got "
-            f"Trainer(accumulate_grad_batches={given}). Remove that argument (a fixed number is "
-            f"policy=StepSchedule({{0: {given}}})), or the callback."
-        )
-    has_batch_norm = any(isinstance(module, _BatchNorm) for module in pl_module.modules())
+    name, strategy, given = type(callback).__name__, type(trainer.strategy).__name__, trainer.accumulate_grad_batches
+    fixed = trainer.strategy.handles_gradient_accumulation
+    exact = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy))
+    inexact = callback.normalize == "items" and not exact
+    rivals: tuple[type[Callback], ...] = (AdaptiveGradientAccumulation, GradientAccumulationScheduler)
+    if any(isinstance(module, _BatchNorm) for module in pl_module.modules()):  # it accumulates to renew the statistics
+        rivals += (StochasticWeightAveraging,)
+    table = {
+        f"{name} cannot change the accumulation of {strategy}, which (as DeepSpeed does) fixes it at the start and "
+        "accumulates by itself. Use strategy='ddp' or 'fsdp', or remove the callback.": fixed,
+        f"{name}(normalize='items') is not known to be exact with {strategy}, which reduces gradients in its own way. "
+        "Use strategy='ddp' or ModelParallelStrategy, or normalize='batches'.": inexact,
+        f"{name} sets the trainer's accumulate_grad_batches and starts from 1, got Trainer(accumulate_grad_batches="
+        f"{given}). Remove that argument (a fixed number is StepSchedule({{0: {given}}})), or the callback.": given
+        != 1,
+    }
     for other in trainer.callbacks:  # type: ignore[attr-defined]
-        rival = isinstance(other, (AdaptiveGradientAccumulation, GradientAccumulationScheduler))
-        # weight averaging sets the accumulation to renew batch-norm statistics, and only then
-        rival |= isinstance(other, StochasticWeightAveraging) and has_batch_norm
-        if rival and other is not callback:
-            raise MisconfigurationException(
-                f"{name} and {type(other).__name__} both set the trainer's accumulate_grad_batches: remove one of the "
-                "two callbacks."
-            )
+        both = f"{name} and {type(other).__name__} both set the trainer's accumulate_grad_batches"
+        table[f"{both}: remove one of the two callbacks."] = isinstance(other, rivals) and other is not callback
+    refuse(table)
 
 
-def refuse_module(pl_module: pl.LightningModule, callback: pl.Callback) -> None:
-    """Raise unless Lightning takes the steps and passes the batch index."""
-    name, module_name = type(callback).__name__, type(pl_module).__name__
-    if not pl_module.automatic_optimization:
-        raise MisconfigurationException(
-            f"{name} needs automatic optimization, but {module_name}.automatic_optimization is False: a manual "
-            "training_step decides itself when to step. Set it to True, or remove the callback and call "
-            "as_lightning.functional.accumulation_steps in training_step."
-        )
-    if is_param_in_hook_signature(pl_module.training_step, "dataloader_iter", explicit=True):
-        raise MisconfigurationException(
-            f"{name} needs to know which batch comes, but {module_name}.training_step takes a dataloader_iter: take "
-            "(batch, batch_idx), or remove the callback."
-        )
-
-
-def _counter(pl_module: pl.LightningModule) -> MaskingCounter | None:
-    counter = getattr(pl_module, "masking_counter", None)
-    return counter if isinstance(counter, MaskingCounter) else None
+def refuse_module(pl_module: LightningModule, callback: AdaptiveGradientAccumulation, items_from: str | None) -> None:
+    """Raise unless Lightning takes the steps and passes the batch index, and the module counts what is asked of it."""
+    name, module = type(callback).__name__, type(pl_module).__name__
+    iterates = is_param_in_hook_signature(pl_module.training_step, "dataloader_iter", explicit=True)
+    no_items = callback.normalize == "items" and items_from is None
+    table = {
+        f"{name} needs automatic optimization, but {module}.automatic_optimization is False: a manual training_step "
+        "decides itself when to step. Set it to True, or remove the callback and call "
+        "as_lightning.functional.accumulation_steps in training_step.": not pl_module.automatic_optimization,
+        f"{name} needs to know which batch comes, but {module}.training_step takes a dataloader_iter: take (batch, "
+        "batch_idx), or remove the callback.": iterates,
+        f"normalize='items' needs the number of items in each batch, and {module} has neither a masking counter nor "
+        "items_in_batch(batch). Say it with items=lambda batch: ...": no_items,
+    }
+    refuse(table)
+    if isinstance(callback.policy, MaskingPolicy):
+        masking_counter(pl_module, callback)

@@ -1,15 +1,13 @@
 r"""Windows whose gradient is the mean over their items, not over their batches.
 
-Lightning divides the loss of each of a window's $A$ batches by $A$, and DDP averages over $R$ ranks.
-With the batch's loss a mean over its $n_b$ items, and $n$ the items of the window on all ranks,
+With batch losses $\ell_{rb}$ that are means over $n_{rb}$ items, windows of $A$ batches on $R$
+ranks, and $n$ items in all (Lightning divides by $A$, DDP by $R$),
 
 $$
-\frac{R A}{n} \cdot \frac1R \sum_{r, b} \frac{n_{rb}}{A} \nabla \ell_{rb} = \frac1n \sum_i \nabla \ell_i.
+\frac{R A u}{n} \cdot \frac1R \sum_{r, b} \frac{n_{rb}}{A u} \nabla \ell_{rb} = \frac1n \sum_i \nabla \ell_i.
 $$
 
-The gradient of each loss is multiplied by $n_b / u$, that of the step by $R A u / n$. The unit $u$ is
-the mean of $n_b$ in the last window (the first batch, in the first): the products stay near 1, as half precision
-needs.
+The unit $u$, the items of a batch in the window before, keeps the products near 1, as half precision needs.
 """
 
 from __future__ import annotations
@@ -18,28 +16,24 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
-import lightning.pytorch as pl
 import torch
+from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from as_lightning.callbacks.window import find_counter
 from as_lightning.masking_counter import MaskingCounter
 
 Items = float | Tensor
-INVALID = (
-    "the number of items in a batch must be finite and at least 0, {}: return how many terms its loss is a mean (or a "
-    "sum) of"
-)
+INVALID = "the number of items in a batch must be finite and at least 0, {}: return how many terms its loss is made of"
 
 
 class ItemWeights:
-    """Counts the items of batches, weighs the gradients of their losses, and normalises the window's gradient.
+    """Counts the items of batches and weighs their losses' gradients; a number on a device stays there.
 
-    The items come from ``items``, or from the module's ``items_in_batch(batch)``, or are the samples that its masking
-    counter counts. A number that is on a device stays there: the host does not wait for it. ``unit`` is None until one
-    is known.
+    ``unit`` is $u$, None until one is known.
     """
 
     def __init__(self, items: Callable[[Any], Any] | None, loss_is: Literal["mean", "sum"]) -> None:
@@ -48,19 +42,19 @@ class ItemWeights:
         self._hooks: list[RemovableHandle] = []
         self.unit: float | None = None
 
-    def source(self, pl_module: pl.LightningModule) -> str | None:
+    def source(self, pl_module: LightningModule) -> str | None:
         """Where the number of items comes from, for messages; None from nowhere."""
         if self._items is not None:
             return "items"
         if callable(getattr(pl_module, "items_in_batch", None)):
             return "items_in_batch"
-        return "masking_counter" if isinstance(getattr(pl_module, "masking_counter", None), MaskingCounter) else None
+        return None if find_counter(pl_module) is None else "masking_counter"
 
-    def count(self, pl_module: pl.LightningModule, batch: Any, batch_idx: int) -> Items | None:
+    def count(self, pl_module: LightningModule, batch: Any, batch_idx: int) -> Items | None:
         """The items of the batch that starts, before ``training_step`` may change it; None if they come later."""
         function = self._items or getattr(pl_module, "items_in_batch", None)
         if function is None:
-            counter = getattr(pl_module, "masking_counter", None)
+            counter = find_counter(pl_module)
             self._samples_before = counter.open_counts[1] if counter else 0.0
             return None
         items = function(batch)
@@ -82,22 +76,20 @@ class ItemWeights:
         items = counter.open_counts[1] - self._samples_before
         return float(items) if items.device.type == "cpu" else items.double()
 
-    def weigh(self, pl_module: pl.LightningModule, loss: Tensor, items: Items) -> Items:
+    def weigh(self, pl_module: LightningModule, loss: Tensor, items: Items) -> Items:
         """Have the backward pass of ``loss`` weigh it by its items; returns what adds to the window's items."""
         if loss.numel() != 1:
             raise MisconfigurationException(
                 f"training_step has returned a loss of shape {tuple(loss.shape)}, which is neither the mean nor the "
                 "sum over the batch's items: return one of the two and say which, as in loss_is='mean'."
             )
-        weight: Items = 1.0
-        unit = self.unit or 1.0  # there is none before the first items
+        weight, unit = 1.0, self.unit or 1.0  # type: Items, float  # there is no unit before the first items
         if isinstance(items, Tensor):
             valid = items.isfinite() & (items >= 0)
             weight, items = torch.where(valid, items, 0.0) / unit, torch.where(valid, items, math.nan)
         elif items == 0:
             # the gradient of a mean over nothing may be 0 / 0, which a weight of 0 leaves as it is
-            parameters = [parameter for parameter in pl_module.parameters() if parameter.requires_grad]
-            self._hooks = [parameter.register_hook(torch.zeros_like) for parameter in parameters]
+            self._hooks = [p.register_hook(torch.zeros_like) for p in pl_module.parameters() if p.requires_grad]
         else:
             weight = items / unit
         if self._loss_is == "mean" and loss.requires_grad and not (isinstance(weight, float) and weight == 1.0):
@@ -128,6 +120,6 @@ def multiply_gradients(optimizer: Optimizer, factor: Items) -> None:
     """Multiply the gradients of all parameter groups, in place."""
     if isinstance(factor, float) and factor == 1.0:
         return
-    gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    for gradient in gradients:
-        gradient.mul_(factor)
+    for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"]):
+        if parameter.grad is not None:
+            parameter.grad.mul_(factor)

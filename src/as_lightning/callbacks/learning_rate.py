@@ -1,12 +1,4 @@
-"""The learning rate where windows change: a schedule keeps the pace of the data, and a larger window a larger step.
-
-Lightning advances a scheduler with ``interval="step"`` once for each optimizer step. A schedule that was built from
-``trainer.estimated_stepping_batches`` counts the steps of a training with one step for each batch. Accumulation takes
-fewer steps: the schedule would not reach its end.
-
-Source: Lightning's training loop advances a scheduler on a stepping batch $b$ with
-$(b + 1) \\bmod \\text{frequency} = 0$, where $b$ counts from 0 in each epoch.
-"""
+"""The learning rate where windows change: a schedule keeps the pace of the data, and a larger window a larger step."""
 
 from __future__ import annotations
 
@@ -14,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
-import lightning.pytorch as pl
+from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
@@ -23,52 +15,33 @@ LRScale = Literal["none", "sqrt", "linear"]
 
 
 def follow_batches(
-    trainer: pl.Trainer, pl_module: pl.LightningModule, *, last_batch: int, batches: int, stepped: bool
+    trainer: Trainer, pl_module: LightningModule, last_batch: int, batches: int, *, stepped: bool
 ) -> None:
-    """Advance the schedulers as ``batches`` windows of one batch would have, after a window of ``batches``.
+    """Advance the schedulers by steps as ``batches`` windows of one batch would have, when one window of them ends.
 
-    Call it in ``on_train_batch_end`` of the window's last batch: Lightning has advanced each scheduler at most once by
-    then, if the optimizer has ``stepped``. ``ReduceLROnPlateau`` counts checks of its metric, and is left to Lightning.
+    Where the optimizer ``stepped`` and ``(batch + 1) % frequency == 0``, Lightning has advanced the scheduler once.
+    With ``Trainer(max_steps)``, the rest of the schedule is ``min(steps left, batches left)``.
     """
-    end = last_batch + 1
-    counted = scheduled_batches(trainer, last_batch, batches, stepped=stepped)
+    end, counted = last_batch + 1, batches
+    if trainer.max_steps != -1:
+        batches_left = math.inf
+        if trainer.max_epochs not in (None, -1) and trainer.num_training_batches != math.inf:
+            batches_left = (trainer.max_epochs - trainer.current_epoch) * trainer.num_training_batches - end
+        steps_left = trainer.max_steps - trainer.global_step
+        counted = int(min(steps_left + stepped, batches_left + batches) - min(steps_left, batches_left))
     for config in trainer.lr_scheduler_configs:
-        if config.interval != "step" or config.reduce_on_plateau:
+        if config.interval != "step" or config.reduce_on_plateau:  # the latter counts checks of its metric
             continue
         taken = int(stepped and end % config.frequency == 0)  # by Lightning, on the last batch
         for _ in range(end // config.frequency - (end - counted) // config.frequency - taken):
             pl_module.lr_scheduler_step(config.scheduler, None)
 
 
-def scheduled_batches(trainer: pl.Trainer, last_batch: int, batches: int, *, stepped: bool) -> int:
-    """How many of a window's ``batches`` count for a schedule of ``trainer.estimated_stepping_batches`` steps.
-
-    All of them, unless ``Trainer(max_steps)`` may end training before the data do. Then the remaining length of the
-    schedule is the largest number of optimizer steps that can still come, ``min(steps left, batches left)``.
-    """
-    if trainer.max_steps == -1:
-        return batches
-    batches_left = math.inf
-    if trainer.max_epochs not in (None, -1) and trainer.num_training_batches != math.inf:
-        batches_left = (trainer.max_epochs - trainer.current_epoch) * trainer.num_training_batches - last_batch - 1
-    steps_left = trainer.max_steps - trainer.global_step
-    before = min(steps_left + stepped, batches_left + batches)
-    return int(before - min(steps_left, batches_left))
-
-
 class ScaledRates:
-    r"""The step of a window of $k$ batches at $\sqrt k$ or $k$ times the optimizer's rates.
+    """The step of a window of ``batches()`` at a multiple of the optimizer's rates, which only the step itself sees.
 
-    The rates are raised when ``optimizer.step`` begins and put back when it ends: schedulers and checkpoints see their
-    own. A step that the gradient scaler leaves out raises nothing.
-
-    Args:
-        rule: ``"sqrt"``, for optimizers such as Adam (Malladi et al., NeurIPS 2022); ``"linear"``, for SGD (Goyal et
-            al., 2017); ``"none"``, nothing is changed.
-        batches: gives $k$.
-
-    Attributes:
-        used: the rates of the latest step, one for each parameter group.
+    ``used`` are the rates of the latest step. Source: ``"sqrt"`` (for Adam) Malladi et al., NeurIPS 2022; ``"linear"``
+    (for SGD) Goyal et al., 2017.
     """
 
     def __init__(self, rule: LRScale, batches: Callable[[], int]) -> None:

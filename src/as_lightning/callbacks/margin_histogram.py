@@ -12,7 +12,7 @@ from torch import Tensor
 
 from as_lightning.callbacks.evaluation_logits import EvaluationLogits, LogitsAndTarget, fitting
 from as_lightning.callbacks.masking_monitor import MaskingMonitor, write_layout
-from as_lightning.callbacks.rank_sums import sum_over_ranks
+from as_lightning.callbacks.window import sum_over_ranks
 from as_lightning.functional.calling_convention import in_float64
 from as_lightning.functional.leads import target_leads
 

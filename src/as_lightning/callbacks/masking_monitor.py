@@ -123,7 +123,7 @@ class MaskingMonitor(pl.Callback):
         write_layout(trainer)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        start_counting(trainer, pl_module, self, self._saved_counts)
+        start_counting(trainer, pl_module, self._saved_counts)
         self._saved_counts = None
         # Lightning does not end an epoch whose last batch has saved the checkpoint that this training resumes
         if self._open_epoch not in (None, trainer.current_epoch):
@@ -237,7 +237,7 @@ class MaskingMonitor(pl.Callback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        save_open_counts(trainer, pl_module, self, checkpoint)
+        save_open_counts(trainer, pl_module, checkpoint)
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]

@@ -14,7 +14,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
 from as_lightning.callbacks.evaluation_logits import EvaluationLogits, LogitsAndTarget, fitting
-from as_lightning.callbacks.rank_sums import sum_over_ranks
+from as_lightning.callbacks.window import sum_over_ranks
 from as_lightning.functional.argument_checks import check_count, check_number
 from as_lightning.functional.calibration import (
     Reliability,

@@ -1,4 +1,4 @@
-"""Accumulation windows as Lightning has them: which batches they take, where they end, what was counted in them.
+"""Accumulation windows as Lightning has them, the masking counts of each, and sums over the ranks that train together.
 
 The accumulation and the monitor share it: both close the windows of the module's masking counter, and both go on inside
 a window where a checkpoint was saved there.
@@ -9,42 +9,28 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.plugins.environments import SLURMEnvironment
+from lightning.pytorch.strategies import ModelParallelStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
-from as_lightning.callbacks.rank_sums import holds_the_sum, sum_over_ranks
 from as_lightning.masking_counter import MaskedLoss, MaskingCounter
 
 COUNTS = "as_lightning_open_counts"  # key of a checkpoint
-
-
-def move_to_front(trainer: pl.Trainer, callback: pl.Callback) -> None:
-    """Have the hooks of ``callback`` called before those of the user's callbacks. Call it in ``setup``.
-
-    A user's callback may save a checkpoint in ``on_train_batch_end``, which Lightning resumes after that batch. So what
-    ``callback`` notes of the batch must be noted before. (Lightning moves its own checkpoint callbacks to the end.)
-    """
-    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    callbacks.remove(callback)
-    callbacks.insert(0, callback)
 
 
 def aligned_window(batch: int, wanted: int, remaining: float = math.inf) -> int:
     r"""The longest accumulation window of at most ``wanted`` batches that may start at ``batch`` of an epoch.
 
     Lightning zeroes gradients before batch $b$ iff $b \bmod A = 0$ and steps after it iff
-    $(b + 1) \bmod A = 0$. A window of $A$ batches is thus exactly the batches from ``batch`` to its end
-    only where $A$ divides ``batch``:
+    $(b + 1) \bmod A = 0$. So $A$ must divide ``batch``, and the epoch's end, with $r$ batches
+    remaining, must not cut the window short:
 
     $$
-    A = \max \{ d \le k : d \mid b \}, \qquad A = \gcd(b, r) \text{ if } r < A
+    A = \max \{ d \le k : d \mid b \}, \qquad A = \gcd(b, r) \text{ if } r < A.
     $$
-
-    with $r$ batches remaining in the epoch, so that no window is cut short by the epoch's end and divided by
-    the wrong count. At $b = 0$ every $d$ divides, and $\gcd(0, r) = r$.
 
     Args:
         batch: 0-based index in the epoch of the window's first batch.
@@ -54,30 +40,34 @@ def aligned_window(batch: int, wanted: int, remaining: float = math.inf) -> int:
     Examples:
         >>> [aligned_window(batch, wanted=4) for batch in (0, 1, 6, 8, 9)]
         [4, 1, 3, 4, 3]
-        >>> aligned_window(8, wanted=4, remaining=2)
-        2
-        >>> aligned_window(9, wanted=4, remaining=2)  # two windows of one batch
-        1
+        >>> [aligned_window(batch, wanted=4, remaining=2) for batch in (8, 9)]
+        [2, 1]
     """
-    if batch < 0:
-        raise ValueError(f"batch must be at least 0, got {batch}")
-    if wanted < 1:
-        raise ValueError(f"wanted must be at least 1, got {wanted}")
-    if remaining < 1:
-        raise ValueError(f"remaining must be at least 1 (the window's first batch), got {remaining}")
+    for name, value, least in (("batch", batch, 0), ("wanted", wanted, 1), ("remaining", remaining, 1)):
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
     length = wanted if batch % wanted == 0 else next(d for d in range(min(wanted, batch), 0, -1) if batch % d == 0)
     return math.gcd(batch, int(remaining)) if remaining < length else length
 
 
-def window_ends(trainer: pl.Trainer, batch_idx: int, length: int | None = None) -> bool:
-    """Whether the optimizer steps on this batch: Lightning steps on ``(b + 1) % A == 0`` and on the last batch.
-
-    ``length`` is A; the trainer's ``accumulate_grad_batches`` if it is not given.
-    """
+def window_ends(trainer: Trainer, batch_idx: int, length: int | None = None) -> bool:
+    """Whether Lightning steps on this batch of a window of ``length`` (by default ``accumulate_grad_batches``)."""
     return (batch_idx + 1) % (length or trainer.accumulate_grad_batches) == 0 or trainer.is_last_batch
 
 
-def find_losses(pl_module: pl.LightningModule) -> None:
+def move_to_front(trainer: Trainer, callback: Callback) -> None:
+    """Have ``callback`` note a batch before other callbacks save a checkpoint after it. Call it in ``setup``."""
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    callbacks.remove(callback)
+    callbacks.insert(0, callback)
+
+
+def find_counter(pl_module: LightningModule) -> MaskingCounter | None:
+    counter = getattr(pl_module, "masking_counter", None)
+    return counter if isinstance(counter, MaskingCounter) else None
+
+
+def find_losses(pl_module: LightningModule) -> None:
     """Give a module that counts nothing itself a counter, which its `ASSoftmaxLoss` or the like report to.
 
     Call it in ``on_fit_start``: the module may make its losses in its own setup.
@@ -88,21 +78,21 @@ def find_losses(pl_module: pl.LightningModule) -> None:
         setattr(pl_module, "masking_counter", MaskingCounter(losses) if losses else None)  # noqa: B010
 
 
-def masking_counter(pl_module: pl.LightningModule, callback: pl.Callback) -> MaskingCounter:
+def masking_counter(pl_module: LightningModule, callback: Callback) -> MaskingCounter:
     """The module's counter, or an error that says how to get one."""
-    counter = getattr(pl_module, "masking_counter", None)
-    if not isinstance(counter, MaskingCounter):
+    counter = find_counter(pl_module)
+    if counter is None:
         raise MisconfigurationException(
-            f"{type(callback).__name__} needs a module that reports masking counts, but "
-            f"{type(pl_module).__name__}.masking_counter is {counter!r}. Mix in as_lightning.ASSoftmaxMixin (and name "
-            "it before the module's class), compute the loss with a submodule such as `self.criterion = "
+            f"{type(callback).__name__} needs a module that reports masking counts, but {type(pl_module).__name__}."
+            f"masking_counter is {getattr(pl_module, 'masking_counter', None)!r}. Mix in as_lightning.ASSoftmaxMixin "
+            "(and name it before the module's class), compute the loss with a submodule such as `self.criterion = "
             "ASSoftmaxLoss(delta=0.1)`, or set `self.masking_counter = MaskingCounter()` and update it in "
             "training_step."
         )
     return counter
 
 
-def close_window(trainer: pl.Trainer, pl_module: pl.LightningModule, callback: pl.Callback) -> Tensor:
+def close_window(trainer: Trainer, pl_module: LightningModule, callback: Callback) -> Tensor:
     """The counts of the window that ends with this batch, summed over its batches and the ranks, on the device."""
     return masking_counter(pl_module, callback).close_window(
         key=(trainer.current_epoch, trainer.fit_loop.batch_idx),
@@ -111,55 +101,70 @@ def close_window(trainer: pl.Trainer, pl_module: pl.LightningModule, callback: p
 
 
 def save_open_counts(
-    trainer: pl.Trainer,
-    pl_module: pl.LightningModule,
-    callback: pl.Callback,
-    checkpoint: dict[str, Any],
-    length: int | None = None,
+    trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any], length: int | None = None
 ) -> None:
     """Put the counts of an open window into the checkpoint, summed over the ranks, unless they are there already."""
-    if COUNTS not in checkpoint and lies_inside_window(trainer, length) and can_reduce_while_saving(trainer):
-        counts = masking_counter(pl_module, callback).open_counts.to(pl_module.device)
-        checkpoint[COUNTS] = sum_over_ranks(trainer, counts).cpu()
+    counter = find_counter(pl_module)
+    if counter is not None and COUNTS not in checkpoint and can_save_open_window(trainer, length):
+        checkpoint[COUNTS] = sum_over_ranks(trainer, counter.open_counts.to(pl_module.device)).cpu()
 
 
-def start_counting(
-    trainer: pl.Trainer, pl_module: pl.LightningModule, callback: pl.Callback, saved_counts: Tensor | None
-) -> None:
-    """Start the module's counter anew, or inside the window whose counts a checkpoint held."""
+def start_counting(trainer: Trainer, pl_module: LightningModule, saved_counts: Tensor | None) -> None:
+    """Start the module's counter, if it has one, anew or inside the window whose counts a checkpoint held."""
     if saved_counts is not None:
         saved_counts = saved_counts.to(pl_module.device) if holds_the_sum(trainer) else None
-    masking_counter(pl_module, callback).start(trainer, saved_counts)
+    counter = find_counter(pl_module)
+    if counter is not None:
+        counter.start(trainer, saved_counts)
 
 
-def lies_inside_window(trainer: pl.Trainer, length: int | None = None) -> bool:
-    """Whether training is between two batches of one window. (While a batch runs, its gradients are not complete.)
+def can_save_open_window(trainer: Trainer, length: int | None = None) -> bool:
+    """Whether training is between two batches of a window of ``length``, and all ranks save it at the same batch.
 
-    ``length`` is that of the window; the trainer's ``accumulate_grad_batches`` if it is not given.
+    While a batch runs, its gradients are not complete. An exception may have come to one rank alone, and a signal of
+    SLURM (unless ``auto_requeue=False``) finds the ranks anywhere: a collective operation would then hang.
     """
     progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
-    return progress.processed == progress.ready and not window_ends(trainer, progress.ready - 1, length)
-
-
-def can_reduce_while_saving(trainer: pl.Trainer) -> bool:
-    """Whether every rank that saves is at the same batch, so that all ranks join the same collective operation.
-
-    Lightning's SLURM environment saves from a signal's handler when a job is preempted, and a signal finds the ranks
-    anywhere. With ``SLURMEnvironment(auto_requeue=False)`` it does not. An exception, too, may have come to one rank
-    alone.
-    """
+    if progress.processed != progress.ready or window_ends(trainer, progress.ready - 1, length):
+        return False
     environment = getattr(trainer.strategy, "cluster_environment", None)
     preempted = isinstance(environment, SLURMEnvironment) and environment.auto_requeue
     return trainer.world_size == 1 or not (preempted or trainer.interrupted)
 
 
-def publish(trainer: pl.Trainer, metrics: dict[str, float], step: int) -> None:
-    """Hand metrics to every logger, and to the callbacks that read the trainer's.
-
-    Not ``pl_module.log``: for five names it costs more than a millisecond on every step, written or not.
-    """
+def publish(trainer: Trainer, metrics: dict[str, float], step: int) -> None:
+    """Hand metrics to every logger and to the callbacks; ``pl_module.log`` costs over a millisecond a step."""
     values = {name: torch.tensor(value, dtype=torch.float64) for name, value in metrics.items()}
     trainer.callback_metrics.update(values)
     trainer.logged_metrics.update(values)
     for logger in trainer.loggers:
         logger.log_metrics(metrics, step=step)
+
+
+def sum_over_ranks(trainer: Trainer, sums: Tensor) -> Tensor:
+    """Add up the ranks' sums, on the device: one all-reduce. (``Strategy.reduce`` would put a barrier before it.)
+
+    Ranks that share their batches (tensor parallelism) are counted once. On a single device they stay where they are.
+    """
+    strategy = trainer.strategy
+    if isinstance(strategy, SingleDeviceStrategy):
+        return sums
+    sums = sums.to(strategy.root_device)
+    if trainer.world_size == 1 or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return strategy.reduce(sums, reduce_op="sum")
+    group = strategy.device_mesh["data_parallel"].get_group() if isinstance(strategy, ModelParallelStrategy) else None
+    sums = sums.clone()
+    torch.distributed.all_reduce(sums, op=torch.distributed.ReduceOp.SUM, group=group)
+    return sums
+
+
+def ranks_with_own_batches(trainer: Trainer) -> int:
+    """Over how many ranks `sum_over_ranks` adds up, and gradients are averaged."""
+    mesh = trainer.strategy.device_mesh if isinstance(trainer.strategy, ModelParallelStrategy) else None
+    return trainer.world_size if mesh is None else mesh["data_parallel"].size()
+
+
+def holds_the_sum(trainer: Trainer) -> bool:
+    """Whether this rank keeps what `sum_over_ranks` has added up before the next sum."""
+    mesh = trainer.strategy.device_mesh if isinstance(trainer.strategy, ModelParallelStrategy) else None
+    return trainer.is_global_zero if mesh is None else mesh["data_parallel"].get_local_rank() == 0

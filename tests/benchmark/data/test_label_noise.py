@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from as_lightning.benchmark.data.base import corrupt_labels
 from as_lightning.benchmark.data.digits import Digits
-from as_lightning.benchmark.data.text.wnut17 import WNUT17
+from as_lightning.benchmark.data.text.published import WNUT17
 
 
 def digits(label_noise: float = 0.4, **arguments) -> Digits:

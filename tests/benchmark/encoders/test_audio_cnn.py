@@ -6,7 +6,7 @@ import pytest
 import torch
 from harness.configured_encoder import configured_encoder
 
-from as_lightning.benchmark.encoders.audio_cnn import AudioCNN
+from as_lightning.benchmark.encoders.from_scratch import AudioCNN
 
 
 def encoder_of(**settings) -> AudioCNN:

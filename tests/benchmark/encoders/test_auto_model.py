@@ -11,9 +11,8 @@ from harness.data_settings import TEXT
 from hydra import compose, initialize_config_dir
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
-from as_lightning.benchmark.data.text.clinc150 import Clinc150, read_clinc_json
-from as_lightning.benchmark.data.text.tokenizer import fit_tokenizer, pretrained_tokenizer
-from as_lightning.benchmark.data.text.wnut17 import WNUT17
+from as_lightning.benchmark.data.text.published import WNUT17, Clinc150, read_clinc_json
+from as_lightning.benchmark.data.text.tokenized import fit_tokenizer, pretrained_tokenizer
 from as_lightning.benchmark.encoders.auto_model import AutoModelEncoder
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.train import train

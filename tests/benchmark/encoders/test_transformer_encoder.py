@@ -6,7 +6,7 @@ import pytest
 import torch
 from harness.configured_encoder import configured_encoder
 
-from as_lightning.benchmark.encoders.transformer_encoder import TextTransformer, pool
+from as_lightning.benchmark.encoders.from_scratch import TextTransformer, pool
 
 
 def encoder(**arguments) -> TextTransformer:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 
-from as_lightning.benchmark.data.text import python_code
+from as_lightning.benchmark.data.text import standard_library as python_code
 from as_lightning.benchmark.run.folder import run_inputs
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result

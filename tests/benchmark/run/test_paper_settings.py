@@ -9,7 +9,7 @@ import torch
 from hydra.utils import instantiate
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from as_lightning.benchmark.data.text.tokenizer import fit_tokenizer
+from as_lightning.benchmark.data.text.tokenized import fit_tokenizer
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import checked_settings
 from as_lightning.benchmark.run.train import train

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cosine
 
-from as_lightning.benchmark.tasks.cosine_head import CosineHead
+from as_lightning.benchmark.tasks.classifier import CosineHead
 
 
 @settings(max_examples=20, deadline=None)

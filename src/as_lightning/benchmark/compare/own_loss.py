@@ -183,11 +183,11 @@ class Margin:
         self.delta = value
 
     def as_softmax_loss(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
-        """:func:`~as_lightning.functional.as_cross_entropy`, counted in training."""
+        """`as_cross_entropy`, counted in training."""
         return self._counted(as_cross_entropy(logits, target, self.as_softmax_delta, return_counts=True, **settings))
 
     def multilabel_as_softmax_loss(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
-        """:func:`~as_lightning.functional.multilabel_as_cross_entropy`, counted in training."""
+        """`multilabel_as_cross_entropy`, counted in training."""
         delta = self.as_softmax_delta
         return self._counted(multilabel_as_cross_entropy(logits, target, delta, return_counts=True, **settings))
 

@@ -101,7 +101,7 @@ class OwnModule:
 
     Attributes:
         test_metric: the metric of the test split; None where the validation split is scored. This and what follows is
-            found by :func:`~as_lightning.benchmark.compare.own_inspection.inspect_module`.
+            found by `inspect_module`.
         learning_rate: the default; None where it cannot be tuned.
         target: the key or position of the target in a batch; None where calibration cannot be measured.
         inputs: digests of the module's source, and of the data and theirs.

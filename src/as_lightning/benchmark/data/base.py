@@ -22,12 +22,7 @@ from as_lightning.functional.argument_checks import check_count
 
 
 class LabelledDataset(Dataset[tuple[Any, Tensor]]):
-    """Pairs of ``(transform(input), target)``.
-
-    Args:
-        inputs: a tensor, a list, or anything that has a length and an element at an index.
-        targets: what belongs to them, in the same order: a tensor ``(N, ...)``, or a list where sizes differ.
-        transform: called with an input each time it is taken, e.g. random augmentation.
+    """Pairs of ``(transform(input), target)``; ``transform`` is called each time an input is taken.
 
     Raises:
         ValueError: if there is not one target for each input.
@@ -64,27 +59,22 @@ class Rows(Sequence[Any]):
         return self.inputs[self.rows[index]]
 
 
-def check_label_noise(rate: float) -> float:
-    """``rate`` itself.
+def check_least(least: float, **values: float) -> None:
+    """Raise a ValueError that names an argument below ``least``."""
+    for name, value in values.items():
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
 
-    Raises:
-        ValueError: if it is no share in [0, 1].
-    """
+
+def check_label_noise(rate: float) -> float:
+    """``rate`` itself; a ValueError if it is no share in [0, 1]."""
     if not 0.0 <= rate <= 1.0:
         raise ValueError(f"label_noise must be a share in [0, 1], got {rate}")
     return rate
 
 
 def corrupt_labels(targets: Tensor, num_classes: int, rate: float, seed: int) -> Tensor:
-    """Give a share of the samples another class, each of the others with the same probability (symmetric noise).
-
-    Exactly ``round(rate * N)`` labels change, which ones and into what depends on ``seed`` alone.
-
-    Args:
-        targets: class indices, shape ``(N)`` ``int64``; left as they are.
-        num_classes: how many classes there are, at least 2.
-        rate: the share of labels that become wrong, in [0, 1].
-        seed: seeds the choice.
+    """Give ``round(rate * N)`` of the class indices ``(N)`` another class, each other one with the same probability.
 
     Raises:
         ValueError: if ``rate`` lies outside [0, 1] or there is no other class.
@@ -122,13 +112,7 @@ def say(message: str) -> None:
 
 @contextmanager
 def collected_messages() -> Iterator[list[str]]:
-    """The messages of data that are read in this block; for a command whose log is off.
-
-    >>> with collected_messages() as messages:
-    ...     say("3 classes")
-    >>> messages
-    ['3 classes']
-    """
+    """The messages of data that are read in this block; for a command whose log is off."""
     messages: list[str] = []
     _collected.append(messages)
     try:
@@ -143,11 +127,7 @@ Limit = int | Mapping[str, int | None] | None
 
 
 def split_limits(name: str, limit: Limit) -> dict[str, int | None]:
-    """The limit of each split.
-
-    Args:
-        name: of the argument, for messages.
-        limit: a number for every split, or one for some of them; None is no limit.
+    """The limit of each split, of a number for every split or one for some of them; None is no limit.
 
     Raises:
         ValueError: if a number is below 1, or there is no such split.
@@ -161,8 +141,7 @@ def split_limits(name: str, limit: Limit) -> dict[str, int | None]:
     if unknown:
         raise ValueError(f"{name} has the splits train, validation and test, got {unknown[0]!r}")
     for number in limits.values():
-        if number is not None and number < 1:
-            raise ValueError(f"{name} must be at least 1, got {number}")
+        check_least(1, **{name: 1 if number is None else number})
     return {split: limits.get(split) for split in SPLITS}
 
 
@@ -181,12 +160,10 @@ class BenchmarkDataModule(pl.LightningDataModule):
         batch_size: samples per batch, at least 1.
         num_workers: loader processes (0 loads in the main one).
         pin_memory: page-locked batches, for copies to a GPU.
-        label_noise: share of the training labels that are replaced by another class, in [0, 1]. Validation and test
-            keep theirs.
+        label_noise: share of the training labels that are replaced by another class, in [0, 1].
         label_noise_seed: seeds which ones, apart from the run's seed: every method and every run sees the same.
-        shots: training samples of each class that are used, drawn by the run's seed (``torch.initial_seed()``); None
-            uses all.
-        first: use the training split's first samples alone, as many as this; None uses all.
+        shots: training samples of each class to use, drawn by the run's seed (``torch.initial_seed()``); None: all.
+        first: how many of the training split's first samples to use; None: all.
 
     Attributes:
         task: what a target is: ``"multiclass"`` one class for each sample, ``"multilabel"`` any number of classes,
@@ -216,16 +193,13 @@ class BenchmarkDataModule(pl.LightningDataModule):
         first: int | None = None,
     ) -> None:
         super().__init__()
-        check_count("batch_size", batch_size, least=1)
         check_count("num_workers", num_workers, least=0)
-        if check_label_noise(label_noise) and self.task != "multiclass":
-            raise ValueError(f"label_noise={label_noise} is for data of one class per sample, not for {self.task} data")
-        if shots is not None:
-            check_count("shots", shots, least=1)
-            if self.task != "multiclass":
-                raise ValueError(f"shots={shots} is for data of one class per sample, not for {self.task} data")
-        if first is not None:
-            check_count("first", first, least=1)
+        for name, count in (("batch_size", batch_size), ("shots", shots), ("first", first)):
+            if count is not None:
+                check_count(name, count, least=1)
+        for name, value in (("label_noise", check_label_noise(label_noise)), ("shots", shots)):
+            if value and self.task != "multiclass":
+                raise ValueError(f"{name}={value} is for data of one class per sample, not for {self.task} data")
         self.shots, self.first = shots, first
         self.batch_size, self.num_workers, self.pin_memory = batch_size, num_workers, pin_memory
         self.label_noise, self.label_noise_seed = label_noise, label_noise_seed
@@ -246,11 +220,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     @property
     def user_paths(self) -> list[Path]:
-        """The user's own files and folders that the splits are read from; none for data that come with a checksum.
-
-        Raises:
-            FileNotFoundError: if one of them does not exist.
-        """
+        """The user's own files and folders that the splits are read from; a FileNotFoundError if one is missing."""
         return []
 
     @property
@@ -267,7 +237,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
     def summary(self) -> str:
         """What was understood, in words: the classes, and the samples of each split; known after ``setup``."""
         named = ", ".join(self.class_names[:SHOWN]) + (", ..." if self.num_classes > SHOWN else "")
-        sizes = " / ".join(f"{len(self.splits[split]):,}" for split in ("train", "validation", "test"))
+        sizes = " / ".join(f"{len(self.splits[split]):,}" for split in SPLITS)
         return f"{type(self).__name__}: {self.num_classes:,} classes ({named}); train / validation / test {sizes}"
 
     def setup(self, stage: str | None = None) -> None:
@@ -327,8 +297,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
     def encode_labels(self, labels: Mapping[str, Sequence[str]]) -> dict[str, Tensor]:
         """Set `class_names` to the training split's labels, sorted, and number all splits' labels by it.
 
-        Raises:
-            ValueError: if another split has a label that the training split lacks.
+        A ValueError names labels that the training split lacks.
         """
         self.class_names = sorted(set(labels["train"]))
         index = {name: number for number, name in enumerate(self.class_names)}
@@ -352,11 +321,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         return self.loader(self.splits["test"])
 
     def corrupted_dataloader(self) -> DataLoader[Any]:
-        """The training samples with wrong labels, without augmentation; targets ``(N, 2)``: the wrong and the true one.
-
-        Raises:
-            RuntimeError: if there is no label noise.
-        """
+        """The training samples with wrong labels, without augmentation; targets ``(N, 2)``: the wrong and the true."""
         if self.true_targets is None:
             raise RuntimeError("there are no corrupted labels: set label_noise, and call setup() first")
         train = self.splits["train"]
@@ -367,11 +332,10 @@ class BenchmarkDataModule(pl.LightningDataModule):
         return self.loader(Subset(both, corrupted.tolist()))
 
     def loader(self, dataset: Any, *, shuffle: bool = False) -> DataLoader[Any]:
-        """A loader of ``dataset`` with this module's settings.
+        """A loader of ``dataset`` with this module's settings; none draws from the global random state.
 
-        With ``shuffle`` the order is a function of the run's seed (``torch.initial_seed()``) and the epoch, and the
-        loader's place in the epoch goes into checkpoints: a run that is resumed sees the batches that it would have
-        seen. No loader draws from the global random state.
+        With ``shuffle`` the run's seed (``torch.initial_seed()``) and the epoch decide the order, and checkpoints hold
+        the place in the epoch.
         """
         # the outputs of frozen layers, in the place of the inputs, make their own batches
         collated = getattr(getattr(getattr(dataset, "dataset", dataset), "inputs", None), "collated", None)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 import torch
@@ -30,13 +31,11 @@ def value_sums(values: Tensor) -> Tensor:
 def mean_and_std(sums: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:
     r"""Each channel's mean and standard deviation of ``x / scale``, ``float64`` of shape ``(C,)``.
 
-    .. math:: \mu = \frac{1}{n s} \sum x, \qquad \sigma = \frac{1}{s} \sqrt{\frac{1}{n} \sum x^2 - (s \mu)^2}
+    $$
+    \mu = \frac{1}{n s} \sum x, \qquad \sigma = \frac{1}{s} \sqrt{\frac{1}{n} \sum x^2 - (s \mu)^2}
+    $$
 
-    A channel that is constant gets :math:`\sigma = 1`.
-
-    Example:
-        >>> mean_and_std(value_sums(torch.tensor([[[1.0, 3.0]], [[5.0, 5.0]]])))
-        (tensor([2., 5.], dtype=torch.float64), tensor([1., 1.], dtype=torch.float64))
+    A channel that is constant gets $\sigma = 1$.
     """
     number, total, squares = sums.double()
     mean = total / number
@@ -56,7 +55,6 @@ class Standardise(nn.Module):
 
 
 Cache = bool | Literal["auto"]
-
 CACHE_LIMIT = 2**30  # bytes of decoded files that cache="auto" keeps in memory
 
 
@@ -72,7 +70,7 @@ class DecodableFiles(Sequence[Tensor]):
 
 
 class Decoded(NamedTuple):
-    """The inputs of each split, and the :func:`value_sums` of the training split."""
+    """The inputs of each split, and the `value_sums` of the training split."""
 
     inputs: dict[str, Tensor | DecodableFiles]
     training_sums: Tensor
@@ -88,65 +86,59 @@ def check_cache(cache: Cache) -> Cache:
 def decode_once(files: Mapping[str, DecodableFiles], cache: Cache, *, kind: str, advice: str = "") -> Decoded:
     """Decode each file once, on several threads, and keep the results as one tensor a split, or not.
 
-    Args:
-        files: the splits, ``train`` among them.
-        cache: keep what is decoded (True), decode each time (False), or keep all splits below 1 GiB (``"auto"``).
-        kind: what the files are, in the plural, for messages.
-        advice: what to do where the files are of several sizes.
+    ``cache`` keeps what is decoded (True), decodes each time (False), or keeps all splits below 1 GiB (``"auto"``);
+    ``kind`` names the files in messages, ``advice`` says what to do where they are of several sizes.
 
     Raises:
         ValueError: if files cannot be decoded (the first five are named), or are of another shape than the others.
     """
     count = sum(len(split) for split in files.values())
-    first = next(_decodable(files["train"]), None)
+    first = _first_decodable(files["train"])
     kept: dict[str, Tensor] = {}
-    if first is not None and (cache is True or (cache == "auto" and count * _bytes(first) < CACHE_LIMIT)):
+    if first is not None and (
+        cache is True or (cache == "auto" and count * math.prod(first.shape) * first.element_size() < CACHE_LIMIT)
+    ):
         kept = {split: torch.empty(len(rows), *first.shape, dtype=first.dtype) for split, rows in files.items()}
+    damaged: list[str] = []
+    other_sizes: list[str] = []
 
-    def decode_one(split: str, index: int) -> tuple[Tensor | None, str, str]:
-        """The sums of a training file, what is wrong with the file, and its name and size if that is another."""
+    def decode_one(split: str, index: int) -> Tensor | None:
+        """The sums of a training file."""
         try:
             decoded = files[split][index]
         except ValueError as error:
-            return None, str(error), ""
+            damaged.append(str(error))
+            return None
         if first is not None and decoded.shape != first.shape:
-            return None, "", f"{files[split].where(index)} is {_size(decoded.shape)}"
+            other_sizes.append(f"{files[split].where(index)} is {_size(decoded)}")
+            return None
         if split in kept:
             kept[split][index] = decoded
-        return (value_sums(decoded) if split == "train" else None), "", ""
+        return value_sums(decoded) if split == "train" else None
 
     training_sums: Tensor | None = None
-    damaged: list[str] = []
-    odd: list[str] = []
     with ThreadPoolExecutor() as pool:  # Pillow, libsndfile and PyTorch let go of the interpreter's lock
         for split, rows in files.items():
-            for of_one, fault, other_size in pool.map(decode_one, [split] * len(rows), range(len(rows))):
-                if of_one is not None:
-                    training_sums = of_one if training_sums is None else training_sums + of_one
-                damaged += [fault] if fault else []
-                odd += [other_size] if other_size else []
+            for sums in pool.map(decode_one, [split] * len(rows), range(len(rows))):
+                if sums is not None:
+                    training_sums = sums if training_sums is None else training_sums + sums
     if damaged:
         raise ValueError(f"{len(damaged)} of {count} {kind} cannot be used: {shortened(sorted(damaged))}")
     assert first is not None
     assert training_sums is not None
-    if odd:
-        raise ValueError(f"{kind} must be of one size, {min(odd)}, others are {_size(first.shape)}: {advice}")
+    if other_sizes:
+        raise ValueError(f"{kind} must be of one size, {min(other_sizes)}, others are {_size(first)}: {advice}")
     return Decoded({split: kept.get(split, rows) for split, rows in files.items()}, training_sums)
 
 
-def _decodable(files: DecodableFiles) -> Iterator[Tensor]:
-    """What can be decoded, in alphabetical order of the files."""
+def _first_decodable(files: DecodableFiles) -> Tensor | None:
+    """The first in alphabetical order that can be decoded."""
     for index in sorted(range(len(files)), key=files.where):
-        try:
-            yield files[index]
-        except ValueError:
-            continue
+        with suppress(ValueError):
+            return files[index]
+    return None
 
 
-def _bytes(tensor: Tensor) -> int:
-    return math.prod(tensor.shape) * tensor.element_size()
-
-
-def _size(shape: torch.Size) -> str:
+def _size(decoded: Tensor) -> str:
     """Width by height, as image programs say it."""
-    return "x".join(str(length) for length in reversed(shape[1:]))
+    return "x".join(str(length) for length in reversed(decoded.shape[1:]))

@@ -16,7 +16,7 @@ class Digits(BenchmarkDataModule):
 
     Inputs are ``float32`` of shape ``(1, 8, 8)`` in [0, 1], targets ``int64``. ``split_seed`` seeds the split.
 
-    Source: :func:`sklearn.datasets.load_digits` (UCI Optical Recognition of Handwritten Digits, test part).
+    Source: `sklearn.datasets.load_digits` (UCI Optical Recognition of Handwritten Digits, test part).
     """
 
     def __init__(self, split_seed: int = 0, batch_size: int = 32, **loader: Any) -> None:

@@ -7,21 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset
+from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least
 
 
 class Extreme(BenchmarkDataModule):
     r"""Noisy copies of one random vector per class; the classes' frequencies follow Zipf's law. Synthetic.
 
-    .. math:: c \sim P(c) \propto (c + 1)^{-s}, \qquad x = v_c + \sigma \varepsilon, \qquad
-              v_c, \varepsilon \sim \mathcal{N}(0, I_d)
+    $$
+    c \sim P(c) \propto (c + 1)^{-s}, \qquad x = v_c + \sigma \varepsilon, \qquad
+    v_c, \varepsilon \sim \mathcal{N}(0, I_d)
+    $$
 
-    It says what training costs, not how well a method learns. Inputs are ``float32`` of shape ``(d,)``.
-
-    Args:
-        classes: ``C``; ``features``: ``d``; ``exponent``: ``s``; ``noise``: ``sigma``.
-        train_samples: training samples; ``evaluation_samples``: of validation, and of test.
-        split_seed: seeds vectors and samples, apart from the run's seed.
+    It says what training costs, not how well a method learns. Inputs are ``float32`` of shape ``(d,)``. ``classes`` is
+    $C$, ``features`` $d$, ``exponent`` $s$, ``noise`` $\sigma$; ``split_seed`` seeds vectors and samples.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -39,13 +37,8 @@ class Extreme(BenchmarkDataModule):
         **loader: Any,
     ) -> None:
         super().__init__(**loader)
-        if classes < 2:
-            raise ValueError(f"classes must be at least 2, got {classes}")
-        for name, value in (("features", features), ("train_samples", train_samples)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        if evaluation_samples < 1:
-            raise ValueError(f"evaluation_samples must be at least 1, got {evaluation_samples}")
+        check_least(2, classes=classes)
+        check_least(1, features=features, train_samples=train_samples, evaluation_samples=evaluation_samples)
         if exponent < 0 or noise < 0:
             raise ValueError(f"exponent and noise must be 0 or more, got {exponent} and {noise}")
         self.classes, self.features, self.exponent, self.noise = classes, features, exponent, noise

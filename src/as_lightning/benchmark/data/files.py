@@ -12,24 +12,20 @@ import tarfile
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
 from pathlib import Path
-from typing import NamedTuple
 
 import pooch
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 NAMED = 5  # of many, those that a message names; the others it counts
 ENCRYPTED = 0x1  # of a zip member's flags
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 
 
 def shortened(names: Sequence[str]) -> str:
-    """The first five, and how many more there are.
-
-    Example:
-        >>> shortened(["a", "b", "c", "d", "e", "f", "g"])
-        'a; b; c; d; e; and 2 more'
-    """
+    """The first five, and how many more there are."""
     more = f"; and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return "; ".join(names[:NAMED]) + more
 
@@ -37,8 +33,7 @@ def shortened(names: Sequence[str]) -> str:
 class FileTree(ABC):
     """Files by their names relative to the root, in alphabetical order; hidden ones are left out.
 
-    Attributes:
-        hidden: the folders that are left out: those whose name starts with a dot, and ``__MACOSX``.
+    ``hidden`` are the folders that are left out: those whose name starts with a dot, and ``__MACOSX``.
     """
 
     def __init__(self, root: Path) -> None:
@@ -47,7 +42,7 @@ class FileTree(ABC):
         self.names: list[str] = sorted(self._names())
 
     @abstractmethod
-    def _names(self) -> Iterator[str]: ...
+    def _names(self) -> Iterable[str]: ...
 
     @abstractmethod
     def read(self, name: str) -> bytes:
@@ -58,10 +53,7 @@ class FileTree(ABC):
         return f"{self.root}/{name}"
 
     def with_suffixes(self, suffixes: tuple[str, ...]) -> list[str]:
-        """The names that end in one of the (lower-case) suffixes, whatever their case.
-
-        A ValueError if there is none.
-        """
+        """The names that end in one of the (lower-case) suffixes, whatever their case; a ValueError if none does."""
         names = [name for name in self.names if name.lower().endswith(suffixes)]
         if not names:
             raise ValueError(f"{self.root}: expected files that end in {', '.join(suffixes)}, found none")
@@ -75,21 +67,18 @@ class FolderTree(FileTree):
     twice. A warning names such links, and those that lead nowhere.
     """
 
-    def _names(self) -> Iterator[str]:
+    def _names(self) -> Iterable[str]:
         unfollowed: list[str] = []
-        for path in files_below(self.root, (self.root.resolve(),), unfollowed, self.hidden):
-            yield path.relative_to(self.root).as_posix()
+        names = [path.relative_to(self.root).as_posix() for path in files_below(self.root, unfollowed, self.hidden)]
         if unfollowed:
             rank_zero_warn(f"{self.root}: {len(unfollowed)} links are not followed: {shortened(unfollowed)}")
+        return names
 
     def read(self, name: str) -> bytes:
         path = self.root / name
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            if path.is_symlink():
-                raise FileNotFoundError(_dangling(path)) from None
-            raise
+        if path.is_symlink() and not path.exists():
+            raise FileNotFoundError(_dangling(path))
+        return path.read_bytes()
 
 
 def is_hidden(name: str) -> bool:
@@ -97,8 +86,9 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
 
 
-def files_below(folder: Path, real: tuple[Path, ...], unfollowed: list[str], hidden: set[str]) -> Iterator[Path]:
+def files_below(folder: Path, unfollowed: list[str], hidden: set[str], real: tuple[Path, ...] = ()) -> Iterator[Path]:
     """The files below a folder, hidden ones left out; ``real`` are the root and the targets of the links above."""
+    real = real or (folder.resolve(),)
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             path = Path(entry.path)
@@ -111,23 +101,17 @@ def files_below(folder: Path, real: tuple[Path, ...], unfollowed: list[str], hid
                     unfollowed.append(f"{path} ({_dangling(path)})")
                 yield path
             elif not entry.is_symlink():
-                yield from files_below(path, real, unfollowed, hidden)
+                yield from files_below(path, unfollowed, hidden, real)
             else:
                 target = path.resolve()
                 if any(target.is_relative_to(above) or above.is_relative_to(target) for above in real):
                     unfollowed.append(f"{path} (a link to {target}, which is part of the folder, or holds it)")
                 else:
-                    yield from files_below(path, (*real, target), unfollowed, hidden)
+                    yield from files_below(path, unfollowed, hidden, (*real, target))
 
 
 def _dangling(path: Path) -> str:
     return f"a link to {os.readlink(path)}, which does not exist"
-
-
-class Link(NamedTuple):
-    """What an archive holds in the place of a file: the name of another of its files."""
-
-    target: str
 
 
 class ArchiveTree(FileTree):
@@ -136,46 +120,48 @@ class ArchiveTree(FileTree):
     A link to another file of the archive is that file; any other link is refused by name.
     """
 
-    def _names(self) -> Iterator[str]:
+    def _names(self) -> Iterable[str]:
         try:
             members = dict(_zip_members(self.root) if self.root.suffix == ".zip" else _tar_members(self.root))
         except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
             raise ValueError(f"{self.root}: the archive is damaged ({error}): delete it and fetch it again") from error
-        self._contents = {
-            name: self._content(members, name) for name in members if not any(map(is_hidden, name.split("/")))
-        }
-        self.hidden = {part for name in members for part in name.split("/")[:-1] if is_hidden(part)}
-        yield from self._contents
-
-    def _content(self, members: Mapping[str, bytes | Link], name: str) -> bytes:
-        found: bytes | Link | None = members[name]
-        followed: set[str] = set()
-        while isinstance(found, Link) and found.target not in followed:
-            followed.add(found.target)
-            found = members.get(found.target)
-        if not isinstance(found, bytes):
-            raise ValueError(
-                f"{self.where(name)} is a link to {members[name].target}, which is no file of the archive: pack the "  # type: ignore[union-attr]
-                "files themselves (tar --dereference), or give the unpacked folder"
-            )
-        return found
+        self._contents: dict[str, bytes] = {}
+        for name, content in members.items():
+            hidden = [*map(is_hidden, name.split("/"))]
+            if any(hidden):
+                self.hidden.update(compress(name.split("/")[:-1], hidden))
+                continue
+            found: bytes | str | None = content
+            followed = 0  # a link that leads to itself ends too
+            while isinstance(found, str) and followed < len(members):
+                found, followed = members.get(found), followed + 1
+            if not isinstance(found, bytes):
+                raise ValueError(
+                    f"{self.where(name)} is a link to {content!s}, which is no file of the archive: pack the files "
+                    "themselves (tar --dereference), or give the unpacked folder"
+                )
+            self._contents[name] = found
+        return self._contents
 
     def read(self, name: str) -> bytes:
         return self._contents[name]
 
 
-def _tar_members(path: Path) -> Iterator[tuple[str, bytes | Link]]:
+def _link(name: str, target: str) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+
+
+def _tar_members(path: Path) -> Iterator[tuple[str, bytes | str]]:
+    """The files' contents; of a link the name that it leads to."""
     with tarfile.open(path) as archive:
         for member in archive:
             name = posixpath.normpath(member.name)
             if member.islnk():
-                yield name, Link(posixpath.normpath(member.linkname))
+                yield name, posixpath.normpath(member.linkname)
             elif member.issym():
-                yield name, Link(posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname)))
-            elif member.isfile():
-                content = archive.extractfile(member)
-                assert content is not None
-                yield name, content.read()
+                yield name, _link(name, member.linkname)
+            elif (file := archive.extractfile(member)) is not None:
+                yield name, file.read()
         # the loop ends without an error at a damaged header too, and where an archive is cut off between two files; and
         # only who reads a .gz to its end has compared its checksum
         assert archive.fileobj is not None
@@ -185,7 +171,8 @@ def _tar_members(path: Path) -> Iterator[tuple[str, bytes | Link]]:
             raise tarfile.ReadError("files are missing at its end" if not rest else "a file's header is damaged")
 
 
-def _zip_members(path: Path) -> Iterator[tuple[str, bytes | Link]]:
+def _zip_members(path: Path) -> Iterator[tuple[str, bytes | str]]:
+    """As `_tar_members`."""
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.is_dir():
@@ -197,11 +184,8 @@ def _zip_members(path: Path) -> Iterator[tuple[str, bytes | Link]]:
                 content = archive.read(member)
             except NotImplementedError as error:  # e.g. Deflate64
                 raise ValueError(f"{path}: {name}: {error}: unpack the archive, and give the folder") from error
-            if stat.S_ISLNK(member.external_attr >> 16):
-                target = content.decode(errors="replace")
-                yield name, Link(posixpath.normpath(posixpath.join(posixpath.dirname(name), target)))
-            else:
-                yield name, content
+            is_link = stat.S_ISLNK(member.external_attr >> 16)
+            yield name, _link(name, content.decode(errors="replace")) if is_link else content
 
 
 def open_tree(path: str | Path) -> FileTree:
@@ -216,16 +200,15 @@ def open_tree(path: str | Path) -> FileTree:
         return FolderTree(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: expected a folder or an archive")
-    if not path.name.endswith((".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")):
-        raise ValueError(f"{path}: expected a folder or a .tar, .tar.gz, .tgz, .tar.bz2, .tar.xz or .zip archive")
+    if not path.name.endswith(ARCHIVES):
+        raise ValueError(f"{path}: expected a folder or a {', '.join(ARCHIVES[:-1])} or {ARCHIVES[-1]} archive")
     return ArchiveTree(path)
 
 
 def find_path(path: str | Path, data_dir: str | Path) -> Path:
     """An absolute ``path`` itself; a relative one in the working directory, or else in ``data_dir``.
 
-    Raises:
-        FileNotFoundError: if it does not exist; the message names the places that were searched.
+    A FileNotFoundError names the places that were searched.
     """
     path = Path(path).expanduser()
     places = [path] if path.is_absolute() else [Path.cwd() / path, Path(data_dir).expanduser() / path]
@@ -234,7 +217,7 @@ def find_path(path: str | Path, data_dir: str | Path) -> Path:
             return place
     for place in places:
         if place.is_symlink():
-            raise FileNotFoundError(f"{place} is a link to {os.readlink(place)}, which does not exist")
+            raise FileNotFoundError(f"{place} is {_dangling(place)}")
     if path.is_absolute():
         raise FileNotFoundError(f"{path} does not exist")
     raise FileNotFoundError(
@@ -260,7 +243,7 @@ def checksum(paths: Iterable[Path]) -> str:
 
 def _of_folder(folder: Path) -> bytes:
     """Hidden files and links that lead nowhere are left out, as the data modules leave them out."""
-    files = [path for path in files_below(folder, (folder.resolve(),), [], set()) if path.exists()]
+    files = [path for path in files_below(folder, [], set()) if path.exists()]
     whole = sum(path.stat().st_size for path in files) <= READ_WHOLE
     digest = hashlib.sha256()
     for path in files:

@@ -5,17 +5,49 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-from as_lightning.benchmark.data.base import SPLITS, say
-from as_lightning.benchmark.data.files import FileTree, is_hidden, shortened
+from as_lightning.benchmark.data.base import SPLITS, BenchmarkDataModule, say
+from as_lightning.benchmark.data.files import FileTree, find_path, is_hidden, open_tree, shortened
 
 SPLIT_FOLDERS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
 TEST_SHARE = 0.1  # of each class, where there are no split folders
 
 ClassFiles = dict[str, list[str]]  # the files of each class
+
+
+class ClassFolder(BenchmarkDataModule):
+    """A user's own files in a folder for each class; comes before `ImageDataModule` or `AudioDataModule`.
+
+    ``kind`` is what the files are, in the plural, for messages.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]]
+    kind: ClassVar[str]
+    data_dir: Path
+    split_seed: int
+
+    def __init__(self, path: str | Path, validation_share: float, **settings: Any) -> None:
+        super().__init__(**settings)
+        check_validation_share(validation_share)
+        self.path, self.validation_share = path, validation_share
+
+    @property
+    def user_paths(self) -> list[Path]:
+        return [find_path(self.path, self.data_dir)]
+
+    @property
+    def splits_by_seed(self) -> bool:
+        return "all" in find_classes(open_tree(*self.user_paths), self.suffixes, self.kind)
+
+    def class_files(self) -> tuple[FileTree, dict[str, ClassFiles]]:
+        """The folder or archive, and the files of each split by class."""
+        tree = open_tree(*self.user_paths)
+        share, seed = self.validation_share, self.split_seed
+        return tree, split_classes(tree, self.suffixes, self.kind, validation_share=share, split_seed=seed)
 
 
 def check_validation_share(validation_share: float) -> None:
@@ -30,15 +62,9 @@ def split_classes(
     """The files of the splits ``train``, ``validation`` and ``test`` by class, the classes in alphabetical order.
 
     The layout is ``train/<class>/...``, ``test/<class>/...`` and perhaps ``validation/<class>/...`` (or ``val``), or
-    ``<class>/...`` alone. What is missing is taken from the other files: of a class's ``n`` files ``max(1, round(n *
-    share))``, a tenth for test. Files may lie deeper, and folders around all that make no difference.
-
-    Args:
-        tree: the folder or archive.
-        suffixes: how the files end; others are not looked at.
-        kind: what the files are, in the plural, for messages.
-        validation_share: in (0, 1).
-        split_seed: decides the order of each class's files, and with it which of them go where.
+    ``<class>/...`` alone. What is missing is taken from the other files, in an order that ``split_seed`` decides: of a
+    class's ``n`` files ``max(1, round(n * validation_share))``, a tenth for test. Files may lie deeper, and folders
+    around all that make no difference.
 
     Raises:
         ValueError: if the folders are not as described, or a class has too few files to split.
@@ -66,26 +92,22 @@ def split_classes(
 def find_classes(tree: FileTree, suffixes: tuple[str, ...], kind: str) -> dict[str, ClassFiles]:
     """The files by split and class; of class folders without splits above them, all as the split ``"all"``."""
     files = {name: PurePosixPath(name).parts for name in tree.with_suffixes(suffixes)}
-    depth = _depth_of_wrapping(list(files.values()))
-    parts_of = {name: parts[depth:] for name, parts in files.items()}
-    for name, parts in parts_of.items():
-        if len(parts) < 2:
-            raise ValueError(f"{tree.where(name)} lies in no class folder")
-    tops = {parts[0] for parts in parts_of.values()}
-    has_splits = tops <= SPLIT_FOLDERS.keys() or {"train", "test"} <= tops
+    wrapping = _wrapping(list(files.values()))
+    parts_of = {name: parts[len(wrapping) :] for name, parts in files.items()}
+    tops = {parts[0] for parts in parts_of.values() if len(parts) > 1}
+    has_splits = bool(tops) and (tops <= SPLIT_FOLDERS.keys() or {"train", "test"} <= tops)
     if has_splits:
         _check_split_folders(tree, tops, kind)
     found: dict[str, ClassFiles] = {}
     holders: dict[str, set[str]] = {}  # the classes that hold a folder of this name
     for name, parts in parts_of.items():
-        split, *rest = (SPLIT_FOLDERS[parts[0]], *parts[1:]) if has_splits else ("all", *parts)
+        split, *rest = parts if has_splits else ("all", *parts)
         if len(rest) < 2:
             raise ValueError(f"{tree.where(name)} lies in no class folder")
-        found.setdefault(split, {}).setdefault(rest[0], []).append(name)
+        found.setdefault(SPLIT_FOLDERS.get(split, split), {}).setdefault(rest[0], []).append(name)
         if len(rest) > 2:
             holders.setdefault(rest[1], set()).add(rest[0])
     _warn_of_repeated_folders(tree, holders)
-    wrapping = next(iter(files.values()))[:depth]
     class_level = (*wrapping, "train") if has_splits else wrapping
     for label, folder in sorted(_subfolders(tree, class_level).items()):
         if label not in found["train" if has_splits else "all"]:
@@ -104,14 +126,14 @@ def _warn_of_repeated_folders(tree: FileTree, holders: Mapping[str, set[str]]) -
         )
 
 
-def _depth_of_wrapping(paths: list[tuple[str, ...]]) -> int:
-    """How many folders lie around all the files, above the split or class folders."""
+def _wrapping(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """The folders around all the files, above the split or class folders."""
     depth, first = 0, paths[0]
     while all(len(parts) >= depth + 3 and parts[depth] == first[depth] for parts in paths):
         if first[depth] in SPLIT_FOLDERS:
             break
         depth += 1
-    return depth
+    return first[:depth]
 
 
 def _check_split_folders(tree: FileTree, tops: set[str], kind: str) -> None:
@@ -121,8 +143,7 @@ def _check_split_folders(tree: FileTree, tops: set[str], kind: str) -> None:
             raise ValueError(f"{expected}, found no {kind} in {name}")
     if {"validation", "val"} <= tops:
         raise ValueError(f"{expected}, found both validation and val")
-    others = sorted(tops - SPLIT_FOLDERS.keys())
-    if others:
+    if others := sorted(tops - SPLIT_FOLDERS.keys()):
         raise ValueError(f"{expected}, found {', '.join(others)} too")
 
 

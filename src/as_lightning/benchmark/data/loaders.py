@@ -12,24 +12,17 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
 
 
 def permutation(length: int, *entropy: int) -> list[int]:
-    """The numbers from 0 to ``length - 1`` in an order that depends on the integers ``entropy`` alone.
-
-    Example:
-        >>> permutation(5, 0, 1) == permutation(5, 0, 1)
-        True
-    """
+    """The numbers from 0 to ``length - 1`` in an order that depends on the integers ``entropy`` alone."""
     return np.random.default_rng(entropy).permutation(length).tolist()
 
 
 class EpochOrder(RandomSampler):
     """All indices of a data set in random order, which ``seed`` and epoch decide.
 
-    A run that was killed and resumed sees the order that it would have seen: no state of a random generator has to be
-    kept. Lightning calls :meth:`set_epoch` before each epoch. It takes this class for a
-    :class:`~torch.utils.data.RandomSampler`, and puts PyTorch's ``DistributedSampler`` in its place where ranks share
-    the data.
+    A run that was killed and resumed sees the order that it would have seen. Lightning calls `set_epoch` before each
+    epoch, and puts PyTorch's ``DistributedSampler`` in the place of a ``RandomSampler`` where ranks share the data.
 
-    Example:
+    Examples:
         >>> order = EpochOrder(range(100), seed=0)
         >>> first = list(order)
         >>> order.set_epoch(1)
@@ -55,19 +48,11 @@ POOL_BATCHES = 50
 class LengthBatchSampler(BatchSampler):
     """Cut a sampler's order into batches of samples of similar length.
 
-    Of ``pool_batches`` batches' worth of samples at a time, in the sampler's order, the samples are sorted by length
-    and cut into batches. With ``shuffle`` the batches of a pool come in an order that the ``seed`` and ``epoch`` of the
-    sampler decide (0 where it has none).
+    Of a pool of ``pool_batches`` batches' worth of samples at a time, in the sampler's order, the samples are sorted by
+    their ``lengths`` and cut into batches. With ``shuffle`` the ``seed`` and ``epoch`` of the sampler (0 where it has
+    none) decide the order of a pool's batches.
 
-    Args:
-        sampler: indices, e.g. of :class:`torch.utils.data.RandomSampler`.
-        batch_size: samples per batch; the last batch of the last pool may be short.
-        drop_last: leave a short batch out.
-        lengths: the length of each sample of the data set.
-        pool_batches: batches a pool, at least 1.
-        shuffle: mix the batches of a pool.
-
-    Example:
+    Examples:
         >>> list(LengthBatchSampler([0, 1, 2, 3, 4], 2, False, lengths=[9, 1, 8, 2, 5], pool_batches=2))
         [[1, 3], [2, 0], [4]]
     """
@@ -99,20 +84,11 @@ class LengthBatchSampler(BatchSampler):
         return type(cls.__name__, (cls,), {"__init__": settled})
 
     def __iter__(self) -> Iterator[list[int]]:
-        pools = self._pools()
+        order = iter(self.sampler)
+        pools = iter(lambda: list(islice(order, self.pool_batches * self.batch_size)), [])
         return (batch for number, pool in enumerate(pools) for batch in self._batches(pool, number))
 
-    def _pools(self) -> Iterator[list[int]]:
-        pool: list[int] = []
-        for index in self.sampler:
-            pool.append(index)
-            if len(pool) == self.pool_batches * self.batch_size:
-                yield pool
-                pool = []
-        if pool:
-            yield pool
-
-    def _batches(self, pool: list[int], number: int) -> Iterator[list[int]]:
+    def _batches(self, pool: list[int], number: int) -> list[list[int]]:
         pool = sorted(pool, key=lambda index: self.lengths[index])
         batches = [pool[start : start + self.batch_size] for start in range(0, len(pool), self.batch_size)]
         if self.drop_last and len(batches[-1]) < self.batch_size:
@@ -120,29 +96,18 @@ class LengthBatchSampler(BatchSampler):
         if self.shuffle:
             seed, epoch = (getattr(self.sampler, name, 0) for name in ("seed", "epoch"))
             batches = [batches[place] for place in permutation(len(batches), seed, epoch, number)]
-        return iter(batches)
+        return batches
 
 
 # of a loader, apart from the data set and how batches are made
-SETTINGS = (
-    "num_workers",
-    "collate_fn",
-    "pin_memory",
-    "timeout",
-    "worker_init_fn",
-    "multiprocessing_context",
-    "generator",
-    "prefetch_factor",
-)
+SETTINGS = "num_workers collate_fn pin_memory timeout worker_init_fn multiprocessing_context generator prefetch_factor"
 
 
 class ResumableLoader(DataLoader[Any]):
     """A ``DataLoader`` whose place in the epoch is part of a checkpoint.
 
-    Lightning saves the ``state_dict`` of a training loader that has one: without it, a run that is resumed inside an
-    epoch trains the rest of it on batches from the epoch's start. Batches that were already given are not loaded.
-
-    The sampler must give the order of its ``epoch`` whenever it is asked, as :class:`EpochOrder` and
+    Lightning saves the ``state_dict`` of a training loader that has one. Batches that were already given are not
+    loaded. The sampler must give the order of its ``epoch`` whenever it is asked, as `EpochOrder` and
     ``DistributedSampler`` do. A ``generator`` is seeded anew for each epoch. With ``num_workers > 0``, random
     augmentation after a resume draws other numbers than it would have without.
     """
@@ -173,7 +138,7 @@ class ResumableLoader(DataLoader[Any]):
             return super().__iter__()
         assert self.batch_sampler is not None
         rest = islice(self.batch_sampler, first, None)
-        settings = {name: getattr(self, name) for name in SETTINGS}
+        settings = {name: getattr(self, name) for name in SETTINGS.split()}
         return iter(DataLoader(self.dataset, batch_sampler=rest, **settings))
 
     def state_dict(self) -> dict[str, int]:

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from as_lightning.benchmark.encoders.from_scratch import pool
 from as_lightning.benchmark.encoders.frozen import Cache, FrozenEncoder, FrozenOutput
-from as_lightning.benchmark.encoders.transformer_encoder import pool
 
 
 class AutoModelEncoder(FrozenEncoder):
@@ -23,9 +23,6 @@ class AutoModelEncoder(FrozenEncoder):
 
     Args:
         name: a model of the Hugging Face hub, or a folder with a checkpoint.
-        vocab_size: tokens of the data's vocabulary.
-        max_length: the longest sequence.
-        padding_id: the token that pads.
         pooling: ``"mean"`` over the tokens, ``"first"`` token, or ``"none"`` for token data.
         trainable_layers: how many of the last layers are trained; None trains the whole encoder.
         feature_cache: where the frozen layers' outputs are kept, see `FrozenEncoder`.
@@ -76,9 +73,7 @@ class AutoModelEncoder(FrozenEncoder):
         positions = getattr(config, "max_position_embeddings", None)
         embedding = getattr(getattr(self.model, "embeddings", None), "position_embeddings", None)
         unused = getattr(embedding, "padding_idx", None)
-        if (
-            positions is not None and unused is not None
-        ):  # RoBERTa and its kind count positions from behind the padding's
+        if positions is not None and unused is not None:  # RoBERTa counts positions from behind the padding's
             positions -= unused + 1
         if positions is not None and max_length > positions:
             raise ValueError(f"data.max_length is {max_length}, {name!r} has {positions} positions")
@@ -134,14 +129,8 @@ class AutoModelEncoder(FrozenEncoder):
         self.model.eval()
         with torch.no_grad():
             whole = self._hidden(probe, probe != self.padding_id)
-        path = next(
-            (
-                path
-                for path, part in self.model.named_modules()
-                if isinstance(part, nn.ModuleList) and len(part) == count
-            ),
-            "",
-        )
+        parts = self.model.named_modules()
+        path = next((path for path, part in parts if isinstance(part, nn.ModuleList) and len(part) == count), "")
         self.top = copy.deepcopy(self.model, {id(tensor): tensor for tensor in self.model.parameters()})
         self.top.embeddings = _Given()
         parent, _, attribute = path.rpartition(".")

@@ -14,11 +14,8 @@ Cache = Literal["file", "memory", "off"]
 
 
 class FrozenOutput(NamedTuple):
-    """What the frozen layers make of a batch.
-
-    Attributes:
-        values: hidden states ``(N, L, d)``, or features of any shape ``(N, ...)``.
-        present: which positions are no padding, boolean, shape ``(N, L)``; meaningless for features of a whole sample.
+    """What the frozen layers make of a batch: hidden states ``(N, L, d)`` or features of any shape ``(N, ...)``, and
+    which positions are no padding, boolean ``(N, L)`` (meaningless for features of a whole sample).
     """
 
     values: Tensor
@@ -26,16 +23,10 @@ class FrozenOutput(NamedTuple):
 
 
 class FrozenEncoder(nn.Module):
-    """An encoder whose last ``trainable_layers`` are trained and whose other layers are frozen.
+    """An encoder whose last ``trainable_layers`` are trained and whose other layers are frozen (None freezes nothing).
 
-    The frozen layers run without gradients and in evaluation mode, so that their output is a function of the input
-    alone. It can then be computed once for each sample and be kept
-    (`cache_features`).
-
-    Args:
-        trainable_layers: at least 0; None freezes nothing.
-        feature_cache: keep the outputs in a memory-mapped ``"file"`` beside the data, in ``"memory"``, or not
-            (``"off"``).
+    The frozen layers run without gradients and in evaluation mode: their output is a function of the input alone, and
+    is kept in a memory-mapped ``"file"`` beside the data, in ``"memory"``, or not (``"off"``), by ``feature_cache``.
 
     Raises:
         ValueError: if an argument is out of range.

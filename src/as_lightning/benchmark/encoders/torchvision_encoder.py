@@ -26,29 +26,22 @@ class TorchvisionEncoder(FrozenEncoder):
 
     Args:
         name: as torchvision calls it, e.g. ``"efficientnet_b0"``.
-        weights: None for random ones; the name of torchvision's, e.g. ``"DEFAULT"`` or ``"IMAGENET1K_V1"``, which are
-            downloaded into the folder of `torch.hub.get_dir`; or the path of a ``.pth`` or ``.pt`` file that
-            holds the network's state dict, with a last layer of any number of classes or none.
-        in_channels: colour channels of the images. If not 3, the first convolution is replaced. With pretrained weights
-            each of the ``C`` channels gets 3 / C times the mean of theirs: a grey image is seen as before.
-        trainable_layers: how many of the last stages are trained; None trains the whole network. A stage is a part of
-            the network that has weights, e.g. a block of a residual network.
+        weights: None for random ones; the name of torchvision's, e.g. ``"DEFAULT"``, which are downloaded into the
+            folder of `torch.hub.get_dir`; or a ``.pth`` or ``.pt`` file with the network's state dict, with any head.
+        in_channels: if not 3, the first convolution is replaced. With pretrained weights each of the ``C`` channels
+            gets 3 / C times the mean of theirs: a grey image is seen as before.
+        trainable_layers: how many of the last stages (parts that have weights) are trained; None trains all.
         feature_cache: where the frozen stages' outputs are kept, see `FrozenEncoder`.
         stem: ``"imagenet"`` as published; ``"cifar"`` gives a residual network from scratch the first layers for images
             of about 32x32, a 3x3 convolution of stride 1 and no pooling (He et al., CVPR 2016, section 4.2).
 
-    Attributes:
-        out_features: what the last linear layer took in.
-
     Shape:
-        - input: ``(N, in_channels, H, W)``, or the `FrozenOutput` of them; some networks take one size only, as
-          vision transformers take 224x224.
+        - input: ``(N, in_channels, H, W)``, or the `FrozenOutput` of them; some networks take one size only.
         - output: ``(N, out_features)``.
 
     Raises:
         ValueError: if torchvision has no such classifier or weights, the network has no linear layer (SqueezeNet), the
-            file holds another network's weights, or the network has fewer stages than ``trainable_layers`` or cannot be
-            cut between two of them.
+            file holds another network's weights, or the network cannot be cut before its last ``trainable_layers``.
         FileNotFoundError: if there is no file at the path.
         RuntimeError: if the weights cannot be downloaded.
     """
@@ -77,9 +70,8 @@ class TorchvisionEncoder(FrozenEncoder):
         if getattr(network, "aux_logits", False):
             # GoogLeNet and Inception have more heads, which in training make the output a tuple
             network.aux_logits = False
-            for auxiliary in ("aux1", "aux2", "AuxLogits"):
-                if hasattr(network, auxiliary):
-                    setattr(network, auxiliary, None)
+            for auxiliary in {"aux1", "aux2", "AuxLogits"} & dict(network.named_children()).keys():
+                setattr(network, auxiliary, None)
         if in_channels != 3:
             _replace_first_convolution(network, in_channels, keep_weights=weights is not None)
         if stem != "imagenet":
@@ -159,14 +151,8 @@ def _replace(network: nn.Module, path: str, module: nn.Module) -> None:
 
 def _replace_first_convolution(network: nn.Module, in_channels: int, *, keep_weights: bool) -> None:
     path, old = next((path, module) for path, module in network.named_modules() if isinstance(module, nn.Conv2d))
-    new = nn.Conv2d(
-        in_channels,
-        old.out_channels,
-        old.kernel_size,  # type: ignore[arg-type]
-        stride=old.stride,  # type: ignore[arg-type]
-        padding=old.padding,  # type: ignore[arg-type]
-        bias=old.bias is not None,
-    )
+    shape: Any = {name: getattr(old, name) for name in ("kernel_size", "stride", "padding")}
+    new = nn.Conv2d(in_channels, old.out_channels, bias=old.bias is not None, **shape)
     if keep_weights:
         with torch.no_grad():
             new.weight.copy_(old.weight.mean(1, keepdim=True).expand_as(new.weight) * (old.in_channels / in_channels))

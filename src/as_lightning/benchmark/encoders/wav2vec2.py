@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,25 +11,18 @@ from torch import Tensor, nn
 
 from as_lightning.benchmark.packages import loading
 
-
-class Architecture(NamedTuple):
-    """What a bundle's weights belong to: a function of `torchaudio.models`, and what the waveforms must be."""
-
-    build: str
-    standardised: bool
-
-
+# of each bundle of `torchaudio.pipelines` the function of `torchaudio.models`, and whether waveforms are standardised
 ARCHITECTURES = {
-    "WAV2VEC2_BASE": Architecture("wav2vec2_base", False),
-    "WAV2VEC2_LARGE": Architecture("wav2vec2_large", False),
-    "WAV2VEC2_LARGE_LV60K": Architecture("wav2vec2_large_lv60k", True),
-    "WAV2VEC2_XLSR53": Architecture("wav2vec2_large_lv60k", True),
-    "WAV2VEC2_XLSR_300M": Architecture("wav2vec2_xlsr_300m", True),
-    "HUBERT_BASE": Architecture("hubert_base", False),
-    "HUBERT_LARGE": Architecture("hubert_large", True),
-    "WAVLM_BASE": Architecture("wavlm_base", False),
-    "WAVLM_BASE_PLUS": Architecture("wavlm_base", False),
-    "WAVLM_LARGE": Architecture("wavlm_large", True),
+    "WAV2VEC2_BASE": ("wav2vec2_base", False),
+    "WAV2VEC2_LARGE": ("wav2vec2_large", False),
+    "WAV2VEC2_LARGE_LV60K": ("wav2vec2_large_lv60k", True),
+    "WAV2VEC2_XLSR53": ("wav2vec2_large_lv60k", True),
+    "WAV2VEC2_XLSR_300M": ("wav2vec2_xlsr_300m", True),
+    "HUBERT_BASE": ("hubert_base", False),
+    "HUBERT_LARGE": ("hubert_large", True),
+    "WAVLM_BASE": ("wavlm_base", False),
+    "WAVLM_BASE_PLUS": ("wavlm_base", False),
+    "WAVLM_LARGE": ("wavlm_large", True),
 }
 
 
@@ -71,15 +64,14 @@ class Wav2Vec2Encoder(nn.Module):
 
         if bundle not in ARCHITECTURES:
             raise ValueError(f"bundle must be one of {', '.join(ARCHITECTURES)}, got {bundle!r}")
-        architecture = ARCHITECTURES[bundle]
-        self.standardised = architecture.standardised
+        build, self.standardised = ARCHITECTURES[bundle]
         if weights is None and pretrained:
             loaded: Any = _download(bundle)
             # torchaudio wraps a network whose waveforms are to be standardised, and does so over the batch as a whole:
             # a clip's features would depend on its neighbours
-            self.network = loaded.model if architecture.standardised else loaded
+            self.network = loaded.model if self.standardised else loaded
         else:
-            self.network = getattr(torchaudio.models, architecture.build)()
+            self.network = getattr(torchaudio.models, build)()
         if weights is not None:
             self._load(Path(weights).expanduser(), bundle)
         transformer = self.network.encoder.transformer

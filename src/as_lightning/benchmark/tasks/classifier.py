@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import lightning.pytorch as pl
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
@@ -20,20 +21,17 @@ class Classifier(pl.LightningModule):
     """Classify samples or tokens, by any loss of logits and targets.
 
     Args:
-        encoder: maps a batch of inputs to features, ``(N, encoder.out_features)``, or ``(N, L, out_features)`` for
-            token data.
+        encoder: maps a batch of inputs to features ``(N, out_features)``, or ``(N, L, out_features)`` for token data.
         class_names: the names of the ``C`` classes.
         criterion: the loss, called as ``criterion(logits, target)``.
         optimizer: called with the parameters, e.g. ``partial(torch.optim.AdamW, lr=1e-3)``.
         lr_scheduler: called as ``lr_scheduler(optimizer, total_steps=...)``; stepped with every optimizer step.
         head: called as ``head(in_features, num_classes)``; ``nn.Linear`` by default.
-        probabilities: what the method takes for probabilities of the logits (for the calibration error); softmax by
-            default.
+        probabilities: what the method takes for probabilities of the logits; softmax by default.
         targets: what the loss takes: ``"class_index"``, or ``"multi_hot"``, {0, 1} for each class.
-        task: what the data's targets are: see :class:`~as_lightning.benchmark.data.base.BenchmarkDataModule`.
+        task: what the data's targets are: see `BenchmarkDataModule`.
 
-    Logs ``train/loss``, and for validation and test ``loss`` and the metrics of the task
-    (:mod:`as_lightning.benchmark.tasks.tasks`).
+    Logs ``train/loss``, and for validation and test ``loss`` and the metrics of the task.
 
     Raises:
         ValueError: if ``targets`` or ``task`` is none of these, or they do not go together.
@@ -163,3 +161,30 @@ def check_fusable(module: Classifier) -> None:
         raise ValueError(
             "a fused head needs a head that is nn.Linear, and data and a method of one class per sample or token"
         )
+
+
+class CosineHead(nn.Module):
+    r"""The cosine of the angle between the features and a vector per class; 0 for features of length 0.
+
+    $$
+    \cos\theta_i = \frac{w_i^\top x}{\lVert w_i \rVert \, \lVert x \rVert}
+    $$
+
+    It has no bias and no temperature: the loss divides by its own. ``(..., in_features)`` gives ``(..., num_classes)``.
+
+    Source: Wang, Cheng, Liu, Liu 2018 (arXiv 1801.05599), section 2.
+    """
+
+    def __init__(self, in_features: int, num_classes: int) -> None:
+        super().__init__()
+        if in_features < 1 or num_classes < 1:
+            raise ValueError(f"in_features and num_classes must be 1 or more, got {in_features} and {num_classes}")
+        self.in_features, self.num_classes = in_features, num_classes
+        # the direction of a normal vector is uniform on the sphere; its length only sets the speed of turning
+        self.weight = nn.Parameter(nn.init.xavier_normal_(torch.empty(num_classes, in_features)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.linear(F.normalize(features, dim=-1), F.normalize(self.weight, dim=-1))
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, num_classes={self.num_classes}"

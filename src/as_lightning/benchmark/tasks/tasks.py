@@ -24,20 +24,16 @@ from torchmetrics.text import Perplexity as TokenPerplexity
 class MacroF1(Metric):
     r"""The mean over the classes of their F1 scores, counted class by class.
 
-    .. math:: F_1 = \frac{1}{|C'|} \sum_{c \in C'}
-              \frac{2 \cdot \text{right}_c}{\text{predicted}_c + \text{annotated}_c}
+    $$
+    F_1 = \frac{1}{|C'|} \sum_{c \in C'}
+    \frac{2 \cdot \text{right}_c}{\text{predicted}_c + \text{annotated}_c}
+    $$
 
-    over the classes :math:`C'` that are predicted or annotated. torchmetrics' score has the same value and counts in a
-    matrix of classes by classes: gigabytes from some hundred classes on. It is 0 where nothing counts.
+    over the classes $C'$ that are predicted or annotated; 0 where nothing counts. torchmetrics' score has the same
+    value and counts in a matrix of classes by classes: gigabytes for large vocabularies.
 
     Shape:
         - update: scores ``(N, C)`` or ``(N, C, L)``, class indices ``(N)`` or ``(N, L)``.
-
-    Example:
-        >>> score = MacroF1(3)
-        >>> score.update(torch.eye(3)[[0, 0, 1]], torch.tensor([0, 1, 1]))
-        >>> score.compute()
-        tensor(0.6667)
     """
 
     full_state_update = False
@@ -58,8 +54,7 @@ class MacroF1(Metric):
         if self.ignore_index is not None:
             counted = target != self.ignore_index
             said, target = said[counted], target[counted]
-        else:
-            said, target = said.flatten(), target.flatten()
+        said, target = said.flatten(), target.flatten()
         hit = (said == target).long()
         # index_add, and not bincount, which some devices do not have in deterministic runs
         self.right = self.right.index_add(0, target, hit)
@@ -74,19 +69,12 @@ class MacroF1(Metric):
 
 
 class Perplexity(TokenPerplexity):
-    r"""torchmetrics' perplexity, :math:`\exp(-\frac{1}{N} \sum_n \log p_{n, t_n})`, of probabilities and in float64.
+    r"""torchmetrics' perplexity, $\exp(-\frac{1}{N} \sum_n \log p_{n, t_n})$, of probabilities and in float64.
 
     A probability below the smallest normal number of its dtype counts as that number.
 
     Shape:
         - update: probabilities ``(N, C)``, class indices ``(N)``.
-        - compute: 0-dim ``float64`` tensor, 1 or more.
-
-    Example:
-        >>> perplexity = Perplexity()
-        >>> perplexity.update(torch.full((2, 5), 0.2), torch.tensor([0, 3]))
-        >>> round(float(perplexity.compute()), 4)
-        5.0
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -102,19 +90,14 @@ class Perplexity(TokenPerplexity):
 class SpanF1(Metric):
     r"""The F1 score of whole entities, as CoNLL's ``conlleval`` counts them; 0 where there is no entity at all.
 
-    .. math:: F_1 = \frac{2 \cdot \text{right}}{\text{predicted} + \text{annotated}}
+    $$
+    F_1 = \frac{2 \cdot \text{right}}{\text{predicted} + \text{annotated}}
+    $$
 
     A predicted entity is right if its type, first and last word are the annotation's (seqeval's ``get_entities``).
 
     Shape:
         - update: scores ``(N, C, L)``, the tags' indices ``(N, L)``.
-
-    Example:
-        >>> score = SpanF1(["B-a", "I-a", "O"])
-        >>> predicted = torch.tensor([[0, 1, 2, 0]])
-        >>> score.update(torch.nn.functional.one_hot(predicted, 3).transpose(1, 2), torch.tensor([[0, 1, 2, 2]]))
-        >>> round(float(score.compute()), 4)
-        0.6667
     """
 
     full_state_update = False
@@ -159,7 +142,7 @@ class TaskForm(ABC):
 
     @abstractmethod
     def metrics(self) -> MetricCollection:
-        """What is measured of :meth:`scored`."""
+        """What is measured of `scored`."""
 
     @abstractmethod
     def loss_arguments(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -173,8 +156,7 @@ class TaskForm(ABC):
 class Multiclass(TaskForm):
     """One class per sample: logits ``(N, C)``, targets ``(N)``; with ``multi_hot`` the loss takes {0, 1}.
 
-    Metrics: ``accuracy`` (the same as ``f1_micro``), ``f1_macro`` and ``calibration_error`` (of the top class, 15
-    bins).
+    Metrics: ``accuracy``, ``f1_macro`` and ``calibration_error`` (of the top class, 15 bins).
     """
 
     def __init__(self, class_names: Sequence[str], multi_hot: bool = False) -> None:

@@ -17,7 +17,7 @@ def am_softmax(logits: Tensor, *, tau: float = DEFAULT_TAU, dim: int = -1) -> Te
     The margin belongs to the loss: prediction does not know the target.
 
     Args:
-        logits: cosines in [-1, 1], any shape; `as_lightning.benchmark.tasks.cosine_head.CosineHead` gives them.
+        logits: cosines in [-1, 1], any shape; `as_lightning.benchmark.tasks.classifier.CosineHead` gives them.
         tau: the temperature, positive: the inverse of the paper's scale ``s``.
         dim: the class dimension.
 

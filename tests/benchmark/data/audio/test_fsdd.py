@@ -12,7 +12,7 @@ from harness.data_settings import AUDIO
 from harness.made_files import tone, write_clip
 
 from as_lightning.benchmark.data.audio.data_module import LogMel, fit_length
-from as_lightning.benchmark.data.audio.fsdd import FSDD, fsdd_recordings
+from as_lightning.benchmark.data.audio.published import FSDD, fsdd_recordings
 from as_lightning.benchmark.data.files import open_tree
 
 

@@ -13,7 +13,7 @@ import torchaudio
 from harness.data_settings import AUDIO
 from harness.made_files import tone, write_clip
 
-from as_lightning.benchmark.data.audio.speech_commands import SpeechCommands
+from as_lightning.benchmark.data.audio.published import SpeechCommands
 
 
 def speech_commands(root: Path) -> Path:

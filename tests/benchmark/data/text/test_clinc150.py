@@ -10,8 +10,8 @@ import pytest
 import torch
 from harness.data_settings import TEXT
 
-from as_lightning.benchmark.data.text.clinc150 import Clinc150, read_clinc_json
-from as_lightning.benchmark.data.text.tokenizer import fit_tokenizer
+from as_lightning.benchmark.data.text.published import Clinc150, read_clinc_json
+from as_lightning.benchmark.data.text.tokenized import fit_tokenizer
 
 
 @pytest.fixture(scope="module")

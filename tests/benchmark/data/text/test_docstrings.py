@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from harness.data_settings import TEXT
 
-from as_lightning.benchmark.data.text.docstrings import Docstrings, docstring_paragraphs
+from as_lightning.benchmark.data.text.standard_library import Docstrings, docstring_paragraphs
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from harness.data_settings import TEXT
 
-from as_lightning.benchmark.data.text.goemotions import GoEmotions, read_goemotions
+from as_lightning.benchmark.data.text.published import GoEmotions, read_goemotions
 
 
 class Few(GoEmotions):

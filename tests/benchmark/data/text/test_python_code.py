@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from as_lightning.benchmark.data.text.python_code import (
+from as_lightning.benchmark.data.text.standard_library import (
     END_OF_FILE,
     UNKNOWN,
     PythonCode,

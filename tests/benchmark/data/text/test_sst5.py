@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from harness.data_settings import TEXT
 
-from as_lightning.benchmark.data.text.sst5 import SST5, read_fasttext
+from as_lightning.benchmark.data.text.published import SST5, read_fasttext
 
 
 def test_sst5_has_its_published_sizes_and_classes(real_data):

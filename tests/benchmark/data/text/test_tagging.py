@@ -10,8 +10,8 @@ import torch
 from harness.data_settings import TEXT
 
 from as_lightning.benchmark.data.text.data_module import TaggedSentence
+from as_lightning.benchmark.data.text.published import WNUT17
 from as_lightning.benchmark.data.text.tagging import IGNORED, Conll, TaggingDataModule, read_conll
-from as_lightning.benchmark.data.text.wnut17 import WNUT17
 
 SPLITS = ("train", "validation", "test")
 

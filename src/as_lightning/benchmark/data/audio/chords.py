@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from as_lightning.benchmark.data.audio.data_module import AudioDataModule, LabelledClip
+from as_lightning.benchmark.data.base import check_least
 
 ROOTS = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 # semitones above the root. No two of the 48 chords have the same twelve-tone set: an augmented triad would have it in
@@ -20,20 +21,14 @@ LOWEST_C_HZ = 440.0 * 2.0 ** (-21 / 12)  # C3
 class Chord(NamedTuple):
     r"""A synthetic clip: everything in it but the chord is drawn from ``seed``.
 
-    .. math:: x(t) = \sum_h \frac{a_h}{h^p} e^{-d \sqrt{h} t} \sin(2 \pi h f t + \varphi_h), \quad h f < 0.45 r,
+    $$
+    x(t) = \sum_h \frac{a_h}{h^p} e^{-d \sqrt{h} t} \sin(2 \pi h f t + \varphi_h), \quad h f < 0.45 r,
+    $$
 
     for each tone, of 8 harmonics at most, with ``p`` in [0.5, 2], ``d`` in [1, 6] per second and ``a`` in [0.15, 1].
-    The chord is in any inversion and lies in white noise. The largest sample is 0.5.
-
-    Args:
-        root: in [0, 12), C is 0.
-        quality: a key of ``QUALITIES``.
-        seed: what numpy takes for one.
-        rate: the sample rate ``r`` in Hz.
-        seconds: its length.
-        octaves: how many octaves a chord may start in, from C3 on.
-        detune: how far it is out of tune at most, in cents; a quarter of that from tone to tone.
-        snr_db: the least and the greatest signal-to-noise ratio, in dB.
+    The chord is in any inversion and lies in white noise. The largest sample is 0.5. ``rate`` is $r$ in Hz. The chord
+    starts in one of ``octaves`` octaves from C3 on and is out of tune by ``detune`` cents at most, a quarter of that
+    from tone to tone; ``snr_db`` are the least and the greatest signal-to-noise ratio.
     """
 
     root: int
@@ -80,10 +75,7 @@ class Chords(AudioDataModule):
 
     Args:
         split_seed: seeds the clips, apart from the run's seed.
-        octaves: see :class:`Chord`, as ``detune`` and ``snr_db``.
-        sample_rate: in Hz.
-        seconds: length of a clip.
-        **audio: arguments of :class:`~as_lightning.benchmark.data.audio.data_module.AudioDataModule`.
+        octaves: see `Chord`, as ``detune`` and ``snr_db``.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -102,8 +94,7 @@ class Chords(AudioDataModule):
         **audio: Any,
     ) -> None:
         super().__init__(sample_rate=sample_rate, seconds=seconds, **audio)
-        if octaves < 1:
-            raise ValueError(f"octaves must be at least 1, got {octaves}")
+        check_least(1, octaves=octaves)
         if detune < 0.0:
             raise ValueError(f"detune must be at least 0 cents, got {detune}")
         least, greatest = snr_db
@@ -117,8 +108,7 @@ class Chords(AudioDataModule):
         return True
 
     def index_clips(self) -> dict[str, list[LabelledClip]]:
-        splits: dict[str, list[LabelledClip]] = {}
-        first = 0
+        splits, first = {}, 0
         for split, clips in self.CLIPS_A_CLASS.items():
             splits[split] = [
                 LabelledClip(self._chord(root, quality, number), f"{ROOTS[root]} {quality}")

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset
+from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least
 from as_lightning.benchmark.data.decoded_files import (
     Cache,
     DecodableFiles,
@@ -29,9 +29,11 @@ LOG_FLOOR = 1e-6  # power below which log-mel takes all for silence: about that 
 
 
 class LogMel(nn.Module):
-    r"""The logarithm of the mel-scaled power spectrum (:class:`torchaudio.transforms.MelSpectrogram`).
+    r"""The logarithm of the mel-scaled power spectrum (`torchaudio.transforms.MelSpectrogram`).
 
-    .. math:: \log \max\Big(\epsilon, \sum_f M_{mf} \, |\mathrm{STFT}(x)_{ft}|^2\Big), \quad \epsilon = 10^{-6}
+    $$
+    \log \max\Big(\epsilon, \sum_f M_{mf} \, |\mathrm{STFT}(x)_{ft}|^2\Big), \quad \epsilon = 10^{-6}
+    $$
 
     Shape:
         - input: ``(samples,)``, more than ``n_fft // 2``; output: ``(1, n_mels, samples // hop_length + 1)``.
@@ -60,10 +62,7 @@ class Clip(Protocol):
         ...
 
     def read(self) -> tuple[Tensor, int]:
-        """The samples, ``float32`` of shape ``(samples,)`` in [-1, 1], and their rate in Hz.
-
-        A ValueError names the clip.
-        """
+        """The samples, ``float32`` ``(samples,)`` in [-1, 1], and their rate in Hz; a ValueError names the clip."""
         ...
 
 
@@ -94,11 +93,8 @@ class AudioFile(NamedTuple):
 def decode(content: bytes, where: str) -> tuple[Tensor, int]:
     """The samples of an audio file, its channels averaged, ``float32`` of shape ``(samples,)``, and their rate in Hz.
 
-    A WAV file that was cut short is a shorter clip to libsndfile, and no error.
-
-    Raises:
-        ValueError: if it is no audio, or has no samples, or some that are not finite; the message begins with
-            ``where``.
+    A WAV file that was cut short is a shorter clip to libsndfile, and no error. A ValueError that begins with ``where``
+    refuses what is no audio, or has no samples, or some that are not finite.
     """
     try:
         samples, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
@@ -113,12 +109,7 @@ def decode(content: bytes, where: str) -> tuple[Tensor, int]:
 
 
 def fit_length(waveform: Tensor, samples: int) -> Tensor:
-    """The first ``samples`` samples; a shorter waveform gets zeros at its end. Shape ``(samples,)``.
-
-    Example:
-        >>> fit_length(torch.tensor([1.0, 2.0]), 4)
-        tensor([1., 2., 0., 0.])
-    """
+    """The first ``samples`` samples; a shorter waveform gets zeros at its end."""
     return F.pad(waveform[:samples], (0, max(0, samples - len(waveform))))
 
 
@@ -161,7 +152,6 @@ class AudioDataModule(BenchmarkDataModule):
         freq_mask: SpecAugment of the training split: up to ``freq_mask - 1`` neighbouring mel bands are masked.
         time_mask: the same for frames.
         cache: keep features in memory (True), compute them each time (False), or keep them below 1 GiB (``"auto"``).
-        **loader: arguments of :class:`BenchmarkDataModule`.
 
     Raises:
         ValueError: if an argument is out of range, files are no audio, or a later split has a class of its own.
@@ -187,16 +177,9 @@ class AudioDataModule(BenchmarkDataModule):
         super().__init__(**loader)
         if features not in ("log_mel", "waveform"):
             raise ValueError(f"features must be 'log_mel' or 'waveform', got {features!r}")
-        for name, value, least in (
-            ("sample_rate", sample_rate, 1),
-            ("n_mels", n_mels, 1),
-            ("n_fft", n_fft, 2),
-            ("hop_length", hop_length, 1),
-            ("freq_mask", freq_mask, 0),
-            ("time_mask", time_mask, 0),
-        ):
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
+        check_least(1, sample_rate=sample_rate, n_mels=n_mels, hop_length=hop_length)
+        check_least(2, n_fft=n_fft)
+        check_least(0, freq_mask=freq_mask, time_mask=time_mask)
         self.data_dir = Path(data_dir).expanduser()
         self.sample_rate, self.samples = sample_rate, round(seconds * sample_rate)
         self.features, self.cache = features, check_cache(cache)

@@ -14,6 +14,7 @@ import torch
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
+from as_lightning.benchmark.data.base import check_least
 from as_lightning.benchmark.data.decoded_files import value_sums
 from as_lightning.benchmark.data.download import RemoteFile, fetch
 from as_lightning.benchmark.data.files import open_tree
@@ -27,9 +28,7 @@ with loading("torchvision"):
 class CIFAR10(ImageDataModule):
     """CIFAR-10: 32x32 photographs of 10 classes, 45,000 / 5,000 / 10,000, in torchvision's format.
 
-    Args:
-        validation_size: how many of the 50,000 training images are for validation, stratified by class.
-        **images: arguments of :class:`ImageDataModule`.
+    ``validation_size`` of the 50,000 training images are for validation, stratified by class.
 
     Raises:
         ValueError: if the archive is damaged, or ``validation_size`` leaves one of its two splits without a class.
@@ -42,8 +41,7 @@ class CIFAR10(ImageDataModule):
 
     def __init__(self, validation_size: int = 5000, **images: Any) -> None:
         super().__init__(**images)
-        if validation_size < 1:
-            raise ValueError(f"validation_size must be at least 1, got {validation_size}")
+        check_least(1, validation_size=validation_size)
         self.validation_size = validation_size
 
     def prepare_data(self) -> None:

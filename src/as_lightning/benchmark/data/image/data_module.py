@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset
+from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least
 from as_lightning.benchmark.data.decoded_files import DecodableFiles, mean_and_std
 from as_lightning.benchmark.packages import loading
 
@@ -19,10 +19,7 @@ with loading("torchvision"):
 
 
 class Images(NamedTuple):
-    """What a subclass reads: the images of each split (``uint8``, ``(3, H, W)`` each), and their class indices.
-
-    ``training_sums`` are the :func:`value_sums` of the training split.
-    """
+    """The images (``uint8``, ``(3, H, W)``) and class indices of each split, and `value_sums` of the training split."""
 
     images: Mapping[str, Tensor | DecodableFiles]
     targets: Mapping[str, Tensor]
@@ -39,9 +36,7 @@ class ImageDataModule(BenchmarkDataModule):
         split_seed: seeds the splits that it makes, apart from the run's seed.
         crop_padding: training images get a black border of so many pixels and are cut to their size at random.
         horizontal_flip: mirror a training image with probability 1/2.
-        mean: of each channel, with pixels in [0, 1]; with ``std``. By default those of the training split.
-        std: as ``mean``.
-        **loader: arguments of :class:`BenchmarkDataModule`.
+        mean: of each channel, pixels in [0, 1], with ``std``; None takes those of the training split.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -59,8 +54,7 @@ class ImageDataModule(BenchmarkDataModule):
         **loader: Any,
     ) -> None:
         super().__init__(**loader)
-        if crop_padding < 0:
-            raise ValueError(f"crop_padding must be at least 0, got {crop_padding}")
+        check_least(0, crop_padding=crop_padding)
         if (mean is None) != (std is None):
             raise ValueError(f"give mean and std, or neither, got {mean=} and {std=}")
         for name, values in (("mean", mean), ("std", std)):
@@ -75,7 +69,7 @@ class ImageDataModule(BenchmarkDataModule):
 
     @abstractmethod
     def read_images(self) -> Images:
-        """Read the splits ``train``, ``validation`` and ``test``, and set :attr:`class_names`."""
+        """Read the splits ``train``, ``validation`` and ``test``, and set `class_names`."""
 
     @property
     def input_spec(self) -> dict[str, Any]:

@@ -13,21 +13,18 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from as_lightning.benchmark.data.base import Limit, split_limits
+from as_lightning.benchmark.data.base import Limit, check_least, split_limits
 from as_lightning.benchmark.data.decoded_files import Cache, DecodableFiles, check_cache, decode_once
-from as_lightning.benchmark.data.files import FileTree, find_path, open_tree
-from as_lightning.benchmark.data.folder_classes import check_validation_share, find_classes, split_classes
+from as_lightning.benchmark.data.files import FileTree
+from as_lightning.benchmark.data.folder_classes import ClassFolder
 from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
-
-SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
 def decode_image(content: bytes, image_size: int | None = None) -> Tensor:
     """The pixels of an image file, ``uint8`` of shape ``(3, H, W)``: RGB, upright as its EXIF orientation says.
 
-    Args:
-        content: a file in one of Pillow's formats; of 16-bit grey images the upper 8 bits are kept.
-        image_size: scale to this height and width and cut off what stands over; None keeps the size.
+    Of 16-bit grey images the upper 8 bits are kept. With ``image_size`` the image is scaled to this height and width,
+    and what stands over is cut off.
 
     Raises:
         ValueError: if that is no image, it is cut short, or its pixels are neither 8 nor 16 bits per channel.
@@ -49,7 +46,7 @@ def decode_image(content: bytes, image_size: int | None = None) -> Tensor:
 
 
 class ImageFiles(DecodableFiles):
-    """Image files, decoded by :func:`decode_image` when they are taken."""
+    """Image files, decoded by `decode_image` when they are taken."""
 
     def __init__(self, tree: FileTree, names: Sequence[str], image_size: int | None = None) -> None:
         self.tree, self.names, self.image_size = tree, list(names), image_size
@@ -67,8 +64,8 @@ class ImageFiles(DecodableFiles):
         return self.tree.where(self.names[index])
 
 
-class ImageFolder(ImageDataModule):
-    """A user's own images in a folder for each class; layouts as of :func:`split_classes`.
+class ImageFolder(ClassFolder, ImageDataModule):
+    """A user's own images in a folder for each class; layouts as of `split_classes`.
 
     Each image is decoded once in ``setup``: one that is damaged stops the run before it starts.
 
@@ -80,13 +77,15 @@ class ImageFolder(ImageDataModule):
         validation_share: of each class, in (0, 1), where there is no ``validation``.
         cache: keep decoded images in memory (True), decode them each time (False), or keep them below 1 GiB
             (``"auto"``).
-        **images: arguments of :class:`ImageDataModule`.
 
     Raises:
         FileNotFoundError: if there is nothing at ``path``.
         ValueError: if an argument is out of range, the folders are not as described, files cannot be decoded, or
             ``image_size=None`` meets more than one size.
     """
+
+    suffixes = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+    kind = "images"
 
     def __init__(
         self,
@@ -97,39 +96,21 @@ class ImageFolder(ImageDataModule):
         cache: Cache = "auto",
         **images: Any,
     ) -> None:
-        super().__init__(**images)
-        if image_size is not None and image_size < 1:
-            raise ValueError(f"image_size must be at least 1, got {image_size}")
-        check_validation_share(validation_share)
-        self.path, self.image_size, self.validation_share = path, image_size, validation_share
-        self.cache = check_cache(cache)
+        super().__init__(path, validation_share, **images)
+        if image_size is not None:
+            check_least(1, image_size=image_size)
+        self.image_size, self.cache = image_size, check_cache(cache)
         self.max_per_class = split_limits("max_per_class", max_per_class)
 
-    @property
-    def user_paths(self) -> list[Path]:
-        return [find_path(self.path, self.data_dir)]
-
-    @property
-    def splits_by_seed(self) -> bool:
-        return "all" in find_classes(open_tree(find_path(self.path, self.data_dir)), SUFFIXES, "images")
-
     def read_images(self) -> Images:
-        tree = open_tree(find_path(self.path, self.data_dir))
-        rows = self._rows(tree)
+        tree, splits = self.class_files()
+        rows = {}
+        for split, classes in splits.items():
+            limit = self.max_per_class[split]
+            rows[split] = [(label, name) for label, names in classes.items() for name in names[:limit]]
+            random.Random(self.split_seed).shuffle(rows[split])  # a loader may be cut short
         targets = self.encode_labels({split: [label for label, _ in pairs] for split, pairs in rows.items()})
         files = {split: ImageFiles(tree, [name for _, name in pairs], self.image_size) for split, pairs in rows.items()}
         self.texts = dict(files)
         decoded = decode_once(files, self.cache, kind="images", advice="set image_size")
         return Images(decoded.inputs, targets, decoded.training_sums)
-
-    def _rows(self, tree: FileTree) -> dict[str, list[tuple[str, str]]]:
-        """Label and file of each image to use, the classes of a split mixed (a loader may be cut short)."""
-        splits = split_classes(
-            tree, SUFFIXES, "images", validation_share=self.validation_share, split_seed=self.split_seed
-        )
-        rows = {}
-        for split, classes in splits.items():
-            limit = self.max_per_class[split]
-            rows[split] = [(label, name) for label, names in classes.items() for name in names[:limit]]
-            random.Random(self.split_seed).shuffle(rows[split])
-        return rows

@@ -49,14 +49,9 @@ class TaggedSentence(NamedTuple):
 
 
 def read_text(path: Path, encoding: str | None = None) -> str:
-    """The characters of a file, its line ends as they are.
+    """The characters of a file, its line ends as they are; without ``encoding`` UTF-8, byte-order mark or not.
 
-    Args:
-        path: the file.
-        encoding: as `codecs.lookup` knows it; None is UTF-8, with or without a byte-order mark.
-
-    Raises:
-        ValueError: if the bytes are of another encoding; the message names the file, the line and what to set.
+    A ValueError names the file and the line whose bytes are of another encoding, and what to set.
     """
     content = path.read_bytes()
     try:
@@ -84,10 +79,7 @@ LEAST = 10  # texts of a class, for 8 / 1 / 1
 
 
 def split_sentences(sentences: list[Sentence], split_seed: int) -> dict[str, list[Sentence]]:
-    """80 / 10 / 10 % for training, validation and test, stratified by class.
-
-    A ValueError names classes with fewer than 10 texts.
-    """
+    """80 / 10 / 10 %, stratified by class; a ValueError names classes with fewer than 10 texts."""
     sizes = Counter(sentence.label for sentence in sentences)
     small = [f"{label!r} has {size}" for label, size in sorted(sizes.items()) if size < LEAST]
     if small:

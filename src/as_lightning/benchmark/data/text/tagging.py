@@ -77,13 +77,8 @@ class TaggingDataModule(TokenizedDataModule):
 class Conll(TaggingDataModule):
     """A user's own tagged sentences: three files in CoNLL's columns.
 
-    Args:
-        path: the training file. A relative path is looked for in the working directory, then in ``data_dir``.
-        validation_path: the validation file.
-        test_path: the test file.
-        word_column: the column of the words; negative counts from the last.
-        tag_column: the column of the tags.
-        encoding: of the files; None is UTF-8.
+    A relative path is looked for in the working directory, then in ``data_dir``. A negative column counts from the
+    last; ``encoding=None`` is UTF-8.
 
     Raises:
         ValueError: if a file is malformed; the message names the file and the line.
@@ -112,11 +107,8 @@ class Conll(TaggingDataModule):
         splits: dict[str, list[TaggedSentence]] = {}
         known = None
         for split, path in self.paths.items():  # the training split first
-            splits[split] = list(
-                read_conll(
-                    find_path(path, self.data_dir), self.word_column, self.tag_column, known, encoding=self.encoding
-                )
-            )
+            file = find_path(path, self.data_dir)
+            splits[split] = list(read_conll(file, self.word_column, self.tag_column, known, encoding=self.encoding))
             known = known or {tag for sentence in splits[split] for tag in sentence.tags}
         return splits
 
@@ -140,7 +132,7 @@ def read_conll(
     words: list[str] = []
     tags: list[str] = []
     empty = True
-    for number, line in enumerate(read_text(path, encoding).split("\n"), start=1):
+    for number, line in enumerate([*read_text(path, encoding).split("\n"), ""], start=1):
         if line.startswith("-DOCSTART-") or not line.strip():
             if words:
                 empty = False
@@ -160,8 +152,5 @@ def read_conll(
         check_known(path, number, tag, known)
         words.append(word)
         tags.append(tag)
-    if words:
-        empty = False
-        yield TaggedSentence(tuple(words), tuple(tags))
     if empty:
         raise ValueError(f"{path}: expected sentences in columns, found none")

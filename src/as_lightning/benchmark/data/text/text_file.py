@@ -77,12 +77,7 @@ def read_table(
 
 
 def find_delimiter(header: str, usual: str, columns: Collection[str]) -> str:
-    """What parts the columns of a table: the usual delimiter, unless ``columns`` are found with another.
-
-    Examples:
-        >>> find_delimiter("id;text;label", ",", ["text", "label"])
-        ';'
-    """
+    """What parts the columns of a table: the usual delimiter, unless ``columns`` are found with another."""
 
     def names(delimiter: str) -> list[str]:
         return next(csv.reader([header], delimiter=delimiter), [])
@@ -152,7 +147,7 @@ class TextFile(TextDataModule):
         super().__init__(**text)
         if (validation_path is None) != (test_path is None):
             raise ValueError(
-                f"give validation_path and test_path, or neither, got {validation_path=!s} and {test_path=!s}"
+                f"give validation_path and test_path, or neither, got {validation_path=!s}, {test_path=!s}"
             )
         if min_per_class is not None and min_per_class < 1:
             raise ValueError(f"min_per_class must be at least 1, or null, got {min_per_class}")
@@ -193,11 +188,5 @@ class TextFile(TextDataModule):
         return {split: [row for row in rows if row.label in kept] for split, rows in splits.items()}
 
     def _read(self, path: str | Path, known: Collection[str] | None = None) -> list[Sentence]:
-        return read_table(
-            find_path(path, self.data_dir),
-            self.text_column,
-            self.label_column,
-            known,
-            drop_blank=self.drop_blank,
-            encoding=self.encoding,
-        )
+        settings: dict[str, Any] = {"drop_blank": self.drop_blank, "encoding": self.encoding}
+        return read_table(find_path(path, self.data_dir), self.text_column, self.label_column, known, **settings)

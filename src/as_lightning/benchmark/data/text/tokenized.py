@@ -6,19 +6,63 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import RandomSampler, Sampler
 
-from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset
+from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least
 from as_lightning.benchmark.data.download import RemoteFile, fetch
 from as_lightning.benchmark.data.loaders import POOL_BATCHES, LengthBatchSampler
-from as_lightning.benchmark.data.text.tokenizer import fit_tokenizer, pretrained_tokenizer
+
+PADDING, UNKNOWN = "[PAD]", "[UNK]"
+TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
+
+
+def fit_tokenizer(texts: Iterable[str] | Iterable[Sequence[str]], vocab_size: int, lowercase: bool = True) -> Tokenizer:
+    """A byte-pair tokeniser of at most ``vocab_size`` tokens; padding is token 0; ``lowercase`` strips accents too."""
+    # without a continuing-subword prefix: with one, as WordPiece has, the library breaks ties in the order of a hash
+    # map, and two fits on the same texts differ
+    tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=[PADDING, UNKNOWN], show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def pretrained_tokenizer(name: str) -> tuple[Tokenizer, int]:
+    """The tokeniser of a Hugging Face model, by name or local path, and its padding token.
+
+    Raises:
+        ImportError: if transformers is not installed.
+        ValueError: if there is no such model, the folder has no tokeniser, or it is not of the fast kind or pads with
+            nothing.
+    """
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise ImportError('a pretrained tokenizer needs transformers: install "as-lightning[pretrained]"') from error
+    folder = Path(name)
+    # transformers makes an empty tokeniser for a folder without one
+    if folder.is_dir() and not any(any(folder.glob(pattern)) for pattern in TOKENIZER_FILES):
+        raise ValueError(
+            f"tokenizer={name!r}: the folder has no tokenizer ({', '.join(TOKENIZER_FILES)}): save the model's own "
+            "there"
+        )
+    try:
+        found = AutoTokenizer.from_pretrained(name, use_fast=True)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"tokenizer={name!r} is no Hugging Face model or local folder with a tokeniser: {error}"
+        ) from None
+    if not found.is_fast or found.pad_token_id is None:
+        raise ValueError(f"tokenizer={name!r}: expected a fast tokeniser with a padding token")
+    return found.backend_tokenizer, int(found.pad_token_id)
 
 
 class TokenizedDataModule(BenchmarkDataModule):
-    """What data of token ids share: the tokeniser, and batches of similar length, padded to the longest.
+    """Token ids, in batches of similar length, padded to the longest.
 
     Args:
         data_dir: where its files are, or are downloaded to.
@@ -29,7 +73,6 @@ class TokenizedDataModule(BenchmarkDataModule):
         lowercase: fit the tokeniser on lower-cased texts.
         length_buckets: make batches of texts of similar length (`LengthBatchSampler`); validation and test are
             sorted by length.
-        **loader: arguments of `BenchmarkDataModule`.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -51,8 +94,7 @@ class TokenizedDataModule(BenchmarkDataModule):
         super().__init__(**loader)
         if vocab_size < 3:
             raise ValueError(f"vocab_size must be at least 3 (two tokens are special), got {vocab_size}")
-        if max_length < 1:
-            raise ValueError(f"max_length must be at least 1, got {max_length}")
+        check_least(1, max_length=max_length)
         self.data_dir, self.vocab_size, self.max_length = Path(data_dir), vocab_size, max_length
         self.pretrained, self.lowercase, self.length_buckets = tokenizer, lowercase, length_buckets
         self.tokenizer: Tokenizer | None = None

@@ -1,0 +1,161 @@
+"""Small encoders that are trained from scratch: of feature vectors, images, spectrograms and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+
+class MLP(nn.Module):
+    """Linear layers with layer normalisation, GELU and dropout: ``(N, in_features)`` to ``(N, widths[-1])``."""
+
+    def __init__(self, in_features: int, widths: Sequence[int], dropout: float) -> None:
+        super().__init__()
+        if not widths:
+            raise ValueError("widths must name at least one layer, got none")
+        layers: list[nn.Module] = []
+        size = in_features
+        for width in widths:
+            layers += [nn.Linear(size, width), nn.LayerNorm(width), nn.GELU(), nn.Dropout(dropout)]
+            size = width
+        self.layers = nn.Sequential(*layers)
+        self.out_features = size
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layers(inputs)
+
+
+class SmallCNN(nn.Module):
+    """Convolutions with batch normalisation, each halving the image but the first, then the mean over the positions.
+
+    Shape:
+        - input: ``(N, in_channels, H, W)``; output: ``(N, channels[-1])``.
+    """
+
+    def __init__(self, in_channels: int, channels: Sequence[int], dropout: float) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        width = in_channels
+        for index, next_width in enumerate(channels):
+            layers += [
+                nn.Conv2d(width, next_width, 3, stride=1 if index == 0 else 2, padding=1, bias=False),
+                nn.BatchNorm2d(next_width),
+                nn.ReLU(inplace=True),
+            ]
+            width = next_width
+        self.layers = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(dropout))
+        self.out_features = width
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.layers(images)
+
+
+class AudioCNN(nn.Module):
+    """Convolutions with batch normalisation and pooling, then the mean over time in each of a few bands of frequency.
+
+    A sound may come at any time, but its pitch matters: the features keep the ``bands`` apart. ``dropout`` is on them.
+
+    Shape:
+        - input: ``(N, in_channels, n_mels, frames)``; output: ``(N, channels[-1] * bands)``.
+
+    Raises:
+        ValueError: if there are fewer rows than bands after the pooling, or the input is no spectrogram.
+    """
+
+    def __init__(self, in_channels: int, channels: Sequence[int], bands: int, dropout: float) -> None:
+        super().__init__()
+        if bands < 1:
+            raise ValueError(f"bands must be at least 1, got {bands}")
+        blocks: list[nn.Module] = []
+        width = in_channels
+        for next_width in channels:
+            blocks += [
+                nn.Conv2d(width, next_width, 3, padding=1, bias=False),
+                nn.BatchNorm2d(next_width),
+                nn.ReLU(inplace=True),
+                nn.MaxPool2d(2, ceil_mode=True),
+            ]
+            width = next_width
+        self.blocks, self.dropout = nn.Sequential(*blocks), nn.Dropout(dropout)
+        self.bands, self.out_features = bands, width * bands
+
+    def forward(self, spectrograms: Tensor) -> Tensor:
+        if spectrograms.dim() != 4:
+            raise ValueError(
+                f"expected spectrograms of shape (N, in_channels, n_mels, frames), got {tuple(spectrograms.shape)}"
+            )
+        rows = self.blocks(spectrograms).mean(dim=-1)
+        if rows.size(-1) < self.bands:
+            raise ValueError(
+                f"{rows.size(-1)} rows of frequency are left after the pooling, fewer than bands={self.bands}: more "
+                "mel bands or fewer blocks are needed"
+            )
+        # not adaptive pooling: its backward pass on a GPU is not deterministic
+        bands = [band.mean(dim=-1) for band in rows.tensor_split(self.bands, dim=-1)]
+        return self.dropout(torch.cat(bands, dim=-1))
+
+
+def pool(hidden: Tensor, present: Tensor, pooling: str) -> Tensor:
+    """The ``"mean"`` of the tokens' features ``(N, L, d)`` where ``present`` (boolean ``(N, L)``), the ``"first"``, or
+    all with ``"none"``; a ValueError for another ``pooling``.
+    """
+    if pooling == "none":
+        return hidden
+    if pooling == "first":
+        return hidden[:, 0]
+    if pooling != "mean":
+        raise ValueError(f"pooling must be 'mean', 'first' or 'none', got {pooling!r}")
+    weight = present.unsqueeze(-1).to(hidden.dtype)
+    return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1.0)
+
+
+class TextTransformer(nn.Module):
+    """Token and position embeddings, pre-norm transformer layers, and `pool`.
+
+    ``width`` is a multiple of ``heads``; ``causal``: a token sees itself and those before it; ``padding_id`` pads after
+    a text's own tokens, None where no token does.
+
+    Shape:
+        - input: ``(N, L)`` ``int64`` token ids; output: ``(N, width)``, or ``(N, L, width)`` without pooling.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        max_length: int,
+        width: int,
+        layers: int,
+        heads: int,
+        dropout: float,
+        pooling: Literal["mean", "first", "none"],
+        causal: bool,
+        padding_id: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.token_embedding = nn.Embedding(vocab_size, width, padding_idx=padding_id)
+        self.position_embedding = nn.Parameter(torch.empty(max_length, width))
+        nn.init.normal_(self.token_embedding.weight, std=0.02)
+        nn.init.normal_(self.position_embedding, std=0.02)
+        self.dropout = nn.Dropout(dropout)
+        layer = nn.TransformerEncoderLayer(
+            width, heads, 4 * width, dropout, activation="gelu", batch_first=True, norm_first=True
+        )
+        self.encoder = nn.TransformerEncoder(layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False)
+        self.padding_id, self.pooling, self.causal = padding_id, pooling, causal
+        self.out_features = width
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        embedded = self.token_embedding(token_ids) + self.position_embedding[: token_ids.size(1)]
+        everywhere = torch.ones_like(token_ids, dtype=torch.bool)
+        present = everywhere if self.padding_id is None else token_ids != self.padding_id
+        hidden = self.encoder(
+            self.dropout(embedded),
+            # which tokens (columns) come after a token (rows)
+            mask=everywhere[:1].expand(token_ids.size(1), -1).triu(1) if self.causal else None,
+            src_key_padding_mask=None if self.padding_id is None else ~present,
+            is_causal=self.causal,
+        )
+        return pool(hidden, present, self.pooling)
