@@ -25,7 +25,7 @@ def test_where_the_address_is_known_each_link_is_absolute_and_leads_to_the_same_
     monkeypatch.setenv("GITHUB_REPOSITORY", "owner/name")
     core = built().core
     before, after = LINK.findall(README), LINK.findall(core.readme)
-    assert len(before) == len(after) > 30
+    assert len(before) == len(after) > 20
     for old, new in zip(before, after, strict=True):
         if old.startswith(("https://", "#")):
             assert new == old

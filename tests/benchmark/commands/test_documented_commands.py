@@ -31,6 +31,7 @@ HYDRA_APPS = ("as-lightning", "as-lightning-compare")
 # what a page's reader would have written: the module and the data of the command that compares one's own
 MY_PACKAGE = """
 from harness.own_modules import Points, WithCriterion as LitModel
+from torch.nn import CrossEntropyLoss as Focal
 
 class MyData(Points):
     def __init__(self, root):
@@ -97,6 +98,7 @@ def test_every_job_of_a_documented_call_has_a_configuration(command: str) -> Non
 @called("as-lightning-compare")
 def test_a_documented_comparison_is_planned(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_package.py").write_text(MY_PACKAGE, encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "my_package", raising=False)  # another test's
     monkeypatch.syspath_prepend(tmp_path)
     options = get_args_parser().parse_args(words_of(command)[1:])
     overrides = [f"++{word}" if word.startswith("method.") else word for word in options.overrides]

@@ -143,7 +143,10 @@ class Focal(nn.CrossEntropyLoss):
 """
 
 
-def test_a_module_and_a_loss_of_ones_own_in_the_working_directory_are_compared(as_lightning_compare, tmp_path) -> None:
+def test_a_module_and_a_loss_of_ones_own_in_the_working_directory_are_compared(
+    as_lightning_compare, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "my_package", raising=False)  # another test's
     (tmp_path / "my_package.py").write_text(PACKAGE)
     done = as_lightning_compare(*OWN, "+module.hidden=8")
     assert done.error == 0, done
