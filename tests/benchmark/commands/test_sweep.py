@@ -118,7 +118,7 @@ def test_two_equal_sweeps_at_once_make_each_run_once_with_the_results_of_one_swe
     assert sum(said.count("already finished") for said in printed) == 1
     taken = "1 run taken from another call\n"
     assert sum(said.count(taken) for said in printed) == 1
-    tables = [said[said.index("test accuracy, paired with") :].replace(taken, "") for said in printed]
+    tables = [said[said.index("test accuracy, differences to") :].replace(taken, "") for said in printed]
     assert tables[0] == tables[1]
     assert sorted(path.name for path in folder.glob("method=*")) == sorted(runs)
     for name, alone in runs.items():

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from pathlib import Path
 
-import pooch
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 NAMED = 5  # of many, those that a message names; the others it counts
@@ -260,6 +259,8 @@ def _of_file(path: Path, whole: bool) -> bytes:
 @functools.lru_cache(maxsize=2**18)
 def _content(path: Path, size: int, changed: int, whole: bool) -> bytes:
     if whole:
+        import pooch  # not for data that have no files
+
         return bytes.fromhex(pooch.file_hash(str(path)))
     with path.open("rb") as file:
         digest = hashlib.sha256(f"{size}:".encode() + file.read(BLOCK))
