@@ -274,5 +274,5 @@ def test_what_has_not_changed_is_not_read_again(tmp_path: Path, monkeypatch) -> 
     file = tmp_path / "a.csv"
     file.write_text("good,1\n")
     before = checksum([file])
-    monkeypatch.setattr(module.pooch, "file_hash", lambda *arguments: pytest.fail("read again"))
+    monkeypatch.setattr("pooch.file_hash", lambda *arguments: pytest.fail("read again"))
     assert checksum([file]) == before
