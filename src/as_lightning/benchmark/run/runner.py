@@ -39,7 +39,7 @@ def finished_or_made(
                 log.info("%s: already finished (delete it to run again)", directory)
                 return result
             if result.config == config:
-                was = "another Python, whose library is the data" if "python" in changed else "data or code that have changed"
+                was = "another Python, whose library is the data" if "python" in changed else "inputs that have changed"
                 log.warning("%s: finished with %s, running again", directory, was)
             else:
                 log.warning("%s: was made with another configuration, running again", directory)
