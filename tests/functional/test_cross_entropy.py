@@ -190,15 +190,6 @@ def test_a_shift_of_the_logits_changes_nothing(shift: float) -> None:
         assert_agrees(moved, plain, torch.float32)
 
 
-def test_gaps_of_1e4_overflow_nowhere() -> None:
-    logits = torch.tensor([[1e4, 0.0, -1e4], [1e4, 0.0, -1e4], [1e4, 1e4, 0.0]], requires_grad=True)
-    for delta, expected in ((0.0, [0.0, 1e4, 0.6931472]), (0.1, [0.0, 1e4, 0.6931472]), (1.0, [0.0, 1e4, 0.6931472])):
-        loss = as_cross_entropy(logits, torch.tensor([0, 1, 0]), delta, reduction="none")
-        torch.testing.assert_close(loss, torch.tensor(expected))
-        (gradient,) = torch.autograd.grad(loss.sum(), logits)
-        assert gradient.isfinite().all()
-
-
 @pytest.fixture
 def tiny_blocks(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
     """Blocks of one row, so that a small example crosses many block borders."""

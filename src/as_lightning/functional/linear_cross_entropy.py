@@ -185,8 +185,8 @@ def cross_entropy_of_head(
         logits = F.linear(hidden, weight, bias)
         logits = logits if logits.dim() < 3 else logits.movedim(-1, 1)
         options: dict[str, Any] = {"weight": class_weight, "ignore_index": ignore_index, "reduction": reduction}
-        loss: partial[Any] = partial(as_cross_entropy, logits, target, delta, **options)
-        return loss(return_counts=True) if counting else (loss(), None)
+        dense: partial[Any] = partial(as_cross_entropy, logits, target, delta, **options)
+        return dense(return_counts=True) if counting else (dense(), None)
     flat_hidden, flat_target = hidden.reshape(target.numel(), hidden.size(-1)), target.reshape(-1)
     safe_target, ignored = safe_targets(flat_target, operands[1].size(0), ignore_index)
     row_weight, active = _row_weights(safe_target, ignored, class_weight, accumulation_dtype(dtype))
