@@ -119,7 +119,7 @@ def test_a_knob_on_the_command_line_reaches_the_loss(override: str, message: str
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_has_a_card_that_says_what_style_asks_for(method: str) -> None:
     card = (CARDS / f"{method}.md").read_text(encoding="utf-8")
-    for heading in ("## Formula", "## Knobs", "## When it helps", "## When it hurts", "## Our numbers"):
+    for heading in ("## Formula", "## Knobs", "## When it helps", "## When it hurts", "**Source.**"):
         assert heading in card, f"{method}.md has no section {heading!r}"
     assert card.startswith(f"# {method}\n\n**In short:** "), f"{method}.md does not begin with what it does in short"
     knobs = [knob for knob in composed(method).method if knob not in PARTS]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,19 +21,19 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch.optim.lr_scheduler import OneCycleLR
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule
-from as_lightning.benchmark.run.evaluation import memorisation, metrics_of_test
+from as_lightning.benchmark.run.evaluation import memorisation
 from as_lightning.benchmark.run.feature_cache import cache_features
-from as_lightning.benchmark.run.folder import run_inputs, run_lock
+from as_lightning.benchmark.run.folder import run_inputs
 from as_lightning.benchmark.run.predictions import PredictionRecorder, example_ids
 from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder
-from as_lightning.benchmark.run.result import RESULT_FILE, Result
+from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.resume import (
     DataLoaderState,
     RandomState,
     WholeFileCheckpointIO,
     checkpoint_to_resume,
-    readable_result,
 )
+from as_lightning.benchmark.run.runner import finished_or_made, fitted, measure_test
 from as_lightning.benchmark.run.settings import (
     SettingError,
     checked_settings,
@@ -42,8 +41,6 @@ from as_lightning.benchmark.run.settings import (
     foreign_settings,
     nearest,
 )
-from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
-from as_lightning.metrics import LossAccuracyCorrelation
 
 NO_MARGIN = 1.0  # with margin 1 nothing is masked: plain cross-entropy
 
@@ -169,29 +166,8 @@ def train(config: DictConfig) -> Result:
             f"ckpt_path={ckpt_path}: there is no such file. Expected a checkpoint of Lightning's, such as a run's "
             "checkpoints/last.ckpt"
         )
-    directory = Path(config.output_dir)
-    directory.mkdir(parents=True, exist_ok=True)
-    settings = comparable_config(config)
-    with run_lock(directory):
-        inputs = run_inputs(config)
-        return _finished(directory, settings, inputs) or _run(config, directory, settings, inputs)
-
-
-def _finished(directory: Path, settings: dict[str, Any], inputs: dict[str, str]) -> Result | None:
-    result = readable_result(directory)
-    if result is None:
-        return None
-    changed = [name for name, value in result.inputs.items() if inputs.get(name, value) != value]
-    if result.config == settings and not changed:
-        log.info("%s: already finished (delete it to run again)", directory)
-        return result
-    if result.config == settings:
-        was = "another Python, whose library is the data" if "python" in changed else "the data before they changed"
-        log.warning("%s: finished with %s, running again", directory, was)
-    else:
-        log.warning("%s: was made with another configuration, running again", directory)
-    (directory / RESULT_FILE).unlink()
-    return None
+    directory, settings, inputs = Path(config.output_dir), comparable_config(config), run_inputs(config)
+    return finished_or_made(directory, settings, inputs, lambda: _run(config, directory, settings, inputs))
 
 
 def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: dict[str, str]) -> Result:
@@ -216,49 +192,29 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     callbacks = [*method_callbacks, recorder, memory, RandomState(), DataLoaderState(), predictions, *app_callbacks]
     trainer = _trainer(config, directory, callbacks, loggers)
     checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.settings) or config.get("ckpt_path")
-    trainer.fit(module, datamodule=datamodule, ckpt_path=checkpoint)
-    correlation = LossAccuracyCorrelation()
-    for evaluation in recorder.evaluations:
-        correlation.update(evaluation["loss"], evaluation["score"])
-    pearson = float(correlation.compute())
-    monitors = [callback for callback in callbacks if isinstance(callback, MaskingMonitor)]
     # all that the callbacks hold is taken before the test: it puts them back to where the best checkpoint was written
-    result = Result(
+    result = fitted(
+        trainer,
+        module,
+        datamodule,
+        checkpoint,
         name=str(config.name),  # YAML reads a name like 2024 as a number
         method=config.method.name,
         score=score,
         seed=config.seed,
-        metrics={},
-        train_seconds=recorder.train_seconds,
-        epoch_seconds=recorder.epoch_seconds,
-        evaluations=recorder.evaluations,
-        loss_accuracy_correlation=None if math.isnan(pearson) else pearson,
-        masking=[epoch._asdict() for monitor in monitors for epoch in monitor.history],
-        accumulation=[list(window[:5]) for window in recorder.accumulation],
-        optimizer_steps=trainer.global_step,
         config=settings,
         resumed=checkpoint is not None,
-        peak_memory=memory.bytes,
         inputs=inputs,
     )
     remembered = memorisation(trainer, module, datamodule) if datamodule.true_targets is not None else {}
     if config.test:
         best = getattr(trainer.checkpoint_callback, "best_model_path", "")
-        metrics = metrics_of_test(trainer, module, datamodule, best)
-        result.metrics = {key.removeprefix("test/"): value for key, value in metrics.items()} | remembered
+        measure_test(result, trainer, module, datamodule, best, directory)
+        result.metrics |= remembered
         if score not in result.metrics:
             raise SettingError(f"data.score={score!r} is no metric of this task: {nearest(score, result.metrics)}")
         result.test_samples = len(datamodule.splits["test"])
-        if predictions.predictions is not None and trainer.is_global_zero:
-            predictions.predictions.write(directory)
-        for callback in callbacks:
-            if isinstance(callback, TemperatureScaling):
-                result.reliability = {name: bins.points() for name, bins in callback.diagrams.items()}
     log_settings(loggers, run_settings(config), _scores(result))
-    if trainer.is_global_zero:
-        result.write(directory)
-        found = f"test {score} {result.metrics[score]:.4f}; " if config.test else ""
-        log.info("%swrote %s", found, directory / RESULT_FILE)
     return result
 
 

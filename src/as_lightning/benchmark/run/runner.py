@@ -1,0 +1,107 @@
+"""One run of any module: a finished one is read, another trains, is tested and leaves one result in its folder."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.utilities import rank_zero_only
+
+from as_lightning.benchmark.run.evaluation import metrics_of_test
+from as_lightning.benchmark.run.folder import run_lock
+from as_lightning.benchmark.run.predictions import PredictionRecorder
+from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder
+from as_lightning.benchmark.run.result import RESULT_FILE, Result
+from as_lightning.benchmark.run.resume import readable_result
+from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
+from as_lightning.metrics import LossAccuracyCorrelation
+
+log = logging.getLogger(__name__)
+
+
+def finished_or_made(
+    directory: Path, config: dict[str, Any], inputs: dict[str, str], make: Callable[[], Result]
+) -> Result:
+    """The result that has been made in `directory` by the same configuration from the same inputs; else make it there.
+
+    While another process runs in that folder, this one waits for it.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with run_lock(directory):
+        result = readable_result(directory)
+        if result is not None:
+            changed = [name for name, value in result.inputs.items() if inputs.get(name, value) != value]
+            if result.config == config and not changed:
+                log.info("%s: already finished (delete it to run again)", directory)
+                return result
+            if result.config == config:
+                was = "another Python, whose library is the data" if "python" in changed else "inputs that have changed"
+                log.warning("%s: finished with %s, running again", directory, was)
+            else:
+                log.warning("%s: was made with another configuration, running again", directory)
+            (directory / RESULT_FILE).unlink()
+        result = make()
+        if getattr(rank_zero_only, "rank", 0) == 0:
+            result.write(directory)
+            found = f"test {result.score} {result.metrics[result.score]:.4f}; " if result.metrics else ""
+            log.info("%swrote %s", found, directory / RESULT_FILE)
+    return result
+
+
+def fitted(
+    trainer: pl.Trainer,
+    module: pl.LightningModule,
+    data: pl.LightningDataModule,
+    checkpoint: Path | None = None,
+    **about: Any,
+) -> Result:
+    """Train, from a checkpoint if there is one, and take what the callbacks have measured.
+
+    `about` has the fields of the result that say what was run.
+    """
+    trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
+    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    recorder = next(callback for callback in callbacks if isinstance(callback, RunRecorder))
+    correlation = LossAccuracyCorrelation()
+    for evaluation in recorder.evaluations:
+        if "loss" in evaluation:
+            correlation.update(evaluation["loss"], evaluation["score"])
+    pearson = float(correlation.compute())
+    return Result(
+        **about,
+        metrics={},
+        train_seconds=recorder.train_seconds,
+        epoch_seconds=recorder.epoch_seconds,
+        evaluations=recorder.evaluations,
+        loss_accuracy_correlation=None if math.isnan(pearson) else pearson,
+        masking=[epoch._asdict() for c in callbacks if isinstance(c, MaskingMonitor) for epoch in c.history],
+        accumulation=[list(window[:5]) for window in recorder.accumulation],
+        optimizer_steps=trainer.global_step,
+        peak_memory=next((callback.bytes for callback in callbacks if isinstance(callback, PeakMemory)), None),
+    )
+
+
+def measure_test(
+    result: Result,
+    trainer: pl.Trainer,
+    module: pl.LightningModule,
+    data: pl.LightningDataModule,
+    checkpoint: str | Path | None,
+    directory: Path,
+) -> None:
+    """Test the weights of a checkpoint (without one, those of the module), and put what is found into `result`.
+
+    The predictions go into `directory`.
+    """
+    metrics = metrics_of_test(trainer, module, data, checkpoint)
+    result.metrics = {name.removeprefix("test/"): value for name, value in metrics.items()}
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, TemperatureScaling):
+            result.reliability = {name: bins.points() for name, bins in callback.diagrams.items()}
+        if isinstance(callback, PredictionRecorder) and callback.predictions is not None and trainer.is_global_zero:
+            callback.predictions.write(directory)
+            result.test_samples = len(callback.predictions.ids)
