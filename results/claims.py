@@ -140,7 +140,7 @@ def comparisons(folder: str) -> list[Path]:
     return sorted(RESULTS.glob(f"*/{folder}/comparison.json"))
 
 
-def ledger() -> list[tuple[str, str, str, list[Test | None]]]:
+def ledger() -> list[tuple[str, str, str, Sequence[Test | None]]]:
     """Each claim with the paper's numbers, its condition, and our tests."""
     macro_micro = "macro 46.87 → 48.30 / 48.14, micro 68.73 → 68.99 / 68.70"
     hierarchy = "macro 80.40 → 80.94 / 81.07, micro 86.00 → 86.39 / 86.71"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent
 README = RESULTS.parent / "README.md"
-WRITTEN = re.compile(r"(?<=<!-- written by results/summary.py -->\n).*?(?=\n<!-- end -->)", re.DOTALL)
+WRITTEN = re.compile(r"(?<=<!-- written by results/summary.py -->\n)(.*?\n)(?=\n<!-- end -->)", re.DOTALL)
 COMPARISONS = {"comparison": "", "other_losses": ": other losses"}  # folders of a data set, what they add to its name
 SWEEPS = {"report": "all methods", "delta/report": "margins", "label_noise/report": "wrong labels"}
 
@@ -42,24 +42,20 @@ def full_budget(table: list[str]) -> list[str]:
 
 def main() -> None:
     """Write the tables of both pages."""
-    long, short = [], ["", "| data set | AS-Softmax | AS-Speed |", "| --- | --- | --- |"]
+    long, short = [], ["| data set | AS-Softmax | AS-Speed |", "| --- | --- | --- |"]
     for folder, title in COMPARISONS.items():
         for name, address in reports(f"{folder}/report"):
             advice, table = advice_and_table(address)
             long += [f"## {name}{title}", "", f"{advice} ([report]({address}))", "", *table, ""]
             if not title:
                 short.append(f"| [{name}](results/{address}) | {' | '.join(full_budget(table))} |")
-    long += [
-        "## At one learning rate",
-        "",
-        "Older sweeps: nothing in them is tuned. They are a check, not a ranking.",
-        "",
-    ]
+    older = "Older sweeps: nothing in them is tuned. They are a check, not a ranking."
+    long += ["## At one learning rate", "", older, ""]
     for folder, title in SWEEPS.items():
         long.append(f"* {title}: {', '.join(f'[{name}]({address})' for name, address in reports(folder))}")
-    for page, lines in ((RESULTS / "README.md", ["", *long]), (README, short)):
-        text = "\n".join([*lines, ""])
-        page.write_text(WRITTEN.sub(lambda _, text=text: text, page.read_text(encoding="utf-8")), encoding="utf-8")
+    for page, lines in ((RESULTS / "README.md", long), (README, short)):
+        before, _, after = WRITTEN.split(page.read_text(encoding="utf-8"))
+        page.write_text("\n".join([before, *lines, after]), encoding="utf-8")
 
 
 if __name__ == "__main__":
