@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from multiprocessing.queues import SimpleQueue
-
 import numpy as np
 import pytest
 import torch
 from harness.normal_floats import floats
 from harness.prepared_processes import context
 from harness.rank_processes import free_port
+from harness.rate_of_ranks import rate_of_a_rank
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -40,15 +38,6 @@ def test_rate_before_any_sample_is_zero():
 def test_rate_refuses_an_unknown_level_by_name():
     with pytest.raises(ValueError, match="level must be 'sample' or 'class', got 'token'"):
         MaskingRate("token")
-
-
-def rate_of_a_rank(rank: int, port: int, rates: SimpleQueue[float]) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
-    rate = MaskingRate()
-    rate.update(counts(*((3, 10, 0, 0), (0, 30, 0, 0))[rank]))
-    rates.put(rate.compute().item())
-    torch.distributed.destroy_process_group()
 
 
 def test_rate_is_summed_over_two_processes():
