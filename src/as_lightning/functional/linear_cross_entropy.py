@@ -192,10 +192,9 @@ def cross_entropy_of_head(
     if active is not None:
         flat_hidden, safe_target = flat_hidden.index_select(0, active), safe_target.index_select(0, active)
     summed = accumulation_dtype(dtype)
-    weights = (
-        torch.ones((), dtype=summed, device=target.device).expand(classes) if class_weight is None else class_weight
-    )
-    row_weight = weights.to(summed).index_select(0, safe_target)
+    if class_weight is None:
+        class_weight = torch.ones((), dtype=summed, device=target.device).expand(classes)
+    row_weight = class_weight.to(summed).index_select(0, safe_target)
     if reduction == "mean":
         row_weight = row_weight / row_weight.sum()
     head = flat_hidden, weight, bias, safe_target, row_weight
