@@ -11,12 +11,11 @@ loss can save is included: weights, gradients and the two moments of AdamW.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
-import subprocess
-import sys
+import multiprocessing
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -115,12 +114,8 @@ def measure(classes: int, rows: int, side: str) -> dict[str, Any]:
 
 
 def in_a_process_of_its_own(classes: int, rows: int, side: str) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--measure", json.dumps([classes, rows, side])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"the training of {side} with {classes} classes failed:\n{done.stderr}")
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as process:
+        return process.submit(measure, classes, rows, side).result()
 
 
 def table(report: dict[str, Any]) -> str:
@@ -173,11 +168,7 @@ def main() -> None:
     parser.add_argument("--classes", nargs="+", type=int, default=[8192, 32768, 131072, 524288])
     parser.add_argument("--rows", type=int, default=512, help="samples per batch")
     parser.add_argument("--output", type=Path, help="where to write: <output>.json, <output>.md and <output>.svg")
-    parser.add_argument("--measure", type=json.loads, help="measure one case in this process: [classes, rows, side]")
     arguments = parser.parse_args()
-    if arguments.measure:
-        print(json.dumps(measure(*arguments.measure)))
-        return
     cases = []
     for classes in arguments.classes:
         found = {side: in_a_process_of_its_own(classes, arguments.rows, side) for side in SIDES}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 import pytest
 from harness.file_server import FileServer
 
-from as_lightning.benchmark.data.download import RemoteFile, fetch, fetch_checked
+from as_lightning.benchmark.data.download import RemoteFile, fetch
 
 CONTENT = b"a small data set\n" * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -52,12 +51,3 @@ def test_a_download_that_breaks_off_leaves_nothing_under_the_final_name_and_can_
 def test_without_a_connection_the_error_says_where_to_put_the_file(tmp_path):
     with pytest.raises(RuntimeError, match=r"could not be downloaded .* AS_LIGHTNING_DATA"):
         fetch(RemoteFile("set.txt", "http://127.0.0.1:9/set.txt", SHA256), tmp_path)
-
-
-def test_a_checked_file_that_is_there_is_not_downloaded(tmp_path):
-    (tmp_path / "set.zip").write_bytes(b"mine")
-
-    def refuse(path: Path) -> None:
-        raise AssertionError(path)
-
-    assert fetch_checked("set.zip", "http://127.0.0.1:9/set.zip", refuse, tmp_path) == tmp_path / "set.zip"

@@ -99,12 +99,10 @@ def test_a_loop_of_links_outside_the_folder_is_followed_once(folder, tmp_path):
         assert open_tree(folder).names == sorted([*FILES, "linked/left.txt", "linked/loop/right.txt"])
 
 
-def test_a_link_that_leads_nowhere_is_named_in_a_warning_and_when_it_is_read(folder):
+def test_a_link_that_leads_nowhere_is_named_in_a_warning(folder):
     (folder / "gone.txt").symlink_to("nothing.txt")
     with pytest.warns(UserWarning, match=r"gone.txt \(a link to nothing.txt, which does not exist\)"):
-        tree = open_tree(folder)
-    with pytest.raises(FileNotFoundError, match=r"a link to nothing.txt, which does not exist"):
-        tree.read("gone.txt")
+        open_tree(folder)
 
 
 @pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".zip"])
@@ -121,7 +119,7 @@ def test_a_link_in_an_archive_is_the_file_that_it_leads_to(folder, ending):
 @pytest.mark.parametrize("target", ["/etc/passwd", "../outside.txt", "nothing.txt", "a", "loop.txt"])
 def test_a_link_out_of_an_archive_to_a_folder_or_to_itself_is_refused_by_name(folder, ending, target):
     (folder / "loop.txt").symlink_to(target)
-    with pytest.raises(ValueError, match=r"set.*/loop.txt is a link to .*, which is no file of the archive: pack"):
+    with pytest.raises(ValueError, match=r"set.*/loop.txt is a link to no file of the archive: pack"):
         open_tree(packed(folder, ending))
 
 
@@ -134,23 +132,12 @@ def test_an_encrypted_zip_is_named_as_such(tmp_path):
     content[6] |= 1
     content[content.index(b"PK\x01\x02") + 8] |= 1
     (tmp_path / "set.zip").write_bytes(content)
-    with pytest.raises(ValueError, match=r"set.zip: the archive is encrypted \(a.txt\): unpack it"):
+    with pytest.raises(ValueError, match=r"set.zip: File 'a.txt' is encrypted.*: unpack the archive"):
         open_tree(tmp_path / "set.zip")
 
 
 def test_suffixes_are_found_whatever_their_case(folder):
     assert open_tree(folder).with_suffixes((".bin",)) == ["a/deeper/two.BIN", "a/one.bin"]
-
-
-def test_suffixes_that_no_file_has_are_refused_with_the_place(folder):
-    with pytest.raises(ValueError, match=r"set: expected files that end in .jpg, .png, found none"):
-        open_tree(folder).with_suffixes((".jpg", ".png"))
-
-
-def test_a_message_names_a_file_with_its_folder_or_archive(folder):
-    assert open_tree(folder).where("b.txt") == f"{folder}/b.txt"
-    archive = packed(folder, ".zip")
-    assert open_tree(archive).where("b.txt") == f"{archive}/b.txt"
 
 
 @pytest.mark.parametrize("ending", ARCHIVES)
@@ -200,11 +187,6 @@ def test_a_file_that_is_no_archive_is_refused_by_its_ending(tmp_path, name):
         open_tree(tmp_path / name)
 
 
-def test_a_home_directory_is_understood(folder, monkeypatch):
-    monkeypatch.setenv("HOME", str(folder.parent))
-    assert open_tree("~/set").names == sorted(FILES)
-
-
 def test_a_relative_path_is_looked_for_in_the_working_directory_and_then_in_data_dir(tmp_path, monkeypatch):
     for folder in ("work", "data"):
         (tmp_path / folder).mkdir()
@@ -219,23 +201,11 @@ def test_a_relative_path_is_looked_for_in_the_working_directory_and_then_in_data
 
 def test_a_path_that_is_in_neither_place_is_refused_with_both(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    message = rf"set.csv exists neither in the working directory \({tmp_path}\) nor in data_dir \({tmp_path}/data\)"
+    message = rf"there is no {tmp_path}/set.csv and no {tmp_path}/data/set.csv: give its full path"
     with pytest.raises(FileNotFoundError, match=message):
         find_path("set.csv", tmp_path / "data")
-    with pytest.raises(FileNotFoundError, match=rf"^{tmp_path}/set.csv does not exist$"):
+    with pytest.raises(FileNotFoundError, match=rf"^there is no {tmp_path}/set.csv: give"):
         find_path(tmp_path / "set.csv", tmp_path / "data")
-
-
-def test_a_link_that_leads_nowhere_is_named_with_its_target(tmp_path):
-    (tmp_path / "set.csv").symlink_to("gone.csv")
-    with pytest.raises(FileNotFoundError, match=r"set.csv is a link to gone.csv, which does not exist"):
-        find_path("set.csv", tmp_path)
-
-
-def test_a_path_below_the_home_directory_is_found(tmp_path, monkeypatch):
-    (tmp_path / "set.csv").touch()
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert find_path("~/set.csv", "data") == tmp_path / "set.csv"
 
 
 def test_a_file_is_told_by_its_content_and_not_by_its_time_or_place(tmp_path: Path) -> None:

@@ -121,11 +121,6 @@ def test_the_batches_of_a_pool_do_not_come_in_the_order_of_their_lengths():
     assert list(sampler) != sorted(sampler)
 
 
-def test_a_pool_of_no_batches_is_refused():
-    with pytest.raises(ValueError, match="pool_batches must be at least 1, got 0"):
-        LengthBatchSampler([0], 1, False, lengths=[1], pool_batches=0)
-
-
 def test_a_trainer_on_one_process_sees_every_sample_once_an_epoch():
     module = Watches()
     quiet_trainer(max_epochs=2).fit(module, datamodule=Numbered())

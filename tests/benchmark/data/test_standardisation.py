@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from as_lightning.benchmark.data.decoded_files import Standardise, mean_and_std, value_sums
+from as_lightning.benchmark.data.decoded_files import mean_and_std, value_sums
 
 
 def test_mean_and_deviation_are_those_of_the_pixels_in_the_unit_interval():
@@ -29,11 +29,3 @@ def test_the_sums_of_parts_add_up_to_those_of_the_whole():
     mean, std = mean_and_std(parts)
     torch.testing.assert_close(mean, features.mean().reshape(1))
     torch.testing.assert_close(std, features.std(correction=0).reshape(1))
-
-
-def test_standardised_values_have_mean_zero_and_deviation_one():
-    features = torch.randn(1, 24, 41) * 3 - 5
-    mean, std = (value.item() for value in mean_and_std(value_sums(features)))
-    standardised = Standardise(mean, std)(features)
-    torch.testing.assert_close(standardised.mean(), torch.tensor(0.0), atol=1e-5, rtol=0)
-    torch.testing.assert_close(standardised.std(correction=0), torch.tensor(1.0))

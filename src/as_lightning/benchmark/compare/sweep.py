@@ -30,7 +30,7 @@ from as_lightning.benchmark.compare.own_module import OwnModule
 from as_lightning.benchmark.compare.plan import METHODS, SETTINGS, ComparisonPlan, Run, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Choice, Space, learning_rates, setting_range
 from as_lightning.benchmark.data.base import BenchmarkDataModule, collected_messages
-from as_lightning.benchmark.report.page import print_comparison, write_comparison
+from as_lightning.benchmark.report.page import publish
 from as_lightning.benchmark.report.record import COMPARISON_FILE, ComparisonRecord
 from as_lightning.benchmark.run.predictions import example_ids
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
@@ -42,7 +42,6 @@ from as_lightning.benchmark.run.settings import (
     known_settings,
     nearest,
 )
-from as_lightning.benchmark.run.summary import lines_of_report
 from as_lightning.benchmark.run.train import made_module, read_data, train
 
 COMPARISON_SETTINGS = (*SETTINGS, "search", "module", "losses")
@@ -264,9 +263,7 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
     record.commands = list(dict.fromkeys([*_earlier_commands(directory), command]))  # they made runs together
     record.summarise_predictions(names)
     record.write(directory)
-    page = write_comparison(record, directory / "report")
-    print_comparison(record)
-    print("\n".join(lines_of_report(page.html, page.markdown, page.csv)))
+    publish([record], directory / "report", failed=record.failures)
     if record.failures:
         raise SettingError(
             f"{len(record.failures)} runs have failed; the first: {record.failures[0]}. The report is of the others"

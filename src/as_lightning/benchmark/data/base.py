@@ -6,7 +6,6 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -16,17 +15,34 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler, Subset
 
-from as_lightning.benchmark.data.decoded_files import DecodableFiles
 from as_lightning.benchmark.data.loaders import EpochOrder, ResumableLoader
 from as_lightning.functional.argument_checks import check_count
 
+log = logging.getLogger(__name__)
+_collected: list[list[str]] = []
+
+
+@rank_zero_only
+def say(message: str) -> None:
+    """Log a message, and hand it to `collected_messages`."""
+    log.info(message)
+    for messages in _collected:
+        messages.append(message)
+
+
+@contextmanager
+def collected_messages() -> Iterator[list[str]]:
+    """The messages of data that are read in this block; for a command whose log is off."""
+    messages: list[str] = []
+    _collected.append(messages)
+    try:
+        yield messages
+    finally:
+        _collected.remove(messages)
+
 
 class LabelledDataset(Dataset[tuple[Any, Tensor]]):
-    """Pairs of ``(transform(input), target)``; ``transform`` is called each time an input is taken.
-
-    Raises:
-        ValueError: if there is not one target for each input.
-    """
+    """Pairs of ``(transform(input), target)``; ``transform`` is called each time an input is taken."""
 
     def __init__(
         self,
@@ -34,8 +50,6 @@ class LabelledDataset(Dataset[tuple[Any, Tensor]]):
         targets: Tensor | Sequence[Tensor],
         transform: Callable[[Any], Any] | None = None,
     ) -> None:
-        if len(inputs) != len(targets):
-            raise ValueError(f"expected a target for each input, got {len(inputs)} inputs and {len(targets)} targets")
         self.inputs, self.targets, self.transform = inputs, targets, transform
 
     def __len__(self) -> int:
@@ -59,25 +73,8 @@ class Rows(Sequence[Any]):
         return self.inputs[self.rows[index]]
 
 
-def check_least(least: float, **values: float) -> None:
-    """Raise a ValueError that names an argument below ``least``."""
-    for name, value in values.items():
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
-
-
-def check_label_noise(rate: float) -> float:
-    """``rate`` itself; a ValueError if it is no share in [0, 1]."""
-    if not 0.0 <= rate <= 1.0:
-        raise ValueError(f"label_noise must be a share in [0, 1], got {rate}")
-    return rate
-
-
 def corrupt_labels(targets: Tensor, num_classes: int, rate: float, seed: int) -> Tensor:
     """Give ``round(rate * N)`` of the class indices ``(N)`` another class, each other one with the same probability.
-
-    Raises:
-        ValueError: if ``rate`` lies outside [0, 1] or there is no other class.
 
     Source: symmetric label noise as in Patrini et al., CVPR 2017 (arXiv 1609.03683), without the diagonal.
 
@@ -87,7 +84,6 @@ def corrupt_labels(targets: Tensor, num_classes: int, rate: float, seed: int) ->
         >>> int((noisy != targets).sum())
         4
     """
-    check_label_noise(rate)
     if num_classes < 2:
         raise ValueError(f"label noise needs at least 2 classes, got {num_classes}")
     generator = torch.Generator().manual_seed(seed)
@@ -98,27 +94,11 @@ def corrupt_labels(targets: Tensor, num_classes: int, rate: float, seed: int) ->
     return noisy
 
 
-log = logging.getLogger(__name__)
-_collected: list[list[str]] = []
-
-
-@rank_zero_only
-def say(message: str) -> None:
-    """Log a message, and hand it to who collects messages. (Lightning's own log is silent in the commands.)"""
-    log.info(message)
-    for messages in _collected:
-        messages.append(message)
-
-
-@contextmanager
-def collected_messages() -> Iterator[list[str]]:
-    """The messages of data that are read in this block; for a command whose log is off."""
-    messages: list[str] = []
-    _collected.append(messages)
-    try:
-        yield messages
-    finally:
-        _collected.remove(messages)
+def check_least(least: float, **values: float) -> None:
+    """Raise a ValueError that names an argument below ``least``."""
+    for name, value in values.items():
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 SPLITS = ("train", "validation", "test")
@@ -129,8 +109,7 @@ Limit = int | Mapping[str, int | None] | None
 def split_limits(name: str, limit: Limit) -> dict[str, int | None]:
     """The limit of each split, of a number for every split or one for some of them; None is no limit.
 
-    Raises:
-        ValueError: if a number is below 1, or there is no such split.
+    A ValueError refuses a number below 1 and a split that there is not.
 
     Examples:
         >>> split_limits("max_tokens", {"train": 800})
@@ -140,8 +119,7 @@ def split_limits(name: str, limit: Limit) -> dict[str, int | None]:
     unknown = sorted(set(limits) - set(SPLITS))
     if unknown:
         raise ValueError(f"{name} has the splits train, validation and test, got {unknown[0]!r}")
-    for number in limits.values():
-        check_least(1, **{name: 1 if number is None else number})
+    check_least(1, **{name: min((number for number in limits.values() if number is not None), default=1)})
     return {split: limits.get(split) for split in SPLITS}
 
 
@@ -153,11 +131,12 @@ SHOWN = 10  # classes that the summary names
 class BenchmarkDataModule(pl.LightningDataModule):
     """A ``LightningDataModule`` with train, validation and test splits of ``(input, target)`` pairs.
 
-    A subclass reads its splits in `load_splits` and says in `input_spec` what an encoder must know of the
-    inputs.
+    A subclass reads its splits in `load_splits` and says in `input_spec` what an encoder must know of the inputs. Its
+    attributes, but `task`, are known after ``setup``.
 
     Args:
         batch_size: samples per batch, at least 1.
+        data_dir: where the data set's files are, or are downloaded to.
         num_workers: loader processes (0 loads in the main one).
         pin_memory: page-locked batches, for copies to a GPU.
         label_noise: share of the training labels that are replaced by another class, in [0, 1].
@@ -169,22 +148,22 @@ class BenchmarkDataModule(pl.LightningDataModule):
         task: what a target is: ``"multiclass"`` one class for each sample, ``"multilabel"`` any number of classes,
             ``"token"`` one class per token, ``"next_token"`` the class of the token after each.
         from_standard_library: whether the samples come from the standard library, which differs between Pythons.
-        class_names: the names of the classes, known after ``setup``.
-        splits: the data sets ``train``, ``validation`` and ``test``, known after ``setup``.
+        splits_by_seed: whether the test split follows an argument ``split_seed``: False where there is an official one.
+        class_names: the names of the classes.
+        splits: the data sets ``train``, ``validation`` and ``test``.
         true_targets: of the training split before label noise; None without noise.
-        texts: of each split the texts, or the files; empty where the data have neither.
-
-    Raises:
-        ValueError: if an argument is out of range.
+        texts: of each split the texts, or the places of the files; empty where the data have neither.
     """
 
     task: ClassVar[Task] = "multiclass"
     from_standard_library: bool = False
+    splits_by_seed: bool = False
 
     def __init__(
         self,
         *,
         batch_size: int,
+        data_dir: str | Path = "data",
         num_workers: int = 0,
         pin_memory: bool = False,
         label_noise: float = 0.0,
@@ -197,17 +176,19 @@ class BenchmarkDataModule(pl.LightningDataModule):
         for name, count in (("batch_size", batch_size), ("shots", shots), ("first", first)):
             if count is not None:
                 check_count(name, count, least=1)
-        for name, value in (("label_noise", check_label_noise(label_noise)), ("shots", shots)):
+        if not 0.0 <= label_noise <= 1.0:
+            raise ValueError(f"label_noise must be a share in [0, 1], got {label_noise}")
+        for name, value in (("label_noise", label_noise), ("shots", shots)):
             if value and self.task != "multiclass":
                 raise ValueError(f"{name}={value} is for data of one class per sample, not for {self.task} data")
+        self.data_dir = Path(data_dir).expanduser()
         self.shots, self.first = shots, first
         self.batch_size, self.num_workers, self.pin_memory = batch_size, num_workers, pin_memory
         self.label_noise, self.label_noise_seed = label_noise, label_noise_seed
         self.class_names: list[str] = []
         self.splits: dict[str, LabelledDataset] = {}
         self.true_targets: Tensor | None = None
-        self.texts: dict[str, Sequence[str] | DecodableFiles] = {}
-        self.kept_rows: list[int] | None = None
+        self.texts: dict[str, Sequence[str]] = {}
 
     @abstractmethod
     def load_splits(self) -> dict[str, LabelledDataset]:
@@ -216,7 +197,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
     @property
     @abstractmethod
     def input_spec(self) -> dict[str, Any]:
-        """Keyword arguments that the data gives to the encoder, e.g. ``{"in_channels": 1}``; known after ``setup``."""
+        """Keyword arguments that the data gives to the encoder, e.g. ``{"in_channels": 1}``."""
 
     @property
     def user_paths(self) -> list[Path]:
@@ -230,12 +211,12 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     @property
     def num_classes(self) -> int:
-        """The number of classes; known after ``setup``."""
+        """The number of classes."""
         return len(self.class_names)
 
     @property
     def summary(self) -> str:
-        """What was understood, in words: the classes, and the samples of each split; known after ``setup``."""
+        """What was understood, in words: the classes, and the samples of each split."""
         named = ", ".join(self.class_names[:SHOWN]) + (", ..." if self.num_classes > SHOWN else "")
         sizes = " / ".join(f"{len(self.splits[split]):,}" for split in SPLITS)
         return f"{type(self).__name__}: {self.num_classes:,} classes ({named}); train / validation / test {sizes}"
@@ -254,19 +235,12 @@ class BenchmarkDataModule(pl.LightningDataModule):
             self.true_targets = train.targets
             train.targets = corrupt_labels(train.targets, self.num_classes, self.label_noise, self.label_noise_seed)
 
-    @property
-    def splits_by_seed(self) -> bool:
-        """Whether the test split follows an argument ``split_seed``: False where there is an official one."""
-        return False
-
     def example_names(self, split: str) -> list[str]:
-        """The text of each example of a split, the name of its file, or its number; known after ``setup``."""
-        texts = self.texts.get(split)
-        if texts is None:
-            seed = f" of split {getattr(self, 'split_seed', None)}" if self.splits_by_seed else ""
-            return [f"{split} example {number}{seed}" for number in range(len(self.splits[split]))]
-        rows = self.kept_rows if split == "train" and self.kept_rows is not None else range(len(texts))
-        return [texts.where(n) if isinstance(texts, DecodableFiles) else texts[n] for n in rows]
+        """The text of each example of a split, the name of its file, or its number."""
+        if split in self.texts:
+            return list(self.texts[split])
+        seed = f" of split {getattr(self, 'split_seed', None)}" if self.splits_by_seed else ""
+        return [f"{split} example {number}{seed}" for number in range(len(self.splits[split]))]
 
     def _draw_shots(self, shots: int) -> None:
         """Leave ``shots`` samples of each class in the training split, in the order that they had."""
@@ -282,8 +256,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         order = torch.randperm(len(train), generator=torch.Generator().manual_seed(torch.initial_seed()))
         by_class = order[train.targets[order].argsort(stable=True)]
         first = (counts.cumsum(0) - counts).repeat_interleave(counts)
-        drawn = by_class[torch.arange(len(train)) - first < shots].sort().values
-        self._keep(drawn.tolist())
+        self._keep(by_class[torch.arange(len(train)) - first < shots].sort().values.tolist())
 
     def _keep(self, rows: list[int]) -> None:
         """Leave some samples in the training split."""
@@ -292,7 +265,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
             kept[rows] if isinstance(kept, Tensor) else Rows(kept, rows) for kept in (train.inputs, train.targets)
         )
         self.splits["train"] = LabelledDataset(inputs, targets, train.transform)
-        self.kept_rows = rows if self.kept_rows is None else [self.kept_rows[row] for row in rows]
+        if "train" in self.texts:
+            self.texts["train"] = Rows(self.texts["train"], rows)
 
     def encode_labels(self, labels: Mapping[str, Sequence[str]]) -> dict[str, Tensor]:
         """Set `class_names` to the training split's labels, sorted, and number all splits' labels by it.
@@ -337,8 +311,6 @@ class BenchmarkDataModule(pl.LightningDataModule):
         With ``shuffle`` the run's seed (``torch.initial_seed()``) and the epoch decide the order, and checkpoints hold
         the place in the epoch.
         """
-        # the outputs of frozen layers, in the place of the inputs, make their own batches
-        collated = getattr(getattr(getattr(dataset, "dataset", dataset), "inputs", None), "collated", None)
         order = EpochOrder(dataset, torch.initial_seed()) if shuffle else SequentialSampler(dataset)
         return (ResumableLoader if shuffle else DataLoader)(
             dataset,
@@ -346,7 +318,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
             num_workers=self.num_workers,
             pin_memory=self.pin_memory,
             persistent_workers=self.num_workers > 0,
-            collate_fn=self.collate if collated is None else partial(collated, self.collate),
+            collate_fn=self.collate,
             generator=torch.Generator(),
         )
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from as_lightning.benchmark.data.files import shortened
 
@@ -43,62 +41,50 @@ def mean_and_std(sums: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:
     return mean / scale, torch.where(variance > CONSTANT, variance, scale**2).sqrt() / scale
 
 
-class Standardise(nn.Module):
-    """A transform: values less ``mean``, divided by ``std``."""
+class DecodedFiles(Sequence[Tensor]):
+    """Files of one split, each decoded when it is taken; a ValueError names one that cannot be.
 
-    def __init__(self, mean: float, std: float) -> None:
-        super().__init__()
-        self.mean, self.std = mean, std
+    Args:
+        files: what ``decode`` is called with, one for each sample.
+        places: the files as error messages name them.
+        decode: gives a file's tensor; a ValueError or OSError says why it cannot.
+    """
 
-    def forward(self, values: Tensor) -> Tensor:
-        return values.sub(self.mean).div_(self.std)
+    def __init__(self, files: Sequence[Any], places: Sequence[str], decode: Callable[[Any], Tensor]) -> None:
+        self.files, self.places, self.decode = files, places, decode
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Tensor:  # type: ignore[override]  # one at a time, no slices
+        try:
+            return self.decode(self.files[index])
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{self.places[index]}: {error}") from error
 
 
 Cache = bool | Literal["auto"]
 CACHE_LIMIT = 2**30  # bytes of decoded files that cache="auto" keeps in memory
 
 
-class DecodableFiles(Sequence[Tensor]):
-    """Files of one split, each decoded when it is taken; a ValueError names one that cannot be."""
+def decode_once(
+    files: Mapping[str, DecodedFiles], cache: Cache, *, kind: str, advice: str = ""
+) -> tuple[dict[str, Tensor | DecodedFiles], Tensor]:
+    """Decode each file once, on several threads: the inputs of each split, and `value_sums` of the training split.
 
-    @abstractmethod
-    def __getitem__(self, index: int) -> Tensor: ...  # type: ignore[override]  # one at a time, no slices
-
-    @abstractmethod
-    def where(self, index: int) -> str:
-        """The file as an error message names it."""
-
-
-class Decoded(NamedTuple):
-    """The inputs of each split, and the `value_sums` of the training split."""
-
-    inputs: dict[str, Tensor | DecodableFiles]
-    training_sums: Tensor
-
-
-def check_cache(cache: Cache) -> Cache:
-    """``cache`` itself; a ValueError if it is neither True, False nor ``"auto"``."""
-    if cache not in (True, False, "auto"):
-        raise ValueError(f"cache must be True, False or 'auto', got {cache!r}")
-    return cache
-
-
-def decode_once(files: Mapping[str, DecodableFiles], cache: Cache, *, kind: str, advice: str = "") -> Decoded:
-    """Decode each file once, on several threads, and keep the results as one tensor a split, or not.
-
-    ``cache`` keeps what is decoded (True), decodes each time (False), or keeps all splits below 1 GiB (``"auto"``);
-    ``kind`` names the files in messages, ``advice`` says what to do where they are of several sizes.
+    ``cache`` keeps what is decoded as one tensor a split (True), decodes each time (False), or keeps all splits below
+    1 GiB (``"auto"``). ``kind`` names the files in messages, ``advice`` says what to do with files of several sizes.
 
     Raises:
         ValueError: if files cannot be decoded (the first five are named), or are of another shape than the others.
     """
-    count = sum(len(split) for split in files.values())
+    if cache not in (True, False, "auto"):
+        raise ValueError(f"cache must be True, False or 'auto', got {cache!r}")
+    count = sum(map(len, files.values()))
     first = _first_decodable(files["train"])
-    kept: dict[str, Tensor] = {}
-    if first is not None and (
-        cache is True or (cache == "auto" and count * math.prod(first.shape) * first.element_size() < CACHE_LIMIT)
-    ):
-        kept = {split: torch.empty(len(rows), *first.shape, dtype=first.dtype) for split, rows in files.items()}
+    inputs: dict[str, Tensor | DecodedFiles] = dict(files)
+    if first is not None and cache and (cache is True or count * first.nbytes < CACHE_LIMIT):
+        inputs = {split: torch.empty(len(rows), *first.shape, dtype=first.dtype) for split, rows in files.items()}
     damaged: list[str] = []
     other_sizes: list[str] = []
 
@@ -110,10 +96,11 @@ def decode_once(files: Mapping[str, DecodableFiles], cache: Cache, *, kind: str,
             damaged.append(str(error))
             return None
         if first is not None and decoded.shape != first.shape:
-            other_sizes.append(f"{files[split].where(index)} is {_size(decoded)}")
+            other_sizes.append(f"{files[split].places[index]} is {_size(decoded)}")
             return None
-        if split in kept:
-            kept[split][index] = decoded
+        kept = inputs[split]
+        if isinstance(kept, Tensor):
+            kept[index] = decoded
         return value_sums(decoded) if split == "train" else None
 
     training_sums: Tensor | None = None
@@ -128,12 +115,12 @@ def decode_once(files: Mapping[str, DecodableFiles], cache: Cache, *, kind: str,
     assert training_sums is not None
     if other_sizes:
         raise ValueError(f"{kind} must be of one size, {min(other_sizes)}, others are {_size(first)}: {advice}")
-    return Decoded({split: kept.get(split, rows) for split, rows in files.items()}, training_sums)
+    return inputs, training_sums
 
 
-def _first_decodable(files: DecodableFiles) -> Tensor | None:
+def _first_decodable(files: DecodedFiles) -> Tensor | None:
     """The first in alphabetical order that can be decoded."""
-    for index in sorted(range(len(files)), key=files.where):
+    for index in sorted(range(len(files)), key=files.places.__getitem__):
         with suppress(ValueError):
             return files[index]
     return None

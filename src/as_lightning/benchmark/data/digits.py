@@ -19,6 +19,8 @@ class Digits(BenchmarkDataModule):
     Source: `sklearn.datasets.load_digits` (UCI Optical Recognition of Handwritten Digits, test part).
     """
 
+    splits_by_seed = True
+
     def __init__(self, split_seed: int = 0, batch_size: int = 32, **loader: Any) -> None:
         super().__init__(batch_size=batch_size, **loader)
         self.split_seed = split_seed
@@ -26,10 +28,6 @@ class Digits(BenchmarkDataModule):
     @property
     def input_spec(self) -> dict[str, Any]:
         return {"in_channels": 1}
-
-    @property
-    def splits_by_seed(self) -> bool:
-        return True
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         digits = load_digits()

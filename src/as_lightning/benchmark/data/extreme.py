@@ -39,8 +39,7 @@ class Extreme(BenchmarkDataModule):
         super().__init__(**loader)
         check_least(2, classes=classes)
         check_least(1, features=features, train_samples=train_samples, evaluation_samples=evaluation_samples)
-        if exponent < 0 or noise < 0:
-            raise ValueError(f"exponent and noise must be 0 or more, got {exponent} and {noise}")
+        check_least(0, exponent=exponent, noise=noise)
         self.classes, self.features, self.exponent, self.noise = classes, features, exponent, noise
         self.sizes = {"train": train_samples, "validation": evaluation_samples, "test": evaluation_samples}
         self.split_seed = split_seed

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -27,111 +27,95 @@ class ClassFolder(BenchmarkDataModule):
 
     suffixes: ClassVar[tuple[str, ...]]
     kind: ClassVar[str]
-    data_dir: Path
     split_seed: int
 
     def __init__(self, path: str | Path, validation_share: float, **settings: Any) -> None:
         super().__init__(**settings)
-        check_validation_share(validation_share)
+        if not 0.0 < validation_share < 1.0:
+            raise ValueError(f"validation_share must be a share in (0, 1), got {validation_share}")
         self.path, self.validation_share = path, validation_share
 
     @property
     def user_paths(self) -> list[Path]:
         return [find_path(self.path, self.data_dir)]
 
-    @property
-    def splits_by_seed(self) -> bool:
-        return "all" in find_classes(open_tree(*self.user_paths), self.suffixes, self.kind)
-
     def class_files(self) -> tuple[FileTree, dict[str, ClassFiles]]:
         """The folder or archive, and the files of each split by class."""
         tree = open_tree(*self.user_paths)
-        share, seed = self.validation_share, self.split_seed
-        return tree, split_classes(tree, self.suffixes, self.kind, validation_share=share, split_seed=seed)
-
-
-def check_validation_share(validation_share: float) -> None:
-    """Raise a ValueError unless ``validation_share`` is in (0, 1)."""
-    if not 0.0 < validation_share < 1.0:
-        raise ValueError(f"validation_share must be a share in (0, 1), got {validation_share}")
+        found = find_classes(tree, self.suffixes, self.kind)
+        self.splits_by_seed = "all" in found
+        return tree, split_classes(tree, found, self.kind, self.validation_share, self.split_seed)
 
 
 def split_classes(
-    tree: FileTree, suffixes: tuple[str, ...], kind: str, *, validation_share: float, split_seed: int
+    tree: FileTree, found: Mapping[str, ClassFiles], kind: str, validation_share: float, split_seed: int
 ) -> dict[str, ClassFiles]:
-    """The files of the splits ``train``, ``validation`` and ``test`` by class, the classes in alphabetical order.
+    """The splits ``train``, ``validation`` and ``test`` of the files that `find_classes` has found.
 
-    The layout is ``train/<class>/...``, ``test/<class>/...`` and perhaps ``validation/<class>/...`` (or ``val``), or
-    ``<class>/...`` alone. What is missing is taken from the other files, in an order that ``split_seed`` decides: of a
-    class's ``n`` files ``max(1, round(n * validation_share))``, a tenth for test. Files may lie deeper, and folders
-    around all that make no difference.
-
-    Raises:
-        ValueError: if the folders are not as described, or a class has too few files to split.
+    What is missing is taken from the other files, in an order that ``split_seed`` decides: of a class's ``n`` files
+    ``max(1, round(n * validation_share))``, a tenth for test. A ValueError names classes with too few files to split.
     """
     if tree.hidden:
         say(f"{tree.root}: hidden folders are left out: {shortened(sorted(tree.hidden))}")
     # a seed for each class: what one of them loses or gains does not reorder the others
-    found = {
+    splits = {
         split: {
             label: random.Random(f"{split_seed}/{label}").sample(names, len(names))
             for label, names in sorted(classes.items())
         }
-        for split, classes in find_classes(tree, suffixes, kind).items()
+        for split, classes in found.items()
     }
-    if "all" in found:
-        found = _split_off(found["all"], {"validation": validation_share, "test": TEST_SHARE}, kind)
-    elif "validation" not in found:
-        found |= _split_off(found["train"], {"validation": validation_share}, kind)
-    labels = sorted({label for classes in found.values() for label in classes})
+    if "all" in splits:
+        splits = _split_off(splits["all"], {"validation": validation_share, "test": TEST_SHARE}, kind)
+    elif "validation" not in splits:
+        splits |= _split_off(splits["train"], {"validation": validation_share}, kind)
+    labels = sorted({label for classes in splits.values() for label in classes})
     if len(labels) < 2:
         raise ValueError(f"{tree.root}: expected a folder for each class, found one: {labels[0]!r}")
-    return {split: found[split] for split in SPLITS}
+    return {split: splits[split] for split in SPLITS}
 
 
 def find_classes(tree: FileTree, suffixes: tuple[str, ...], kind: str) -> dict[str, ClassFiles]:
-    """The files by split and class; of class folders without splits above them, all as the split ``"all"``."""
+    """The files by split and class, in alphabetical order.
+
+    The layout is ``train/<class>/...``, ``test/<class>/...`` and perhaps ``validation/<class>/...`` (or ``val``), or
+    ``<class>/...`` alone, whose files are all of the split ``"all"``. Files may lie deeper, and folders around all that
+    make no difference. A ValueError says what is not as described.
+    """
     files = {name: PurePosixPath(name).parts for name in tree.with_suffixes(suffixes)}
-    wrapping = _wrapping(list(files.values()))
-    parts_of = {name: parts[len(wrapping) :] for name, parts in files.items()}
-    tops = {parts[0] for parts in parts_of.values() if len(parts) > 1}
+    around = _folders_around(list(files.values()))
+    tops = {parts[len(around)] for parts in files.values() if len(parts) > len(around) + 1}
     has_splits = bool(tops) and (tops <= SPLIT_FOLDERS.keys() or {"train", "test"} <= tops)
     if has_splits:
         _check_split_folders(tree, tops, kind)
     found: dict[str, ClassFiles] = {}
-    holders: dict[str, set[str]] = {}  # the classes that hold a folder of this name
-    for name, parts in parts_of.items():
-        split, *rest = parts if has_splits else ("all", *parts)
+    holders: dict[str, set[str]] = defaultdict(set)  # the classes that hold a folder of this name
+    for name, parts in files.items():
+        split, *rest = parts[len(around) :] if has_splits else ("all", *parts[len(around) :])
         if len(rest) < 2:
             raise ValueError(f"{tree.where(name)} lies in no class folder")
         found.setdefault(SPLIT_FOLDERS.get(split, split), {}).setdefault(rest[0], []).append(name)
         if len(rest) > 2:
-            holders.setdefault(rest[1], set()).add(rest[0])
-    _warn_of_repeated_folders(tree, holders)
-    class_level = (*wrapping, "train") if has_splits else wrapping
-    for label, folder in sorted(_subfolders(tree, class_level).items()):
-        if label not in found["train" if has_splits else "all"]:
-            raise ValueError(f"{tree.where(folder)}: the class folder holds no {kind} ({', '.join(suffixes)})")
-    return found
-
-
-def _warn_of_repeated_folders(tree: FileTree, holders: Mapping[str, set[str]]) -> None:
-    """Warn where class folders hold folders of the same names, which are more likely to be the classes."""
-    repeated = sorted(name for name, labels in holders.items() if len(labels) > 1)
-    if repeated:
+            holders[rest[1]].add(rest[0])
+    if repeated := sorted(name for name, labels in holders.items() if len(labels) > 1):
         labels = sorted(set.union(*(holders[name] for name in repeated)))
         rank_zero_warn(
             f"{tree.root}: the classes are {shortened(labels)}, and these folders hold folders of the same names "
             f"({shortened(repeated)}). If those are the classes, put the files of each into one folder"
         )
+    above = (*around, "train") if has_splits else around
+    for label in sorted(_subfolders(tree, above) - found["train" if has_splits else "all"].keys()):
+        place = tree.where("/".join((*above, label)))
+        raise ValueError(f"{place}: the class folder holds no {kind} ({', '.join(suffixes)})")
+    return found
 
 
-def _wrapping(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
+def _folders_around(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
     """The folders around all the files, above the split or class folders."""
     depth, first = 0, paths[0]
-    while all(len(parts) >= depth + 3 and parts[depth] == first[depth] for parts in paths):
-        if first[depth] in SPLIT_FOLDERS:
-            break
+    while first[depth] not in SPLIT_FOLDERS and all(
+        len(parts) >= depth + 3 and parts[depth] == first[depth] for parts in paths
+    ):
         depth += 1
     return first[:depth]
 
@@ -147,19 +131,17 @@ def _check_split_folders(tree: FileTree, tops: set[str], kind: str) -> None:
         raise ValueError(f"{expected}, found {', '.join(others)} too")
 
 
-def _subfolders(tree: FileTree, above: tuple[str, ...]) -> dict[str, str]:
-    """The folders right below ``above``, by their last part; an archive's empty ones are not known."""
-    found = {
-        parts[len(above)]: "/".join(parts[: len(above) + 1])
-        for parts in (PurePosixPath(name).parts for name in tree.names)
-        if len(parts) > len(above) + 1 and parts[: len(above)] == above
-    }
+def _subfolders(tree: FileTree, above: tuple[str, ...]) -> set[str]:
+    """The names of the folders right below ``above``; an archive's empty ones are not known."""
+    depth = len(above)
+    found = {parts[depth] for parts in map(_parts, tree.names) if len(parts) > depth + 1 and parts[:depth] == above}
     folder = tree.root.joinpath(*above)
-    if folder.is_dir():
-        for entry in os.scandir(folder):
-            if entry.is_dir() and not is_hidden(entry.name):
-                found[entry.name] = "/".join((*above, entry.name))
-    return found
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return found | {entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name)}
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    return PurePosixPath(name).parts
 
 
 def _split_off(classes: ClassFiles, shares: Mapping[str, float], kind: str) -> dict[str, ClassFiles]:
@@ -167,14 +149,13 @@ def _split_off(classes: ClassFiles, shares: Mapping[str, float], kind: str) -> d
     splits: dict[str, ClassFiles] = {split: {} for split in ("train", *shares)}
     too_small: list[str] = []
     for label, names in classes.items():
-        start = 0
+        rest = names
         for split, share in shares.items():
-            end = start + max(1, round(share * len(names)))
-            splits[split][label] = names[start:end]
-            start = end
-        if start >= len(names):
+            count = max(1, round(share * len(names)))
+            splits[split][label], rest = rest[:count], rest[count:]
+        splits["train"][label] = rest
+        if not rest:
             too_small.append(f"class {label!r} has {len(names)} {kind}")
-        splits["train"][label] = names[start:]
     if too_small:
         raise ValueError(f"{shortened(too_small)}: too few for the splits {', '.join(splits)}")
     return splits

@@ -67,21 +67,16 @@ class LengthBatchSampler(BatchSampler):
         shuffle: bool = False,
     ) -> None:
         super().__init__(sampler, batch_size, drop_last)
-        if pool_batches < 1:
-            raise ValueError(f"pool_batches must be at least 1, got {pool_batches}")
         self.lengths, self.pool_batches, self.shuffle = lengths, pool_batches, shuffle
 
     @classmethod
-    def bound(
-        cls, lengths: Sequence[int], *, pool_batches: int = POOL_BATCHES, shuffle: bool = False
-    ) -> Callable[[Sampler[int] | Iterable[int], int, bool], LengthBatchSampler]:
+    def bound(cls, lengths: Sequence[int], **settings: Any) -> Callable[..., LengthBatchSampler]:
         """This class with all but the sampler and the size of a batch settled.
 
         Lightning makes the sampler of a distributed run anew by ``type(batch_sampler)(sampler, batch_size,
         drop_last)``.
         """
-        settled = partialmethod(cls.__init__, lengths=lengths, pool_batches=pool_batches, shuffle=shuffle)
-        return type(cls.__name__, (cls,), {"__init__": settled})
+        return type(cls.__name__, (cls,), {"__init__": partialmethod(cls.__init__, lengths=lengths, **settings)})
 
     def __iter__(self) -> Iterator[list[int]]:
         order = iter(self.sampler)
@@ -116,18 +111,15 @@ class ResumableLoader(DataLoader[Any]):
     _given = 0  # batches of it that were given
     _resumed = False  # a state was loaded and no batch was taken since
 
-    @property
-    def _sampler(self) -> Any:
-        return getattr(self.batch_sampler, "sampler", None)
-
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         # A generator function: nothing below runs before the first batch is asked for. Lightning calls iter() once or
         # twice before it sets the epoch.
-        epoch = getattr(self._sampler, "epoch", 0)
+        sampler = getattr(self.batch_sampler, "sampler", None)
+        epoch = getattr(sampler, "epoch", 0)
         first = self._given if self._resumed and epoch == self._epoch else 0
         self._epoch, self._given, self._resumed = epoch, first, False
         if self.generator is not None:
-            entropy = np.random.SeedSequence((getattr(self._sampler, "seed", 0), epoch, first))
+            entropy = np.random.SeedSequence((getattr(sampler, "seed", 0), epoch, first))
             self.generator.manual_seed(int(entropy.generate_state(1)[0]))
         for batch in self._batches_from(first):
             self._given += 1

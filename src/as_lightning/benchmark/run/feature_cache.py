@@ -9,6 +9,7 @@ import tempfile
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,12 @@ class FrozenOutputs(Sequence[Tensor]):
         start = self.ends[index - 1] if index else 0
         return torch.from_numpy(self.values[start : self.ends[index]])
 
-    @staticmethod
-    def collated(collate: Callable[[list[Any]], Any], samples: list[Any]) -> tuple[FrozenOutput, Tensor]:
-        """A batch of outputs as `collate` makes it, with what of it is no padding."""
-        values, targets = collate(samples)
-        lengths = torch.tensor([len(sample[0]) for sample in samples])
-        return FrozenOutput(values, torch.arange(values.size(1)) < lengths[:, None]), targets
+
+def _collated(collate: Callable[[list[Any]], Any], samples: list[Any]) -> tuple[FrozenOutput, Tensor]:
+    """A batch of outputs as `collate` makes it, with what of it is no padding."""
+    values, targets = collate(samples)
+    lengths = torch.tensor([len(sample[0]) for sample in samples])
+    return FrozenOutput(values, torch.arange(values.size(1)) < lengths[:, None]), targets
 
 
 def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, data_dir: Path) -> None:
@@ -87,6 +88,7 @@ def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, da
             say(f"{split}: the outputs of the frozen layers are computed, {values.nbytes / 2**20:,.0f} MiB")
         ends = inputs.ends if inputs.ends is not None and len(values) == inputs.ends[-1] else None
         datamodule.splits[split] = LabelledDataset(FrozenOutputs(values, ends), dataset.targets)
+    datamodule.collate = partial(_collated, datamodule.collate)  # type: ignore[method-assign]
     encoder.to(home)
 
 

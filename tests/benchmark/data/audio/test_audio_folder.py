@@ -28,9 +28,7 @@ def folder(tmp_path) -> Path:
 
 
 def names(data: AudioFolder) -> dict[str, set[tuple[str, str]]]:
-    return {
-        split: {(row.label, Path(row.clip.name).name) for row in rows} for split, rows in data.index_clips().items()
-    }
+    return {split: {(row.label, Path(row.place).name) for row in rows} for split, rows in data.index_clips().items()}
 
 
 def test_each_clip_has_the_class_of_its_folder(folder):
@@ -65,7 +63,7 @@ def test_bad_files_are_counted_and_the_first_five_named_before_training(folder, 
     with pytest.raises(ValueError, match="7 of 57 audio files cannot be used: ") as caught:
         partial(AudioFolder, **AUDIO)(folder, **arguments).setup()
     message = str(caught.value)
-    assert message.count("is no readable audio") == message.count("tones/low/bad") == 5
+    assert message.count("no readable audio") == message.count("tones/low/bad") == 5
     assert message.endswith("; and 2 more")
 
 
@@ -103,10 +101,5 @@ def test_loader_processes_give_the_same_batches(folder, cache, spawned_loader_pr
 
 
 def test_nothing_at_the_path_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"missing exists neither in the working directory .* nor in data_dir"):
+    with pytest.raises(FileNotFoundError, match=r"there is no .*missing and no .*missing"):
         partial(AudioFolder, **AUDIO)("missing", data_dir=tmp_path).setup()
-
-
-def test_a_bad_validation_share_is_refused():
-    with pytest.raises(ValueError, match=r"validation_share must be a share in \(0, 1\), got 1.0"):
-        partial(AudioFolder, **AUDIO)("x", validation_share=1.0)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from as_lightning.benchmark.data.text.standard_library import (
     END_OF_FILE,
+    TOKEN,
     UNKNOWN,
     PythonCode,
-    code_tokens,
     library_folder,
     source_files,
     token_blocks,
@@ -37,7 +37,7 @@ def code() -> PythonCode:
 
 @given(source=st.text(max_size=60))
 def test_tokens_are_all_of_a_source_but_white_space(source):
-    tokens = code_tokens(source)
+    tokens = TOKEN.findall(source)
     assert "".join(tokens) == "".join(source.split())
 
 
@@ -50,7 +50,7 @@ def test_tokens_are_all_of_a_source_but_white_space(source):
     ],
 )
 def test_a_token_is_a_word_a_number_or_a_sign(source, tokens):
-    assert code_tokens(source) == tokens
+    assert TOKEN.findall(source) == tokens
 
 
 @given(tokens=st.lists(st.integers(0, 9), max_size=40), length=st.integers(1, 9))
@@ -73,7 +73,7 @@ def test_the_library_has_millions_of_tokens_and_tens_of_thousands_of_classes():
 
 def test_the_classes_are_the_tokens_that_the_training_files_have_twice_by_their_counts(code):
     counts = Counter(
-        token for file in code.split_files()["train"] for token in code_tokens(file.read_text(errors="replace"))
+        token for file in code.split_files()["train"] for token in TOKEN.findall(file.read_text(errors="replace"))
     )
     names = code.class_names
     assert names[:2] == [UNKNOWN, END_OF_FILE]
@@ -86,7 +86,7 @@ def test_the_classes_are_the_tokens_that_the_training_files_have_twice_by_their_
 
 def test_the_tokens_of_a_split_are_those_of_its_files_one_after_another(code):
     file = code.split_files()["test"][0]
-    tokens = [*code_tokens(file.read_text()), END_OF_FILE]
+    tokens = [*TOKEN.findall(file.read_text()), END_OF_FILE]
     known = set(code.class_names)
     found = code.splits["test"].inputs.flatten()[: len(tokens)].tolist()
     assert [code.class_names[number] for number in found] == [token if token in known else UNKNOWN for token in tokens]
@@ -110,7 +110,7 @@ def test_tests_and_installed_packages_are_no_source_files_of_the_library():
 
 def test_a_folder_of_too_few_files_is_refused(tmp_path):
     (tmp_path / "one.py").touch()
-    with pytest.raises(RuntimeError, match=r"expected at least 10 files that end in .py, found 1"):
+    with pytest.raises(ValueError, match=r"expected at least 10 files that end in .py, found 1"):
         code_of(root=tmp_path)
 
 

@@ -11,7 +11,8 @@ from harness.data_settings import TEXT
 
 from as_lightning.benchmark.data.text.data_module import TaggedSentence
 from as_lightning.benchmark.data.text.published import WNUT17
-from as_lightning.benchmark.data.text.tagging import IGNORED, Conll, TaggingDataModule, read_conll
+from as_lightning.benchmark.data.text.tagging import Conll, TaggingDataModule, read_conll
+from as_lightning.benchmark.data.text.tokenized import IGNORED
 
 SPLITS = ("train", "validation", "test")
 
@@ -152,15 +153,6 @@ def test_words_with_spaces_are_kept_where_tabs_part_the_columns(tmp_path):
     path = tmp_path / "set.conll"
     path.write_text("New York\tB-loc\n")
     assert list(read_conll(path)) == [(("New York",), ("B-loc",))]
-
-
-def test_a_damaged_wnut17_is_found_by_its_checksum(tmp_path, real_data):
-    for file in WNUT17.FILES.values():
-        (tmp_path / file.name).write_bytes((real_data / file.name).read_bytes())
-    last = tmp_path / WNUT17.FILES["test"].name
-    last.write_bytes(last.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"wnut17_emerging.test.annotated has the wrong checksum"):
-        partial(WNUT17, **TEXT)(data_dir=tmp_path).prepare_data()
 
 
 def test_a_tag_that_the_training_file_lacks_is_named_by_file_and_line(tmp_path):

@@ -102,7 +102,7 @@ def test_fewer_than_two_classes_are_refused_with_the_count(tmp_path, sizes, argu
 
 
 def test_a_bad_min_per_class_is_refused():
-    with pytest.raises(ValueError, match="min_per_class must be at least 1, or null, got 0"):
+    with pytest.raises(ValueError, match="min_per_class must be at least 1, got 0"):
         partial(TextFile, **TEXT)("set.csv", min_per_class=0)
 
 

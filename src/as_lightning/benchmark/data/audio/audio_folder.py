@@ -5,17 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from as_lightning.benchmark.data.audio.data_module import AudioDataModule, AudioFile, LabelledClip
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule, LabelledClip
 from as_lightning.benchmark.data.folder_classes import ClassFolder
 
 
 class AudioFolder(ClassFolder, AudioDataModule):
-    """A user's own clips (``.wav``, ``.flac``, ``.ogg``) in a folder for each class; arguments as of `ImageFolder`.
-
-    Raises:
-        FileNotFoundError: if there is nothing at ``path``.
-        ValueError: if an argument is out of range or the folders are not as described.
-    """
+    """A user's own clips (``.wav``, ``.flac``, ``.ogg``) in a folder for each class; arguments as of `ImageFolder`."""
 
     suffixes = (".wav", ".flac", ".ogg")
     kind = "clips"
@@ -27,6 +22,6 @@ class AudioFolder(ClassFolder, AudioDataModule):
     def index_clips(self) -> dict[str, list[LabelledClip]]:
         tree, splits = self.class_files()
         return {
-            split: [LabelledClip(AudioFile(tree, name), label) for label, names in classes.items() for name in names]
+            split: [LabelledClip.of_file(tree, name, label) for label, names in classes.items() for name in names]
             for split, classes in splits.items()
         }

@@ -40,8 +40,10 @@ class Chord(NamedTuple):
     detune: float
     snr_db: tuple[float, float]
 
-    def where(self) -> str:
-        return f"the chord {ROOTS[self.root]} {self.quality} of seed {self.seed}"
+    def labelled(self) -> LabelledClip:
+        """The chord as a clip of its class."""
+        label = f"{ROOTS[self.root]} {self.quality}"
+        return LabelledClip(label, f"the chord {label} of seed {self.seed}", self.read)
 
     def read(self) -> tuple[Tensor, int]:
         random = np.random.default_rng(self.seed)
@@ -71,17 +73,12 @@ class Chord(NamedTuple):
 class Chords(AudioDataModule):
     """Which chord is it? Synthetic: 48 classes, 12 roots times 4 qualities, 1,440 / 384 / 480 clips; no download.
 
-    It has no rhythm, no room and no instrument: what is learned here says nothing of music.
-
-    Args:
-        split_seed: seeds the clips, apart from the run's seed.
-        octaves: see `Chord`, as ``detune`` and ``snr_db``.
-
-    Raises:
-        ValueError: if an argument is out of range.
+    It has no rhythm, no room and no instrument: what is learned here says nothing of music. ``split_seed`` seeds the
+    clips, apart from the run's seed; ``octaves``, ``detune`` and ``snr_db`` are those of `Chord`.
     """
 
     CLIPS_A_CLASS: ClassVar[dict[str, int]] = {"train": 30, "validation": 8, "test": 10}
+    splits_by_seed = True
 
     def __init__(
         self,
@@ -95,23 +92,18 @@ class Chords(AudioDataModule):
     ) -> None:
         super().__init__(sample_rate=sample_rate, seconds=seconds, **audio)
         check_least(1, octaves=octaves)
-        if detune < 0.0:
-            raise ValueError(f"detune must be at least 0 cents, got {detune}")
+        check_least(0, detune=detune)
         least, greatest = snr_db
         if least > greatest:
             raise ValueError(f"snr_db must be the least and the greatest ratio, got {tuple(snr_db)}")
         self.split_seed, self.octaves, self.detune, self.snr_db = split_seed, octaves, detune, (least, greatest)
         self.seconds = seconds
 
-    @property
-    def splits_by_seed(self) -> bool:
-        return True
-
     def index_clips(self) -> dict[str, list[LabelledClip]]:
         splits, first = {}, 0
         for split, clips in self.CLIPS_A_CLASS.items():
             splits[split] = [
-                LabelledClip(self._chord(root, quality, number), f"{ROOTS[root]} {quality}")
+                self._chord(root, quality, number).labelled()
                 for root in range(len(ROOTS))
                 for quality in QUALITIES
                 for number in range(first, first + clips)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 from abc import abstractmethod
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import soundfile
 import torch
@@ -14,18 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least
-from as_lightning.benchmark.data.decoded_files import (
-    Cache,
-    DecodableFiles,
-    Standardise,
-    check_cache,
-    decode_once,
-    mean_and_std,
-)
+from as_lightning.benchmark.data.decoded_files import Cache, DecodedFiles, decode_once, mean_and_std
 from as_lightning.benchmark.data.files import FileTree
 from as_lightning.benchmark.packages import loading
 
 LOG_FLOOR = 1e-6  # power below which log-mel takes all for silence: about that of 16-bit rounding noise
+
+# torchaudio is imported where it is used: it refuses to load beside a torch that was built for another CUDA, and that
+# must not keep anybody from images and text
 
 
 class LogMel(nn.Module):
@@ -50,61 +46,39 @@ class LogMel(nn.Module):
         return self.mel(waveform).clamp(min=LOG_FLOOR).log().unsqueeze(0)
 
 
-# torchaudio is imported where it is used: it refuses to load beside a torch that was built for another CUDA, and that
-# must not keep anybody from images and text
-
-
-class Clip(Protocol):
-    """A recording or a synthetic sound."""
-
-    def where(self) -> str:
-        """The clip as an error message names it."""
-        ...
-
-    def read(self) -> tuple[Tensor, int]:
-        """The samples, ``float32`` ``(samples,)`` in [-1, 1], and their rate in Hz; a ValueError names the clip."""
-        ...
-
-
 class LabelledClip(NamedTuple):
-    """A clip and the name of its class."""
+    """A recording or a synthetic sound: its class, its place as an error message names it, and what reads it.
 
-    clip: Clip
+    ``read`` gives the samples, ``float32`` ``(samples,)`` in [-1, 1], and their rate in Hz.
+    """
+
     label: str
+    place: str
+    read: Callable[[], tuple[Tensor, int]]
+
+    @classmethod
+    def of_file(cls, tree: FileTree, name: str, label: str) -> LabelledClip:
+        """A clip in a file that soundfile reads, below a folder or in an archive."""
+        return cls(label, tree.where(name), partial(_read_file, tree, name))
 
 
-class AudioFile(NamedTuple):
-    """A clip in a file that soundfile reads, below a folder or in an archive."""
-
-    tree: FileTree
-    name: str
-
-    def where(self) -> str:
-        return self.tree.where(self.name)
-
-    def read(self) -> tuple[Tensor, int]:
-        try:
-            content = self.tree.read(self.name)
-        except (OSError, KeyError) as error:
-            raise ValueError(f"{self.where()} cannot be read ({error})") from error
-        return decode(content, self.where())
+def _read_file(tree: FileTree, name: str) -> tuple[Tensor, int]:
+    return decode(tree.read(name))
 
 
-def decode(content: bytes, where: str) -> tuple[Tensor, int]:
+def decode(content: bytes) -> tuple[Tensor, int]:
     """The samples of an audio file, its channels averaged, ``float32`` of shape ``(samples,)``, and their rate in Hz.
 
-    A WAV file that was cut short is a shorter clip to libsndfile, and no error. A ValueError that begins with ``where``
-    refuses what is no audio, or has no samples, or some that are not finite.
+    A WAV file that was cut short is a shorter clip to libsndfile, and no error. A ValueError refuses what is no audio,
+    or has no samples, or some that are not finite.
     """
     try:
         samples, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
     except soundfile.SoundFileError as error:
-        raise ValueError(f"{where} is no readable audio ({getattr(error, 'error_string', error)})") from error
+        raise ValueError(f"no readable audio ({getattr(error, 'error_string', error)})") from error
     waveform = torch.from_numpy(samples).mean(dim=1)
-    if not len(waveform):
-        raise ValueError(f"{where} has no samples")
-    if not waveform.isfinite().all():
-        raise ValueError(f"{where} has samples that are not finite")
+    if not len(waveform) or not waveform.isfinite().all():
+        raise ValueError("samples that are not finite" if len(waveform) else "no samples")
     return waveform, rate
 
 
@@ -113,28 +87,24 @@ def fit_length(waveform: Tensor, samples: int) -> Tensor:
     return F.pad(waveform[:samples], (0, max(0, samples - len(waveform))))
 
 
-class ClipFeatures(DecodableFiles):
-    """The clips of a split as waveforms of one rate and length, or as log-mel spectrograms of these."""
+def clip_features(
+    read: Callable[[], tuple[Tensor, int]], sample_rate: int, samples: int, log_mel: LogMel | None
+) -> Tensor:
+    """A clip as a waveform of this rate and length, or as the log-mel spectrogram of that."""
+    with loading("torchaudio"):
+        from torchaudio.functional import resample
 
-    def __init__(self, clips: Sequence[Clip], sample_rate: int, samples: int, log_mel: LogMel | None) -> None:
-        self.clips, self.sample_rate, self.samples, self.log_mel = clips, sample_rate, samples, log_mel
-
-    def __len__(self) -> int:
-        return len(self.clips)
-
-    def __getitem__(self, index: int) -> Tensor:  # type: ignore[override]  # one at a time, no slices
-        with loading("torchaudio"):
-            from torchaudio.functional import resample
-
-        waveform, rate = self.clips[index].read()
-        waveform = fit_length(resample(waveform, rate, self.sample_rate), self.samples)
-        return waveform if self.log_mel is None else self.log_mel(waveform)
-
-    def where(self, index: int) -> str:
-        return self.clips[index].where()
+    waveform, rate = read()
+    waveform = fit_length(resample(waveform, rate, sample_rate), samples)
+    return waveform if log_mel is None else log_mel(waveform)
 
 
-Features = Literal["log_mel", "waveform"]
+def standardised(features: Tensor, mean: float, std: float, masks: Sequence[nn.Module] = ()) -> Tensor:
+    """Features less ``mean``, divided by ``std``; then masked, as zero is their mean."""
+    features = features.sub(mean).div_(std)
+    for mask in masks:
+        features = mask(features)
+    return features
 
 
 class AudioDataModule(BenchmarkDataModule):
@@ -144,7 +114,6 @@ class AudioDataModule(BenchmarkDataModule):
     standard deviation over the training split, or waveforms ``(samples,)`` in [-1, 1]. Targets are ``int64``.
 
     Args:
-        data_dir: where its files are, or are downloaded to.
         sample_rate: in Hz.
         seconds: length of a clip; longer ones are cut off, shorter ones are followed by zeros.
         features: ``"log_mel"`` or ``"waveform"``.
@@ -169,8 +138,7 @@ class AudioDataModule(BenchmarkDataModule):
         hop_length: int,
         freq_mask: int,
         time_mask: int,
-        data_dir: str | Path = "data",
-        features: Features = "log_mel",
+        features: Literal["log_mel", "waveform"] = "log_mel",
         cache: Cache = "auto",
         **loader: Any,
     ) -> None:
@@ -180,23 +148,21 @@ class AudioDataModule(BenchmarkDataModule):
         check_least(1, sample_rate=sample_rate, n_mels=n_mels, hop_length=hop_length)
         check_least(2, n_fft=n_fft)
         check_least(0, freq_mask=freq_mask, time_mask=time_mask)
-        self.data_dir = Path(data_dir).expanduser()
         self.sample_rate, self.samples = sample_rate, round(seconds * sample_rate)
-        self.features, self.cache = features, check_cache(cache)
-        self.freq_mask, self.time_mask = freq_mask, time_mask
-        frames = self.samples // hop_length + 1
+        self.cache, self.freq_mask, self.time_mask = cache, freq_mask, time_mask
+        self.log_mel: LogMel | None = None
         if features == "waveform":
             if self.samples < 1:
                 raise ValueError(f"seconds={seconds} at {sample_rate} Hz is less than a sample")
-            if freq_mask or time_mask:
+            if self.random_inputs:
                 raise ValueError("freq_mask and time_mask are for features='log_mel', got features='waveform'")
-            self.log_mel: LogMel | None = None
             return
         if self.samples <= n_fft // 2:
             raise ValueError(
                 f"seconds={seconds} at {sample_rate} Hz are {self.samples} samples: more than n_fft // 2 = "
                 f"{n_fft // 2} are needed"
             )
+        frames = self.samples // hop_length + 1
         if freq_mask > n_mels or time_mask > frames:
             raise ValueError(
                 f"freq_mask must be at most n_mels={n_mels} and time_mask at most the {frames} frames, got "
@@ -219,23 +185,24 @@ class AudioDataModule(BenchmarkDataModule):
     def load_splits(self) -> dict[str, LabelledDataset]:
         indexed = self.index_clips()
         targets = self.encode_labels({split: [row.label for row in rows] for split, rows in indexed.items()})
+        self.texts = {split: [row.place for row in rows] for split, rows in indexed.items()}
+        features = partial(clip_features, sample_rate=self.sample_rate, samples=self.samples, log_mel=self.log_mel)
         clips = {
-            split: ClipFeatures([row.clip for row in rows], self.sample_rate, self.samples, self.log_mel)
+            split: DecodedFiles([row.read for row in rows], self.texts[split], features)
             for split, rows in indexed.items()
         }
-        self.texts = dict(clips)
-        decoded = decode_once(clips, self.cache, kind="audio files")
-        transforms: dict[str, nn.Module] = {}
+        inputs, training_sums = decode_once(clips, self.cache, kind="audio files")
+        transforms: dict[str, Callable[[Tensor], Tensor]] = {}
         if self.log_mel is not None:
-            standardise = Standardise(*(value.item() for value in mean_and_std(decoded.training_sums)))
-            transforms = dict.fromkeys(clips, standardise) | {"train": self._augmented(standardise)}
-        return {split: LabelledDataset(decoded.inputs[split], targets[split], transforms.get(split)) for split in clips}
+            mean, std = (value.item() for value in mean_and_std(training_sums))
+            transforms = dict.fromkeys(clips, partial(standardised, mean=mean, std=std))
+            transforms["train"] = partial(standardised, mean=mean, std=std, masks=self._masks())
+        return {split: LabelledDataset(inputs[split], targets[split], transforms.get(split)) for split in clips}
 
-    def _augmented(self, standardise: Standardise) -> nn.Module:
-        if not (self.freq_mask or self.time_mask):
-            return standardise
+    def _masks(self) -> list[nn.Module]:
+        if not self.random_inputs:
+            return []
         with loading("torchaudio"):
             from torchaudio.transforms import FrequencyMasking, TimeMasking
 
-        # the masks are of zeros, the mean of standardised features
-        return nn.Sequential(standardise, FrequencyMasking(self.freq_mask), TimeMasking(self.time_mask))
+        return [FrequencyMasking(self.freq_mask), TimeMasking(self.time_mask)]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import random
-import re
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from as_lightning.benchmark.data.audio.data_module import AudioDataModule, AudioFile, LabelledClip
-from as_lightning.benchmark.data.download import fetch_checked
-from as_lightning.benchmark.data.files import FileTree, FolderTree, open_tree
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule, LabelledClip
+from as_lightning.benchmark.data.download import HINT, RemoteFile, fetch
+from as_lightning.benchmark.data.files import FileTree, open_tree
 from as_lightning.benchmark.packages import loading
 
 RECORDINGS = 50  # of each digit by each speaker
@@ -35,64 +33,46 @@ class FSDD(AudioDataModule):
     Source: Jackson et al., ``github.com/Jakobovski/free-spoken-digit-dataset``.
     """
 
-    ARCHIVE = "fsdd.tar.gz"
     URL = "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/refs/tags/v1.0.10.tar.gz"
     SHA256 = "1801eae019c063377d98f831d3f93574f259475df7332bb0e3d1b080fb5e6959"
+    splits_by_seed = True
 
     def __init__(self, sample_rate: int = 8_000, split_seed: int | None = None, **audio: Any) -> None:
         super().__init__(sample_rate=sample_rate, **audio)
         self.split_seed = split_seed
 
-    @property
-    def splits_by_seed(self) -> bool:
-        return True
-
     def prepare_data(self) -> None:
         self._path()
 
+    def _path(self) -> Path:
+        folder = self.data_dir / "fsdd"
+        return folder if folder.is_dir() else fetch(RemoteFile("fsdd.tar.gz", self.URL, None), self.data_dir)
+
     def index_clips(self) -> dict[str, list[LabelledClip]]:
         tree = open_tree(self._path())
-        self._check(tree)
+        recordings = [PurePosixPath(name) for name in tree.names if name.endswith(".wav")]
+        recordings = [path for path in recordings if path.parent.name == "recordings"]
+        self._check(tree, recordings)
         splits: dict[str, list[LabelledClip]] = {"train": [], "validation": [], "test": []}
         order = list(range(RECORDINGS))
         if self.split_seed is not None:
             random.Random(self.split_seed).shuffle(order)
-        for name, digit, index in fsdd_recordings(tree):
-            place = order.index(index)
+        for path in recordings:
+            digit, _, number = path.stem.split("_")
+            place = order.index(int(number))
             split = "test" if place < 5 else "validation" if place < 10 else "train"
-            splits[split].append(LabelledClip(AudioFile(tree, name), digit))
+            splits[split].append(LabelledClip.of_file(tree, str(path), digit))
         return splits
 
-    def _path(self) -> Path:
-        folder = self.data_dir / "fsdd"
-        if folder.is_dir():
-            return folder
-        return fetch_checked(self.ARCHIVE, self.URL, lambda path: self._check(open_tree(path)), self.data_dir)
-
-    def _check(self, tree: FileTree) -> None:
-        sums = (
-            f"{hashlib.sha256(tree.read(name)).hexdigest()}  {PurePosixPath(name).name}\n"
-            for name, _, _ in fsdd_recordings(tree)
-        )
+    def _check(self, tree: FileTree, recordings: list[PurePosixPath]) -> None:
+        sums = (f"{hashlib.sha256(tree.read(str(path))).hexdigest()}  {path.name}\n" for path in recordings)
         found = hashlib.sha256("".join(sums).encode()).hexdigest()
         if found != self.SHA256:
             raise ValueError(
                 f"{tree.root}: the recordings are not those of release 1.0.10: expected SHA-256 {self.SHA256} over "
-                f"their names and contents, got {found}. They are damaged or of another release: delete them to "
-                "download them again, or point data_dir elsewhere"
+                f"the names and contents of recordings/*.wav, got {found} of {len(recordings)}. They are damaged or of "
+                "another release: delete them to download them again, or point data_dir elsewhere"
             )
-
-
-def fsdd_recordings(tree: FileTree) -> Iterator[tuple[str, str, int]]:
-    """The WAV files in folders named ``recordings``: name, digit and index; a ValueError for other names."""
-    names = [name for name in tree.names if PurePosixPath(name).parent.name == "recordings" and name.endswith(".wav")]
-    if not names:
-        raise ValueError(f"{tree.root}: expected a folder 'recordings' with WAV files, found none")
-    for name in names:
-        matched = re.fullmatch(r"([0-9])_[a-z]+_([0-9]+)\.wav", PurePosixPath(name).name)
-        if matched is None:
-            raise ValueError(f"{tree.where(name)}: expected a name like {{digit}}_{{speaker}}_{{index}}.wav")
-        yield name, matched[1], int(matched[2])
 
 
 class SpeechCommands(AudioDataModule):
@@ -124,9 +104,7 @@ class SpeechCommands(AudioDataModule):
             # no connection; another checksum; an archive that ends half-way
             except (OSError, RuntimeError, EOFError, tarfile.TarError) as error:
                 raise RuntimeError(
-                    f"{folder} does not exist and Speech Commands could not be downloaded: {error}. Unpack "
-                    "speech_commands_v0.02.tar.gz there by hand, or set data_dir (or the environment variable "
-                    "AS_LIGHTNING_DATA) to a directory that holds it"
+                    f"{folder} does not exist and Speech Commands could not be downloaded: {error}. {HINT}"
                 ) from error
             folder.parent.mkdir(exist_ok=True)
             (Path(unpacked) / "SpeechCommands" / folder.name).rename(folder)
@@ -135,10 +113,10 @@ class SpeechCommands(AudioDataModule):
         with loading("torchaudio"):
             from torchaudio.datasets import SPEECHCOMMANDS
 
-        tree = FolderTree(self.data_dir / "SpeechCommands")
+        tree = open_tree(self.data_dir / "SpeechCommands")
         splits = {}
         for split, subset in self.SUBSETS.items():
             listed = SPEECHCOMMANDS(self.data_dir, url=self.URL, subset=subset)
             rows = (listed.get_metadata(index) for index in range(len(listed)))
-            splits[split] = [LabelledClip(AudioFile(tree, name), word) for name, _, word, _, _ in rows]
+            splits[split] = [LabelledClip.of_file(tree, name, word) for name, _, word, _, _ in rows]
         return splits

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,8 +11,7 @@ from torch import Tensor
 
 from as_lightning.benchmark.data.base import check_least
 from as_lightning.benchmark.data.decoded_files import value_sums
-from as_lightning.benchmark.data.download import RemoteFile, fetch
-from as_lightning.benchmark.data.files import open_tree
+from as_lightning.benchmark.data.download import HINT
 from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
 from as_lightning.benchmark.packages import loading
 
@@ -28,10 +22,11 @@ with loading("torchvision"):
 class CIFAR10(ImageDataModule):
     """CIFAR-10: 32x32 photographs of 10 classes, 45,000 / 5,000 / 10,000, in torchvision's format.
 
-    ``validation_size`` of the 50,000 training images are for validation, stratified by class.
+    torchvision downloads and unpacks it, and compares the checksum of every file. ``validation_size`` of the 50,000
+    training images are for validation, stratified by class.
 
     Raises:
-        ValueError: if the archive is damaged, or ``validation_size`` leaves one of its two splits without a class.
+        ValueError: if ``validation_size`` leaves one of its two splits without a class.
         RuntimeError: if it is not there and cannot be downloaded.
 
     Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009. For research use.
@@ -45,48 +40,18 @@ class CIFAR10(ImageDataModule):
         self.validation_size = validation_size
 
     def prepare_data(self) -> None:
-        with self.unpacked():
-            pass
-
-    def fetch_archive(self) -> Path:
-        """The path of the archive, which is downloaded if it is not in ``data_dir``."""
-        return fetch(
-            RemoteFile(self.published.filename, self.published.url, f"md5:{self.published.tgz_md5}"), self.data_dir
-        )
-
-    @contextmanager
-    def unpacked(self) -> Iterator[Path]:
-        """The folder of the unpacked files: ``data_dir``, or a temporary one where that cannot be written to."""
         try:
-            self.published(self.data_dir, train=False)  # torchvision compares the checksum of every file
-        except RuntimeError:
-            archive = self.fetch_archive()
-        else:
-            yield self.data_dir
-            return
-        writable = os.access(self.data_dir, os.W_OK)
-        with TemporaryDirectory(dir=self.data_dir if writable else None, prefix=".cifar_") as folder:
-            tree = open_tree(archive)
-            for name in tree.names:
-                path = Path(folder, name)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(tree.read(name))
+            self.published(self.data_dir, train=False)
+        except RuntimeError:  # a file is missing or has another checksum
             try:
-                self.published(folder, train=False)
-            except RuntimeError as error:  # a file that is missing or has another checksum
-                raise ValueError(f"{archive}: the archive does not hold what it should: {error}") from error
-            if not writable:
-                yield Path(folder)
-                return
-            home = self.data_dir / self.published.base_folder
-            home.mkdir(exist_ok=True)
-            for path in (Path(folder) / self.published.base_folder).iterdir():
-                path.replace(home / path.name)  # whole files only, also where another run does the same
-        yield self.data_dir
+                self.published(self.data_dir, train=False, download=True)
+            except (OSError, RuntimeError, EOFError) as error:
+                name = self.published.filename
+                raise RuntimeError(f"{name} could not be downloaded to {self.data_dir}: {error}. {HINT}") from error
 
     def read_images(self) -> Images:
-        with self.unpacked() as folder:
-            train, test = (self.published(folder, train=is_train) for is_train in (True, False))
+        self.prepare_data()
+        train, test = (self.published(self.data_dir, train=is_train) for is_train in (True, False))
         self.class_names = list(train.classes)
         images, targets = _channels_first(train.data), torch.tensor(train.targets)
         most = len(targets) - self.num_classes

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least
-from as_lightning.benchmark.data.decoded_files import DecodableFiles, mean_and_std
+from as_lightning.benchmark.data.decoded_files import DecodedFiles, mean_and_std
 from as_lightning.benchmark.packages import loading
 
 with loading("torchvision"):
@@ -21,7 +20,7 @@ with loading("torchvision"):
 class Images(NamedTuple):
     """The images (``uint8``, ``(3, H, W)``) and class indices of each split, and `value_sums` of the training split."""
 
-    images: Mapping[str, Tensor | DecodableFiles]
+    images: Mapping[str, Tensor | DecodedFiles]
     targets: Mapping[str, Tensor]
     training_sums: Tensor
 
@@ -32,20 +31,15 @@ class ImageDataModule(BenchmarkDataModule):
     A batch is ``(images (N, 3, H, W) float32, class indices (N) int64)``.
 
     Args:
-        data_dir: where its files are, or are downloaded to.
         split_seed: seeds the splits that it makes, apart from the run's seed.
         crop_padding: training images get a black border of so many pixels and are cut to their size at random.
         horizontal_flip: mirror a training image with probability 1/2.
         mean: of each channel, pixels in [0, 1], with ``std``; None takes those of the training split.
-
-    Raises:
-        ValueError: if an argument is out of range.
     """
 
     def __init__(
         self,
         *,
-        data_dir: str | Path = "data",
         split_seed: int = 0,
         crop_padding: int = 4,
         horizontal_flip: bool = True,
@@ -57,13 +51,9 @@ class ImageDataModule(BenchmarkDataModule):
         check_least(0, crop_padding=crop_padding)
         if (mean is None) != (std is None):
             raise ValueError(f"give mean and std, or neither, got {mean=} and {std=}")
-        for name, values in (("mean", mean), ("std", std)):
-            if values is not None and len(values) != 3:
-                raise ValueError(f"{name} must have 3 numbers, one per channel, got {list(values)}")
-        if std is not None and min(std) <= 0:
-            raise ValueError(f"std must be positive, got {list(std)}")
-        self.data_dir, self.split_seed = Path(data_dir).expanduser(), split_seed
-        self.crop_padding, self.horizontal_flip = crop_padding, horizontal_flip
+        if mean is not None and std is not None and not (len(mean) == len(std) == 3 and min(std) > 0):
+            raise ValueError(f"mean and std must have 3 numbers, one per channel, std positive, got {mean=} and {std=}")
+        self.split_seed, self.crop_padding, self.horizontal_flip = split_seed, crop_padding, horizontal_flip
         self.mean = None if mean is None else list(mean)
         self.std = None if std is None else list(std)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from as_lightning.benchmark.data.base import Limit, check_least, split_limits
-from as_lightning.benchmark.data.decoded_files import Cache, DecodableFiles, check_cache, decode_once
+from as_lightning.benchmark.data.decoded_files import Cache, DecodedFiles, decode_once
 from as_lightning.benchmark.data.files import FileTree
 from as_lightning.benchmark.data.folder_classes import ClassFolder
 from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
@@ -24,10 +24,7 @@ def decode_image(content: bytes, image_size: int | None = None) -> Tensor:
     """The pixels of an image file, ``uint8`` of shape ``(3, H, W)``: RGB, upright as its EXIF orientation says.
 
     Of 16-bit grey images the upper 8 bits are kept. With ``image_size`` the image is scaled to this height and width,
-    and what stands over is cut off.
-
-    Raises:
-        ValueError: if that is no image, it is cut short, or its pixels are neither 8 nor 16 bits per channel.
+    and what stands over is cut off. A ValueError says what is no whole image of 8 or 16 bits per channel.
     """
     try:
         with Image.open(io.BytesIO(content)) as opened:
@@ -45,23 +42,8 @@ def decode_image(content: bytes, image_size: int | None = None) -> Tensor:
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
-class ImageFiles(DecodableFiles):
-    """Image files, decoded by `decode_image` when they are taken."""
-
-    def __init__(self, tree: FileTree, names: Sequence[str], image_size: int | None = None) -> None:
-        self.tree, self.names, self.image_size = tree, list(names), image_size
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __getitem__(self, index: int) -> Tensor:  # type: ignore[override]  # one at a time, no slices
-        try:
-            return decode_image(self.tree.read(self.names[index]), self.image_size)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{self.where(index)}: {error}") from error
-
-    def where(self, index: int) -> str:
-        return self.tree.where(self.names[index])
+def _decode_file(tree: FileTree, image_size: int | None, name: str) -> Tensor:
+    return decode_image(tree.read(name), image_size)
 
 
 class ImageFolder(ClassFolder, ImageDataModule):
@@ -75,13 +57,11 @@ class ImageFolder(ClassFolder, ImageDataModule):
         image_size: height and width to which the images are brought; None for images of one size.
         max_per_class: how many images of each class to use at most: a number for every split, or one for some of them.
         validation_share: of each class, in (0, 1), where there is no ``validation``.
-        cache: keep decoded images in memory (True), decode them each time (False), or keep them below 1 GiB
-            (``"auto"``).
+        cache: keep decoded images in memory (True), decode them each time (False), or ``"auto"``: keep below 1 GiB.
 
     Raises:
-        FileNotFoundError: if there is nothing at ``path``.
-        ValueError: if an argument is out of range, the folders are not as described, files cannot be decoded, or
-            ``image_size=None`` meets more than one size.
+        ValueError: if the folders are not as described, files cannot be decoded, or ``image_size=None`` meets more than
+            one size.
     """
 
     suffixes = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -99,7 +79,7 @@ class ImageFolder(ClassFolder, ImageDataModule):
         super().__init__(path, validation_share, **images)
         if image_size is not None:
             check_least(1, image_size=image_size)
-        self.image_size, self.cache = image_size, check_cache(cache)
+        self.image_size, self.cache = image_size, cache
         self.max_per_class = split_limits("max_per_class", max_per_class)
 
     def read_images(self) -> Images:
@@ -110,7 +90,9 @@ class ImageFolder(ClassFolder, ImageDataModule):
             rows[split] = [(label, name) for label, names in classes.items() for name in names[:limit]]
             random.Random(self.split_seed).shuffle(rows[split])  # a loader may be cut short
         targets = self.encode_labels({split: [label for label, _ in pairs] for split, pairs in rows.items()})
-        files = {split: ImageFiles(tree, [name for _, name in pairs], self.image_size) for split, pairs in rows.items()}
-        self.texts = dict(files)
-        decoded = decode_once(files, self.cache, kind="images", advice="set image_size")
-        return Images(decoded.inputs, targets, decoded.training_sums)
+        names = {split: [name for _, name in pairs] for split, pairs in rows.items()}
+        self.texts = {split: [tree.where(name) for name in of_split] for split, of_split in names.items()}
+        decode = partial(_decode_file, tree, self.image_size)
+        files = {split: DecodedFiles(of_split, self.texts[split], decode) for split, of_split in names.items()}
+        inputs, training_sums = decode_once(files, self.cache, kind="images", advice="set image_size")
+        return Images(inputs, targets, training_sums)

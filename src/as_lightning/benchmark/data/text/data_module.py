@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from sklearn.model_selection import train_test_split
@@ -18,27 +18,11 @@ from as_lightning.benchmark.data.files import shortened
 from as_lightning.benchmark.data.text.tokenized import TokenizedDataModule
 
 
-class LabelledText(Protocol):
-    """A text with what it is labelled with."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def label(self) -> Any: ...
-
-
 class Sentence(NamedTuple):
-    """A text and the name of its class."""
+    """A text with the name of its class, or with the indices of its classes."""
 
     text: str
-    label: str
-
-
-class MultilabelSentence(NamedTuple):
-    """A text and the indices of its classes."""
-
-    text: str
-    label: tuple[int, ...]
+    label: Any
 
 
 class TaggedSentence(NamedTuple):
@@ -88,16 +72,14 @@ def split_sentences(sentences: list[Sentence], split_seed: int) -> dict[str, lis
             f"{len(small)} of {len(sizes)} classes have fewer than {LEAST} texts, too few to split them in three: "
             f"{shortened(small)}: {leave_out}, or give files for validation and test"
         )
-    train, rest = train_test_split(
-        sentences, test_size=0.2, stratify=[sentence.label for sentence in sentences], random_state=split_seed
-    )
-    validation, test = train_test_split(
-        rest, test_size=0.5, stratify=[sentence.label for sentence in rest], random_state=split_seed
-    )
+    labels = [sentence.label for sentence in sentences]
+    train, rest = train_test_split(sentences, test_size=0.2, stratify=labels, random_state=split_seed)
+    labels = [sentence.label for sentence in rest]
+    validation, test = train_test_split(rest, test_size=0.5, stratify=labels, random_state=split_seed)
     return {"train": train, "validation": validation, "test": test}
 
 
-def say_of_repeats(splits: Mapping[str, Sequence[LabelledText]]) -> None:
+def say_of_repeats(splits: Mapping[str, Sequence[Sentence]]) -> None:
     """Say how many rows of validation and test are training rows too: a score counts these as if they were new."""
     seen = {row.text for row in splits["train"]}
     for split in ("validation", "test"):
@@ -108,19 +90,17 @@ def say_of_repeats(splits: Mapping[str, Sequence[LabelledText]]) -> None:
 
 
 class TextDataModule(TokenizedDataModule):
-    """Classification of texts; a subclass reads its splits.
-
-    Batches are ``(token ids (N, longest of the batch) int64, padded; class indices (N,) int64)``.
+    """Classification of texts: batches ``(token ids (N, longest of the batch), class indices (N,))``, ``int64``.
 
     Raises:
         ValueError: if an argument is out of range, a file is malformed, or a later split has a class of its own.
     """
 
     @abstractmethod
-    def read_splits(self) -> Mapping[str, Sequence[LabelledText]]:
+    def read_splits(self) -> Mapping[str, Sequence[Sentence]]:
         """The splits ``train``, ``validation`` and ``test``."""
 
-    def encode_targets(self, splits: Mapping[str, Sequence[LabelledText]]) -> dict[str, Tensor]:
+    def encode_targets(self, splits: Mapping[str, Sequence[Sentence]]) -> dict[str, Tensor]:
         """The targets of each split; sets `class_names`."""
         return self.encode_labels({split: [str(row.label) for row in rows] for split, rows in splits.items()})
 
@@ -138,7 +118,3 @@ class TextDataModule(TokenizedDataModule):
             token_ids = [torch.tensor(encoding.ids or [1]) for encoding in encodings]
             splits[split] = LabelledDataset(token_ids, targets[split])
         return splits
-
-    def collate(self, samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        token_ids, targets = zip(*samples, strict=True)
-        return self.pad(token_ids), torch.stack(targets)

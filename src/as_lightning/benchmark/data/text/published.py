@@ -1,23 +1,16 @@
-"""Published texts: where they come from, and how their files are read."""
+"""Published texts: where they come from, and how their files, whose checksums are known, are read."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from as_lightning.benchmark.data.download import RemoteFile
-from as_lightning.benchmark.data.text.data_module import (
-    LabelledText,
-    MultilabelSentence,
-    Sentence,
-    TaggedSentence,
-    TextDataModule,
-)
+from as_lightning.benchmark.data.text.data_module import Sentence, TaggedSentence, TextDataModule
 from as_lightning.benchmark.data.text.tagging import TaggingDataModule, read_conll
 
 
@@ -41,16 +34,11 @@ class SST5(TextDataModule):
     )
 
     def read_splits(self) -> dict[str, list[Sentence]]:
-        return {split: list(read_fasttext(path)) for split, path in self.fetch_files().items()}
-
-
-def read_fasttext(path: Path) -> Iterator[Sentence]:
-    """Read lines of ``__label__NAME<TAB>text``; a ValueError names the file and the line."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        label, separator, text = line.partition("\t")
-        if not (label.startswith("__label__") and separator and text.strip()):
-            raise ValueError(f"{path}:{number}: expected '__label__NAME<TAB>text', got {line[:80]!r}")
-        yield Sentence(text.strip(), label.removeprefix("__label__"))
+        splits = {}
+        for split, path in self.fetch_files().items():
+            rows = (line.partition("\t") for line in path.read_text(encoding="utf-8").splitlines())
+            splits[split] = [Sentence(text.strip(), label.removeprefix("__label__")) for label, _, text in rows]
+        return splits
 
 
 class Clinc150(TextDataModule):
@@ -73,28 +61,11 @@ class Clinc150(TextDataModule):
         self.out_of_scope = out_of_scope
 
     def read_splits(self) -> dict[str, list[Sentence]]:
-        parts = read_clinc_json(self.fetch_files()["all"])
+        parts = json.loads(self.fetch_files()["all"].read_text(encoding="utf-8"))  # lists of [text, label]
         return {
-            split: parts[part] + (parts[f"oos_{part}"] if self.out_of_scope else [])
+            split: [Sentence(*row) for row in parts[part] + (parts[f"oos_{part}"] if self.out_of_scope else [])]
             for split, part in (("train", "train"), ("validation", "val"), ("test", "test"))
         }
-
-
-def read_clinc_json(path: Path) -> dict[str, list[Sentence]]:
-    """Read CLINC150's JSON object of lists of ``[text, label]``; a ValueError names the file and the entry."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: expected JSON, got {error}") from error
-    names = [prefix + name for prefix in ("", "oos_") for name in ("train", "val", "test")]
-    missing = [name for name in names if not isinstance(content, dict) or not isinstance(content.get(name), list)]
-    if missing:
-        raise ValueError(f"{path}: expected a JSON object with the lists {', '.join(names)}; missing {missing[0]}")
-    for name in names:
-        for index, entry in enumerate(content[name]):
-            if not (isinstance(entry, list) and len(entry) == 2 and all(isinstance(part, str) for part in entry)):
-                raise ValueError(f"{path}: {name}[{index}]: expected [text, label], got {json.dumps(entry)[:200]}")
-    return {name: [Sentence(*entry) for entry in content[name]] for name in names}
 
 
 class GoEmotions(TextDataModule):
@@ -123,33 +94,23 @@ class GoEmotions(TextDataModule):
         ),
     )
 
-    def read_splits(self) -> dict[str, list[LabelledText]]:
+    def read_splits(self) -> dict[str, list[Sentence]]:
         paths = self.fetch_files()
         self.class_names = paths.pop("labels").read_text(encoding="utf-8").split()
-        return {split: list(read_goemotions(path, len(self.class_names))) for split, path in paths.items()}
+        splits = {}
+        for split, path in paths.items():
+            lines = path.read_text(encoding="utf-8").strip("\n").split("\n")
+            rows = (line.split("\t") for line in lines)  # text, the labels' indices with commas between, id
+            splits[split] = [Sentence(text, [int(label) for label in labels.split(",")]) for text, labels, _ in rows]
+        return splits
 
-    def encode_targets(self, splits: Mapping[str, Sequence[LabelledText]]) -> dict[str, Tensor]:
+    def encode_targets(self, splits: Mapping[str, Sequence[Sentence]]) -> dict[str, Tensor]:
         targets = {}
         for split, rows in splits.items():
             ones = [(number, label) for number, row in enumerate(rows) for label in row.label]
             targets[split] = torch.zeros(len(rows), len(self.class_names), dtype=torch.int64)
             targets[split][tuple(torch.tensor(ones).T)] = 1
         return targets
-
-
-def read_goemotions(path: Path, num_classes: int) -> Iterator[MultilabelSentence]:
-    """Read lines of ``text<TAB>label indices, with commas between<TAB>id``; a ValueError names file and line."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
-        fields = line.rstrip("\r").split("\t")
-        if fields == [""]:
-            continue
-        labels = fields[1].split(",") if len(fields) == 3 else []
-        if len(fields) != 3 or not all(label.isdecimal() for label in labels):
-            raise ValueError(f"{path}:{number}: expected 'text<TAB>label indices<TAB>id', got {line[:80]!r}")
-        indices = tuple(int(label) for label in labels)
-        if max(indices) >= num_classes:
-            raise ValueError(f"{path}:{number}: expected labels from 0 to {num_classes - 1}, got {max(indices)}")
-        yield MultilabelSentence(fields[0], indices)
 
 
 class WNUT17(TaggingDataModule):

@@ -12,20 +12,14 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.data import Sampler, SequentialSampler
 
-from as_lightning.benchmark.data.base import (
-    SPLITS,
-    BenchmarkDataModule,
-    LabelledDataset,
-    Limit,
-    check_least,
-    split_limits,
-)
+from as_lightning.benchmark.data import base
+from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least, split_limits
 from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule, split_sentences
 
 TEST_FOLDERS = {"test", "tests", "idle_test"}
@@ -36,17 +30,12 @@ def library_folder() -> Path:
     return Path(sysconfig.get_path("stdlib"))
 
 
-def is_test(path: PurePath) -> bool:
-    """Whether a file of the library, relative to its folder, is one of the library's own tests."""
-    return not TEST_FOLDERS.isdisjoint(path.parts)
-
-
 def docstring_paragraphs(root: Path, module: str) -> Iterator[str]:
     """The paragraphs of all docstrings of a top-level module or package below ``root``, read without importing it."""
     package = root / module
     files = [root / f"{module}.py"] if not package.is_dir() else sorted(package.rglob("*.py"))
     for file in files:
-        if not file.is_file() or is_test(file.relative_to(root)):
+        if not file.is_file() or TEST_FOLDERS.intersection(file.relative_to(root).parts):
             continue
         try:
             tree = ast.parse(file.read_bytes())
@@ -63,27 +52,17 @@ class Docstrings(TextDataModule):
 
     A class is a public top-level module with at least ``min_paragraphs`` different paragraphs (at least 10) of at least
     ``min_words`` words: 82 modules and 11,741 paragraphs on CPython 3.11.7. The split is 80 / 10 / 10 %, by
-    ``split_seed``.
-
-    Raises:
-        ValueError: if an argument is out of range.
-        RuntimeError: if this Python has no source files of its standard library.
+    ``split_seed``. A RuntimeError says if this Python comes without the source files of its library.
     """
 
     from_standard_library = True
+    splits_by_seed = True
 
     def __init__(self, split_seed: int = 0, min_paragraphs: int = 30, min_words: int = 5, **text: Any) -> None:
         super().__init__(**text)
-        if min_paragraphs < 10:
-            raise ValueError(
-                f"min_paragraphs must be at least 10 (a class needs all three splits), got {min_paragraphs}"
-            )
+        check_least(10, min_paragraphs=min_paragraphs)  # a class needs all three splits
         check_least(1, min_words=min_words)
         self.split_seed, self.min_paragraphs, self.min_words = split_seed, min_paragraphs, min_words
-
-    @property
-    def splits_by_seed(self) -> bool:
-        return True
 
     def read_splits(self) -> dict[str, list[Sentence]]:
         root = library_folder()
@@ -113,16 +92,12 @@ def source_files(root: Path) -> list[Path]:
 
 
 UNKNOWN, END_OF_FILE = "[UNK]", "[EOF]"
-TOKEN = re.compile(r"[^\W\d]\w*|\d\w*(?:\.\d\w*)?|[^\w\s]")  # a word, a number, or a sign
+# the words, numbers and signs of source code, those of comments and strings included; white space is none
+TOKEN = re.compile(r"[^\W\d]\w*|\d\w*(?:\.\d\w*)?|[^\w\s]")
 HELD_OUT = 0.05  # share of the files for validation, and for test
 LEAST_FILES = 10
 LEAST_COUNT = 2  # of a token in the training files, to be a class of its own
 EVALUATION_TOKENS = 1024  # per batch, whatever that of training: validation and test hold their logits
-
-
-def code_tokens(source: str) -> list[str]:
-    """The words, numbers and signs of source code, those of comments and strings included; white space is none."""
-    return TOKEN.findall(source)
 
 
 def token_blocks(tokens: Sequence[int], block_length: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -157,18 +132,18 @@ class PythonCode(BenchmarkDataModule):
         split_seed: seeds which files are of which split, apart from the run's seed.
 
     Raises:
-        ValueError: if an argument is out of range.
-        RuntimeError: if there are fewer than 10 source files.
+        ValueError: if an argument is out of range, or there are fewer than 10 source files.
     """
 
     task = "next_token"
+    splits_by_seed = True
 
     def __init__(
         self,
         *,
         block_length: int,
         batch_tokens: int,
-        max_tokens: Limit,
+        max_tokens: base.Limit,
         root: str | Path | None = None,
         split_seed: int = 0,
         **loader: Any,
@@ -187,8 +162,6 @@ class PythonCode(BenchmarkDataModule):
 
     @property
     def input_spec(self) -> dict[str, Any]:
-        if not self.class_names:
-            raise RuntimeError("the vocabulary is known after setup()")
         return {"vocab_size": self.num_classes, "max_length": self.block_length}
 
     def batching(self, dataset: Any, order: Sampler[int]) -> dict[str, Any]:
@@ -201,16 +174,10 @@ class PythonCode(BenchmarkDataModule):
         """The source files of each split, in random order."""
         files = source_files(self.root)
         if len(files) < LEAST_FILES:
-            raise RuntimeError(
-                f"{self.root}: expected at least {LEAST_FILES} files that end in .py, found {len(files)}"
-            )
+            raise ValueError(f"{self.root}: expected at least {LEAST_FILES} files that end in .py, found {len(files)}")
         held_out = max(1, round(HELD_OUT * len(files)))
         random.Random(self.split_seed).shuffle(files)
         return {"train": files[2 * held_out :], "validation": files[:held_out], "test": files[held_out : 2 * held_out]}
-
-    @property
-    def splits_by_seed(self) -> bool:
-        return True
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         texts = {split: [_tokens_of(file) for file in files] for split, files in self.split_files().items()}
@@ -219,7 +186,7 @@ class PythonCode(BenchmarkDataModule):
         self.class_names = [UNKNOWN, END_OF_FILE, *(token for _, token in frequent)]
         index = {token: number for number, token in enumerate(self.class_names)}
         splits = {}
-        for split in SPLITS:
+        for split in base.SPLITS:
             stream = chain.from_iterable([*text, END_OF_FILE] for text in texts[split])
             tokens = [index.get(token, 0) for token in islice(stream, self.max_tokens[split])]
             inputs, targets = token_blocks(tokens, self.block_length)
@@ -230,6 +197,6 @@ class PythonCode(BenchmarkDataModule):
 def _tokens_of(file: Path) -> list[str]:
     try:
         with tokenize.open(file) as opened:  # in the encoding that the file declares
-            return code_tokens(opened.read())
+            return TOKEN.findall(opened.read())
     except (SyntaxError, UnicodeDecodeError):
         return []

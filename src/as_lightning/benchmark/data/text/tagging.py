@@ -5,31 +5,27 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Collection, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from as_lightning.benchmark.data.base import LabelledDataset
 from as_lightning.benchmark.data.files import find_path
 from as_lightning.benchmark.data.text.data_module import TaggedSentence, check_known, read_text
-from as_lightning.benchmark.data.text.tokenized import TokenizedDataModule
+from as_lightning.benchmark.data.text.tokenized import IGNORED, TokenizedDataModule
 
 log = logging.getLogger(__name__)
-IGNORED = -100
-STAND_IN = "?"
+LOST_WORD = "?"
 
 
 class TaggingDataModule(TokenizedDataModule):
     """Tag words with BIO tags; the first piece of a word carries its tag, the others and padding -100.
 
-    Batches are ``(token ids (N, L) int64; tag indices (N, L) int64)``. A subclass reads its splits. Words past
-    ``max_length`` tokens are neither trained nor scored; a warning says how many there are.
-
-    Raises:
-        ValueError: if an argument is out of range, a file is malformed, or a later split has a tag of its own.
+    Batches are ``(token ids (N, L) int64; tag indices (N, L) int64)``. Words past ``max_length`` tokens are neither
+    trained nor scored; a warning says how many there are. A ValueError names a tag that the training split lacks.
     """
 
     task = "token"
@@ -59,30 +55,20 @@ class TaggingDataModule(TokenizedDataModule):
         encoding = self.tokenizer.encode(list(words), is_pretokenized=True)
         lost = set(range(len(words))) - set(encoding.word_ids)
         if lost:  # words that the normaliser leaves nothing of, or that lie past max_length (and do so again)
-            stood_in = [STAND_IN if number in lost else word for number, word in enumerate(words)]
-            encoding = self.tokenizer.encode(stood_in, is_pretokenized=True)
+            kept = [LOST_WORD if number in lost else word for number, word in enumerate(words)]
+            encoding = self.tokenizer.encode(kept, is_pretokenized=True)
         targets = torch.full((len(encoding.ids),), IGNORED)
-        before = None
-        for position, word in enumerate(encoding.word_ids):
+        for position, (before, word) in enumerate(pairwise([None, *encoding.word_ids])):
             if word is not None and word != before:
                 targets[position] = tags[word]
-            before = word
         return torch.tensor(encoding.ids), targets
-
-    def collate(self, samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        token_ids, targets = zip(*samples, strict=True)
-        return self.pad(token_ids), pad_sequence(list(targets), batch_first=True, padding_value=IGNORED)
 
 
 class Conll(TaggingDataModule):
     """A user's own tagged sentences: three files in CoNLL's columns.
 
     A relative path is looked for in the working directory, then in ``data_dir``. A negative column counts from the
-    last; ``encoding=None`` is UTF-8.
-
-    Raises:
-        ValueError: if a file is malformed; the message names the file and the line.
-        FileNotFoundError: if a file does not exist.
+    last; ``encoding=None`` is UTF-8. A ValueError names the file and the line that is malformed.
     """
 
     def __init__(
@@ -106,9 +92,8 @@ class Conll(TaggingDataModule):
     def read_splits(self) -> dict[str, list[TaggedSentence]]:
         splits: dict[str, list[TaggedSentence]] = {}
         known = None
-        for split, path in self.paths.items():  # the training split first
-            file = find_path(path, self.data_dir)
-            splits[split] = list(read_conll(file, self.word_column, self.tag_column, known, encoding=self.encoding))
+        for split, path in zip(self.paths, self.user_paths, strict=True):  # the training split first
+            splits[split] = list(read_conll(path, self.word_column, self.tag_column, known, encoding=self.encoding))
             known = known or {tag for sentence in splits[split] for tag in sentence.tags}
         return splits
 
@@ -124,33 +109,27 @@ def read_conll(
     """Read CoNLL columns: one word with its tag on each line, columns parted by a tab or spaces.
 
     A blank line ends a sentence; lines that start with ``-DOCSTART-`` are left out. ``known`` are the tags that there
-    may be, None for any.
-
-    Raises:
-        ValueError: if a line lacks a column, or a tag is not ``O``, ``B-...`` or ``I-...``, or not known.
+    may be, None for any. A ValueError names the line that lacks a column, or whose tag is not ``O``, ``B-...`` or
+    ``I-...``, or not known.
     """
-    words: list[str] = []
-    tags: list[str] = []
+    rows: list[tuple[str, str]] = []
     empty = True
     for number, line in enumerate([*read_text(path, encoding).split("\n"), ""], start=1):
         if line.startswith("-DOCSTART-") or not line.strip():
-            if words:
+            if rows:
                 empty = False
-                yield TaggedSentence(tuple(words), tuple(tags))
-                words, tags = [], []
+                yield TaggedSentence(*zip(*rows, strict=True))
+                rows = []
             continue
         columns = line.rstrip("\r").split("\t") if "\t" in line else line.split()
         try:
             word, tag = columns[word_column], columns[tag_column]
         except IndexError:
-            raise ValueError(
-                f"{path}:{number}: expected a word in column {word_column} and a tag in column {tag_column}, got "
-                f"{line[:80]!r}"
-            ) from None
+            columns_asked = f"a word in column {word_column} and a tag in column {tag_column}"
+            raise ValueError(f"{path}:{number}: expected {columns_asked}, got {line[:80]!r}") from None
         if len(columns) < 2 or not (tag == "O" or tag.startswith(("B-", "I-"))):
             raise ValueError(f"{path}:{number}: expected a tag O, B-... or I-..., got {line[:80]!r}")
         check_known(path, number, tag, known)
-        words.append(word)
-        tags.append(tag)
+        rows.append((word, tag))
     if empty:
         raise ValueError(f"{path}: expected sentences in columns, found none")

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from as_lightning.benchmark.data.base import say
+from as_lightning.benchmark.data.base import check_least, say
 from as_lightning.benchmark.data.files import find_path, shortened
 from as_lightning.benchmark.data.text.data_module import (
     Sentence,
@@ -33,37 +33,33 @@ def read_table(
     drop_blank: bool = False,
     encoding: str | None = None,
 ) -> list[Sentence]:
-    """Read the texts and labels of a ``.csv``, ``.tsv`` or ``.jsonl`` file.
+    """Read the texts and labels of a ``.csv``, ``.tsv`` or ``.jsonl`` file; a ValueError names file and line.
 
     The first line of ``.csv`` and ``.tsv`` names the columns; they are parted by commas, semicolons, tabs or ``|``.
     ``known`` are the labels that there may be, None for any. ``drop_blank`` leaves rows without text or label out.
-
-    Raises:
-        ValueError: if the ending or the encoding is another, a column is missing, or a row has no text, no label or one
-            that is not known; the message names the file and the line.
     """
     if path.suffix not in (*DELIMITERS, ".jsonl"):
         raise ValueError(f"{path}: expected a file that ends in .csv, .tsv or .jsonl")
-    text = read_text(path, encoding)
-    rows = _json_rows(path, text) if path.suffix == ".jsonl" else _delimited_rows(path, text, text_column, label_column)
+    content = read_text(path, encoding)
+    is_json = path.suffix == ".jsonl"
+    rows = _json_rows(path, content) if is_json else _delimited_rows(path, content, {text_column, label_column})
     sentences: list[Sentence] = []
     blank: list[int] = []
     for number, row in rows:
-        for column in (text_column, label_column):
-            if column not in row:
-                raise ValueError(
-                    f"{path}:{number}: no column {column!r}, there are {', '.join(map(repr, row))}: set "
-                    "data.text_column and data.label_column"
-                )
-        words, label = row[text_column], row[label_column]
-        if words is not None and not isinstance(words, str):
-            raise ValueError(f"{path}:{number}: expected a text in column {text_column!r}, got {words!r}")
-        words, label = (words or "").strip(), "" if label is None else str(label).strip()
-        if not words or not label:
+        if missing := [column for column in (text_column, label_column) if column not in row]:
+            raise ValueError(
+                f"{path}:{number}: no column {missing[0]!r}, there are {', '.join(map(repr, row))}: set "
+                "data.text_column and data.label_column"
+            )
+        text, label = ("" if row[column] is None else row[column] for column in (text_column, label_column))
+        if not isinstance(text, str):
+            raise ValueError(f"{path}:{number}: expected a text in column {text_column!r}, got {text!r}")
+        sentence = Sentence(text.strip(), str(label).strip())
+        if all(sentence):
+            check_known(path, number, sentence.label, known)
+            sentences.append(sentence)
+        else:
             blank.append(number)
-            continue
-        check_known(path, number, label, known)
-        sentences.append(Sentence(words, label))
     if blank and not drop_blank:
         raise ValueError(
             f"{path}:{blank[0]}: expected a text and a label; {len(blank)} of {len(blank) + len(sentences)} rows lack "
@@ -76,34 +72,25 @@ def read_table(
     return sentences
 
 
-def find_delimiter(header: str, usual: str, columns: Collection[str]) -> str:
-    """What parts the columns of a table: the usual delimiter, unless ``columns`` are found with another."""
-
-    def names(delimiter: str) -> list[str]:
-        return next(csv.reader([header], delimiter=delimiter), [])
-
-    candidates = (usual, *OTHER_DELIMITERS)
-    fitting = [delimiter for delimiter in candidates if set(columns) <= set(names(delimiter))]
-    return fitting[0] if fitting else max(candidates, key=lambda delimiter: len(names(delimiter)))
-
-
-def _delimited_rows(path: Path, text: str, text_column: str, label_column: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    header = next(io.StringIO(text, newline=""), "")  # a line may end in \r alone
-    delimiter = find_delimiter(header, DELIMITERS[path.suffix], (text_column, label_column))
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+def _delimited_rows(path: Path, content: str, columns: set[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    header = next(io.StringIO(content, newline=""), "")  # a line may end in \r alone
+    candidates = (DELIMITERS[path.suffix], *OTHER_DELIMITERS)
+    names = {delimiter: next(csv.reader([header], delimiter=delimiter), []) for delimiter in candidates}
+    fitting = [delimiter for delimiter in names if columns <= set(names[delimiter])]
+    delimiter = fitting[0] if fitting else max(names, key=lambda delimiter: len(names[delimiter]))
+    reader = csv.DictReader(io.StringIO(content, newline=""), delimiter=delimiter, strict=True)
     try:
         for row in reader:
             if None in row:
-                raise ValueError(
-                    f"{path}:{reader.line_num}: more fields than the {len(row) - 1} columns of the first line"
-                )
+                columns_of_header = f"the {len(row) - 1} columns of the first line"
+                raise ValueError(f"{path}:{reader.line_num}: more fields than {columns_of_header}")
             yield reader.line_num, row
     except csv.Error as error:
         raise ValueError(f"{path}:{reader.line_num + 1}: {error}") from error  # line_num is of the row before
 
 
-def _json_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(io.StringIO(text), start=1):
+def _json_rows(path: Path, content: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(io.StringIO(content), start=1):
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
@@ -128,7 +115,6 @@ class TextFile(TextDataModule):
 
     Raises:
         ValueError: if a file is malformed (the message names file and line), or has fewer than two classes.
-        FileNotFoundError: if a file does not exist.
     """
 
     def __init__(
@@ -149,44 +135,34 @@ class TextFile(TextDataModule):
             raise ValueError(
                 f"give validation_path and test_path, or neither, got {validation_path=!s}, {test_path=!s}"
             )
-        if min_per_class is not None and min_per_class < 1:
-            raise ValueError(f"min_per_class must be at least 1, or null, got {min_per_class}")
-        self.path, self.validation_path, self.test_path = path, validation_path, test_path
-        self.text_column, self.label_column = text_column, label_column
-        self.drop_blank, self.min_per_class, self.encoding = drop_blank, min_per_class, encoding
-        self.split_seed = split_seed
+        check_least(1, min_per_class=1 if min_per_class is None else min_per_class)
+        self.paths = {"train": path, "validation": validation_path, "test": test_path}
+        self.columns, self.encoding = (text_column, label_column), encoding
+        self.drop_blank, self.min_per_class = drop_blank, min_per_class
+        self.split_seed, self.splits_by_seed = split_seed, validation_path is None
 
     @property
     def user_paths(self) -> list[Path]:
-        paths = (self.path, self.validation_path, self.test_path)
-        return [find_path(path, self.data_dir) for path in paths if path is not None]
-
-    @property
-    def splits_by_seed(self) -> bool:
-        return self.validation_path is None or self.test_path is None
+        return [find_path(path, self.data_dir) for path in self.paths.values() if path is not None]
 
     def read_splits(self) -> dict[str, list[Sentence]]:
-        train = self._read(self.path)
-        sizes = Counter(sentence.label for sentence in train)
-        rare = {label for label, size in sizes.items() if size < (self.min_per_class or 0)}
+        splits: dict[str, list[Sentence]] = {}
+        sizes: Counter[str] = Counter()
+        for split, path in zip(self.paths, self.user_paths, strict=False):  # the training split first
+            known = sizes or None
+            splits[split] = read_table(path, *self.columns, known, drop_blank=self.drop_blank, encoding=self.encoding)
+            sizes = sizes or Counter(sentence.label for sentence in splits[split])
+        rare = sorted(label for label, size in sizes.items() if size < (self.min_per_class or 0))
+        place = self.paths["train"]
         if rare:
-            say(
-                f"{self.path}: {len(rare)} classes with fewer than {self.min_per_class} rows are left out: "
-                f"{shortened([f'{label!r} ({sizes[label]})' for label in sorted(rare)])}"
-            )
-        kept = sizes.keys() - rare
+            named = shortened([f"{label!r} ({sizes[label]})" for label in rare])
+            say(f"{place}: {len(rare)} classes with fewer than {self.min_per_class} rows are left out: {named}")
+        kept = sorted(sizes.keys() - set(rare))
         if len(kept) < 2:
-            found = ", ".join(f"{label!r} ({sizes[label]} rows)" for label in sorted(kept)) or "none"
+            found = ", ".join(f"{label!r} ({sizes[label]} rows)" for label in kept) or "none"
             left_out = f"; data.min_per_class={self.min_per_class} leaves {len(rare)} out" if rare else ""
             raise ValueError(
-                f"{self.path}: expected at least 2 classes in column {self.label_column!r}, got {found}{left_out}"
+                f"{place}: expected at least 2 classes in column {self.columns[1]!r}, got {found}{left_out}"
             )
-        if self.validation_path is None or self.test_path is None:
-            return split_sentences([sentence for sentence in train if sentence.label in kept], self.split_seed)
-        later = {"validation": self.validation_path, "test": self.test_path}
-        splits = {"train": train} | {split: self._read(path, sizes) for split, path in later.items()}
-        return {split: [row for row in rows if row.label in kept] for split, rows in splits.items()}
-
-    def _read(self, path: str | Path, known: Collection[str] | None = None) -> list[Sentence]:
-        settings: dict[str, Any] = {"drop_blank": self.drop_blank, "encoding": self.encoding}
-        return read_table(find_path(path, self.data_dir), self.text_column, self.label_column, known, **settings)
+        splits = {split: [row for row in rows if row.label in kept] for split, rows in splits.items()}
+        return split_sentences(splits["train"], self.split_seed) if self.splits_by_seed else splits

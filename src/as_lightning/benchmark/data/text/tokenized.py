@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -16,6 +17,7 @@ from as_lightning.benchmark.data.download import RemoteFile, fetch
 from as_lightning.benchmark.data.loaders import POOL_BATCHES, LengthBatchSampler
 
 PADDING, UNKNOWN = "[PAD]", "[UNK]"
+IGNORED = -100  # the target of padding, and of what is no first piece of a word
 TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
 
 
@@ -34,10 +36,7 @@ def fit_tokenizer(texts: Iterable[str] | Iterable[Sequence[str]], vocab_size: in
 def pretrained_tokenizer(name: str) -> tuple[Tokenizer, int]:
     """The tokeniser of a Hugging Face model, by name or local path, and its padding token.
 
-    Raises:
-        ImportError: if transformers is not installed.
-        ValueError: if there is no such model, the folder has no tokeniser, or it is not of the fast kind or pads with
-            nothing.
+    A ValueError says if there is no such model, or none of the fast kind with a padding token.
     """
     try:
         from transformers import AutoTokenizer
@@ -46,16 +45,12 @@ def pretrained_tokenizer(name: str) -> tuple[Tokenizer, int]:
     folder = Path(name)
     # transformers makes an empty tokeniser for a folder without one
     if folder.is_dir() and not any(any(folder.glob(pattern)) for pattern in TOKENIZER_FILES):
-        raise ValueError(
-            f"tokenizer={name!r}: the folder has no tokenizer ({', '.join(TOKENIZER_FILES)}): save the model's own "
-            "there"
-        )
+        files = ", ".join(TOKENIZER_FILES)
+        raise ValueError(f"tokenizer={name!r}: the folder has no tokenizer ({files}): save the model's own there")
     try:
         found = AutoTokenizer.from_pretrained(name, use_fast=True)
     except (OSError, ValueError) as error:
-        raise ValueError(
-            f"tokenizer={name!r} is no Hugging Face model or local folder with a tokeniser: {error}"
-        ) from None
+        raise ValueError(f"tokenizer={name!r} is no Hugging Face model or folder with a tokeniser: {error}") from None
     if not found.is_fast or found.pad_token_id is None:
         raise ValueError(f"tokenizer={name!r}: expected a fast tokeniser with a padding token")
     return found.backend_tokenizer, int(found.pad_token_id)
@@ -65,17 +60,11 @@ class TokenizedDataModule(BenchmarkDataModule):
     """Token ids, in batches of similar length, padded to the longest.
 
     Args:
-        data_dir: where its files are, or are downloaded to.
         vocab_size: the fitted tokeniser's largest vocabulary, at least 3.
         max_length: tokens that are kept of a text, at least 1.
-        tokenizer: a Hugging Face model (name or local path) whose tokeniser is used; None fits one on the training
-            split.
+        tokenizer: the Hugging Face model (name or folder) whose tokeniser is used; None fits one on the training split.
         lowercase: fit the tokeniser on lower-cased texts.
-        length_buckets: make batches of texts of similar length (`LengthBatchSampler`); validation and test are
-            sorted by length.
-
-    Raises:
-        ValueError: if an argument is out of range.
+        length_buckets: make batches of texts of similar length; validation and test are sorted by length.
     """
 
     FILES: ClassVar[dict[str, RemoteFile]] = {}  # what a published data set consists of, by what a file holds
@@ -86,7 +75,6 @@ class TokenizedDataModule(BenchmarkDataModule):
         vocab_size: int,
         max_length: int,
         lowercase: bool,
-        data_dir: str | Path = "data",
         tokenizer: str | None = None,
         length_buckets: bool = True,
         **loader: Any,
@@ -95,7 +83,7 @@ class TokenizedDataModule(BenchmarkDataModule):
         if vocab_size < 3:
             raise ValueError(f"vocab_size must be at least 3 (two tokens are special), got {vocab_size}")
         check_least(1, max_length=max_length)
-        self.data_dir, self.vocab_size, self.max_length = Path(data_dir), vocab_size, max_length
+        self.vocab_size, self.max_length = vocab_size, max_length
         self.pretrained, self.lowercase, self.length_buckets = tokenizer, lowercase, length_buckets
         self.tokenizer: Tokenizer | None = None
         self.padding_id = 0
@@ -109,8 +97,7 @@ class TokenizedDataModule(BenchmarkDataModule):
 
     @property
     def input_spec(self) -> dict[str, Any]:
-        if self.tokenizer is None:
-            raise RuntimeError("the vocabulary is known after setup()")
+        assert self.tokenizer is not None, "call setup() first"
         size = self.tokenizer.get_vocab_size()
         return {"vocab_size": size, "max_length": self.max_length, "padding_id": self.padding_id}
 
@@ -124,18 +111,20 @@ class TokenizedDataModule(BenchmarkDataModule):
         self.tokenizer.enable_truncation(self.max_length)
         return self.tokenizer
 
-    def pad(self, token_ids: Sequence[Tensor]) -> Tensor:
-        """Token ids as one tensor ``(N, longest)``; hidden states of frozen layers are padded with zeros."""
+    def collate(self, samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        token_ids, targets = zip(*samples, strict=True)
+        # hidden states of frozen layers are padded with zeros
         padding = 0.0 if token_ids[0].is_floating_point() else self.padding_id
-        return pad_sequence(list(token_ids), batch_first=True, padding_value=padding)
+        padded = pad_sequence(list(token_ids), batch_first=True, padding_value=padding)
+        if self.task == "token":
+            return padded, pad_sequence(list(targets), batch_first=True, padding_value=IGNORED)
+        return padded, torch.stack(targets)
 
     def batching(self, dataset: Any, order: Sampler[int]) -> dict[str, Any]:
         if not self.length_buckets or not isinstance(dataset, LabelledDataset):
             return super().batching(dataset, order)
         shuffle = isinstance(order, RandomSampler)
-        sampler_of_lengths = LengthBatchSampler.bound(
-            [len(token_ids) for token_ids in dataset.inputs],
-            pool_batches=POOL_BATCHES if shuffle else max(len(dataset), 1),
-            shuffle=shuffle,
-        )
+        lengths = [len(token_ids) for token_ids in dataset.inputs]
+        pool_batches = POOL_BATCHES if shuffle else max(len(dataset), 1)
+        sampler_of_lengths = LengthBatchSampler.bound(lengths, pool_batches=pool_batches, shuffle=shuffle)
         return {"batch_sampler": sampler_of_lengths(order, self.batch_size, False)}
