@@ -62,9 +62,8 @@ def open_method_settings(arguments: Sequence[str]) -> list[str]:
 
 def main() -> None:
     """The console script `as-lightning`."""
-    run_command(
-        "train", run_job, open_method_settings, again="goes on from the last checkpoint", failures=_failures_of_sweep
-    )
+    again = "goes on from the last checkpoint"
+    run_command("train", run_job, open_method_settings, again=again, failures=_failures_of_sweep)
 
 
 def _failures_of_sweep() -> int:
