@@ -52,7 +52,7 @@ def masking_and_accumulation() -> None:
     data = TensorDataset(torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels))
     monitor, speed = MaskingMonitor(), AdaptiveGradientAccumulation(max_steps=4)
     trainer = pl.Trainer(max_epochs=10, callbacks=[monitor, speed], **QUIET)
-    trainer.fit(Classifier(64, 10, ASSoftmaxLoss(delta=0.1)), DataLoader(data, batch_size=32, shuffle=True))
+    trainer.fit(Classifier(64, 10, ASSoftmaxLoss(delta=0.1), lr=0.08), DataLoader(data, batch_size=32, shuffle=True))
     for epoch in monitor.history:
         share = epoch.masked_samples / epoch.samples
         lengths = [window.length for window in speed.history if window.epoch == epoch.epoch]

@@ -82,11 +82,16 @@ CLAIMS: list[tuple[str, str, Callable[[], bool]]] = [
         "0.79 of the time and 0.57 of the peak memory with 1,024 tokens per batch, 0.68 and 0.25 with 4,096",
         fused_head_is_as_fast_and_small_as_said,
     ),
+    (
+        "docs/accumulation.md",
+        "Stepping every 4 batches cut the time per batch by 45% on [two processes]",
+        lambda: time_with_a_step_for_4_batches() == "0.55",
+    ),
     ("docs/data.md", "34,852", lambda: classes_of_python_code() == "34,852"),
     (
         "docs/methods/fused_softmax.md",
-        "Training with 34,852 classes, relative to the dense head: 0.79 of the time and 0.57 of the peak memory with "
-        "1,024 tokens per batch, 0.68 and 0.25 with 4,096",
+        "With 34,852 classes it takes 0.79 of the dense head's time and 0.57 of its peak memory with 1,024 tokens per "
+        "batch, 0.68 and 0.25 with 4,096",
         fused_head_is_as_fast_and_small_as_said,
     ),
     (

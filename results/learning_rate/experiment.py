@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -202,24 +202,14 @@ def show(lines: list[dict], folder: Path) -> None:
     for axis in axes.flat[len(order) :]:
         axis.axis("off")
     for axis, key in zip(axes.flat, order, strict=False):
-        for method in (name for name in METHODS if name in groups[key]):
-            rates = sorted(groups[key][method])
-            found = [interval([100 * run["test"] for run in groups[key][method][rate].values()]) for rate in rates]
-            means, halves = (np.array(part) for part in zip(*found, strict=True))
-            axis.plot(rates, means, marker="o", markersize=4, color=COLOURS[method], label=method)
-            if not np.isnan(halves).any():
-                axis.fill_between(rates, means - halves, means + halves, color=COLOURS[method], alpha=0.12, linewidth=0)
-        if PAPER_RATE in {rate for method in groups[key].values() for rate in method}:
-            axis.axvline(PAPER_RATE, color="#999999", linestyle=":", linewidth=1)
-            axis.text(PAPER_RATE * 1.05, 0.02, "the paper's rate", transform=axis.get_xaxis_transform(), fontsize=8)
-        axis.set(xscale="log", xlabel="learning rate", ylabel="test score, %")
-        rates = sorted({rate for method in groups[key].values() for rate in method})
-        axis.set_xticks(rates, [f"{rate:g}" for rate in rates])
-        axis.minorticks_off()
+        _draw(axis, groups[key], [method for method in METHODS if method in groups[key]], 8)
         axis.set_title(f"{TITLES[key[0]]}, {key[1]} epochs", fontsize=10)
-        axis.legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(folder / "learning_rate.svg", metadata={"Date": None})
+    figure, axis = pyplot.subplots(figsize=(5.6, 4), layout="constrained")  # to be read on a telephone
+    _draw(axis, groups[order[0]], [method for method in list(METHODS)[:2] if method in groups[order[0]]], 12)
+    axis.set_title(TITLES[order[0][0]].partition(" (")[0], fontsize=13)
+    figure.savefig(folder / "in_short.svg", metadata={"Date": None})
     shares = [key for key in order if any(_share(runs) for runs in groups[key].get("softmax", {}).values())]
     if shares:
         figure, axes = pyplot.subplots(1, 2, figsize=(11, 3.8), sharey=True)
@@ -234,6 +224,28 @@ def show(lines: list[dict], folder: Path) -> None:
         figure.tight_layout()
         figure.savefig(folder / "gradient_share.svg", metadata={"Date": None})
     (folder / "README.md").write_text(page(lines), encoding="utf-8")
+
+
+def _draw(axis: Any, runs: dict[str, dict[float, dict[int, dict]]], methods: list[str], size: int) -> None:
+    """Score against learning rate, a line a method with the band of its 95% interval; the paper's rate is marked."""
+    for method in methods:
+        rates = sorted(runs[method])
+        found = [interval([100 * run["test"] for run in runs[method][rate].values()]) for rate in rates]
+        means, halves = (np.array(part) for part in zip(*found, strict=True))
+        axis.plot(rates, means, marker="o", markersize=4, color=COLOURS[method], label=method)
+        if not np.isnan(halves).any():
+            axis.fill_between(rates, means - halves, means + halves, color=COLOURS[method], alpha=0.12, linewidth=0)
+    if PAPER_RATE in {rate for method in methods for rate in runs[method]}:
+        axis.axvline(PAPER_RATE, color="#999999", linestyle=":", linewidth=1)
+        axis.text(PAPER_RATE * 1.05, 0.02, "the paper's rate", transform=axis.get_xaxis_transform(), fontsize=size)
+    rates = sorted({rate for method in methods for rate in runs[method]})
+    axis.set(xscale="log")
+    axis.set_xlabel("learning rate", fontsize=size + 2)
+    axis.set_ylabel("test score, %", fontsize=size + 2)
+    axis.set_xticks(rates, [f"{rate:g}" for rate in rates])
+    axis.tick_params(labelsize=size)
+    axis.minorticks_off()
+    axis.legend(fontsize=size)
 
 
 def _share(runs: dict[int, dict]) -> list[float]:

@@ -43,16 +43,9 @@ __all__ = [
     "compare",
 ]
 
-# where each name is; it is imported when it is asked for, so that the commands' help need not wait for torch
+# where each name is, but for the callbacks; it is imported when it is asked for, so that the commands' help need not
+# wait for torch
 _MODULES = {
-    "callbacks": (
-        "AdaptiveGradientAccumulation",
-        "MarginHistogram",
-        "MaskingMonitor",
-        "MaskingPolicy",
-        "StepSchedule",
-        "TemperatureScaling",
-    ),
     "losses": ("ASSoftmaxLoss", "LinearCrossEntropyLoss", "MultiLabelASSoftmaxLoss"),
     "masking_counter": ("MaskingCounter",),
     "metrics": ("LossAccuracyCorrelation", "MaskingRate"),
@@ -67,9 +60,9 @@ _SUBMODULES = ("callbacks", "compat", "functional")
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return import_module(f"{__name__}.{name}")
-    if name not in _PLACES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_PLACES.get(name, 'callbacks')}"), name)
     globals()[name] = value
     return value
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from as_lightning.functional.argument_checks import check_class_weight, check_reduction
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import PLAIN_NAMES, check_label_smoothing, cross_entropy_of_head
-from as_lightning.functional.masking import check_delta
+from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.masking_counter import MaskedLoss
 
@@ -19,7 +19,7 @@ class ASSoftmaxLoss(MaskedLoss):
     Its ``weight`` is a buffer of that name, so state dicts of the two modules load into one another.
 
     Args:
-        delta: the margin, in [0, 1]; 1 is plain cross-entropy. It is read at each call, so it may be changed.
+        delta: the margin, in [0, 1], by default 0.1; 1 is plain cross-entropy. It may be changed between calls.
         weight: a weight per class, shape ``(C)``.
         ignore_index: target value of rows that take no part.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
@@ -35,7 +35,12 @@ class ASSoftmaxLoss(MaskedLoss):
     weight: Tensor | None
 
     def __init__(
-        self, delta: float = 0.1, *, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
+        self,
+        delta: float = DEFAULT_DELTA,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
     ) -> None:
         super().__init__()
         self.delta = check_delta(delta)
@@ -52,7 +57,7 @@ class MultiLabelASSoftmaxLoss(MaskedLoss):
     r"""Multi-label AS-Softmax cross-entropy.
 
     Args:
-        delta: the margin, in [0, 1]; 1 masks nothing. It is read at each call, so it may be changed.
+        delta: the margin, in [0, 1], by default 0.1; 1 masks nothing. It may be changed between calls.
         ignore_index: target value of unknown labels, which are left out.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
@@ -65,7 +70,7 @@ class MultiLabelASSoftmaxLoss(MaskedLoss):
         tensor(0.8272)
     """
 
-    def __init__(self, delta: float = 0.1, *, ignore_index: int = -100, reduction: str = "mean") -> None:
+    def __init__(self, delta: float = DEFAULT_DELTA, *, ignore_index: int = -100, reduction: str = "mean") -> None:
         super().__init__()
         self.delta = check_delta(delta)
         self.ignore_index = ignore_index

@@ -16,13 +16,12 @@ from as_lightning.functional.class_parallel import HeadNames, is_dtensor, is_pla
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head
-from as_lightning.functional.masking import check_delta
+from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.masking_counter import MaskingCounter
 from as_lightning.replaced_loss import replace_loss
 from as_lightning.schedules import DeltaWarmup, WarmupOfTraining
 
-DEFAULT_DELTA = 0.1
 HEAD_NAMES = HeadNames("hidden", "head.weight", "head.bias", "target", "weight")  # as as_softmax_head_loss names them
 TEMPERATURE_KEY, LENGTH_KEY = "as_softmax_temperature", "as_softmax_training_batches"  # in checkpoints
 
@@ -35,9 +34,9 @@ else:
 class ASSoftmaxMixin(_Base):
     r"""Gives a ``LightningModule`` the AS-Softmax loss and reports the masking to the callbacks.
 
-    Name it *before* the module's class. In a new module, call `as_softmax_loss` in ``training_step`` (first example).
-    Or mix it into an existing module whose ``training_step`` calls an attribute as ``loss(logits, target)``, and name
-    that attribute (dots reach into submodules; second example). Its ``weight``, ``ignore_index`` and ``reduction`` stay
+    Name it *before* the module's class. In a new module, call `as_softmax_loss` in ``training_step``. Or mix it into an
+    existing module whose ``training_step`` calls an attribute as ``loss(logits, target)``, and name that attribute
+    (dots reach into submodules), as in the example. Its ``weight``, ``ignore_index`` and ``reduction`` stay
     in force, also if a ``functools.partial`` sets them. An ``nn.BCEWithLogitsLoss`` becomes the multi-label loss.
 
     The loss is the masked one in validation and test too, so ``val_loss`` is not comparable with that of a softmax run.
@@ -63,10 +62,9 @@ class ASSoftmaxMixin(_Base):
         masking_counter: counts the masking, in training only. If one step computes two losses, both are counted.
 
     Raises:
-        ValueError: if the margin or ``as_softmax_validation`` is out of range, or the loss to replace has settings that
-            AS-Softmax cannot carry on (it smooths labels, say).
-        TypeError: if the margin is given twice or is no number, ``delta_warmup`` is no `DeltaWarmup`, or
-            ``as_softmax_replaces`` names no loss of classes; and for a class that names the mixin after its module.
+        ValueError: if the margin is out of range, or the loss to replace has settings that AS-Softmax cannot carry on.
+        TypeError: if an argument is of a wrong type or the margin is given twice, ``as_softmax_replaces`` names no loss
+            of classes, or a class names the mixin after its module.
         AttributeError: if ``as_softmax_replaces`` names nothing that the module has after its ``__init__``.
         MisconfigurationException: in training, after the first batch that computes a loss and counts nothing.
 
@@ -74,14 +72,6 @@ class ASSoftmaxMixin(_Base):
 
     Examples:
         >>> import lightning.pytorch as pl, torch
-        >>> class LitClassifier(ASSoftmaxMixin, pl.LightningModule):
-        ...     def __init__(self, net, delta=0.1):
-        ...         super().__init__(delta=delta)
-        ...         self.net = net
-        ...     def training_step(self, batch, batch_idx):
-        ...         x, y = batch
-        ...         return self.as_softmax_loss(self.net(x), y)
-
         >>> class Theirs(pl.LightningModule):
         ...     def __init__(self, features):
         ...         super().__init__()
@@ -145,17 +135,12 @@ class ASSoftmaxMixin(_Base):
                 )
             kwargs = of_next | {"as_softmax_delta": value}
             super().__init__(*args, **of_next)
-        self._set_up_as_softmax(value, "delta" if owner is None else "as_softmax_delta", delta_warmup)
-        self.as_softmax_delta = value  # LightningCLI saves the arguments as given: None for the default
-
-    def _set_up_as_softmax(self, delta: float, name: str = "delta", warmup: DeltaWarmup | None = None) -> None:
-        """What ``__init__`` does after the module's own; for a module that has been made already."""
         self.masking_counter = MaskingCounter()
-        self._as_softmax_delta = delta
-        self._as_softmax_delta_name = name
-        if warmup is not None and not isinstance(warmup, DeltaWarmup):
-            raise TypeError(f"delta_warmup must be a DeltaWarmup, such as DeltaWarmup(ratio=0.1), got {warmup!r}")
-        self._as_softmax_warmup = None if warmup is None else WarmupOfTraining(warmup)
+        if delta_warmup is not None and not isinstance(delta_warmup, DeltaWarmup):
+            raise TypeError(f"delta_warmup must be a DeltaWarmup, such as DeltaWarmup(ratio=0.1), got {delta_warmup!r}")
+        self._as_softmax_warmup = None if delta_warmup is None else WarmupOfTraining(delta_warmup)
+        self._as_softmax_delta_name = "delta" if owner is None else "as_softmax_delta"
+        self.as_softmax_delta = value  # LightningCLI saves the arguments as given: None for the default
         if self.as_softmax_replaces is not None:
             replace_loss(self, self.as_softmax_replaces)
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from functools import partial
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 import lightning.pytorch as pl
 import torch.nn.functional as F
@@ -17,24 +17,12 @@ MODULES = (nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss, nn.BCEWithLogits
 FUNCTIONS = (F.cross_entropy, F.nll_loss, F.multi_margin_loss, F.binary_cross_entropy_with_logits)
 
 
-class Owner(Protocol):
-    """What a replaced loss needs from its module; `ASSoftmaxMixin` provides it."""
-
-    as_softmax_delta: float
-
-    def as_softmax_loss(
-        self, logits: Tensor, target: Tensor, *, weight: Tensor | None, ignore_index: int, reduction: str
-    ) -> Tensor: ...
-
-    def multilabel_as_softmax_loss(self, logits: Tensor, target: Tensor, *, reduction: str) -> Tensor: ...
-
-
 class CountedLoss(nn.Module):
-    """A loss that uses the margin and the counter of its owner, the module that it is an attribute of."""
+    """A loss that is computed by its owner, which has the margin and the losses of `ASSoftmaxMixin`."""
 
-    _owner: Owner
+    _owner: Any
 
-    def __init__(self, owner: Owner, reduction: str = "mean") -> None:
+    def __init__(self, owner: Any, reduction: str = "mean") -> None:
         super().__init__()
         self.__dict__["_owner"] = owner  # as a submodule the owner would contain itself
         self.reduction = reduction
@@ -59,7 +47,7 @@ class CountedASSoftmaxLoss(CountedLoss):
 
     def __init__(
         self,
-        owner: Owner,
+        owner: Any,
         *,
         weight: Tensor | None = None,
         persistent: bool = True,
@@ -87,15 +75,11 @@ class CountedMultiLabelASSoftmaxLoss(CountedLoss):
         return self._owner.multilabel_as_softmax_loss(input, target, reduction=self.reduction)
 
 
-def replace_loss(module: Any, name: str, owner: Owner | None = None) -> None:
+def replace_loss(module: Any, name: str, owner: Any = None) -> None:
     """Put the masked loss where ``module`` has the attribute ``name``; dots reach into submodules.
 
-    Args:
-        module: whose loss is replaced.
-        name: of the attribute.
-        owner: computes the loss; the module itself by default.
-
-    It raises ``AttributeError`` if there is none, or it cannot be set; ``TypeError`` if it is no loss of classes.
+    The ``owner`` computes it, by default the module itself. It raises ``AttributeError`` if there is no such attribute
+    or it cannot be set, and ``TypeError`` if it is no loss of classes.
     """
     parent_name, _, attribute = name.rpartition(".")
     try:
@@ -139,7 +123,7 @@ def _refuse_what_is_no_loss_of_classes(name: str, replaced: Any) -> None:
     )
 
 
-def masked_loss(owner: Owner, replaced: Any) -> CountedLoss:
+def masked_loss(owner: Any, replaced: Any) -> CountedLoss:
     """The masked loss with the settings of ``replaced``: a module, a function, or a ``functools.partial`` of either."""
     function = replaced
     settings: dict[str, Any] = {}

@@ -320,7 +320,7 @@ def test_batches_of_equal_size_cost_no_pass_over_the_gradients(
     [
         (lambda batch: -1, r"finite and at least 0, got -1 for batch 0"),
         (lambda batch: float("nan"), r"finite and at least 0, got nan"),
-        (lambda batch: torch.tensor(float("inf")), r"finite and at least 0, got inf"),
+        (lambda batch: torch.tensor(float("inf")), r"finite and at least 0, got .*inf"),
         (lambda batch: None, r"finite and at least 0, got None"),
         (lambda batch: batch[1] != -100, r"finite and at least 0, got tensor"),
     ],
@@ -356,19 +356,6 @@ def test_a_window_that_was_weighed_in_another_way_is_refused_on_resume(changed: 
         fit(MaskedTagger(), by_items(**changed), StatefulLoader(batches), ckpt_path=tmp_path / "0-05.ckpt")
     between = fit(MaskedTagger(), by_items(**changed), StatefulLoader(batches), ckpt_path=tmp_path / "0-07.ckpt")
     assert between.history  # between two windows there is nothing to add to
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"normalize": "tokens"}, "normalize must be 'batches' or 'items', got 'tokens'"),
-        ({"loss_is": "none"}, "loss_is must be 'mean' or 'sum', got 'none'"),
-        ({"loss_is": "sum", "normalize": "batches"}, "set normalize='items' too"),
-    ],
-)
-def test_arguments_outside_their_range(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        by_items(**arguments)
 
 
 def test_one_host_read_a_window_and_none_a_batch(host_reads: Counter[str]) -> None:

@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from as_lightning.functional import accumulation_steps
@@ -14,6 +14,9 @@ from as_lightning.functional import accumulation_steps
 counts = st.integers(0, 10**9).flatmap(lambda samples: st.tuples(st.just(samples), st.integers(0, samples)))
 
 
+@example(counts=(8, 8), max_steps=5, previous=4, scale=1.0)
+@example(counts=(0, 0), max_steps=5, previous=3, scale=1.0)
+@example(counts=(5, 3), max_steps=4, previous=2, scale=1.0)  # 2.5 rounds up
 @given(counts=counts, max_steps=st.integers(1, 64), previous=st.integers(1, 64), scale=st.sampled_from([0.5, 1.0, 2.0]))
 def test_steps_are_the_rounded_ratio_clipped(
     counts: tuple[int, int], max_steps: int, previous: int, scale: float
@@ -45,18 +48,6 @@ def test_more_masked_samples_never_ask_for_fewer_steps(samples: int, data: st.Da
     fewer, more = sorted(data.draw(st.tuples(st.integers(0, samples), st.integers(0, samples))))
     options = {"max_steps": 16, "previous": 16, "monotone": False}
     assert accumulation_steps(samples, fewer, **options) <= accumulation_steps(samples, more, **options)
-
-
-def test_all_masked_asks_for_max_steps() -> None:
-    assert accumulation_steps(8, 8, max_steps=5, previous=4) == 5
-
-
-def test_no_samples_keep_the_previous_steps() -> None:
-    assert accumulation_steps(0, 0, max_steps=5, previous=3, monotone=False) == 3
-
-
-def test_a_half_rounds_up() -> None:
-    assert accumulation_steps(5, 3, previous=2) == 3  # 5 / 2 = 2.5
 
 
 @pytest.mark.parametrize(

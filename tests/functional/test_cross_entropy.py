@@ -190,15 +190,6 @@ def test_a_shift_of_the_logits_changes_nothing(shift: float) -> None:
         assert_agrees(moved, plain, torch.float32)
 
 
-def test_gaps_of_1e4_overflow_nowhere() -> None:
-    logits = torch.tensor([[1e4, 0.0, -1e4], [1e4, 0.0, -1e4], [1e4, 1e4, 0.0]], requires_grad=True)
-    for delta, expected in ((0.0, [0.0, 1e4, 0.6931472]), (0.1, [0.0, 1e4, 0.6931472]), (1.0, [0.0, 1e4, 0.6931472])):
-        loss = as_cross_entropy(logits, torch.tensor([0, 1, 0]), delta, reduction="none")
-        torch.testing.assert_close(loss, torch.tensor(expected))
-        (gradient,) = torch.autograd.grad(loss.sum(), logits)
-        assert gradient.isfinite().all()
-
-
 @pytest.fixture
 def tiny_blocks(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
     """Blocks of one row, so that a small example crosses many block borders."""
@@ -221,7 +212,6 @@ def test_blocks_leave_no_seam(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_masks_of_other_devices_agree_with_picked_rows(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = row_loss.row_kernel(torch.device("meta"))
     logits, target = example((40, 13), dtype, seed=6)
     target[7], logits[7] = -100, torch.nan
     for delta in DELTAS:
@@ -229,7 +219,7 @@ def test_masks_of_other_devices_agree_with_picked_rows(dtype: torch.dtype, monke
         picked_counts = as_cross_entropy(logits, target, delta, return_counts=True)[1]
         with monkeypatch.context() as patch:
             patch.setattr(cross_entropy, "FEW_LOGITS", 0)
-            patch.setattr(row_loss, "row_kernel", lambda device: other)
+            patch.setattr(row_loss, "picks", lambda device: False)
             masked = value_and_gradient(as_cross_entropy, logits, target, delta, reduction="none")
             masked_counts = as_cross_entropy(logits, target, delta, return_counts=True)[1]
         assert_agrees(masked, picked, dtype)

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from harness.normal_floats import floats
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from oracles.as_softmax import multilabel_keep_of_row, multilabel_reference
+from oracles.as_softmax import multilabel_reference
 
 from as_lightning.functional import multilabel_as_cross_entropy
 
@@ -61,29 +59,6 @@ def test_value_gradient_and_counts_follow_the_formula(
     assert loss.dtype == gradient.dtype == dtype
 
 
-@pytest.mark.parametrize("delta", [0.0, 0.1, 1.0])
-def test_gradients_are_exact_to_second_order(delta: float) -> None:
-    generator = torch.Generator().manual_seed(4)
-    logits = (torch.randn(5, 6, generator=generator, dtype=torch.float64) * 2).requires_grad_()
-    target = torch.rand(5, 6, generator=generator) < 0.4
-    target[0], target[1] = False, True
-
-    def loss(x: torch.Tensor) -> torch.Tensor:
-        return multilabel_as_cross_entropy(x, target, delta)
-
-    assert torch.autograd.gradcheck(loss, (logits,))
-    assert torch.autograd.gradgradcheck(loss, (logits,))
-
-
-def test_reductions_of_the_authors_example() -> None:
-    logits, target = torch.tensor(README_LOGITS), torch.tensor(README_LABELS)
-    loss = multilabel_as_cross_entropy(logits, target, 0.1, reduction="none")
-    assert loss.shape == (3,)
-    assert f"{multilabel_as_cross_entropy(logits, target, 0.1).item():.4f}" == "2.0778"
-    torch.testing.assert_close(multilabel_as_cross_entropy(logits, target, 0.1), loss.mean())
-    torch.testing.assert_close(multilabel_as_cross_entropy(logits, target, 0.1, reduction="sum"), loss.sum())
-
-
 @pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1, 1]], ids=["no positives", "no negatives"])
 @pytest.mark.parametrize("delta", [0.0, 0.1])
 def test_without_positives_or_negatives_nothing_is_masked(labels: list[int], delta: float) -> None:
@@ -106,19 +81,6 @@ def test_a_sample_past_the_margin_has_zero_loss_and_gradient_to_the_last_bit() -
     assert [int(count) for count in counts] == [1, 1, 4, 4]
 
 
-@pytest.mark.parametrize("delta", [0.0, 0.1, 1.0])
-@pytest.mark.parametrize("size", [1e2, 1e4, 1e6])
-def test_large_logits_overflow_nowhere(size: float, delta: float) -> None:
-    logits = torch.tensor([[size, -size, 0.0], [-size, size, 1.0]], requires_grad=True)
-    target = torch.tensor([[0, 1, 0], [0, 1, 0]])
-    loss = multilabel_as_cross_entropy(logits, target, delta, reduction="none")
-    loss.sum().backward()
-    assert logits.grad is not None
-    assert logits.grad.isfinite().all()
-    torch.testing.assert_close(loss[0], torch.tensor(2 * size))
-    assert loss[1].item() == pytest.approx(0.0 if delta < 1 else torch.nn.functional.softplus(torch.tensor(1.0)).item())
-
-
 def test_a_positive_whose_probability_underflows_stays_positive() -> None:
     logits = torch.tensor([[0.0, -200.0, 3.0]])
     loss = multilabel_as_cross_entropy(logits, torch.tensor([[0, 1, 1]]), 0.1)
@@ -131,18 +93,6 @@ def test_nan_logits_give_a_nan_loss(reduction: str) -> None:
         logits = torch.tensor([[9.0, 0.0, -9.0]])
         logits[0, position] = torch.nan
         assert multilabel_as_cross_entropy(logits, torch.tensor([[1, 0, 0]]), 0.1, reduction=reduction).isnan().all()
-
-
-def test_one_sample_without_a_batch_dimension() -> None:
-    loss = multilabel_as_cross_entropy(torch.tensor(README_LOGITS[1]), torch.tensor(README_LABELS[1]), 0.1)
-    rows = multilabel_as_cross_entropy(torch.tensor(README_LOGITS), torch.tensor(README_LABELS), 0.1, reduction="none")
-    torch.testing.assert_close(loss, rows[1])
-
-
-def test_an_empty_batch_reduces_as_any_empty_tensor() -> None:
-    logits = torch.zeros(0, 4, requires_grad=True)
-    assert multilabel_as_cross_entropy(logits, torch.zeros(0, 4), 0.1).isnan()
-    assert multilabel_as_cross_entropy(logits, torch.zeros(0, 4), 0.1, reduction="sum").item() == 0.0
 
 
 @pytest.mark.parametrize("target_dtype", [torch.int64, torch.int8, torch.float32], ids=str)
@@ -174,24 +124,6 @@ def test_an_ignored_label_is_as_good_as_absent(delta: float, target_dtype: torch
     assert [int(count) for count in counts] == totals
 
 
-def test_the_mean_is_over_the_samples_with_a_known_label() -> None:
-    logits = torch.tensor([[1.0, -1.0], [3.0, 2.0], [0.5, 0.0]])
-    target = torch.tensor([[1, 0], [-100, -100], [0, -100]])
-    each = multilabel_as_cross_entropy(logits, target, reduction="none")
-    torch.testing.assert_close(multilabel_as_cross_entropy(logits, target), each[[0, 2]].mean())
-    assert multilabel_as_cross_entropy(logits, torch.full((3, 2), -100)).isnan()
-
-
-def test_per_sample_gradients_by_torch_func() -> None:
-    logits, target = torch.tensor(README_LOGITS), torch.tensor([[1, 1, 0, 0], [0, 1, 1, -100], [-100] * 4])
-    gradients = torch.func.vmap(torch.func.grad(lambda row, t: multilabel_as_cross_entropy(row, t, reduction="sum")))(
-        logits, target
-    )
-    leaf = logits.requires_grad_()
-    multilabel_as_cross_entropy(leaf, target, reduction="sum").backward()
-    torch.testing.assert_close(gradients, leaf.grad)
-
-
 def test_traces_to_one_graph() -> None:
     torch.compiler.reset()
     compiled = torch.compile(multilabel_as_cross_entropy, fullgraph=True, backend="aot_eager")
@@ -199,40 +131,10 @@ def test_traces_to_one_graph() -> None:
     torch.testing.assert_close(compiled(logits, target, 0.1), multilabel_as_cross_entropy(logits, target, 0.1))
 
 
-def test_a_wider_margin_keeps_more() -> None:
-    row = torch.tensor(README_LOGITS[1])
-    kept = [sum(multilabel_keep_of_row(row, [False, True, False, False], delta)) for delta in (0.0, 0.3, 0.5, 0.7, 1.0)]
-    counts = [
-        4 - int(multilabel_as_cross_entropy(row, torch.tensor([0, 1, 0, 0]), delta, return_counts=True)[1][2])
-        for delta in (0.0, 0.3, 0.5, 0.7, 1.0)
-    ]
-    assert counts == kept == sorted(kept)
-    assert kept[0] < kept[-1]
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"delta": 2}, ValueError, r"delta .* \[0, 1\], got 2"),
-        ({"reduction": "batchmean"}, ValueError, "reduction must be one of"),
-        ({"target": torch.zeros(2)}, ValueError, r"target must have the shape of logits, \(2, 3\), .* got \(2,\)"),
-        (
-            {"target": torch.full((2, 3), 0.5)},
-            ValueError,
-            r"only 0 and 1, and ignore_index \(-100\) .* got 0.5 \(6 such values\)",
-        ),
-        ({"target": torch.full((2, 3), -1)}, ValueError, "target must hold only 0 and 1, .* got -1"),
-        ({"target": torch.full((2, 3), float("nan"))}, ValueError, "target must hold only 0 and 1, .* got nan"),
-        ({"target": torch.zeros(2, 3, dtype=torch.complex64)}, TypeError, "target must hold 0 and 1"),
-        ({"logits": torch.zeros(2, 3, dtype=torch.long)}, TypeError, "logits must be a floating-point tensor"),
-        ({"logits": torch.tensor(0.0), "target": torch.tensor(0)}, ValueError, "logits must have a label dimension"),
-        ({"logits": torch.zeros(2, 0), "target": torch.zeros(2, 0)}, ValueError, "at least one label"),
-    ],
-)
-def test_bad_input_is_refused_by_name(change: dict[str, Any], error: type[Exception], message: str) -> None:
-    good: dict[str, Any] = {"logits": torch.zeros(2, 3), "target": torch.tensor([[1, 0, 0], [0, 0, 1]])}
-    with pytest.raises(error, match=message):
-        multilabel_as_cross_entropy(**{**good, **change})
+@pytest.mark.parametrize(("delta", "classes", "message"), [(2, 3, r"delta .* got 2"), (0.1, 0, "at least one label")])
+def test_a_margin_out_of_range_and_no_label_are_refused(delta: float, classes: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        multilabel_as_cross_entropy(torch.zeros(2, classes), torch.zeros(2, classes), delta)
 
 
 @pytest.mark.gpu

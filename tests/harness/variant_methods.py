@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from oracles import variants as reference
+from torch import Tensor
 
 from as_lightning import functional
 
@@ -58,5 +60,11 @@ METHODS = {
     "perturb_max_normal": method("perturb_max", arguments={"noise": "normal"}, max_classes_of_reference=12),
     "perturb_max_logistic": method("perturb_max", arguments={"noise": "logistic"}, max_classes_of_reference=12),
 }
+
+
+def random_logits(*shape: int, scale: float = 2.0, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(*shape, generator=generator, dtype=torch.float64) * scale).to(dtype)
+
 
 WITH_TRANSFORM = {name: entry for name, entry in METHODS.items() if entry.transform is not None}

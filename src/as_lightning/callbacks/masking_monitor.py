@@ -11,8 +11,10 @@ from torch import Tensor
 
 from as_lightning.callbacks.window import (
     COUNTS,
+    can_save_open_window,
     close_window,
     find_losses,
+    is_written,
     masking_counter,
     move_to_front,
     publish,
@@ -123,7 +125,7 @@ class MaskingMonitor(pl.Callback):
         write_layout(trainer)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        start_counting(trainer, pl_module, self._saved_counts)
+        start_counting(trainer, masking_counter(pl_module, self), self._saved_counts)
         self._saved_counts = None
         # Lightning does not end an epoch whose last batch has saved the checkpoint that this training resumes
         if self._open_epoch not in (None, trainer.current_epoch):
@@ -151,21 +153,20 @@ class MaskingMonitor(pl.Callback):
             return
         self._open_epoch = trainer.current_epoch
         counter.refuse_silence(pl_module, outputs)
-        self._windows.append(close_window(trainer, pl_module, self))
+        self._windows.append(close_window(trainer, counter))
         step = logged_step(trainer, pl_module)
         deltas = {loss.delta for loss in counter.losses}
         delta = getattr(pl_module, "current_delta", deltas.pop() if len(deltas) == 1 else None)
         self._unwritten = _Step(step, self._windows[-1], trainer.accumulate_grad_batches, delta)
-        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
-        if every and (step == 0 or (step + 1) % every == 0 or trainer.should_stop):
+        if is_written(trainer, step):
             self._write(trainer)
         elif len(self._windows) == 256:
             self._sum_of_epoch()
 
     def _sum_of_epoch(self) -> Tensor:
         if self._windows:
-            latest = torch.stack(self._windows).sum(0)
-            self._epoch = self._epoch.to(latest.device) + latest
+            device = self._windows[-1].device  # a window in which nothing was counted may lie on another one
+            self._epoch = torch.stack([counts.to(device) for counts in [self._epoch, *self._windows]]).sum(0)
             self._windows.clear()
         return self._epoch
 
@@ -237,7 +238,8 @@ class MaskingMonitor(pl.Callback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        save_open_counts(trainer, pl_module, checkpoint)
+        if can_save_open_window(trainer):
+            save_open_counts(trainer, masking_counter(pl_module, self), checkpoint)
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]

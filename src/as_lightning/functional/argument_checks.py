@@ -53,19 +53,6 @@ def check_logits(logits: Tensor, dimension: str = "class") -> None:
         )
 
 
-def check_tensors(**operands: object) -> None:
-    """Raise ``TypeError`` unless the operands, given by name, are tensors."""
-    for name, x in operands.items():
-        if not isinstance(x, Tensor):
-            raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
-
-
-def check_ignore_index(ignore_index: int) -> None:
-    """Raise ``TypeError`` unless ``ignore_index`` is an integer."""
-    if not isinstance(ignore_index, int) and not hasattr(ignore_index, "__index__"):
-        raise TypeError(f"ignore_index must be an integer, got {ignore_index!r}: to ignore no row, leave it out (-100)")
-
-
 def check_one_device(**operands: Tensor | None) -> None:
     """Raise ``ValueError`` unless the operands, given by name, are on one device."""
     devices = {name: x.device for name, x in operands.items() if x is not None}

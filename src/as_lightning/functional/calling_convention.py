@@ -12,12 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.functional.argument_checks import (
-    check_class_weight,
-    check_ignore_index,
-    check_logits,
-    check_reduction,
-)
+from as_lightning.functional.argument_checks import check_class_weight, check_logits, check_reduction
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.tracing import looks
 
@@ -120,7 +115,8 @@ def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tenso
     An index out of range raises ``IndexError`` on the CPU; elsewhere the host would have to wait, and the device
     asserts.
     """
-    check_ignore_index(ignore_index)
+    if not hasattr(ignore_index, "__index__"):
+        raise TypeError(f"ignore_index must be an integer, got {ignore_index!r}: to ignore no row, leave it out (-100)")
     if not looks(target):
         ignored = equals(target, ignore_index)
         indices = target.long()
@@ -153,9 +149,7 @@ def class_rows(logits: Tensor, target: Tensor, ignore_index: int, classes: int |
     return ClassRows(logits, *safe_targets(target, classes, ignore_index), classes)
 
 
-def reduce_rows(
-    loss: Tensor, ignored: Tensor | None, *, row_weight: Tensor | None = None, reduction: str = "mean"
-) -> Tensor:
+def reduce_rows(loss: Tensor, ignored: Tensor | None, row_weight: Tensor | None, reduction: str) -> Tensor:
     """Weigh, drop and reduce the losses of rows as ``F.cross_entropy`` does: the mean of none is NaN."""
     if ignored is not None:
         loss = loss.masked_fill(ignored, 0.0)
@@ -173,8 +167,7 @@ def reduce_rows(
 
 def reduce_batch(loss: Tensor, batch: ClassRows, weight: Tensor | None, reduction: str) -> Tensor:
     """`reduce_rows` with a weight per class."""
-    row_weight = row_weights(weight, batch.target, loss.dtype)
-    return reduce_rows(loss, batch.ignored, row_weight=row_weight, reduction=reduction)
+    return reduce_rows(loss, batch.ignored, row_weights(weight, batch.target, loss.dtype), reduction)
 
 
 def row_weights(weight: Tensor | None, target: Tensor, dtype: torch.dtype) -> Tensor | None:
@@ -205,14 +198,9 @@ def cross_entropy_of(
     check_reduction(reduction)
     check_class_weight(weight, logits.size(class_dimension(logits)))
     values = scores(widened(logits))
-    loss = F.cross_entropy(
-        values,
-        target.long(),
-        weight=None if weight is None else weight.to(values.dtype),
-        ignore_index=ignore_index,
-        reduction=reduction,
-        label_smoothing=label_smoothing,
-    )
+    weight = None if weight is None else weight.to(values.dtype)
+    options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
+    loss = F.cross_entropy(values, target.long(), weight, **options)  # type: ignore[arg-type]
     return loss.to(loss_dtype(logits.dtype, logits.device))
 
 
@@ -246,16 +234,15 @@ class LabelRows(NamedTuple):
     ignored: Tensor | None
 
 
-def counted_samples(labels: LabelRows) -> Tensor | None:
-    """The samples with a known label, shape ``(...)``; None if all certainly have one."""
-    return None if labels.ignored is None else ~labels.ignored.all(-1)
+def unknown_samples(labels: LabelRows) -> Tensor | None:
+    """The samples without a known label, shape ``(...)``; None if there certainly is none."""
+    return None if labels.ignored is None else labels.ignored.all(-1)
 
 
 def label_rows(logits: Tensor, target: Tensor, ignore_index: int | None) -> LabelRows:
     """Check logits and labels of one shape, and find the positives, the negatives and the ignored labels.
 
-    The values are checked on the CPU only: elsewhere the host would have to wait. With ``ignore_index`` None all are
-        known.
+    The values are checked on the CPU only: elsewhere the host would wait. With ``ignore_index`` None all are known.
     """
     check_logits(logits, "label")
     if target.is_complex():
@@ -275,12 +262,9 @@ def label_rows(logits: Tensor, target: Tensor, ignore_index: int | None) -> Labe
         known = positive | negative if ignored is None else positive | negative | ignored
         if not bool(known.all()):
             stray = target[~known]
-            unknown = (
-                "" if ignore_index is None else f", and ignore_index ({ignore_index}) for labels that are not known"
-            )
             raise ValueError(
-                f"target must hold only 0 and 1{unknown}, got {stray[0].item()!r} ({stray.numel()} such values): soft "
-                "labels are not supported"
+                f"target must hold only 0 and 1, and ignore_index ({ignore_index}) for labels that are not known, got "
+                f"{stray[0].item()!r} ({stray.numel()} such values): soft labels are not supported"
             )
     dim = class_dimension(logits)
     moved = (None if tensor is None else tensor.movedim(dim, -1) for tensor in (positive, negative, ignored))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 import torch.distributed
@@ -71,21 +71,10 @@ class HeadNames(NamedTuple):
     class_weight: str
 
 
-class LocalHead(NamedTuple):
-    """A head's operands as plain tensors: all rows, and this process's classes; ``shard`` is None without a DTensor."""
-
-    hidden: Tensor
-    weight: Tensor
-    bias: Tensor | None
-    target: Tensor
-    class_weight: Tensor | None
-    shard: ClassShard | None
-
-
 def local_head(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, class_weight: Tensor | None, names: HeadNames
-) -> LocalHead:
-    """The operands of a linear head as this process computes with them; ``names`` are the caller's, for the messages.
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor | None, ClassShard | None]:
+    """The operands as plain tensors, with all rows and this process's classes; the shard is None without a DTensor.
 
     Hidden states, targets and class weights (DTensors on the mesh of ``weight``, or plain tensors alike on every
     process) become whole on every process. The gradient of the hidden states goes back to their placement; that of
@@ -94,7 +83,7 @@ def local_head(
     if not isinstance(weight, DTensor):
         others = zip(names, (hidden, None, bias, target, class_weight), strict=True)
         _refuse_dtensors(names.weight, dict(others))
-        return LocalHead(hidden, weight, bias, target, class_weight, None)
+        return hidden, weight, bias, target, class_weight, None
     shard = _class_shard(names.weight, weight, 0)
     mesh = weight.device_mesh
     if bias is not None:
@@ -105,7 +94,7 @@ def local_head(
             )
         _class_shard(names.bias, bias, 0)
         _check_mesh(names.bias, bias, mesh)
-    return LocalHead(
+    return (
         _whole(names.hidden, hidden, mesh),
         weight.to_local(),
         None if bias is None else bias.to_local(),
@@ -115,33 +104,23 @@ def local_head(
     )
 
 
-class LocalLogits(NamedTuple):
-    """Logits and targets as plain tensors: all rows, this process's classes; ``shard`` is None without a DTensor."""
-
-    logits: Tensor
-    target: Tensor
-    weight: Tensor | None
-    shard: ClassShard | None
-
-
-def local_logits(logits: Tensor, target: Tensor, weight: Tensor | None) -> LocalLogits:
-    """Logits sharded along their class dimension as this process computes with them; see `local_head`."""
+def local_logits(
+    logits: Tensor, target: Tensor, weight: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None, ClassShard | None]:
+    """Logits, target and class weights as `local_head` has its operands."""
     if transformed():
         refuse_transforms(logits=logits, target=target)
     if not isinstance(logits, DTensor):
         if is_dtensor(target) or is_dtensor(weight):
             _refuse_dtensors("logits", {"target": target, "weight": weight})
-        return LocalLogits(logits, target, weight, None)
+        return logits, target, weight, None
     check_one_device(logits=logits, target=target, weight=weight)
     check_class_indices(logits, target)
     check_class_weight(weight, logits.size(class_dimension(logits)))
     shard = _class_shard("logits", logits, class_dimension(logits))
-    return LocalLogits(
-        _LocalLogits.apply(logits),
-        _whole_target(target, logits.device_mesh, shard),
-        None if weight is None else _whole("weight", weight, logits.device_mesh),
-        shard,
-    )
+    target = _whole_target(target, logits.device_mesh, shard)
+    weight = None if weight is None else _whole("weight", weight, logits.device_mesh)
+    return _LocalLogits.apply(logits), target, weight, shard
 
 
 class _LocalLogits(torch.autograd.Function):
@@ -220,7 +199,7 @@ def _whole_target(target: Tensor, mesh: DeviceMesh, shard: ClassShard) -> Tensor
     # every process has to see the same rows, or each would wait for the others in another place
     places = torch.arange(1, target.numel() + 1, device=target.device)
     fingerprint = torch.stack([places.new_tensor(target.numel()), (places * target.reshape(-1)).sum()])
-    bounds = shard.all_reduce_max(torch.cat([fingerprint, -fingerprint]))
+    bounds = shard.all_reduce(torch.cat([fingerprint, -fingerprint]), "MAX")
     if not torch.equal(bounds[:2], -bounds[2:]):
         raise ValueError(
             "target differs between the processes that share the classes: each needs the same rows in the same order; "
@@ -238,14 +217,9 @@ class ClassShard:
     classes: int
     widest: int
 
-    def all_reduce_sum(self, x: Tensor) -> Tensor:
-        """Sum over the processes, in place."""
-        torch.distributed.all_reduce(x, op=torch.distributed.ReduceOp.SUM, group=self.group)
-        return x
-
-    def all_reduce_max(self, x: Tensor) -> Tensor:
-        """Maximum over the processes, in place."""
-        torch.distributed.all_reduce(x, op=torch.distributed.ReduceOp.MAX, group=self.group)
+    def all_reduce(self, x: Tensor, op: Literal["SUM", "MAX"]) -> Tensor:
+        """Reduce over the processes, in place."""
+        torch.distributed.all_reduce(x, getattr(torch.distributed.ReduceOp, op), self.group)
         return x
 
 
@@ -258,12 +232,13 @@ def shard_unit_gradient(logits: Tensor, target: Tensor, delta: float, shard: Cla
     """
     dtype = accumulation_dtype(logits.dtype)
     eps = torch.finfo(dtype).eps
-    peak = shard.all_reduce_max(_row_maximum(logits).to(dtype))
+    peak = logits.amax(-1) if logits.size(1) else logits.new_full(logits.shape[:1], -torch.inf)
+    peak = shard.all_reduce(peak.to(dtype), "MAX")
     rows = _ShardRows(logits, target - shard.first, peak)
     sums = torch.stack([torch.zeros_like(peak), rows.target_score()])
     total, target_score = sums
     rows.sum_exponentials(out=total)
-    shard.all_reduce_sum(sums)
+    shard.all_reduce(sums, "SUM")
 
     e_target = target_score.exp()
     fully_masked = (e_target > total * all_masked_above(delta)) & (delta < 1.0)
@@ -276,7 +251,7 @@ def shard_unit_gradient(logits: Tensor, target: Tensor, delta: float, shard: Cla
         e, dropped = rows.kept_exponentials(index, bound)
         kept_total[index] = e.sum(-1, dtype=torch.float64)
         masked[index] = dropped.sum(-1).double()
-    shard.all_reduce_sum(kept_sums)
+    shard.all_reduce(kept_sums, "SUM")
 
     masked.masked_fill_(fully_masked, shard.classes - 1)
     live = masked < shard.classes - 1
@@ -347,12 +322,6 @@ class _ShardRows:
     def _pieces(self) -> Iterator[slice]:
         count, classes = self.logits.shape
         return (slice(*bounds) for bounds in blocks(count, block_size(count, classes, self.logits.device)))
-
-
-def _row_maximum(logits: Tensor) -> Tensor:
-    if logits.size(1) == 0:
-        return logits.new_full(logits.shape[:1], -torch.inf)
-    return logits.amax(-1)
 
 
 def _picked(rows: Tensor, logits: Tensor) -> list[Tensor]:

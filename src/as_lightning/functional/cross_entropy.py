@@ -13,8 +13,8 @@ from as_lightning.functional.argument_checks import check_class_weight, check_re
 from as_lightning.functional.calling_convention import ClassRows, RowsLoss, class_rows, loss_dtype, widened
 from as_lightning.functional.class_parallel import ClassShard, local_logits, sharded_loss
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows
-from as_lightning.functional.kernels.row_loss import compiled_loss, loss_by_rows
-from as_lightning.functional.masking import check_delta, masked_by_delta
+from as_lightning.functional.kernels.row_loss import loss_by_rows
+from as_lightning.functional.masking import DEFAULT_DELTA, check_delta, masked_by_delta
 from as_lightning.functional.tracing import certain, has_tangent, recorded, traced
 
 # Up to so many logits, on the CPU, an operation costs more than what it does.
@@ -50,7 +50,7 @@ def as_cross_entropy(
 def as_cross_entropy(
     logits: Tensor,
     target: Tensor,
-    delta: float = 0.1,
+    delta: float = DEFAULT_DELTA,
     *,
     weight: Tensor | None = None,
     ignore_index: int = -100,
@@ -65,12 +65,12 @@ def as_cross_entropy(
     $$
 
     The mask is a constant: the gradient is $q_i - [i = t]$ on the kept classes, ``q`` their softmax, and 0 on the
-        others. ``delta=1`` is ``F.cross_entropy``, up to rounding.
+    others. ``delta=1`` is ``F.cross_entropy``, up to rounding.
 
     Args:
         logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``; float16 and bfloat16 are computed in float32.
         target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
-        delta: the margin, in [0, 1].
+        delta: the margin, in [0, 1]; the default is 0.1.
         weight: a weight per class, shape ``(C)``.
         ignore_index: target value of rows that count neither in the loss nor in the counts.
         reduction: ``"none"``, ``"mean"`` (weighted, over the rows not ignored) or ``"sum"``.
@@ -87,7 +87,7 @@ def as_cross_entropy(
 
     Note:
         Logits that are a DTensor sharded along their classes are never gathered: loss and counts are plain tensors, the
-            same on every process, the gradient is sharded as the logits are, and it can be taken once.
+        same on every process, the gradient is sharded as the logits are, and it can be taken once.
 
     Source: paper, section III; shapes and reductions as in `torch.nn.functional.cross_entropy`.
 
@@ -118,7 +118,7 @@ def _kernel(logits: Tensor, shard: ClassShard | None) -> RowsLoss:
     if (logits.is_cpu and certain(logits.numel() <= FEW_LOGITS)) or recorded(logits):
         return traceable_loss
     if torch.compiler.is_compiling():  # on the CPU the operator is faster than what the compiler makes of the formula
-        return compiled_loss if logits.is_cpu else traceable_loss
+        return loss_by_rows if logits.is_cpu else traceable_loss
     return traceable_loss if traced() or has_tangent(logits) else loss_by_rows
 
 

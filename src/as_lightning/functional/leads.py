@@ -10,7 +10,7 @@ from torch import Tensor
 from as_lightning.functional.calibration import is_multilabel, known_entries
 from as_lightning.functional.calling_convention import LabelRows, class_rows, equals, label_rows, widened
 from as_lightning.functional.kernels.row_loss import block_size, blocks
-from as_lightning.functional.masking import check_delta, masked_by_delta
+from as_lightning.functional.masking import DEFAULT_DELTA, check_delta, masked_by_delta
 from as_lightning.functional.tracing import traced
 
 
@@ -45,7 +45,7 @@ def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Te
     return (own - strongest).squeeze(-1)
 
 
-def live_samples(logits: Tensor, target: Tensor, delta: float = 0.1, ignore_index: int = -100) -> Tensor:
+def live_samples(logits: Tensor, target: Tensor, delta: float = DEFAULT_DELTA, ignore_index: int = -100) -> Tensor:
     r"""The samples that have a gradient at the margin ``delta``: those that keep at least one competitor.
 
     $$
@@ -59,7 +59,7 @@ def live_samples(logits: Tensor, target: Tensor, delta: float = 0.1, ignore_inde
         logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
         target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``; or 0 and 1 for several labels, of the logits'
             shape.
-        delta: the margin, in [0, 1]. It need not be the margin of the loss.
+        delta: the margin, in [0, 1]; the default is 0.1. It need not be the margin of the loss.
         ignore_index: target value of rows, or of labels, that take no part: they are not live.
 
     Returns:

@@ -2,13 +2,14 @@ r"""The losses of a wide linear head, from the hidden states, without the logits
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict, overload
+from functools import partial
+from typing import Any, Literal, overload
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.functional.argument_checks import check_class_weight, check_one_device, check_reduction, check_tensors
+from as_lightning.functional.argument_checks import check_class_weight, check_one_device, check_reduction
 from as_lightning.functional.calling_convention import (
     accumulation_dtype,
     autocast_dtype,
@@ -21,7 +22,7 @@ from as_lightning.functional.class_parallel import ClassShard, HeadNames, local_
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.kernels.head_loss import HeadLoss, dense_is_faster
-from as_lightning.functional.masking import check_delta
+from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 from as_lightning.functional.tracing import has_tangent, transformed
 
 # hidden states, weight, bias, target and class weights
@@ -29,12 +30,6 @@ HeadOperands = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor | None]
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 AS_NAMES = HeadNames("hidden", "weight", "bias", "target", "class_weight")
 PLAIN_NAMES = HeadNames("input", "linear_weight", "linear_bias", "target", "weight")
-
-
-class DenseOptions(TypedDict):
-    weight: Tensor | None
-    ignore_index: int
-    reduction: str
 
 
 @overload
@@ -67,7 +62,7 @@ def as_linear_cross_entropy(
     hidden: Tensor,
     weight: Tensor,
     target: Tensor,
-    delta: float = 0.1,
+    delta: float = DEFAULT_DELTA,
     *,
     bias: Tensor | None = None,
     class_weight: Tensor | None = None,
@@ -85,7 +80,7 @@ def as_linear_cross_entropy(
         hidden: shape ``(..., d)``: float32, float64, bfloat16 or float16. Half types accumulate in float32.
         weight: the head, shape ``(C, d)``, of the dtype of ``hidden``.
         target: class indices, shape ``(...)``.
-        delta: the margin, in [0, 1].
+        delta: the margin, in [0, 1]; the default is 0.1.
         bias: shape ``(C)``.
         class_weight: a weight per class, shape ``(C)``.
         ignore_index: target value of rows that count neither in the loss nor in the counts.
@@ -189,10 +184,9 @@ def cross_entropy_of_head(
     if shard is None and (plain or dense_is_faster(target.numel(), weight)):
         logits = F.linear(hidden, weight, bias)
         logits = logits if logits.dim() < 3 else logits.movedim(-1, 1)
-        options: DenseOptions = {"weight": class_weight, "ignore_index": ignore_index, "reduction": reduction}
-        if counting:
-            return as_cross_entropy(logits, target, delta, return_counts=True, **options)
-        return as_cross_entropy(logits, target, delta, **options), None
+        options: dict[str, Any] = {"weight": class_weight, "ignore_index": ignore_index, "reduction": reduction}
+        dense: partial[Any] = partial(as_cross_entropy, logits, target, delta, **options)
+        return dense(return_counts=True) if counting else (dense(), None)
     flat_hidden, flat_target = hidden.reshape(target.numel(), hidden.size(-1)), target.reshape(-1)
     safe_target, ignored = safe_targets(flat_target, operands[1].size(0), ignore_index)
     row_weight, active = _row_weights(safe_target, ignored, class_weight, accumulation_dtype(dtype))
@@ -200,8 +194,8 @@ def cross_entropy_of_head(
         flat_hidden, safe_target = flat_hidden.index_select(0, active), safe_target.index_select(0, active)
     if reduction == "mean":
         row_weight = row_weight / row_weight.sum()
-    head = flat_hidden, weight, bias
-    loss, masked = _head_loss(*head, safe_target, row_weight, delta, dtype, reduction == "none", shard)
+    head = flat_hidden, weight, bias, safe_target, row_weight
+    loss, masked = _head_loss(*head, delta, dtype, reduction == "none", shard)
     if active is not None:
         masked = masked.new_zeros(flat_target.numel()).index_copy(0, active, masked)
     if reduction == "none":
@@ -247,13 +241,9 @@ def check_head(
 ) -> torch.dtype:
     """The dtype of a head's logits, after a check of its operands; the messages use the caller's ``names``."""
     operands = dict(zip(names, (hidden, weight, bias, target, class_weight), strict=True))
-    check_tensors(
-        **{
-            name: x
-            for name, x in operands.items()
-            if x is not None or name in (names.hidden, names.weight, names.target)
-        }
-    )
+    for name, x in operands.items():
+        if not isinstance(x, Tensor) and (x is not None or name not in (names.bias, names.class_weight)):
+            raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
     if weight.dim() != 2 or hidden.dim() == 0 or hidden.size(-1) != weight.size(1):
         raise ValueError(
             f"{names.hidden} must have shape (..., d) and {names.weight} (C, d), got {tuple(hidden.shape)} and "

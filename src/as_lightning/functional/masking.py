@@ -9,6 +9,8 @@ from torch import Tensor
 
 from as_lightning.functional.calling_convention import class_rows, widened
 
+DEFAULT_DELTA = 0.1  # the paper's margin, and that of every loss here whose caller gives none
+
 
 def check_delta(delta: float) -> float:
     """Return the margin ``delta`` as a float, or raise where it is not a number in [0, 1]."""

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_reduction
-from as_lightning.functional.calling_convention import LabelRows, counted_samples, label_rows, loss_dtype, reduce_rows
+from as_lightning.functional.calling_convention import LabelRows, label_rows, loss_dtype, reduce_rows, unknown_samples
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.leads import live_labels, multilabel_keep
-from as_lightning.functional.masking import check_delta
+from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 
 
 @overload
@@ -37,7 +37,7 @@ def multilabel_as_cross_entropy(
 def multilabel_as_cross_entropy(
     logits: Tensor,
     target: Tensor,
-    delta: float = 0.1,
+    delta: float = DEFAULT_DELTA,
     *,
     ignore_index: int = -100,
     reduction: str = "mean",
@@ -60,7 +60,7 @@ def multilabel_as_cross_entropy(
     Args:
         logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``; float16 and bfloat16 are computed in float32.
         target: of that shape: 1 at each positive label, 0 at each negative one, ``ignore_index`` where it is not known.
-        delta: the margin, in [0, 1].
+        delta: the margin, in [0, 1]; the default is 0.1.
         ignore_index: target value of the labels that are not known.
         reduction: ``"none"``, ``"mean"`` (over the samples with a known label) or ``"sum"``.
         return_counts: also return the `MaskingCounts`: ``(loss, counts)``.
@@ -92,8 +92,7 @@ def multilabel_as_cross_entropy(
     keep_as_negative, keep_as_positive = multilabel_keep(labels, delta)
     kept_negative, kept_positive = negative & keep_as_negative, positive & keep_as_positive
     loss = log_one_plus_sum_exp(scores, kept_negative) + log_one_plus_sum_exp(-scores, kept_positive)
-    counted = counted_samples(labels)
-    loss = reduce_rows(loss, None if counted is None else ~counted, reduction=reduction)
+    loss = reduce_rows(loss, unknown_samples(labels), None, reduction)
     loss = loss.to(loss_dtype(logits.dtype, logits.device))
     live = live_labels(labels, keep_as_negative, keep_as_positive)
     return (loss, _counts(labels, kept_negative | kept_positive, live)) if return_counts else loss
@@ -101,8 +100,7 @@ def multilabel_as_cross_entropy(
 
 def _counts(labels: LabelRows, kept: Tensor, live: Tensor) -> MaskingCounts:
     known = labels.positive | labels.negative
-    counted = counted_samples(labels)
-    counted = torch.ones_like(live) if counted is None else counted
+    counted = known.any(-1)
     return MaskingCounts(
         masked_samples=(counted & ~live).sum(),
         samples=counted.sum(),

@@ -22,8 +22,9 @@ from as_lightning.benchmark.compare.own_module import OwnModule
 from as_lightning.benchmark.compare.plan import ComparisonPlan
 from as_lightning.benchmark.compare.progress import ComparisonProgress
 from as_lightning.benchmark.compare.search import Space
+from as_lightning.benchmark.report.advice import advice
 from as_lightning.benchmark.report.findings import Findings, findings
-from as_lightning.benchmark.report.page import ReportPaths, advice, print_comparison, write_comparison
+from as_lightning.benchmark.report.page import ReportPaths, print_comparison, write_comparison
 from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.run.result import whole_file
 
@@ -49,7 +50,7 @@ class ComparisonReport:
     @property
     def advice(self) -> str:
         """What to do, in words."""
-        return " ".join(advice(self.record))
+        return " ".join(advice(self.findings))
 
     def show(self, console: Console | None = None) -> None:
         """Print the verdict table and the advice."""

@@ -101,7 +101,7 @@ class HeadGradients:
         if self._needs_weight and self._of_weight is None:
             self._of_weight = torch.zeros_like(self.head.weight, dtype=self.product_dtype)
         if self.shard is not None and self._of_hidden is not None:
-            self.shard.all_reduce_sum(self._of_hidden)
+            self.shard.all_reduce(self._of_hidden, "SUM")
         gradients = (self._of_hidden, self._of_weight, self._of_bias)
         if self._factor is not None:
             for gradient in gradients:

@@ -15,8 +15,8 @@ would make the host wait, so the same is done with masks (`mask_rows`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,10 +62,9 @@ def store_gradient(gradient: Tensor, out: Tensor) -> None:
 
 
 def pick_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss of each row and its masked competitors; writes the gradient into ``out``, which may be ``logits``
-    itself.
+    """The loss of each row and its masked competitors; picks out the rows that need a second look.
 
-    Picks out the rows that need a second look. Over a fully masked row ``out`` means nothing.
+    Writes the gradient into ``out``, which may be ``logits`` itself and means nothing over a fully masked row.
     """
     column, classes = target.unsqueeze(-1), out.size(-1)
     p, p_target, log_p_target = _softmax(logits, column, out)
@@ -125,23 +124,9 @@ def mask_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tupl
     return loss.squeeze(-1), masked
 
 
-class RowKernel(NamedTuple):
-    """How a device's rows are worked on.
-
-    ``zero`` sets rows of a gradient to 0; ``in_place`` says whether ``gradient`` can write into the final tensor, all
-    rows at once, without temporary memory.
-    """
-
-    gradient: Callable[[Tensor, Tensor, float, Tensor], tuple[Tensor, Tensor]]
-    zero: Callable[[Tensor, Tensor], None]
-    in_place: bool
-
-
-def row_kernel(device: torch.device) -> RowKernel:
-    """Rows are picked out where that does not make the host wait."""
-    if device.type == "cpu":
-        return RowKernel(pick_rows, _zero_picked, in_place=True)
-    return RowKernel(mask_rows, _zero_masked, in_place=False)
+def picks(device: torch.device) -> bool:
+    """Whether rows are picked out, without temporary memory: where that does not make the host wait."""
+    return device.type == "cpu"
 
 
 def losses_and_gradient(
@@ -155,16 +140,17 @@ def losses_and_gradient(
     dtype = accumulation_dtype(rows.dtype)
     loss, masked = rows.new_empty(count, dtype=dtype), torch.empty_like(target)
     gradient = rows.new_empty((count, classes) if differentiated else (0, classes))
-    kernel = row_kernel(rows.device)
+    pick = picks(rows.device)
     # the probabilities of all rows can lie where their gradient will, unless that is of another dtype or not wanted
-    direct = kernel.in_place and differentiated and rows.dtype == dtype
+    direct = pick and differentiated and rows.dtype == dtype
     size = max(count, 1) if direct else block_size(count, classes, rows.device)
     buffer = gradient if direct else rows.new_empty((size, classes), dtype=dtype)
     for start, stop in blocks(count, size):
         piece, block = slice(start, stop), buffer[: stop - start]
-        loss[piece], masked[piece] = kernel.gradient(rows[piece], target[piece], delta, block)
+        loss[piece], masked[piece] = (pick_rows if pick else mask_rows)(rows[piece], target[piece], delta, block)
         if differentiated:
-            kernel.zero(block, ~live_rows(masked[piece], None if ignored is None else ignored[piece], classes))
+            dead = ~live_rows(masked[piece], None if ignored is None else ignored[piece], classes)
+            _zero_rows(block, dead, pick)
             if not direct:
                 store_gradient(block, gradient[piece])
     if ignored is not None:
@@ -173,11 +159,10 @@ def losses_and_gradient(
     return loss, masked, gradient
 
 
-def _zero_masked(gradient: Tensor, dead: Tensor) -> None:
-    gradient.masked_fill_(dead.unsqueeze(-1), 0.0)
-
-
-def _zero_picked(gradient: Tensor, dead: Tensor) -> None:
+def _zero_rows(gradient: Tensor, dead: Tensor, pick: bool) -> None:
+    if not pick:
+        gradient.masked_fill_(dead.unsqueeze(-1), 0.0)
+        return
     index = dead.nonzero().squeeze(-1)
     if index.numel() == dead.numel():
         gradient.zero_()
@@ -212,16 +197,6 @@ class RowLoss(torch.autograd.Function):
             return differentiable_backward(gradient, target, grad_loss, grad_gradient), None, None, None, None
         # as an output the gradient has a graph, which the answer must not have
         return _scale_in_place(gradient.detach(), grad_loss, live), None, None, None, None
-
-
-def loss_by_rows(
-    batch: ClassRows, delta: float, weight: Tensor | None, reduction: str, counting: bool
-) -> tuple[Tensor, MaskingCounts | None]:
-    """A `RowsLoss`."""
-    differentiated = torch.is_grad_enabled() and batch.logits.requires_grad
-    loss, masked, _ = RowLoss.apply(batch.logits, batch.target, batch.ignored, delta, differentiated)
-    counts = counts_of_rows(masked, batch.ignored, batch.classes) if counting else None
-    return reduce_batch(loss, batch, weight, reduction), counts
 
 
 def _scale_in_place(gradient: Tensor, grad_loss: Tensor, live: Tensor) -> Tensor:
@@ -317,11 +292,12 @@ def _compiled_backward(
 compiled_row_loss.register_autograd(_compiled_backward, setup_context=_save_gradient)
 
 
-def compiled_loss(
+def loss_by_rows(
     batch: ClassRows, delta: float, weight: Tensor | None, reduction: str, counting: bool
 ) -> tuple[Tensor, MaskingCounts | None]:
     """A `RowsLoss`."""
     differentiated = torch.is_grad_enabled() and batch.logits.requires_grad
-    loss, masked, _ = compiled_row_loss(batch.logits, batch.target, batch.ignored, delta, differentiated)
+    function = compiled_row_loss if torch.compiler.is_compiling() else RowLoss.apply
+    loss, masked, _ = function(batch.logits, batch.target, batch.ignored, delta, differentiated)
     counts = counts_of_rows(masked, batch.ignored, batch.classes) if counting else None
     return reduce_batch(loss, batch, weight, reduction), counts

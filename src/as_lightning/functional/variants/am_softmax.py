@@ -14,12 +14,8 @@ DEFAULT_TAU = 1 / 30  # the paper's scale s = 30
 def am_softmax(logits: Tensor, *, tau: float = DEFAULT_TAU, dim: int = -1) -> Tensor:
     r"""Softmax of cosines at temperature ``tau``: $p_i = e^{\cos\theta_i / \tau} / \sum_j e^{\cos\theta_j / \tau}$.
 
-    The margin belongs to the loss: prediction does not know the target.
-
-    Args:
-        logits: cosines in [-1, 1], any shape; `as_lightning.benchmark.tasks.classifier.CosineHead` gives them.
-        tau: the temperature, positive: the inverse of the paper's scale ``s``.
-        dim: the class dimension.
+    The margin belongs to the loss: prediction does not know the target. ``logits`` are cosines in [-1, 1], which
+    `as_lightning.benchmark.tasks.classifier.CosineHead` gives; ``tau`` is the inverse of the paper's scale ``s``.
 
     Source: Wang, Cheng, Liu, Liu 2018 (arXiv 1801.05599), equation 6 with ``m = 0``.
 
@@ -44,14 +40,10 @@ def am_softmax_loss(
     r"""Cross-entropy of cosines at temperature ``tau``, the target's lowered by ``margin``.
 
     $$
-    \ell = -\log \frac{e^{(\cos\theta_t - m) / \tau}}{e^{(\cos\theta_t - m) / \tau} + \sum_{j \ne t} e^{\cos\theta_j /
-    \tau}}
+    \ell = -\log \frac{e^{(c_t - m) / \tau}}{e^{(c_t - m) / \tau} + \sum_{j \ne t} e^{c_j / \tau}}, \quad c = \cos\theta
     $$
 
-    Args:
-        logits: cosines; they and the other arguments are those of `torch.nn.functional.cross_entropy`.
-        margin: the margin ``m`` between cosines, 0 or more.
-        tau: the temperature, positive.
+    The margin ``m`` is 0 or more. The other arguments are those of `torch.nn.functional.cross_entropy`.
 
     Source: Wang, Cheng, Liu, Liu 2018 (arXiv 1801.05599), equation 6.
 

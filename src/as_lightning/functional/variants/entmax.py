@@ -15,18 +15,17 @@ from as_lightning.functional.calling_convention import loss_of_rows, over_rows
 PARTIAL_SORT = 64
 # Below this alpha the exponent 1 / (alpha - 1) magnifies float32's rounding past 1e-5.
 DOUBLE_BELOW = 1.01
+BISECTIONS = {torch.float32: 30, torch.float64: 55}  # halve an interval shorter than 1 until only rounding is left
 
 
 def _package(alpha: float) -> tuple[float, ModuleType]:
     """``alpha`` as a float, and the ``entmax`` package; or raise where one of them is no good."""
-    is_in_range = "a number in (1, 2] (alpha=1 is softmax, alpha=2 sparsemax)"
-    alpha = check_number("alpha", alpha, lambda value: 1 < value <= 2, is_in_range)
+    expected = "a number in (1, 2] (alpha=1 is softmax, alpha=2 sparsemax)"
+    alpha = check_number("alpha", alpha, lambda value: 1 < value <= 2, expected)
     try:
         import entmax
     except ImportError as error:
-        raise ImportError(
-            'sparsemax and entmax need the entmax package: pip install "as-lightning[variants]"'
-        ) from error
+        raise ImportError('sparsemax and entmax need a package: pip install "as-lightning[variants]"') from error
     return alpha, entmax
 
 
@@ -42,21 +41,8 @@ def _recentred(rows: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
     return (relative.double() if alpha < DOUBLE_BELOW else relative), peak
 
 
-class _Once(torch.autograd.Function):
-    """The identity, whose gradient refuses to be differentiated: the package's is a constant, of derivative 0."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return _Refusal.apply(gradient, *ctx.saved_tensors) if torch.is_grad_enabled() else gradient
-
-
-class _Refusal(torch.autograd.Function):
-    """The gradient, to autograd a function of ``x``; its derivative is refused."""
+class _NoSecondDerivative(torch.autograd.Function):
+    """A gradient, to autograd a function of ``x``, whose derivative is refused: the package's would be 0."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, x: Tensor) -> Tensor:
@@ -65,15 +51,9 @@ class _Refusal(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor, Tensor]:
         raise RuntimeError(
-            "the loss of sparsemax and entmax can be differentiated once, and this is the backward pass of a gradient "
-            "that was made with create_graph=True: leave the gradient out of the loss, or use a loss with second "
-            "derivatives, such as as_cross_entropy"
+            "the loss of sparsemax and entmax can be differentiated once, and this gradient was made with "
+            "create_graph=True: leave it out of the loss, or use one with second derivatives, such as as_cross_entropy"
         )
-
-
-def _effort(rows: Tensor) -> tuple[int | None, int]:
-    """How many logits to sort, and how often to halve an interval shorter than 1 until only rounding is left."""
-    return (PARTIAL_SORT if rows.size(-1) > PARTIAL_SORT else None), (55 if rows.dtype == torch.float64 else 30)
 
 
 def entmax(logits: Tensor, *, alpha: float = 1.5, dim: int = -1) -> Tensor:
@@ -84,13 +64,8 @@ def entmax(logits: Tensor, *, alpha: float = 1.5, dim: int = -1) -> Tensor:
     \qquad p_i = \bigl[(\alpha - 1) o_i - \lambda\bigr]_+^{1 / (\alpha - 1)}
     $$
 
-    1.5 and 2 are exact (by sorting), others by bisection. A class $1 / (\alpha - 1)$ below the largest logit has
-    probability 0.
-
-    Args:
-        logits: any shape, floating point.
-        alpha: how sparse, in (1, 2]: 2 is `sparsemax`; tending to 1 it tends to softmax.
-        dim: the class dimension.
+    ``alpha`` lies in (1, 2]: 2 is `sparsemax`, and towards 1 it tends to softmax. 1.5 and 2 are exact (by sorting),
+    others by bisection. A class $1 / (\alpha - 1)$ below the largest logit has probability 0.
 
     Source: Peters, Niculae, Martins 2019 (arXiv 1905.05702), equations 9 and 10; the ``entmax`` package.
 
@@ -102,13 +77,12 @@ def entmax(logits: Tensor, *, alpha: float = 1.5, dim: int = -1) -> Tensor:
 
     def of_rows(rows: Tensor) -> Tensor:
         relative, peak = _recentred(rows, alpha)
-        sorted_logits, bisections = _effort(relative)
         if alpha == 2.0:
-            probabilities = package.sparsemax(relative, dim=-1, k=sorted_logits)
+            probabilities = package.sparsemax(relative, dim=-1, k=PARTIAL_SORT)
         elif alpha == 1.5:
-            probabilities = package.entmax15(relative, dim=-1, k=sorted_logits)
+            probabilities = package.entmax15(relative, dim=-1, k=PARTIAL_SORT)
         else:
-            probabilities = package.entmax_bisect(relative, alpha=alpha, dim=-1, n_iter=bisections)
+            probabilities = package.entmax_bisect(relative, alpha=alpha, dim=-1, n_iter=BISECTIONS[relative.dtype])
         return probabilities.to(rows.dtype) + (peak - peak)
 
     return over_rows(of_rows, logits, dim)
@@ -130,11 +104,8 @@ def entmax_loss(
     \frac{\partial \ell}{\partial o_i} = p_i - [i = t]
     $$
 
-    It is 0 (but for rounding) once the target leads every other class by $1 / (\alpha - 1)$: a finite margin.
-
-    Args:
-        logits: it and the other arguments are those of `torch.nn.functional.cross_entropy`.
-        alpha: how sparse, in (1, 2].
+    It is 0 (but for rounding) once the target leads every other class by $1 / (\alpha - 1)$: a finite margin. The
+    arguments but ``alpha`` are those of `torch.nn.functional.cross_entropy`.
 
     Source: Blondel, Martins, Niculae 2020 (arXiv 1901.02324), equation 14; the ``entmax`` package.
 
@@ -145,16 +116,19 @@ def entmax_loss(
     alpha, package = _package(alpha)
 
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
-        rows = _Once.apply(rows)
+        if rows.requires_grad:
+            leaf, rows = rows, rows.view_as(rows)
+            rows.register_hook(
+                lambda gradient: _NoSecondDerivative.apply(gradient, leaf) if torch.is_grad_enabled() else gradient
+            )
         relative, peak = _recentred(rows, alpha)
-        sorted_logits, bisections = _effort(relative)
         with torch.autocast(rows.device.type, enabled=False):  # it would take the package's sums in a half type
             if alpha == 2.0:
-                loss = package.sparsemax_loss(relative, row_target, sorted_logits)
+                loss = package.sparsemax_loss(relative, row_target, PARTIAL_SORT)
             elif alpha == 1.5:
-                loss = package.entmax15_loss(relative, row_target, sorted_logits)
+                loss = package.entmax15_loss(relative, row_target, PARTIAL_SORT)
             else:
-                loss = package.entmax_bisect_loss(relative, row_target, alpha, bisections)
+                loss = package.entmax_bisect_loss(relative, row_target, alpha, BISECTIONS[relative.dtype])
         # rounding may leave -1e-8; taken off as a constant, since a clamp would also stop the gradient
         loss = loss - loss.detach().clamp(max=0.0)
         # the target's own logit may have been cut off: the part of its deficit that the package has not seen

@@ -6,8 +6,6 @@ shape: 1 at each positive label, 0 at each negative one, ``ignore_index`` where 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,26 +13,27 @@ from torch import Tensor
 from as_lightning.functional.argument_checks import check_reduction
 from as_lightning.functional.calling_convention import (
     class_dimension,
-    counted_samples,
     label_rows,
     loss_dtype,
     reduce_rows,
+    unknown_samples,
 )
 from as_lightning.functional.multilabel import log_one_plus_sum_exp
 from as_lightning.functional.variants.sparse_softmax import check_k
 
 
-def _per_sample(
-    sample_loss: Callable[..., Tensor], logits: Tensor, target: Tensor, ignore_index: int, reduction: str
-) -> Tensor:
-    """Shapes, unknown labels and reductions around a loss of ``(scores, positive, negative)``, labels last."""
+def _loss_of_samples(logits: Tensor, target: Tensor, k: int | None, ignore_index: int, reduction: str) -> Tensor:
+    """The loss of all positives and the ``k`` strongest negatives of each sample; of all negatives without a ``k``."""
     labels = label_rows(logits, target, ignore_index)
     check_reduction(reduction)
-    loss = sample_loss(labels.scores, labels.positive, labels.negative)
-    # a sample of which no label is known takes part as little as an ignored row does
-    counted = counted_samples(labels)
-    unknown = None if counted is None else ~counted
-    return reduce_rows(loss, unknown, reduction=reduction).to(loss_dtype(logits.dtype, logits.device))
+    scores, kept = labels.scores, labels.negative
+    if k is not None:
+        check_k(k, scores.size(-1), of="labels")
+        scores = scores.masked_fill(~kept, -torch.inf).topk(k, dim=-1).values
+        kept = scores > -torch.inf
+    loss = log_one_plus_sum_exp(scores, kept) + log_one_plus_sum_exp(-labels.scores, labels.positive)
+    loss = reduce_rows(loss, unknown_samples(labels), None, reduction)
+    return loss.to(loss_dtype(logits.dtype, logits.device))
 
 
 def multilabel_softmax_loss(
@@ -52,11 +51,7 @@ def multilabel_softmax_loss(
         >>> multilabel_softmax_loss(torch.tensor([[2.0, -1.0, -3.0]]), torch.tensor([[1, 0, 0]]))
         tensor(0.4759)
     """
-
-    def sample_loss(scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        return log_one_plus_sum_exp(scores, negative) + log_one_plus_sum_exp(-scores, positive)
-
-    return _per_sample(sample_loss, logits, target, ignore_index, reduction)
+    return _loss_of_samples(logits, target, None, ignore_index, reduction)
 
 
 def multilabel_sparse_loss(
@@ -70,13 +65,7 @@ def multilabel_sparse_loss(
         >>> multilabel_sparse_loss(torch.tensor([[2.0, -1.0, -3.0]]), torch.tensor([[1, 0, 0]]), k=1)
         tensor(0.4402)
     """
-
-    def sample_loss(scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        check_k(k, scores.size(-1), of="labels")
-        strongest = scores.masked_fill(~negative, -torch.inf).topk(k, dim=-1).values
-        return log_one_plus_sum_exp(strongest, strongest > -torch.inf) + log_one_plus_sum_exp(-scores, positive)
-
-    return _per_sample(sample_loss, logits, target, ignore_index, reduction)
+    return _loss_of_samples(logits, target, k, ignore_index, reduction)
 
 
 def bce_loss(logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean") -> Tensor:

@@ -19,35 +19,37 @@ HELD = 2**18  # so many numbers, rows x nodes x classes, are held at once
 def _log_cdf(u: Tensor, noise: str) -> Tensor:
     if noise == "logistic":
         return F.logsigmoid(u)
-    # torch.special.log_ndtr takes three times as long on a CPU; where erfc underflows, its asymptotic series
+    if noise != "normal":
+        raise ValueError(f"noise must be one of 'gumbel', 'normal', 'logistic', got {noise!r}")
+    # torch.special.log_ndtr takes three times as long on a CPU: it is left to where erfc underflows
     lowest = -12.0 if u.dtype == torch.float32 else -36.0
     near = torch.log(0.5 * torch.erfc(u.clamp(min=lowest) * -math.sqrt(0.5)))
-    if not (u < lowest).any():
-        return near
-    v = u.clamp(max=lowest)
-    q = v.square().reciprocal()
-    series = torch.log((1 - q * (1 - 3 * q * (1 - 5 * q * (1 - 7 * q)))) / (v * -math.sqrt(2 * math.pi)))
-    return torch.where(u < lowest, series - 0.5 * v.square(), near)
+    far = u < lowest
+    return torch.where(far, torch.special.log_ndtr(u.clamp(max=lowest)), near) if far.any() else near
 
 
 def _log_pdf(u: Tensor, noise: str) -> Tensor:
     return F.logsigmoid(u) + F.logsigmoid(-u) if noise == "logistic" else -0.5 * (u.square() + math.log(2 * math.pi))
 
 
-def _over_nodes(of_rows: Callable[..., Tensor], rows: Tensor, logit: Tensor, nodes: Tensor) -> Tensor:
-    """``of_rows``, a few rows at a time, whose nodes x classes are computed again in the backward pass."""
+def _in_parts(of_rows: Callable[..., Tensor], rows: Tensor, logit: Tensor, nodes: Tensor, noise: str) -> Tensor:
+    """``of_rows``, a few at a time, whose nodes x classes are computed again in the backward pass."""
     size = max(1, HELD // (nodes.size(-1) * max(1, rows.size(-1))))
     parts = zip(rows.split(size), logit.split(size), nodes.split(size), strict=True)
-    return torch.cat([checkpoint(of_rows, *part, use_reentrant=False, preserve_rng_state=False) for part in parts])
+    options = {"use_reentrant": False, "preserve_rng_state": False}
+    return torch.cat([checkpoint(of_rows, *part, noise, **options) for part in parts])  # type: ignore[arg-type]
 
 
 def _log_integrand(rows: Tensor, logit: Tensor, nodes: Tensor, noise: str) -> Tensor:
-    def of_rows(rows: Tensor, logit: Tensor, nodes: Tensor) -> Tensor:
-        own = nodes - logit
-        others = _log_cdf(nodes.unsqueeze(-1) - rows.unsqueeze(-2), noise).sum(-1)
-        return others + _log_pdf(own, noise) - _log_cdf(own, noise)
+    own = nodes - logit
+    others = _log_cdf(nodes.unsqueeze(-1) - rows.unsqueeze(-2), noise).sum(-1)
+    return others + _log_pdf(own, noise) - _log_cdf(own, noise)
 
-    return _over_nodes(of_rows, rows, logit, nodes)
+
+def _masses(rows: Tensor, _: Tensor, nodes: Tensor, noise: str) -> Tensor:
+    u = nodes.unsqueeze(-1) - rows.unsqueeze(-2)
+    log_cdf = _log_cdf(u, noise)
+    return (log_cdf.sum(-1, keepdim=True) + _log_pdf(u, noise) - log_cdf).exp().sum(-2)
 
 
 @torch.no_grad()
@@ -59,26 +61,17 @@ def _nodes(rows: Tensor, logit: Tensor, noise: str) -> tuple[Tensor, Tensor]:
     coarse, fine = (torch.linspace(0, 1, n, dtype=low.dtype, device=low.device) for n in (16, NODES[low.dtype]))
     for _ in range(ZOOMS):
         nodes = low + (high - low) * coarse
-        height = _log_integrand(rows, logit, nodes, noise)
+        height = _in_parts(_log_integrand, rows, logit, nodes, noise)
         within = (height >= height.amax(-1, keepdim=True) - nats).int()
         first, last = within.argmax(-1, True) - 1, 16 - within.flip(-1).argmax(-1, True)
         low, high = nodes.gather(-1, first.clamp(min=0)), nodes.gather(-1, last.clamp(max=15))
     return low + (high - low) * fine, ((high - low) / (fine.numel() - 1)).log().squeeze(-1)
 
 
-def _relative(rows: Tensor, noise: str) -> Tensor:
-    if noise not in ("normal", "logistic"):
-        raise ValueError(f"noise must be one of 'gumbel', 'normal', 'logistic', got {noise!r}")
-    return rows - rows.detach().amax(-1, keepdim=True)
-
-
 def perturb_max(logits: Tensor, *, noise: str = "normal", dim: int = -1) -> Tensor:
     r"""The probability that a class has the largest logit once independent noise is added to every logit.
 
-    $$
-    p_i = P\bigl[\operatorname{argmax}_j (o_j + \varepsilon_j) = i\bigr] = \int f(e - o_i) \prod_{j \ne i} F(e - o_j) \,
-    de
-    $$
+    $$ p_i = P[\arg\max_j (o_j + \varepsilon_j) = i] = \int f(e - o_i) \prod_{j \ne i} F(e - o_j) \, de $$
 
     ``noise="gumbel"`` is softmax; ``"normal"`` (multinomial probit) and ``"logistic"`` are integrated, with an error
     below 1e-6 in float32 and 1e-9 in float64.
@@ -90,18 +83,12 @@ def perturb_max(logits: Tensor, *, noise: str = "normal", dim: int = -1) -> Tens
         tensor([0.0472, 0.2241, 0.7288])
     """
 
-    def masses(rows: Tensor, _: Tensor, nodes: Tensor) -> Tensor:
-        u = nodes.unsqueeze(-1) - rows.unsqueeze(-2)
-        log_cdf = _log_cdf(u, noise)
-        return (log_cdf.sum(-1, keepdim=True) + _log_pdf(u, noise) - log_cdf).exp().sum(-2)
-
     def of_rows(rows: Tensor) -> Tensor:
         if noise == "gumbel":
             return rows.softmax(-1)
-        rows = _relative(rows, noise)
-        top = rows.detach().amax(-1, keepdim=True)
-        mass = _over_nodes(masses, rows, top, _nodes(rows, top, noise)[0])
-        return mass / mass.sum(-1, keepdim=True)
+        rows = rows - rows.detach().amax(-1, keepdim=True)
+        top = torch.zeros_like(rows[:, :1])
+        return F.normalize(_in_parts(_masses, rows, top, _nodes(rows, top, noise)[0], noise), p=1.0, dim=-1)
 
     return over_rows(of_rows, logits, dim)
 
@@ -115,9 +102,7 @@ def perturb_max_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""The negative log-likelihood under `perturb_max`, its source, integrated in the logarithm: $-\log p_t$.
-
-    Arguments are those of `torch.nn.functional.cross_entropy`, and the ``noise`` of `perturb_max`.
+    r"""The negative log-likelihood $-\log p_t$ under `perturb_max`, its source; called as ``F.cross_entropy`` is.
 
     Examples:
         >>> perturb_max_loss(torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([2]))
@@ -127,9 +112,9 @@ def perturb_max_loss(
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
         if noise == "gumbel":
             return F.cross_entropy(rows, row_target, reduction="none")
-        rows = _relative(rows, noise)
+        rows = rows - rows.detach().amax(-1, keepdim=True)
         logit = rows.gather(-1, row_target.unsqueeze(-1))
         nodes, log_distance = _nodes(rows, logit.detach(), noise)
-        return -(_log_integrand(rows, logit, nodes, noise).logsumexp(-1) + log_distance)
+        return -(_in_parts(_log_integrand, rows, logit, nodes, noise).logsumexp(-1) + log_distance)
 
     return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)

@@ -5,28 +5,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.calling_convention import loss_of_rows, over_rows
 
 
 def check_k(k: int, num_classes: int, of: str = "classes") -> None:
-    """Raise unless ``k`` is a whole number between 1 and ``num_classes``."""
-    if isinstance(k, bool) or not isinstance(k, int):
-        raise TypeError(f"k must be an int, the number of {of} to keep, got {k!r} of type {type(k).__name__}")
-    if not 1 <= k <= num_classes:
-        raise ValueError(f"k must lie between 1 and the number of {of}, {num_classes}, got {k}")
+    """Raise unless ``k`` is an integer between 1 and ``num_classes``."""
+    if check_count("k", k, least=1) > num_classes:
+        raise ValueError(f"k must be at most the number of {of}, {num_classes}, got {k}")
 
 
 def sparse_softmax(logits: Tensor, *, k: int = 5, dim: int = -1) -> Tensor:
-    r"""Softmax over the ``k`` largest logits $\Omega_k$, exactly 0 elsewhere; `torch.topk` decides between ties.
+    r"""Softmax over the ``k`` largest logits $\Omega_k$ along ``dim``, exactly 0 elsewhere.
 
     $$
     p_i = \frac{e^{o_i}}{\sum_{j \in \Omega_k} e^{o_j}} \text{ for } i \in \Omega_k, \quad 0 \text{ otherwise}
     $$
 
-    Args:
-        logits: any shape, floating point.
-        k: how many classes keep a probability, in [1, C].
-        dim: the class dimension.
+    ``k`` lies in [1, C], and `torch.topk` decides between ties.
 
     Source: Sun et al. 2021 (arXiv 2112.12433).
 
@@ -59,11 +55,7 @@ def sparse_softmax_loss(
     $$
 
     A target that is not among the ``k`` largest stays in, as a ``k + 1``-th class: its loss is finite, and its gradient
-    pulls it up. ``k = C`` is ``F.cross_entropy``.
-
-    Args:
-        logits: it and the other arguments are those of `torch.nn.functional.cross_entropy`.
-        k: how many of the largest logits take part, in [1, C].
+    pulls it up. ``k = C`` is `torch.nn.functional.cross_entropy`, whose arguments the others are.
 
     Source: Sun et al. 2021 (arXiv 2112.12433).
 

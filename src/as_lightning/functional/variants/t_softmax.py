@@ -9,12 +9,7 @@ from as_lightning.functional.calling_convention import cross_entropy_of, over_ro
 
 
 def t_softmax(logits: Tensor, *, tau: float = 0.5, dim: int = -1) -> Tensor:
-    r"""Softmax at temperature ``tau``: $p_i = e^{o_i / \tau} / \sum_j e^{o_j / \tau}$.
-
-    Args:
-        logits: any shape, floating point.
-        tau: the temperature, positive.
-        dim: the class dimension.
+    r"""Softmax along ``dim`` at the positive temperature ``tau``: $p_i = e^{o_i / \tau} / \sum_j e^{o_j / \tau}$.
 
     Source: Hinton, Vinyals, Dean 2015 (arXiv 1503.02531), equation 1.
 
@@ -36,12 +31,10 @@ def t_softmax_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""Cross-entropy at temperature ``tau``, not multiplied by $\tau^2$: $\ell = \log \sum_j e^{o_j / \tau} - o_t /
-    \tau$.
+    r"""Cross-entropy at temperature ``tau``: $\ell = \log \sum_j e^{o_j / \tau} - o_t / \tau$.
 
-    Args:
-        logits: it and the other arguments are those of `torch.nn.functional.cross_entropy`.
-        tau: the temperature, positive; a small one also means a large gradient.
+    It is not multiplied by $\tau^2$: a small temperature also means a large gradient. The other arguments are those of
+    `torch.nn.functional.cross_entropy`.
 
     Source: Hinton, Vinyals, Dean 2015 (arXiv 1503.02531), equation 1.
 

@@ -8,17 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.calling_convention import cross_entropy_of, over_rows
 
 
-def check_order(order: int) -> int:
-    """Return the order of the polynomial, or raise where it is none of 2, 4 and 6."""
-    if isinstance(order, bool) or not isinstance(order, int):
-        raise TypeError(f"order must be an int: 2, 4 or 6, got {order!r} of type {type(order).__name__}")
-    if order not in (2, 4, 6):
-        why = "; an odd Taylor polynomial of exp is negative for small logits, which gives no probabilities"
-        raise ValueError(f"order must be 2, 4 or 6, got {order}{why if order % 2 else ''}")
-    return order
+def check_order(order: int) -> None:
+    """Raise where the order of the polynomial is none of 2, 4 and 6."""
+    if check_count("order", order, least=2) not in (2, 4, 6):
+        raise ValueError(f"order must be 2, 4 or 6 (an odd polynomial has negative values), got {order}")
 
 
 class _LogTaylor(torch.autograd.Function):
@@ -26,8 +23,8 @@ class _LogTaylor(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: int) -> Tensor:
-        lower, polynomial = _last_two_polynomials(x, order)
         ctx.order = order
+        lower, polynomial = _last_two_polynomials(x, order)
         ctx.save_for_backward(x, lower / polynomial)
         return polynomial.log_()
 
@@ -58,12 +55,7 @@ def taylor_softmax(logits: Tensor, *, order: int = 2, dim: int = -1) -> Tensor:
     $$
 
     *Not* invariant to a shift of logits, and order-preserving only above the minimum of $f_k$ (-1 for order 2, about
-    -1.60 for 4 and -2.18 for 6).
-
-    Args:
-        logits: any shape, floating point.
-        order: the order ``k`` of the polynomial: 2, 4 or 6.
-        dim: the class dimension.
+    -1.60 for 4 and -2.18 for 6). The order ``k`` is 2, 4 or 6.
 
     Source: de Brebisson, Vincent 2016 (arXiv 1511.05042), section 3; Banerjee et al. 2020 (arXiv 2011.11538).
 
@@ -86,9 +78,7 @@ def taylor_softmax_loss(
 ) -> Tensor:
     r"""The negative log-likelihood under `taylor_softmax`: $\ell = \log \sum_j f_k(o_j) - \log f_k(o_t)$.
 
-    Args:
-        logits: it and the other arguments are those of `torch.nn.functional.cross_entropy`.
-        order: the order ``k`` of the polynomial: 2, 4 or 6.
+    The arguments but ``order`` are those of `torch.nn.functional.cross_entropy`.
 
     Source: de Brebisson, Vincent 2016 (arXiv 1511.05042), section 3.
 
@@ -97,8 +87,5 @@ def taylor_softmax_loss(
         tensor(0.5306)
     """
     check_order(order)
-
-    def scores(values: Tensor) -> Tensor:
-        return _LogTaylor.apply(values, order)
-
-    return cross_entropy_of(scores, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+    options: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
+    return cross_entropy_of(lambda values: _LogTaylor.apply(values, order), logits, target, **options)
