@@ -8,6 +8,7 @@ this script's output; `make lint` checks the direction of the arrows (import-lin
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import grimp
@@ -15,63 +16,49 @@ import grimp
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "ARCHITECTURE.md"
 START, END = "<!-- drawn by docs/imports_drawing.py -->", "<!-- end of drawing -->"
-PACKAGE = "as_lightning"
-APP = f"{PACKAGE}.benchmark"
-# packages that the drawing opens; every other package or module below them is one box
-OPENED = (PACKAGE, APP)
+APP = "as_lightning.benchmark"
+OPENED = {"as_lightning", APP}  # what the drawing opens: any other package or module in them is one box
 
 
 def box_of(module: str) -> str:
     """The box that a module belongs to: the part right below the deepest opened package above it."""
-    for package in sorted(OPENED, key=len, reverse=True):
-        if module.startswith(f"{package}."):
-            return f"{package}.{module[len(package) + 1 :].split('.')[0]}"
-    return module
+    return ".".join(module.split(".")[: 3 if module.startswith(f"{APP}.") else 2])
 
 
 def boxes_and_arrows() -> tuple[list[str], dict[tuple[str, str], int]]:
     """All boxes, and the number of imports between each two; the ``__init__`` of opened packages is left out."""
-    graph = grimp.build_graph(PACKAGE, cache_dir=None)
-    modules = sorted(graph.modules - set(OPENED))
-    counted: dict[tuple[str, str], int] = {}
-    for importer in modules:
-        for imported in sorted(graph.find_modules_directly_imported_by(importer) - set(OPENED)):
-            pair = box_of(importer), box_of(imported)
-            if pair[0] != pair[1]:
-                counted[pair] = counted.get(pair, 0) + 1
-    return sorted({box_of(module) for module in modules}), counted
+    graph = grimp.build_graph("as_lightning", cache_dir=None)
+    modules = graph.modules - OPENED
+    pairs = (
+        (box_of(m), box_of(other)) for m in modules for other in graph.find_modules_directly_imported_by(m) - OPENED
+    )
+    return sorted({box_of(module) for module in modules}), Counter(pair for pair in pairs if pair[0] != pair[1])
 
 
 def drawing() -> str:
     """The Mermaid graph, boxes of the app in a frame of their own."""
+
+    def name(box: str) -> str:
+        return box.removeprefix("as_lightning.").replace(".", "_")
+
+    def node(box: str) -> str:
+        kind = "/" if (ROOT / "src" / Path(*box.split("."))).is_dir() else ".py"
+        return f'{name(box)}["{box.rpartition(".")[2]}{kind}"]'
+
     boxes, counted = boxes_and_arrows()
     inside = [box for box in boxes if box.startswith(f"{APP}.")]
-    lines = ["```mermaid", "flowchart TD"]
-    lines += ['    subgraph app ["benchmark/ (the Hydra app)"]']
-    lines += [f"        {node(box)}" for box in inside]
-    lines += ["    end"]
+    lines = ["```mermaid", "flowchart TD", '    subgraph app ["benchmark/ (the Hydra app)"]']
+    lines += [*(f"        {node(box)}" for box in inside), "    end"]
     lines += [f"    {node(box)}" for box in boxes if box not in inside]
     lines += [f"    {name(a)} -->|{count}| {name(b)}" for (a, b), count in sorted(counted.items())]
     return "\n".join([*lines, "```"])
 
 
-def name(box: str) -> str:
-    return box.removeprefix(f"{PACKAGE}.").replace(".", "_")
-
-
-def node(box: str) -> str:
-    is_package = (ROOT / "src" / Path(*box.split("."))).is_dir()
-    label = box.rpartition(".")[2] + ("/" if is_package else ".py")
-    return f'{name(box)}["{label}"]'
-
-
 def page_with_drawing(text: str) -> str:
     """``text`` with the part between the two marks replaced by the drawing."""
     before, _, rest = text.partition(START)
-    _, _, after = rest.partition(END)
-    return f"{before}{START}\n{drawing()}\n{END}{after}"
+    return f"{before}{START}\n{drawing()}\n{END}{rest.partition(END)[2]}"
 
 
 if __name__ == "__main__":
     PAGE.write_text(page_with_drawing(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    print(drawing())

@@ -15,15 +15,14 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 ROOT = Path(__file__).resolve().parents[1]
-PAPER = "https://arxiv.org/abs/2508.03175"
-IMAGES = (".png", ".svg")
+PAPER = {"Paper": "https://arxiv.org/abs/2508.03175"}
+PAGES = {
+    "Repository": "",
+    "Documentation": "/blob/main/docs/index.md",
+    "Changelog": "/blob/main/CHANGELOG.md",
+    "Issues": "/issues",
+}
 OF_REPOSITORY = "../../"  # from a file that GitHub shows, the repository's own pages
-
-
-def repository() -> str | None:
-    """The address of the repository on GitHub; None where nobody has said."""
-    server, name = os.environ.get("GITHUB_SERVER_URL"), os.environ.get("GITHUB_REPOSITORY")
-    return f"{server}/{name}" if server and name else None
 
 
 def with_absolute_links(text: str, address: str) -> str:
@@ -35,31 +34,18 @@ def with_absolute_links(text: str, address: str) -> str:
             return f"]({address}/{path.removeprefix(OF_REPOSITORY)})"
         if not (ROOT / path.partition("#")[0]).exists() or path.startswith("#"):
             return link.group(0)
-        return f"]({address}/{'raw' if path.endswith(IMAGES) else 'blob'}/main/{path})"
+        return f"]({address}/{'raw' if path.endswith(('.png', '.svg')) else 'blob'}/main/{path})"
 
     return re.sub(r"\]\(([^)\s]+)\)", absolute, text)
-
-
-def urls(address: str | None) -> dict[str, str]:
-    """The project's addresses by what they show."""
-    if address is None:
-        return {"Paper": PAPER}
-    pages = {
-        "Repository": "",
-        "Documentation": "/blob/main/docs/index.md",
-        "Changelog": "/blob/main/CHANGELOG.md",
-        "Issues": "/issues",
-    }
-    return {name: f"{address}{page}" for name, page in pages.items()} | {"Paper": PAPER}
 
 
 class PackagePage(MetadataHookInterface):
     """Fills in the dynamic fields ``readme`` and ``urls``."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        address = repository()
+        server, name = os.environ.get("GITHUB_SERVER_URL"), os.environ.get("GITHUB_REPOSITORY")
+        address = f"{server}/{name}" if server and name else None
         text = (ROOT / "README.md").read_text(encoding="utf-8")
-        if address is not None:
-            text = with_absolute_links(text, address)
+        text = text if address is None else with_absolute_links(text, address)
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
-        metadata["urls"] = urls(address)
+        metadata["urls"] = PAPER if address is None else {n: f"{address}{page}" for n, page in PAGES.items()} | PAPER

@@ -10,8 +10,9 @@ from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 
 MARKED = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
-DOLLARS = re.compile(r"(\$\$?)([^\s$](?:[^$]*[^\s$])?)\1")
-AS_IT_IS = re.compile(r"<(pre|code|script|style|svg|math)\b.*?</\1>|<[^>]*>", re.DOTALL)
+DOLLARS = re.compile(r"(?P<dollars>\$\$?)(?P<formula>[^\s$<](?:[^$<]*[^\s$<])?)(?P=dollars)")
+AS_IT_IS = re.compile(r"<(?P<tag>pre|code|script|style|svg|math)\b.*?</(?P=tag)>|<[^>]*>", re.DOTALL)
+IN_NOTEBOOK = re.compile(rf"{AS_IT_IS.pattern}|{DOLLARS.pattern}", re.DOTALL)
 LEAKS = {
     "a role or directive of reStructuredText": re.compile(r":(?:class|func|meth|attr|mod|exc|data|math):|\.\. \w+::"),
     "a doctest as quotes in quotes, outside a section Examples": re.compile(r"(?:<blockquote>\s*){3}|(?:&gt;){3} "),
@@ -27,7 +28,9 @@ def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
     """
     content = MARKED.sub(lambda match: _mathml(match[2], match[1] == "div"), content)
     if page.file.src_uri.endswith(".ipynb"):
-        content = _outside_of_code(content, lambda text: DOLLARS.sub(lambda m: _mathml(m[2], m[1] == "$$"), text))
+        content = IN_NOTEBOOK.sub(
+            lambda m: _mathml(m["formula"], m["dollars"] == "$$") if m["formula"] else m[0], content
+        )
     for line in leaks(content):
         raise PluginError(f"{page.file.src_uri} shows {line}")
     return content
@@ -46,12 +49,3 @@ def _mathml(latex: str, block: bool) -> str:
     tag = "div" if block else "span"
     formula = convert(html.unescape(latex), display="block" if block else "inline")
     return f'<{tag} class="formula">{formula}</{tag}>'
-
-
-def _outside_of_code(content: str, change: Any) -> str:
-    """Change the text between the tags, except in code, scripts, styles and drawings."""
-    pieces, end = [], 0
-    for match in AS_IT_IS.finditer(content):
-        pieces += [change(content[end : match.start()]), match[0]]
-        end = match.end()
-    return "".join([*pieces, change(content[end:])])

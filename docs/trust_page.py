@@ -1,8 +1,6 @@
 """Put the figures of a run into docs/trust.md, which names the tests of each promise.
 
-make trust                                # runs those tests, then this script
-python docs/trust_page.py --tests         # prints the tests that the page names
-python docs/trust_page.py RUN.xml         # takes the figures from a run's JUnit file
+python docs/trust_page.py RUN.xml         # the JUnit file of a run of those tests; make trust does both
 """
 
 from __future__ import annotations
@@ -32,22 +30,18 @@ def page(text: str, run: Path) -> str:
         if case.find("failure") is not None or case.find("error") is not None:
             raise ValueError(f"{test} has failed: the page has no figures of a failed run")
         passed[test] += case.find("skipped") is None
-        for counter in case.iter("property"):
-            counted[counter.attrib["name"]] += int(counter.attrib["value"])
+        counted.update({counter.attrib["name"]: int(counter.attrib["value"]) for counter in case.iter("property")})
     tests = ROW.findall(text)
     if missing := [test for test in tests if not passed[test]]:
         raise ValueError(f"the run has no passed case of {', '.join(missing)}")
-    versions = [f"python {platform.python_version()}", *(f"{name} {version(name)}" for name in ("torch", "lightning"))]
-    lines = [f"* **{count:,}** {name}." for name, count in sorted(counted.items())]
-    cases = sum(passed[test] for test in tests)
-    lines += [f"* **{cases:,}** cases of the {len(tests)} tests below passed, none failed ({', '.join(versions)}).", ""]
-    text = FIGURES.sub(lambda _: "\n".join(lines), text)
-    return ROW.sub(lambda row: f"| `{row[1]}` | {passed[row[1]]:,} |", text)
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "lightning"))
+    lines = [f"* **{count:,}** {name}.\n" for name, count in sorted(counted.items())]
+    lines.append(
+        f"* **{sum(passed[test] for test in tests):,}** cases of the {len(tests)} tests below passed, none failed "
+    )
+    lines.append(f"(python {platform.python_version()}, {versions}).\n")
+    return ROW.sub(lambda row: f"| `{row[1]}` | {passed[row[1]]:,} |", FIGURES.sub(lambda _: "".join(lines), text))
 
 
 if __name__ == "__main__":
-    text = PAGE.read_text(encoding="utf-8")
-    if sys.argv[1:] == ["--tests"]:
-        print(*ROW.findall(text))
-    else:
-        PAGE.write_text(page(text, Path(sys.argv[1])), encoding="utf-8")
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), Path(sys.argv[1])), encoding="utf-8")

@@ -25,10 +25,8 @@ def gather(folder: Path) -> None:
         Result.read(file)  # refuses what is none
         path = file.parent.relative_to(folder).as_posix()
         records[path] = json.loads(file.read_text(encoding="utf-8")) | {"path": path}
-    together.write_text(
-        "".join(f"{json.dumps(records[path], sort_keys=True, separators=(',', ':'))}\n" for path in sorted(records)),
-        encoding="utf-8",
-    )
+    lines = [json.dumps(records[path], sort_keys=True, separators=(",", ":")) for path in sorted(records)]
+    together.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     for file in files:
         file.unlink()
         for parent in file.parents:

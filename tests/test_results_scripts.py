@@ -60,6 +60,7 @@ def test_the_summary_is_that_of_the_committed_reports(tmp_path: Path, monkeypatc
         copy.parent.mkdir(parents=True)
         shutil.copy(report, copy)
     shutil.copy(ROOT / "README.md", tmp_path)
+    shutil.copy(RESULTS / "README.md", tmp_path / "results")
     summary = script("summary")
     monkeypatch.setattr(summary, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(summary, "README", tmp_path / "README.md")

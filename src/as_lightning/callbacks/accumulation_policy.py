@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from as_lightning.functional.accumulation import accumulation_steps
+from as_lightning.functional.argument_checks import check_count, check_number
 
 
 class AccumulationWindow(NamedTuple):
@@ -30,6 +30,18 @@ class Policy(Protocol):
         """The wanted length after ``window``; before the first window, after an empty one (``length=0``)."""
 
     def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
+
+
+class FunctionPolicy:
+    """A user's function of the closed window; it has no state."""
+
+    def __init__(self, function: Callable[[AccumulationWindow], int]) -> None:
+        self.next_length = function
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
 
@@ -60,11 +72,8 @@ class MaskingPolicy:
 
     def __post_init__(self) -> None:
         for name, least in (("max_steps", 1), ("warmup_windows", 0), ("update_every", 1)):
-            value = getattr(self, name)
-            if not _is_integer(value, least):
-                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-        if not (isinstance(self.scale, (int, float)) and 0 < self.scale < math.inf):
-            raise ValueError(f"scale must be a positive number, got {self.scale!r}")
+            check_count(name, getattr(self, name), least=least)
+        check_number("scale", self.scale, lambda scale: scale > 0, "a positive number")
 
     def next_length(self, window: AccumulationWindow) -> int:
         if window.length == 0:

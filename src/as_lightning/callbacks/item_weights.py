@@ -26,15 +26,12 @@ from torch.utils.hooks import RemovableHandle
 from as_lightning.callbacks.window import find_counter
 from as_lightning.masking_counter import MaskingCounter
 
-Items = float | Tensor
+Items = float | Tensor  # a number that only a device knows stays there
 INVALID = "the number of items in a batch must be finite and at least 0, {}: return how many terms its loss is made of"
 
 
 class ItemWeights:
-    """Counts the items of batches and weighs their losses' gradients; a number on a device stays there.
-
-    ``unit`` is $u$, None until one is known.
-    """
+    """Counts the items of batches and weighs their losses' gradients; ``unit`` is $u$, None until one is known."""
 
     def __init__(self, items: Callable[[Any], Any] | None, loss_is: Literal["mean", "sum"]) -> None:
         self._items, self._loss_is = items, loss_is
@@ -58,14 +55,11 @@ class ItemWeights:
             self._samples_before = counter.open_counts[1] if counter else 0.0
             return None
         items = function(batch)
-        if isinstance(items, Tensor) and items.numel() == 1:
-            items = items.detach().reshape(())
-            if items.device.type != "cpu":
-                return items.to(torch.float32 if items.device.type == "mps" else torch.float64)
-            items = items.item()
+        if isinstance(items, Tensor) and items.numel() == 1 and items.device.type != "cpu":
+            return items.detach().reshape(()).to(torch.float32 if items.device.type == "mps" else torch.float64)
         try:
             number = float(items)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RuntimeError):
             number = math.nan
         if not (math.isfinite(number) and number >= 0):
             raise ValueError(INVALID.format(f"got {items!r} for batch {batch_idx}"))
@@ -116,10 +110,18 @@ class ItemWeights:
             self.unit = items / batches
 
 
+def on_device(items: Items) -> Tensor:
+    """The number as a tensor of shape ``(1,)``, where it is known."""
+    return items.reshape(1) if isinstance(items, Tensor) else torch.tensor([items], dtype=torch.float64)
+
+
 def multiply_gradients(optimizer: Optimizer, factor: Items) -> None:
     """Multiply the gradients of all parameter groups, in place."""
     if isinstance(factor, float) and factor == 1.0:
         return
-    for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"]):
-        if parameter.grad is not None:
-            parameter.grad.mul_(factor)
+    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if gradients:  # a number would be made a tensor for each of them
+        torch._foreach_mul_(
+            gradients, factor if isinstance(factor, Tensor) else torch.tensor(factor, dtype=torch.float64)
+        )

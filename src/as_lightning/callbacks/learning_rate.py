@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from lightning.pytorch import LightningModule, Trainer
-from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
@@ -45,10 +44,8 @@ class ScaledRates:
     """
 
     def __init__(self, rule: LRScale, batches: Callable[[], int]) -> None:
-        if rule not in ("none", "sqrt", "linear"):
-            raise ValueError(f"lr_scale must be 'none', 'sqrt' or 'linear', got {rule!r}")
         self._rule, self._batches = rule, batches
-        self._own: list[Any] | None = None  # the rates of the groups while a step runs
+        self._own: list[Any] = []  # the rates of the groups while a step runs
         self._handles: list[RemovableHandle] = []
         self.used: list[Any] = []
 
@@ -57,8 +54,8 @@ class ScaledRates:
         self.detach(optimizer)
         if self._rule != "none":
             self._handles = [
-                optimizer.register_step_pre_hook(lambda optimizer, *_: self._raise(optimizer)),
-                optimizer.register_step_post_hook(lambda optimizer, *_: self._restore(optimizer)),
+                optimizer.register_step_pre_hook(self._raise),
+                optimizer.register_step_post_hook(self._restore),
             ]
 
     def detach(self, optimizer: Optimizer) -> None:
@@ -70,26 +67,18 @@ class ScaledRates:
 
     def restore_in(self, checkpoint: dict[str, Any]) -> None:
         """Put the optimizer's own rates into a checkpoint that is saved while a step runs."""
-        if self._own is not None:
+        if self._own:
             for group, rate in zip(checkpoint["optimizer_states"][0]["param_groups"], self._own, strict=True):
                 group["lr"] = rate
 
-    def _raise(self, optimizer: Optimizer) -> None:
+    def _raise(self, optimizer: Optimizer, *_: Any) -> None:
         factor = self._batches() if self._rule == "linear" else math.sqrt(self._batches())
-        rates = [group["lr"] for group in optimizer.param_groups]
-        self._own = [rate.clone() if isinstance(rate, Tensor) else rate for rate in rates]
-        self.used = [rate * factor for rate in rates]
-        _set_rates(optimizer, self.used)
-
-    def _restore(self, optimizer: Optimizer) -> None:
-        if self._own is not None:
-            _set_rates(optimizer, self._own)
-            self._own = None
-
-
-def _set_rates(optimizer: Optimizer, rates: list[Any]) -> None:
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        if isinstance(group["lr"], Tensor):
-            group["lr"].copy_(rate)  # compiled and captured steps hold on to the tensor
-        else:
+        self._own = [group["lr"] for group in optimizer.param_groups]
+        self.used = [rate * factor for rate in self._own]
+        for group, rate in zip(optimizer.param_groups, self.used, strict=True):
             group["lr"] = rate
+
+    def _restore(self, optimizer: Optimizer, *_: Any) -> None:
+        for group, rate in zip(optimizer.param_groups, self._own, strict=False):  # none outside a step
+            group["lr"] = rate
+        self._own = []

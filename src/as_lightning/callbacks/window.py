@@ -7,6 +7,7 @@ a window where a checkpoint was saved there.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,9 +44,6 @@ def aligned_window(batch: int, wanted: int, remaining: float = math.inf) -> int:
         >>> [aligned_window(batch, wanted=4, remaining=2) for batch in (8, 9)]
         [2, 1]
     """
-    for name, value, least in (("batch", batch, 0), ("wanted", wanted, 1), ("remaining", remaining, 1)):
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
     length = wanted if batch % wanted == 0 else next(d for d in range(min(wanted, batch), 0, -1) if batch % d == 0)
     return math.gcd(batch, int(remaining)) if remaining < length else length
 
@@ -92,30 +90,23 @@ def masking_counter(pl_module: LightningModule, callback: Callback) -> MaskingCo
     return counter
 
 
-def close_window(trainer: Trainer, pl_module: LightningModule, callback: Callback) -> Tensor:
-    """The counts of the window that ends with this batch, summed over its batches and the ranks, on the device."""
-    return masking_counter(pl_module, callback).close_window(
-        key=(trainer.current_epoch, trainer.fit_loop.batch_idx),
-        reduce=lambda counts: sum_over_ranks(trainer, counts.to(pl_module.device)),
-    )
+def close_window(trainer: Trainer, counter: MaskingCounter, reduce: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    """The counts of the window that ends with this batch, summed over its batches and the ranks, on their device."""
+    key = trainer.current_epoch, trainer.fit_loop.batch_idx
+    return counter.close_window(key, reduce or (lambda counts: sum_over_ranks(trainer, counts)))
 
 
-def save_open_counts(
-    trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any], length: int | None = None
-) -> None:
+def save_open_counts(trainer: Trainer, counter: MaskingCounter, checkpoint: dict[str, Any]) -> None:
     """Put the counts of an open window into the checkpoint, summed over the ranks, unless they are there already."""
-    counter = find_counter(pl_module)
-    if counter is not None and COUNTS not in checkpoint and can_save_open_window(trainer, length):
-        checkpoint[COUNTS] = sum_over_ranks(trainer, counter.open_counts.to(pl_module.device)).cpu()
+    if COUNTS not in checkpoint:
+        checkpoint[COUNTS] = sum_over_ranks(trainer, counter.open_counts).cpu()
 
 
-def start_counting(trainer: Trainer, pl_module: LightningModule, saved_counts: Tensor | None) -> None:
-    """Start the module's counter, if it has one, anew or inside the window whose counts a checkpoint held."""
+def start_counting(trainer: Trainer, counter: MaskingCounter, saved_counts: Tensor | None) -> None:
+    """Start the counter anew, or inside the window whose counts a checkpoint held."""
     if saved_counts is not None:
-        saved_counts = saved_counts.to(pl_module.device) if holds_the_sum(trainer) else None
-    counter = find_counter(pl_module)
-    if counter is not None:
-        counter.start(trainer, saved_counts)
+        saved_counts = saved_counts.to(trainer.strategy.root_device) if holds_the_sum(trainer) else None
+    counter.start(trainer, saved_counts)
 
 
 def can_save_open_window(trainer: Trainer, length: int | None = None) -> bool:
@@ -130,6 +121,12 @@ def can_save_open_window(trainer: Trainer, length: int | None = None) -> bool:
     environment = getattr(trainer.strategy, "cluster_environment", None)
     preempted = isinstance(environment, SLURMEnvironment) and environment.auto_requeue
     return trainer.world_size == 1 or not (preempted or trainer.interrupted)
+
+
+def is_written(trainer: Trainer, step: int) -> bool:
+    """Whether the loggers get this step: as Lightning says for its own metrics, and the first one."""
+    every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
+    return every > 0 and (step == 0 or (step + 1) % every == 0 or trainer.should_stop)
 
 
 def publish(trainer: Trainer, metrics: dict[str, float], step: int) -> None:
@@ -152,7 +149,8 @@ def sum_over_ranks(trainer: Trainer, sums: Tensor) -> Tensor:
     sums = sums.to(strategy.root_device)
     if trainer.world_size == 1 or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return strategy.reduce(sums, reduce_op="sum")
-    group = strategy.device_mesh["data_parallel"].get_group() if isinstance(strategy, ModelParallelStrategy) else None
+    mesh = _data_mesh(trainer)
+    group = None if mesh is None else mesh.get_group()
     sums = sums.clone()
     torch.distributed.all_reduce(sums, op=torch.distributed.ReduceOp.SUM, group=group)
     return sums
@@ -160,11 +158,17 @@ def sum_over_ranks(trainer: Trainer, sums: Tensor) -> Tensor:
 
 def ranks_with_own_batches(trainer: Trainer) -> int:
     """Over how many ranks `sum_over_ranks` adds up, and gradients are averaged."""
-    mesh = trainer.strategy.device_mesh if isinstance(trainer.strategy, ModelParallelStrategy) else None
-    return trainer.world_size if mesh is None else mesh["data_parallel"].size()
+    mesh = _data_mesh(trainer)
+    return trainer.world_size if mesh is None else mesh.size()
 
 
 def holds_the_sum(trainer: Trainer) -> bool:
     """Whether this rank keeps what `sum_over_ranks` has added up before the next sum."""
-    mesh = trainer.strategy.device_mesh if isinstance(trainer.strategy, ModelParallelStrategy) else None
-    return trainer.is_global_zero if mesh is None else mesh["data_parallel"].get_local_rank() == 0
+    mesh = _data_mesh(trainer)
+    return trainer.is_global_zero if mesh is None else mesh.get_local_rank() == 0
+
+
+def _data_mesh(trainer: Trainer) -> Any:
+    """The ranks with batches of their own, where others share them; None where each rank has its own."""
+    strategy = trainer.strategy
+    return strategy.device_mesh["data_parallel"] if isinstance(strategy, ModelParallelStrategy) else None

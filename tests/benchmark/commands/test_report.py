@@ -95,7 +95,7 @@ def test_runs_without_test_metrics_are_left_out_and_named(
             folder.mkdir()
             result(method, seed, 0.8, metrics=metrics).write(folder)
     main([str(tmp_path)])
-    note = "1 run without test metrics, as made with test=false, is left out: as_softmax, seed 1."
+    note = "Without test metrics, as made with test=false, and left out: as_softmax, seed 1."
     assert note in " ".join(capsys.readouterr().out.split())
     assert note in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
 

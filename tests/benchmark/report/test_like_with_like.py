@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from as_lightning.benchmark.report.like_with_like import chosen, comparable_results, differing_settings
-from as_lightning.benchmark.report.page import sweep_records
+from as_lightning.benchmark.report.like_with_like import chosen, comparable_results, differing_settings, sweep_records
 from as_lightning.benchmark.run.settings import SettingError
 
 
@@ -48,7 +47,7 @@ def test_runs_that_differ_in_two_settings_of_their_method_name_both(result):
 def test_runs_that_differ_in_budget_or_data_are_never_in_one_table(result, change, name):
     runs = [result("softmax", seed, 0.5, config=config(seed, **change)) for seed in range(3)]
     runs += [result("as_softmax", seed, 0.8, config=config(seed)) for seed in range(3)]
-    tables = {record.name: record.methods for record in sweep_records(runs)}
+    tables = {record.name: record.methods for record in sweep_records(runs)[0]}
     value = next(iter(change.values()))
     assert tables == {
         f"set ({name}={value})": ["softmax"],
@@ -74,7 +73,7 @@ def test_runs_whose_data_files_have_changed_between_them_are_never_in_one_table(
 
 def test_seeds_of_two_budgets_are_not_pooled(result):
     runs = [result("softmax", seed, 0.8, config=config(seed, epochs=1 + 5 * (seed % 2))) for seed in range(4)]
-    assert [len(record.results) for record in sweep_records(runs)] == [2, 2]
+    assert [len(record.results) for record in sweep_records(runs)[0]] == [2, 2]
 
 
 def test_a_learning_rate_tuned_for_each_method_is_its_own_but_two_of_one_method_are_kept_apart(result):

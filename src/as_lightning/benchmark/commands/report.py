@@ -6,31 +6,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from as_lightning.benchmark.report.like_with_like import chosen, comparable_results
-from as_lightning.benchmark.report.page import print_comparison, print_sweep, write_comparison, write_sweep
+from as_lightning.benchmark.report.like_with_like import chosen, sweep_records
+from as_lightning.benchmark.report.page import publish
 from as_lightning.benchmark.report.record import COMPARISON_FILE, ComparisonRecord
 from as_lightning.benchmark.run.result import Result, find_results
 from as_lightning.benchmark.run.settings import SettingError
-from as_lightning.benchmark.run.summary import lines_of_report
-
-
-def report_of_sweep(results: Sequence[Result], output: Path, baseline: str | None = None) -> None:
-    """Write and print the report of a sweep's runs; a `SettingError` if none has test metrics."""
-    if not any(result.metrics for result in results):
-        raise SettingError("no run has test metrics: make the runs with test=true")
-    report = write_sweep(results, output, baseline=baseline)
-    for note in comparable_results(results)[1]:
-        print(note)
-    print_sweep(results, baseline)
-    print("\n".join(lines_of_report(report.html, report.markdown, report.csv)))
-
-
-def report_of_comparison(folder: Path, output: Path) -> None:
-    """Write and print the report of a comparison; a `ValueError` if it cannot be read or has no run of its baseline."""
-    record = ComparisonRecord.read(folder)
-    page = write_comparison(record, output)
-    print_comparison(record)
-    print("\n".join(lines_of_report(page.html, page.markdown, page.csv)))
 
 
 def _comparison_among(paths: Sequence[Path], *, alone: bool) -> Path | None:
@@ -76,23 +56,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--baseline", metavar="METHOD")
     parser.add_argument("--where", action="append", default=[], metavar="SETTING=VALUE")
     options = parser.parse_args(arguments)
-    results: list[Result] = []
-    try:
-        comparison = _comparison_among(options.paths, alone=not (options.where or options.baseline))
-        if comparison is None:
-            results = find_results(options.paths)
-            _refuse_runs_of_comparisons(results, options.paths)
-            results = chosen(results, options.where)
-    except (ValueError, OSError) as error:
-        parser.exit(1, f"as-lightning-report: {_described_error(error)}\n")
     first = options.paths[0]
     output = options.output or (first if first.is_dir() else first.parent) / "report"
+    notes: list[str] = []
     try:
+        comparison = _comparison_among(options.paths, alone=not (options.where or options.baseline))
         if comparison is not None:
-            report_of_comparison(comparison, output)
+            records = [ComparisonRecord.read(comparison)]
         else:
-            report_of_sweep(results, output, options.baseline)
-    except (ValueError, FileNotFoundError) as error:
+            results = find_results(options.paths)
+            _refuse_runs_of_comparisons(results, options.paths)
+            records, notes = sweep_records(chosen(results, options.where), options.baseline)
+            if not records:
+                raise SettingError("no run has test metrics: make the runs with test=true")
+    except (ValueError, OSError) as error:
+        parser.exit(1, f"as-lightning-report: {_described_error(error)}\n")
+    try:
+        publish(records, output, failed=[failure for record in records for failure in record.failures], notes=notes)
+    except ValueError as error:
         parser.exit(1, f"as-lightning-report: {error}\n")
     except OSError as error:
         reason = _described_error(error)

@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 
 from as_lightning.benchmark.commands.jobs import run_command, stop_if_interrupted
 from as_lightning.benchmark.commands.mistakes import parsed
+from as_lightning.benchmark.commands.sweep_report import finish_sweep
 from as_lightning.benchmark.run.settings import method_settings
 
 log = logging.getLogger(__name__)
@@ -62,16 +63,7 @@ def open_method_settings(arguments: Sequence[str]) -> list[str]:
 
 def main() -> None:
     """The console script `as-lightning`."""
-    run_command(
-        "train", run_job, open_method_settings, again="goes on from the last checkpoint", failures=_failures_of_sweep
-    )
-
-
-def _failures_of_sweep() -> int:
-    """Report the sweep that was begun; how many of its runs have failed (0 where no sweep was begun)."""
-    from as_lightning.benchmark.report.report_callback import finish_sweep
-
-    return len(finish_sweep())
+    run_command("train", run_job, open_method_settings, again="goes on from the last checkpoint", failures=finish_sweep)
 
 
 if __name__ == "__main__":

@@ -16,13 +16,7 @@ RESAMPLES = 10_000
 
 @dataclass(frozen=True)
 class AcrossDataSets:
-    """A method over several data sets.
-
-    Attributes:
-        difference: the mean over the data sets of the mean difference over the seeds, in points.
-        low, high: its 95% interval.
-        words: on how many data sets each word fell.
-    """
+    """The mean over the data sets of a method's difference, its 95% interval, and on how many each word fell."""
 
     difference: float
     low: float
@@ -68,17 +62,14 @@ def across_data_sets(
         raise ValueError(f"expected at least {MIN_DATA_SETS} data sets, got {len(differences)}")
     if differences.keys() != words.keys():
         raise ValueError(f"expected a word for each of {sorted(differences)}, got words for {sorted(words)}")
-    values = {name: np.asarray(of_seeds, dtype=np.float64) for name, of_seeds in differences.items()}
-    for name, of_seeds in values.items():
-        if not len(of_seeds) or not np.isfinite(of_seeds).all():
-            raise ValueError(f"expected finite differences of at least one seed of {name}, got {of_seeds.tolist()}")
-    generator = np.random.default_rng(random_state)
+    for name, seeds in differences.items():
+        if not len(seeds) or not np.isfinite(seeds).all():
+            raise ValueError(f"expected finite differences of at least one seed of {name}, got {list(seeds)}")
+    generator, count = np.random.default_rng(random_state), len(differences)
     # of each data set as many draws of its seeds' mean as it can be drawn itself
-    means = np.stack(
-        [generator.choice(of_seeds, (RESAMPLES, len(values), len(of_seeds))).mean(-1) for of_seeds in values.values()]
-    )
-    chosen = generator.integers(len(values), size=(RESAMPLES, len(values)))
-    draws = means[chosen, np.arange(RESAMPLES)[:, None], np.arange(len(values))].mean(-1)
-    low, high = np.percentile(draws, (2.5, 97.5))
-    mean = float(np.mean([of_seeds.mean() for of_seeds in values.values()]))
-    return AcrossDataSets(mean, float(low), float(high), Counter(words.values()))
+    draws = [generator.choice(seeds, (RESAMPLES, count, len(seeds))).mean(-1) for seeds in differences.values()]
+    chosen = generator.integers(count, size=(RESAMPLES, count))
+    means = np.stack(draws)[chosen, np.arange(RESAMPLES)[:, None], np.arange(count)].mean(-1)
+    low, high = np.percentile(means, (2.5, 97.5))
+    mean = np.mean([np.mean(seeds) for seeds in differences.values()])
+    return AcrossDataSets(float(mean), float(low), float(high), Counter(words.values()))

@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from as_lightning.benchmark.report.findings import Findings, Row, TimeRatio
-from as_lightning.benchmark.report.verdicts import Verdict
+from as_lightning.benchmark.report.verdicts import WORDS, Verdict, words
 
 WORSE_CALIBRATED = 0.02  # a difference of calibration errors that is worth a sentence
 SPLITS = {
@@ -28,80 +30,64 @@ def recommended(findings: Findings) -> Row:
     better = [(verdict.difference, row) for row, verdict in compared if verdict.word == "better"]
     if better:
         return max(better, key=lambda found: found[0])[1]
-    cheaper = [
-        (row.time, row)
-        for row, verdict in compared
-        if verdict.sure and verdict.not_worse and row.time is not None and row.time.clearly_less
-    ]
-    if not cheaper:
-        return findings.reference
-    time, best = min(cheaper, key=lambda found: found[0])
-    own = [found for found in cheaper if found[1].arm.method == findings.reference.arm.method]
-    if own:
-        shortest, fewer = min(own, key=lambda found: found[0])
-        return best if (time.high or 1.0) < (shortest.low or 0.0) else fewer
-    return best
+    good = [row for row, verdict in compared if verdict.sure and verdict.not_worse and row.time.clearly_less]
+    cheaper = sorted(good, key=lambda row: row.time)
+    fewer_epochs = [row for row in cheaper if row.arm.method == findings.reference.arm.method]
+    if fewer_epochs and cheaper[0].time.high >= fewer_epochs[0].time.low:
+        return fewer_epochs[0]
+    return cheaper[0] if cheaper else findings.reference
 
 
 def advice(findings: Findings) -> list[str]:
     """What to do, and what the comparison shows, as plain sentences: the recommendation, a line for each method at its
     full budget, calibration where it is worse, what the comparison can decide, and its notes."""
     record, reference = findings.record, findings.reference
+    rows = [findings.full(method) for method in findings.methods[1:]]
     sentences = [_recommendation(findings)]
-    for method in findings.methods[1:]:
-        row = findings.full(method)
-        if row.verdict is not None:
-            sentences.append(f"{row.arm.method}: {in_words(row.verdict, row.time)}.")
-    for method in findings.methods[1:]:
-        sentences += _calibration(findings.full(method), reference)
-    sizes = [v.detectable for v in findings.verdicts if v.family == "full" and math.isfinite(v.detectable)]
-    if sizes:
+    sentences += [f"{row.arm.method}: {in_words(row.verdict, row.time)}." for row in rows if row.verdict is not None]
+    sentences += [_calibration(row, reference) for row in rows]
+    sizes = [found.detectable for found in findings.verdicts if found.arm.budget == reference.arm.budget]
+    if sizes := [size for size in sizes if math.isfinite(size)]:
         sentences.append(f"A true difference of {max(sizes):.1f} points would be decided with 80% probability.")
-    if reference.seeds and findings.verdicts:
+    if findings.verdicts:
         sentences.append(SPLITS[record.splits])
-    return [*sentences, *filter(None, [record.stopped]), *record.notes]
+    return [sentence for sentence in (*sentences, record.stopped, *record.notes) if sentence]
 
 
 def _recommendation(findings: Findings) -> str:
     chosen, reference = recommended(findings), findings.reference
     full = f"{reference.arm.method}, {epochs(reference.epochs)}"
-    if not reference.seeds:
-        return f"No advice: {full}, which all are compared with, has no finished run."
     if not findings.verdicts:
         return f"No advice: there is nothing to compare with {full}."
-    reasons = [verdict.reason for verdict in findings.verdicts]
-    if reasons and all(reasons) and not any(verdict.decided for verdict in findings.verdicts):
-        return f"No advice: {'; '.join(dict.fromkeys(reasons))}."
-    if chosen is reference:
-        close = [row for row in findings.rows if row.verdict and row.verdict.not_worse and row.time]
-        close = [row for row in close if row.time is not None and row.time.clearly_less]
+    if all(verdict.reason and not verdict.decided for verdict in findings.verdicts):
+        return f"No advice: {'; '.join(dict.fromkeys(verdict.reason for verdict in findings.verdicts))}."
+    if chosen is reference or chosen.verdict is None:
+        close = [row for row in findings.rows if row.verdict and row.verdict.not_worse and row.time.clearly_less]
         if not close:
             return f"Stay with {full}: nothing here is shown to be better, or as good in less time."
         names = "; ".join(f"{row.arm.method}, {epochs(row.epochs)}{in_time(row.time)}" for row in close)
         return f"Stay with {full}, for now: not worse, but not surely enough to change for it: {names}."
-    assert chosen.verdict is not None
-    shown = f"{in_words(chosen.verdict, None)}{in_time(chosen.time)}"
+    shown = f"{in_words(chosen.verdict)}{in_time(chosen.time)}"
     if chosen.arm.method == reference.arm.method:
         return f"Train {chosen.arm.method} for {epochs(chosen.epochs)} in place of {reference.epochs:g}: {shown}."
     own = {name: value for name, value in chosen.settings.items() if name != "lr"}
     return f"Use {chosen.arm.method}{f' ({settings(own)})' if own else ''}, {epochs(chosen.epochs)}: {shown}."
 
 
-def _calibration(row: Row, reference: Row) -> list[str]:
+def _calibration(row: Row, reference: Row) -> str:
+    """That the probabilities are worse calibrated, and what a temperature makes of them; else empty."""
     own, base = (found.metrics.get("calibration_error", math.nan) for found in (row, reference))
     if not own - base > WORSE_CALIBRATED:  # NaN: not known
-        return []
+        return ""
     said = f"The probabilities of {row.arm.method} are worse calibrated ({own:.2f} against {base:.2f})"
-    scaled, base_scaled = (found.metrics.get("calibration_error_scaled") for found in (row, reference))
-    if scaled is None or base_scaled is None:
-        return [f"{said}."]
-    brings = "the softmax of its logits at one temperature, fitted on validation, has"
-    if not row.has_own_probabilities:
-        brings = "one temperature, fitted on validation, brings them to"
-    return [f"{said}; {brings} {scaled:.3f} against {base_scaled:.3f}."]
+    scaled, of_base = (found.metrics.get("calibration_error_scaled", math.nan) for found in (row, reference))
+    if math.isnan(scaled + of_base):
+        return f"{said}."
+    temperature = "the softmax of the logits at one temperature, fitted on validation"
+    return f"{said}; {temperature}, has {scaled:.3f} against {of_base:.3f}."
 
 
-def in_words(verdict: Verdict, time: TimeRatio | None) -> str:
+def in_words(verdict: Verdict, time: TimeRatio | None = None) -> str:
     """A verdict on one line: the interval of the difference, the time, the word.
 
     Examples:
@@ -113,49 +99,27 @@ def in_words(verdict: Verdict, time: TimeRatio | None) -> str:
     difference = "no difference measured" if math.isnan(verdict.difference) else f"{verdict.difference:+.1f} points"
     if math.isfinite(verdict.low):
         difference = f"{verdict.low:+.1f} to {verdict.high:+.1f} points"
-    return f"{difference}{_slower(time)}: {word(verdict)}"
-
-
-def word(verdict: Verdict) -> str:
-    """The word, with what counts as equal where it is meant, or with the reason why there is none."""
+    if time is not None and not math.isnan(time.ratio):
+        percent = round(100 * (time.ratio - 1))
+        difference += (
+            f", {percent}% slower" if percent > 0 else f", {-percent}% less time" if percent else ", same time"
+        )
     within = f"{verdict.equal_within:g} points"
-    long = {
-        "equal": f"equal within {within}",
-        "not worse": f"not worse by {within}",
-        "no gain": f"no gain of {within}",
-    }.get(verdict.word, verdict.word)
-    return f"{long} ({verdict.reason})" if verdict.reason else long
+    long = {"equal": "equal within", "not worse": "not worse by", "no gain": "no gain of"}
+    word = f"{long[verdict.word]} {within}" if verdict.word in long else verdict.word
+    return f"{difference}: {word}{f' ({verdict.reason})' if verdict.reason else ''}"
 
 
 def contradiction(verdict: Verdict) -> str:
     """A note where the uncorrected interval, read alone, says something else than the word; else empty."""
     low, high, m = verdict.low, verdict.high, verdict.equal_within
-    if math.isnan(low) or verdict.reason:
-        return ""
-    readings = {
-        "equal": -m < low and high < m,
-        "better": low > 0,
-        "worse": high < 0,
-        "not worse": low > -m,
-        "no gain": high < m,
-        "undecided": True,
-    }
-    alone = next(reading for reading, holds in readings.items() if holds)
-    if alone == verdict.word:
-        return ""
-    return f"by its interval alone: {alone}"
+    alone = WORDS[int(words(np.array([low > -m, high < m, low > 0, high < 0])))]
+    return "" if alone == verdict.word or verdict.reason or math.isnan(low) else f"by its interval alone: {alone}"
 
 
-def _slower(time: TimeRatio | None) -> str:
-    if time is None:
-        return ""
-    percent = round(100 * (time.ratio - 1))
-    return f", {percent}% slower" if percent > 0 else f", {-percent}% less time" if percent < 0 else ", same time"
-
-
-def in_time(time: TimeRatio | None) -> str:
+def in_time(time: TimeRatio) -> str:
     """The training time of an arm as a share of the baseline's, at the end of a sentence."""
-    return "" if time is None else f", in {time.ratio:.2f} of the time"
+    return "" if math.isnan(time.ratio) else f", in {time.ratio:.2f} of the time"
 
 
 def epochs(number: float) -> str:

@@ -33,7 +33,6 @@ def nominal_levels(looks: tuple[int, ...], alpha: float) -> tuple[float, ...]:
         weights = density * np.gradient(grid)
         weights[[0, -1]] = density[[0, -1]] * (grid[1] - grid[0]) / 2  # the trapezoidal rule
         step, root = np.sqrt(times[look] - times[look - 1]), np.sqrt(times[look])
-
         bound = optimize.brentq(_excess, -8.0 * root, 10.0 * root, (weights, grid, step, spent[look]), xtol=1e-10)
         levels.append(float(stats.norm.sf(bound / root)))
         following = np.linspace(-8.0 * root, bound, GRID)

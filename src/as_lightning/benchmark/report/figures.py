@@ -2,61 +2,108 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from as_lightning.benchmark.report.findings import Findings
-from as_lightning.benchmark.report.record import arm_of
+from as_lightning.benchmark.report.record import ComparisonRecord, arm_of
 from as_lightning.benchmark.run.result import Result
 from as_lightning.functional.counts import masking_ratio
 
 # Okabe and Ito's colours, told apart by colour-blind readers, without those too pale or too dark for one of the pages
 PALETTE = ("#0a7ec2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a6fd1", "#7f8c8d", "#b5651d")
-KNOWN = ("softmax", "as_softmax", "as_speed")  # the same colour on every page
 INK = "#1d2430"
 LEGEND_COLUMNS = 3
+RELIABILITY_BINS = 15
 MIN_SHARE = 0.005  # of the predictions, for a bin of the reliability diagram to be drawn
 MOST_POINTS = 200  # of a line: a figure is no wider
 SCORE_NAMES = {"f1_micro": "micro F1", "f1_macro": "macro F1", "span_f1": "span F1"}
+# of each figure its title and the labels of its axes, the main one first
+FIGURES = {
+    "time": ("{score} against training time", "training time (s)", "{split} {score} (points)"),
+    "learning-rate": ("validation {score} against the learning rate", "learning rate", "validation {score}"),
+    "training": ("validation {score} while training", "training time (s)", "validation {score}"),
+    "masking": ("masked samples, by epoch", "epoch", "masked samples / samples"),
+    "accumulation": ("batches per optimizer step", "share of the training", "batches in the step's window"),
+    "reliability": ("reliability, with a temperature fitted on validation", "confidence", "share of right predictions"),
+}
+# labels are text, never TeX; SVG keeps them as text
+STYLE: dict[Any, Any] = {"font.size": 10, "text.parse_math": False, "svg.fonttype": "none", "font.family": "sans-serif"}
+STYLE |= dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK)
+
+
+class Line(NamedTuple):
+    """A line: its points, and below and above them the ends of the band (or bars) around it."""
+
+    x: Sequence[float] | np.ndarray
+    y: Sequence[float] | np.ndarray
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+
+
+Level = tuple[float, float, str] | None
 
 
 @dataclass(frozen=True)
 class PageFigure:
-    """A figure: a name for its file, a title, a text for those who do not see it. It is drawn when first asked for."""
+    """A figure of a line for each method; its file's name, its title, and the arguments of ``Axes.set``.
+
+    ``level`` has the lower and the upper end of what counts as equal to the baseline, and its colour; then the spread
+    around a line is drawn as bars, else as a band.
+    """
 
     name: str
     title: str
-    alt: str
-    draw: Callable[[Axes], None]
+    lines: Mapping[str, Line]
+    colors: Mapping[str, str]
+    axes: Mapping[str, Any]
+    level: Level = None
+
+    @property
+    def alt(self) -> str:
+        """The figure in words, for those who do not see it."""
+        ends = "; ".join(f"{m}: {line.y[-1]:.4g} at {line.x[-1]:.4g}" for m, line in self.lines.items())
+        return f"{self.title}. {self.axes['ylabel']} at the last {self.axes['xlabel']}: {ends}."
 
     @cached_property
     def svg(self) -> str:
-        """The picture as a file, on white."""
-        # labels are text, never TeX; the same numbers give the same bytes
-        settings: dict[Any, Any] = {"font.size": 10, "text.parse_math": False, "svg.hashsalt": self.name}
-        settings |= {f"{name}": INK for name in ("text.color", "axes.labelcolor", "axes.edgecolor")}
-        settings |= {"xtick.color": INK, "ytick.color": INK, "svg.fonttype": "none", "font.family": "sans-serif"}
-        with rc_context(settings):
+        """The picture as a file, on white; the same numbers give the same bytes."""
+        with rc_context(STYLE | {"svg.hashsalt": self.name}):
             figure = Figure(figsize=(5.2, 3.6), layout="constrained")
             axes = figure.subplots()
-            self.draw(axes)
+            if self.level:
+                low, high, of_baseline = self.level
+                axes.axhspan(low, high, color=of_baseline, alpha=0.12, linewidth=0)
+            for method, line in self.lines.items():
+                color = self.colors[method]
+                axes.plot(line.x, line.y, marker="o", markersize=4, color=color, label=method)
+                if line.low is None or line.high is None:
+                    continue
+                if self.level:
+                    axes.vlines(line.x, line.low, line.high, color=color, linewidth=1)
+                else:
+                    axes.fill_between(line.x, line.low, line.high, alpha=0.15, color=color, linewidth=0)
+            axes.set(**self.axes)
+            if self.axes.get("xscale") == "log":  # its own labels are TeX
+                axes.xaxis.set_major_formatter("{x:g}")
+                axes.xaxis.set_minor_formatter(NullFormatter())
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(alpha=0.25, color=INK)
-            handles, labels = axes.get_legend_handles_labels()
-            if handles:  # below the axes: inside it would lie on the curves
-                columns = min(LEGEND_COLUMNS, len(handles))
-                figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+            # below the axes: inside it would lie on the curves
+            columns = min(LEGEND_COLUMNS, len(self.lines))
+            figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
             text = StringIO()
             figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
         return text.getvalue()
@@ -69,31 +116,11 @@ class PageFigure:
         return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{file_name(self.name)}-", svg)
 
 
-Numbers = Sequence[float] | np.ndarray
-
-
-class Line(NamedTuple):
-    """A line: its points, and below and above them the ends of the band (or bar) around it."""
-
-    x: Numbers
-    y: Numbers
-    low: Numbers | None = None
-    high: Numbers | None = None
-
-
-def method_colors(methods: Iterable[str]) -> dict[str, str]:
-    """The colour of each method: a fixed one where the method is among `KNOWN`, else the next that is free.
-
-    Examples:
-        >>> method_colors(["multilabel_softmax", "entmax", "as_speed"])
-        {'multilabel_softmax': '#0a7ec2', 'entmax': '#d55e00', 'as_speed': '#009e73'}
-    """
-    plain = {name: name.removeprefix("multilabel_") for name in methods}
-    fixed = {name: PALETTE[KNOWN.index(short)] for name, short in plain.items() if short in KNOWN}
-    free = [color for color in PALETTE if color not in fixed.values()] or list(PALETTE)
-    others = [name for name in plain if name not in fixed]
-    taken = fixed | {name: free[index % len(free)] for index, name in enumerate(others)}
-    return {name: taken[name] for name in plain}
+def method_colors(findings: Findings) -> dict[str, str]:
+    """The colour of each method that has runs or trials."""
+    return dict(
+        zip(dict.fromkeys([*findings.methods, *findings.record.tuning]), itertools.cycle(PALETTE), strict=False)
+    )
 
 
 def file_name(name: str) -> str:
@@ -107,176 +134,99 @@ def score_name(score: str) -> str:
     return SCORE_NAMES.get(score, score.replace("_", " "))
 
 
-def _figure(
-    name: str, title: str, lines: Mapping[str, Line], colors: Mapping[str, str], *, bars: bool = False, **axes: Any
-) -> PageFigure | None:
-    """A figure of one line for each method; None without lines. Further arguments are those of ``Axes.set``."""
-    if not lines:
-        return None
+def report_figures(findings: Findings) -> list[PageFigure]:
+    """All figures that the runs and trials of a comparison give, the main one first."""
+    record, reference = findings.record, findings.reference
+    name, score = file_name(record.name), score_name(record.score)
+    colors = method_colors(findings)
+    runs: dict[str, list[Result]] = {method: [] for method in findings.methods}
+    for run in record.results:
+        if arm_of(run) == findings.full(run.method).arm:
+            runs[run.method].append(run)
 
-    def draw(on: Axes) -> None:
-        for method, line in lines.items():
-            on.plot(line.x, line.y, marker="o", markersize=4, color=colors[method], label=method)
-            if line.low is not None and line.high is not None:
-                if bars:
-                    on.vlines(line.x, line.low, line.high, color=colors[method], linewidth=1)
-                else:
-                    on.fill_between(line.x, line.low, line.high, alpha=0.15, color=colors[method], linewidth=0)
-        on.set(**axes)
-        if axes.get("xscale") == "log":  # its own labels are TeX
-            on.xaxis.set_major_formatter("{x:g}")
-            on.xaxis.set_minor_formatter(NullFormatter())
+    base, m, longest = reference.mean, record.design.equal_within, max(row.seconds for row in findings.rows)
+    lines = {
+        "time": _scores_by_time(findings),
+        "learning-rate": _scores_by_learning_rate(record),
+        "training": _means(runs, _validations),
+        "masking": _means(runs, _masked),
+        "accumulation": _means(runs, _windows),
+        "reliability": _reliability(runs),
+    }
+    limits: dict[str, dict[str, Any]] = {
+        "time": {"xlim": (0, 1.05 * longest or 1.0)},
+        "learning-rate": {"xscale": "log"},
+        "masking": {"ylim": (0, 1)},
+        "reliability": {"xlim": (0, 1), "ylim": (0, 1)},
+    }
+    figures = []
+    for kind in filter(lines.get, FIGURES):
+        title, xlabel, ylabel = (text.format(score=score, split=record.split) for text in FIGURES[kind])
+        axes = {"xlabel": xlabel, "ylabel": ylabel} | limits.get(kind, {})
+        level = (base - m, base + m, colors[record.baseline]) if kind == "time" else None
+        figures.append(PageFigure(f"{name}-{kind}", title, lines[kind], colors, axes, level))
+    return figures
 
-    ends = "; ".join(f"{m}: {line.y[-1]:.4g} at {line.x[-1]:.4g}" for m, line in lines.items() if len(line.y))
-    return PageFigure(name, title, f"{title}. {axes.get('ylabel')} at the last {axes.get('xlabel')}: {ends}.", draw)
+
+def _scores_by_time(findings: Findings) -> dict[str, Line]:
+    lines = {}
+    for method in findings.methods:
+        rows = sorted((row for row in findings.rows if row.arm.method == method), key=lambda row: row.seconds)
+        mean, spread = np.array([row.mean for row in rows]), np.nan_to_num([row.std for row in rows])
+        lines[method] = Line([row.seconds for row in rows], mean, mean - spread, mean + spread)
+    return lines
+
+
+def _scores_by_learning_rate(record: ComparisonRecord) -> dict[str, Line]:
+    """At each learning rate the best of a method's trials."""
+    lines = {}
+    for method, trials in record.tuning.items():
+        tried = [(float(t.settings["lr"]), t.score) for t in trials if "lr" in t.settings and math.isfinite(t.score)]
+        best = pd.DataFrame(tried, columns=["lr", "score"]).groupby("lr")["score"].agg(record.mode)
+        if len(best) > 1:
+            lines[method] = Line(best.index.to_numpy(), best.to_numpy())
+    return lines
 
 
 def _means(
-    results: Mapping[str, Sequence[Result]], values: Callable[[Result], Sequence[float]], x: Callable[[Result], Any]
+    results: Mapping[str, Sequence[Result]], curve: Callable[[Result], list[tuple[float, float]]]
 ) -> dict[str, Line]:
     """Per method the mean of a curve over its runs, with the range, up to the end of the shortest."""
     lines = {}
     for method, runs in results.items():
-        curves = [(x(run), values(run)) for run in runs if len(values(run))]
+        curves = [points for run in runs if (points := curve(run))]
         if curves:
-            length = min(len(y) for _, y in curves)
-            table = np.array([y[:length] for _, y in curves], dtype=np.float64)
-            places = np.mean([place[:length] for place, _ in curves], axis=0)
-            lines[method] = Line(places.tolist(), table.mean(0).tolist(), table.min(0).tolist(), table.max(0).tolist())
+            table = np.array([points[: min(map(len, curves))] for points in curves], dtype=np.float64)
+            y = table[..., 1]
+            lines[method] = Line(table[..., 0].mean(0), y.mean(0), y.min(0), y.max(0))
     return lines
 
 
-def report_figures(findings: Findings) -> list[PageFigure]:
-    """All figures that the runs and trials of a comparison give, the main one first."""
-    record = findings.record
-    name, score = file_name(record.name), score_name(record.score)
-    colors = method_colors(dict.fromkeys([*findings.methods, *record.tuning]))
-    full = {findings.full(method).arm for method in findings.methods}
-    runs: dict[str, list[Result]] = {method: [] for method in findings.methods}
-    for result in record.results:
-        if arm_of(result) in full:
-            runs[result.method].append(result)
-
-    def scores(run: Result) -> list[float]:
-        return [evaluation["score"] for evaluation in run.evaluations]
-
-    def masked(run: Result) -> list[float]:
-        return [float(masking_ratio(epoch["masked_samples"], epoch["samples"])) for epoch in run.masking]
-
-    def windows(run: Result) -> list[int]:
-        lengths = [window[2] for window in run.accumulation for _ in range(window[2])]
-        return lengths[:: 1 + len(lengths) // MOST_POINTS]
-
-    def seconds(run: Result) -> list[float]:
-        return [evaluation["train_seconds"] for evaluation in run.evaluations]
-
-    def share(values: Callable[[Result], Sequence[float]]) -> Callable[[Result], np.ndarray]:
-        return lambda run: np.linspace(0, 1, len(values(run)) + 1)[1:]
-
-    validation = f"validation {score}"
-    curves: list[tuple[str, str, dict[str, Line], str, str, dict[str, Any]]] = [
-        (
-            "training",
-            f"{validation} while training",
-            _means(runs, scores, seconds),
-            "training time (s)",
-            validation,
-            {},
-        ),
-        (
-            "masking",
-            "masked samples, by epoch",
-            _means(runs, masked, lambda run: range(1, len(run.masking) + 1)),
-            "epoch",
-            "masked samples / samples",
-            {"ylim": (0, 1)},
-        ),
-        (
-            "accumulation",
-            "batches per optimizer step",
-            _means(runs, windows, share(windows)),
-            "share of the training",
-            "batches in the step's window",
-            {},
-        ),
-    ]
-    figures = [
-        _score_against_time(findings, name, score, colors),
-        _score_against_learning_rate(findings, name, score, colors),
-        *(
-            _figure(f"{name}-{kind}", title, lines, colors, xlabel=x, ylabel=y, **more)
-            for kind, title, lines, x, y, more in curves
-        ),
-        _reliability(runs, name, colors),
-    ]
-    return [figure for figure in figures if figure is not None]
+def _validations(run: Result) -> list[tuple[float, float]]:
+    return [(evaluation["train_seconds"], evaluation["score"]) for evaluation in run.evaluations]
 
 
-def _score_against_time(findings: Findings, name: str, score: str, colors: Mapping[str, str]) -> PageFigure | None:
-    record, reference = findings.record, findings.reference
-    lines = {}
-    for method in findings.methods:
-        rows = sorted((r for r in findings.rows if r.arm.method == method and r.seeds), key=lambda row: row.seconds)
-        mean = np.array([row.mean for row in rows])
-        spread = np.nan_to_num([row.std for row in rows])
-        if rows:
-            lines[method] = Line([row.seconds for row in rows], mean, mean - spread, mean + spread)
-    longest = max((row.seconds for row in findings.rows if row.seeds), default=1.0) or 1.0
-    labels: dict[str, Any] = {"xlabel": "training time (s)", "ylabel": f"{record.split} {score} (points)"}
-    labels["xlim"] = (0, 1.05 * longest)
-    figure = _figure(f"{name}-time", f"{score} against training time", lines, colors, bars=True, **labels)
-    if figure is None or not reference.seeds:
-        return figure
-
-    def draw(axes: Axes) -> None:
-        m = record.design.equal_within
-        axes.axhspan(reference.mean - m, reference.mean + m, color=colors[record.baseline], alpha=0.12, linewidth=0)
-        figure.draw(axes)
-
-    return replace(figure, draw=draw)
+def _masked(run: Result) -> list[tuple[float, float]]:
+    ratios = (float(masking_ratio(epoch["masked_samples"], epoch["samples"])) for epoch in run.masking)
+    return list(enumerate(ratios, start=1))
 
 
-def _score_against_learning_rate(
-    findings: Findings, name: str, score: str, colors: Mapping[str, str]
-) -> PageFigure | None:
-    """The trials of the tuning: at each learning rate the best of a method's trials."""
-    lines = {}
-    better = max if findings.record.mode == "max" else min
-    for method, trials in findings.record.tuning.items():
-        by_rate: dict[float, list[float]] = {}
-        for trial in trials:
-            if "lr" in trial.settings and math.isfinite(trial.score):
-                by_rate.setdefault(float(trial.settings["lr"]), []).append(float(trial.score))
-        if len(by_rate) > 1:
-            rates = sorted(by_rate)
-            lines[method] = Line(rates, [better(by_rate[rate]) for rate in rates])
-    labels: dict[str, Any] = {"xlabel": "learning rate", "ylabel": f"validation {score}", "xscale": "log"}
-    return _figure(f"{name}-learning-rate", f"validation {score} against the learning rate", lines, colors, **labels)
+def _windows(run: Result) -> list[tuple[float, float]]:
+    lengths = [window[2] for window in run.accumulation for _ in range(window[2])]
+    lengths = lengths[:: 1 + len(lengths) // MOST_POINTS]
+    return [(number / len(lengths), length) for number, length in enumerate(lengths, start=1)]
 
 
-def _reliability(
-    runs: Mapping[str, Sequence[Result]], name: str, colors: Mapping[str, str], bins: int = 15
-) -> PageFigure | None:
+def _reliability(results: Mapping[str, Sequence[Result]]) -> dict[str, Line]:
     """How often predictions of a confidence are right, with the temperature where there is one."""
     lines = {}
-    for method, of_method in runs.items():
-        sums: dict[int, np.ndarray] = {}
-        for point in (
-            p for run in of_method for p in run.reliability.get("scaled", run.reliability.get("unscaled", []))
-        ):
-            index = min(int(point["confidence"] * bins), bins - 1)
-            weighted = np.array([1.0, point["confidence"], point["accuracy"]]) * point["count"]
-            sums[index] = sums.get(index, np.zeros(3)) + weighted
-        enough = MIN_SHARE * sum(total[0] for total in sums.values())
-        ordered = [sums[index] for index in sorted(sums) if sums[index][0] >= enough]
-        if ordered:
-            lines[method] = Line([s[1] / s[0] for s in ordered], [s[2] / s[0] for s in ordered])
-    labels: dict[str, Any] = {
-        "xlabel": "confidence",
-        "ylabel": "share of right predictions",
-        "xlim": (0, 1),
-        "ylim": (0, 1),
-    }
-    return _figure(
-        f"{name}-reliability", "reliability, with a temperature fitted on validation", lines, colors, **labels
-    )
+    for method, runs in results.items():
+        diagrams = [run.reliability.get("scaled", run.reliability.get("unscaled", [])) for run in runs]
+        points = pd.DataFrame([*itertools.chain(*diagrams)], columns=["confidence", "accuracy", "count"], dtype=float)
+        bins = (points["confidence"] * RELIABILITY_BINS).astype(int).clip(upper=RELIABILITY_BINS - 1)
+        sums = points.assign(**points[["confidence", "accuracy"]].mul(points["count"], axis=0)).groupby(bins).sum()
+        sums = sums[sums["count"] >= MIN_SHARE * sums["count"].sum()]
+        if len(sums):
+            means = sums.div(sums["count"], axis=0).to_numpy()
+            lines[method] = Line(means[:, 0], means[:, 1])
+    return lines

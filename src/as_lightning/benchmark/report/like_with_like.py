@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
+
+from as_lightning.benchmark.report.record import ComparisonRecord
+from as_lightning.benchmark.report.verdicts import Design
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.settings import SettingError, nearest
-from as_lightning.benchmark.run.summary import counted_runs
 
-NAMED = 5  # of many runs, those that a note names
+BASELINES = ("softmax", "multilabel_softmax")
+UNTUNED = "A sweep gives all methods the settings of the command; as-lightning-compare tunes each of them."
 # what changes nothing that is compared
 WITHOUT_EFFECT = re.compile(
     r"seed|name|data_dir|output_dir|logger\..*|data\.(num_workers|pin_memory)"
@@ -25,65 +31,42 @@ INPUT_DATA = "inputs.data"  # the checksum of the user's files, as if it were a 
 TUNED = re.compile(r"optimizer\.lr|lr_scheduler\.max_lr")
 
 
-def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A configuration as one level: ``{"method.delta": 0.1}``."""
-    settings: dict[str, Any] = {}
-    for key, value in config.items():
-        settings |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return settings
+def settings_table(results: Sequence[Result]) -> pd.DataFrame:
+    """The configurations as text, a row a run and a column a setting, ``null`` where a run has none.
 
-
-def settings_of(result: Result) -> dict[str, Any]:
-    """A run's configuration as one level, with the checksum of the user's files that it has read."""
-    checksum = result.inputs.get("data")
-    return flat(result.config) | ({} if checksum is None else {INPUT_DATA: checksum})
+    A setting is called ``method.delta``, and the checksum of the user's files ``inputs.data``. The shortest names come
+    first.
+    """
+    rows = [_flat(run.config) | ({INPUT_DATA: run.inputs["data"]} if run.inputs.get("data") else {}) for run in results]
+    table = pd.DataFrame(rows, index=range(len(rows)), dtype=object).fillna("null")
+    return table[sorted(table, key=lambda name: (len(name), name))]
 
 
 def chosen(results: Sequence[Result], where: Sequence[str]) -> list[Result]:
     """The results whose settings are those of ``where``, each ``setting=value``; a `SettingError` if none is left."""
-    kept = list(results)
+    table = settings_table(results)
     for entry in where:
         setting, equals, value = entry.partition("=")
-        known = {key for result in results for key in settings_of(result)}
         if not equals:
             raise SettingError(f"--where takes setting=value, got {entry!r}")
-        if setting not in known:
-            raise SettingError(f"no run has a setting {setting}: {nearest(setting, known)}")
-        values = sorted({_text(settings_of(result).get(setting)) for result in kept})
-        kept = [result for result in kept if _text(settings_of(result).get(setting)) == value]
-        if not kept:
-            raise SettingError(f"no run has {entry}: there are {', '.join(values)}")
-    return kept
+        if setting not in table:
+            raise SettingError(f"no run has a setting {setting}: {nearest(setting, set(table))}")
+        known, table = sorted(set(table[setting])), table[table[setting] == value]
+        if table.empty:
+            raise SettingError(f"no run has {entry}: there are {', '.join(known)}")
+    return [results[place] for place in table.index]
 
 
 def differing_settings(results: Sequence[Result]) -> dict[str, list[str]]:
     """In what the runs of one experiment differ beside method, seed and the method's settings: setting and values."""
-    settings = [settings_of(result) for result in results]
-    methods = [result.method for result in results]
+    table, methods = settings_table(results), [result.method for result in results]
 
     def matters(key: str) -> bool:
         if WITHOUT_EFFECT.fullmatch(key) or key.startswith("method."):
             return False
-        return not TUNED.fullmatch(key) or _several_of_a_method(methods, [config.get(key) for config in settings])
+        return not TUNED.fullmatch(key) or bool(table[key].groupby(methods).nunique().max() > 1)
 
-    return {key: sorted(set(values)) for key, values in _varying(settings, matters).items()}
-
-
-def _varying(settings: Sequence[dict[str, Any]], matters: Callable[[str], bool]) -> dict[str, tuple[str, ...]]:
-    """The settings whose values are not all the same, as text; of those that always vary together the shortest name."""
-    varying: dict[tuple[str, ...], str] = {}
-    for key in sorted({key for config in settings for key in config}, key=lambda key: (len(key), key)):
-        values = tuple(_text(config.get(key)) for config in settings)
-        if len(set(values)) > 1 and matters(key):
-            varying.setdefault(values, key)
-    return {key: values for values, key in varying.items()}
-
-
-def _several_of_a_method(methods: Sequence[str], values: Sequence[Any]) -> bool:
-    found: dict[str, set[str]] = {}
-    for method, value in zip(methods, values, strict=True):
-        found.setdefault(method, set()).add(_text(value))
-    return any(len(of_method) > 1 for of_method in found.values())
+    return {key: sorted(set(table[key])) for key in _varying(table[[key for key in table if matters(key)]])}
 
 
 def comparable_results(results: Sequence[Result]) -> tuple[list[Result], list[str]]:
@@ -98,77 +81,91 @@ def comparable_results(results: Sequence[Result]) -> tuple[list[Result], list[st
     Raises:
         ValueError: if two runs do not differ in any setting, but in what they have found.
     """
-    experiments: dict[str, list[Result]] = {}
-    for result in _each_once([result for result in results if result.metrics]):
-        experiments.setdefault(result.name, []).append(result)
-    named: list[Result] = []
-    notes = _left_out([result for result in results if not result.metrics])
-    for name, runs in experiments.items():
-        differing = differing_settings(runs)
+    untested = [run for run in results if not run.metrics]
+    notes = [_left_out(untested)] if untested else []
+    tested: dict[str, Result] = {}
+    for run in results:
+        found = [run.name, run.method, run.seed, run.config, run.metrics]
+        if run.metrics:
+            tested.setdefault(json.dumps(found, sort_keys=True), run)
+    named: dict[tuple[str, str, int], Result] = {}
+    for name in dict.fromkeys(run.name for run in tested.values()):
+        runs = [run for run in tested.values() if run.name == name]
+        table, differing = settings_table(runs), differing_settings(runs)
         if differing:
-            found = "; ".join(f"{key} ({', '.join(values)})" for key, values in differing.items())
-            choice = " ".join(f"--where {key}={values[0]}" for key, values in differing.items())
-            changed = "Files of the data have changed between them. " if INPUT_DATA in differing else ""
-            notes.append(
-                f"The runs of {name} differ in {found}. {changed}"
-                f"Runs are compared with their like alone: a table each. "
-                f"as-lightning-report {choice} reports one of them."
-            )
-        tables: dict[str, list[Result]] = {}
+            notes.append(_kept_apart(name, differing))
+        titles = [_titled(name, {key: table.at[place, key] for key in differing}) for place in table.index]
+        for (title, method), alike in table.groupby([titles, [run.method for run in runs]], sort=False):
+            knobs = _varying(alike[[key for key in alike if key.startswith("method.")]])
+            for place in alike.index:
+                label = _titled(method, {key.rpartition(".")[2]: alike.at[place, key] for key in knobs})
+                seed = runs[place].seed
+                if (title, label, seed) in named:
+                    raise ValueError(
+                        f"two results are of {title}, {label}, seed {seed}, with the same settings: a report compares "
+                        "one run of each; leave one of their folders out"
+                    )
+                named[title, label, seed] = replace(runs[place], name=title, method=label)
+    return list(named.values()), notes
+
+
+def sweep_records(results: Sequence[Result], baseline: str | None = None) -> tuple[list[ComparisonRecord], list[str]]:
+    """A sweep's runs as comparisons of a fixed design, one for each experiment, at one budget and without tuning.
+
+    The notes of `comparable_results` are returned as well.
+
+    Raises:
+        SettingError: if no run is of the method ``baseline``.
+    """
+    named, notes = comparable_results(results)
+    methods = {result.method for result in named}
+    if baseline is not None and named and baseline not in methods:
+        raise SettingError(f"no run is of the method {baseline}: {nearest(baseline, methods)}")
+    records = []
+    for name in dict.fromkeys(result.name for result in named):
+        runs = [result for result in named if result.name == name]
+        present = list(dict.fromkeys(run.method for run in runs))
+        base = next((known for known in (baseline, *BASELINES) if known in present), present[0])
+        design = Design.fixed(sum(run.method == base for run in runs))
+        record = ComparisonRecord(name, runs[0].score, base, sorted(present, key=lambda method: method != base), design)
         for run in runs:
-            settings = settings_of(run)
-            difference = ", ".join(f"{key}={_text(settings.get(key))}" for key in differing)
-            tables.setdefault(f"{name} ({difference})" if difference else name, []).append(run)
-        for table, of_table in tables.items():
-            named += _variants(table, of_table)
-    return named, notes
+            about: dict[str, Any] = {"budget": 1.0, "epochs": len(run.epoch_seconds) or math.nan, "settings": {}}
+            record.results.append(replace(run, config=run.config | {"comparison": about}))
+        made, seeds = {(run.method, run.seed) for run in runs}, sorted({run.seed for run in runs})
+        record.missing = [(method, 1.0, seed) for method in present for seed in seeds if (method, seed) not in made]
+        record.commands = list(dict.fromkeys(" ".join(run.command.split()) for run in runs if run.command))
+        records.append(record)
+    return records, [*notes, UNTUNED]
 
 
-def _left_out(untested: Sequence[Result]) -> list[str]:
-    if not untested:
-        return []
-    names = [f"{result.method}, seed {result.seed}" for result in untested[:NAMED]]
-    names += [f"and {len(untested) - NAMED} more"] if len(untested) > NAMED else []
-    verb = "is" if len(untested) == 1 else "are"
-    return [
-        f"{counted_runs(len(untested))} without test metrics, as made with test=false, {verb} left out: "
-        f"{'; '.join(names)}."
-    ]
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """A configuration as one level, and as text: ``{"method.delta": "0.1"}``."""
+    settings: dict[str, str] = {}
+    for key, value in config.items():
+        text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        settings |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": text}
+    return settings
 
 
-def _variants(table: str, results: Sequence[Result]) -> list[Result]:
-    """One table's results, those of a method told apart by its settings."""
-    settings: dict[str, list[dict[str, Any]]] = {}
-    for result in results:
-        settings.setdefault(result.method, []).append(flat(result.config))
-    varying = {
-        method: _varying(of_method, lambda key: key.startswith("method.")) for method, of_method in settings.items()
-    }
-    labelled = []
-    for result in results:
-        own = flat(result.config)
-        differences = ", ".join(f"{key.rpartition('.')[2]}={_text(own.get(key))}" for key in varying[result.method])
-        label = f"{result.method} ({differences})" if differences else result.method
-        labelled.append(replace(result, name=table, method=label))
-    seen = [(run.method, run.seed) for run in labelled]
-    if len(set(seen)) < len(seen):
-        method, seed = next(key for key in seen if seen.count(key) > 1)
-        raise ValueError(
-            f"two results are of {table}, {method}, seed {seed}, with the same settings: a report compares one run "
-            "of each; leave one of their folders out"
-        )
-    return labelled
+def _varying(table: pd.DataFrame) -> list[str]:
+    """The settings whose values are not all the same; of those that always vary together the first."""
+    return list(table.loc[:, table.nunique() > 1].T.drop_duplicates().index)
 
 
-def _each_once(results: Sequence[Result]) -> list[Result]:
-    """Without the runs that repeat another with the same settings and the same metrics."""
-    kept: list[Result] = []
-    for result in results:
-        found = (result.name, result.method, result.seed, result.config, result.metrics)
-        if not any(found == (run.name, run.method, run.seed, run.config, run.metrics) for run in kept):
-            kept.append(result)
-    return kept
+def _titled(name: str, settings: dict[str, str]) -> str:
+    return f"{name} ({', '.join(f'{key}={value}' for key, value in settings.items())})" if settings else name
 
 
-def _text(value: Any) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+def _kept_apart(name: str, differing: dict[str, list[str]]) -> str:
+    found = "; ".join(f"{key} ({', '.join(values)})" for key, values in differing.items())
+    choice = " ".join(f"--where {key}={values[0]}" for key, values in differing.items())
+    changed = "Files of the data have changed between them. " if INPUT_DATA in differing else ""
+    return (
+        f"The runs of {name} differ in {found}. {changed}Runs are compared with their like alone: a table each. "
+        f"as-lightning-report {choice} reports one of them."
+    )
+
+
+def _left_out(untested: Sequence[Result]) -> str:
+    names = "; ".join(f"{run.method}, seed {run.seed}" for run in untested)
+    return f"Without test metrics, as made with test=false, and left out: {names}."

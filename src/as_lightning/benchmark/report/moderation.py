@@ -15,17 +15,11 @@ def seed_residual_variances(scores: np.ndarray, present: np.ndarray) -> tuple[np
     layout the variance of method m is $\sum_s r_{ms}^2 / \nu$, $\nu = (n - 1)(M - 1) / M$. For two methods
     the sum of both variances is the variance of their paired differences.
 
-    Args:
-        scores: of shape ``(..., methods, seeds)``.
-        present: which methods count, of shape ``(..., methods)``; at least two.
-
-    Returns:
-        The variances, NaN for a method that is not present, and their degrees of freedom, of shape ``(..., methods)``.
+    ``scores`` has shape ``(..., methods, seeds)``; the others ``(..., methods)``. At least two methods are ``present``;
+    the variance of one that is not is NaN.
     """
-    seeds = scores.shape[-1]
-    counted = present[..., None]
-    methods = present.sum(-1, keepdims=True)
-    methods = np.maximum(methods, 2)  # where none is present nothing is divided by 0
+    seeds, counted = scores.shape[-1], present[..., None]
+    methods = np.maximum(present.sum(-1, keepdims=True), 2)  # where none is present nothing is divided by 0
     centred = np.where(counted, scores - scores.mean(-1, keepdims=True), 0.0)
     residuals = np.where(counted, centred - centred.sum(-2, keepdims=True) / methods[..., None], 0.0)
     degrees = np.broadcast_to((seeds - 1) * (methods - 1) / methods, present.shape).astype(np.float64)
@@ -42,12 +36,7 @@ def variance_prior(variances: np.ndarray, degrees: np.ndarray) -> tuple[np.ndarr
       $d_0$ is infinite, and $s_0^2$ the pooled variance;
     * else $\log s_0^2 = \bar e + \psi(d_0/2) - \log(d_0/2)$.
 
-    Args:
-        variances: of shape ``(..., methods)``.
-        degrees: their degrees of freedom, of the same shape.
-
-    Returns:
-        $s_0^2$ and $d_0$, of shape ``(..., 1)``.
+    Both arguments have shape ``(..., methods)``; $s_0^2$ and $d_0$ are returned, of shape ``(..., 1)``.
 
     Source: Smyth, Statistical Applications in Genetics and Molecular Biology 3 (2004), article 3, section 6.2.
 
@@ -73,9 +62,8 @@ def moderate(
     variances: np.ndarray, degrees: np.ndarray | float, prior_variance: np.ndarray, prior_degrees: np.ndarray
 ) -> np.ndarray:
     """Variances between their own value and the prior's, each weighed by its degrees of freedom."""
-    infinite = np.isinf(prior_degrees)
-    held = np.where(infinite, 0.0, prior_degrees)
-    return np.where(infinite, prior_variance, (held * prior_variance + degrees * variances) / (held + degrees))
+    weight = 1.0 / (1.0 + degrees / prior_degrees)  # 1 where the prior's degrees are infinite
+    return weight * prior_variance + (1.0 - weight) * variances
 
 
 def inverse_trigamma(values: np.ndarray) -> np.ndarray:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
-
-import numpy as np
 
 from as_lightning.benchmark.report.verdicts import Arm, Design
 from as_lightning.benchmark.run.predictions import Predictions
@@ -21,13 +20,10 @@ EXAMPLES, SHOWN = 20, 300  # how many examples a page lists, and how many charac
 
 
 class Trial(NamedTuple):
-    """Settings that were tried.
+    """Settings that were tried, and the means over the tuning seeds of the best validation score and its loss.
 
-    Attributes:
-        settings: the values, e.g. ``{"lr": 0.01, "delta": 0.4}``.
-        score: the mean over tuning seeds of the best validation score; NaN where a run failed.
-        loss: the mean validation loss there; NaN where it was not logged.
-        shared: whether it is a trial of the baseline, at the value at which the method is the baseline.
+    Score and loss are NaN where a run failed or did not log them. ``shared`` says that it is a trial of the baseline,
+    at the value at which the method is the baseline.
     """
 
     settings: Mapping[str, Any]
@@ -37,12 +33,7 @@ class Trial(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A test example on which methods differ from the baseline.
-
-    Attributes:
-        name: its text, or the name of its file.
-        differing: of each method how many of its runs predict something else than the baseline's of their seed.
-    """
+    """A test example: its text or file, and of each method how many runs predict it otherwise than the baseline's."""
 
     name: str
     differing: dict[str, int]
@@ -105,11 +96,6 @@ class ComparisonRecord:
         """The baseline at its full budget."""
         return Arm(self.baseline, self.full_budget)
 
-    @property
-    def test_samples(self) -> int | None:
-        """How many examples a test score is of; None where unknown."""
-        return next((result.test_samples for result in self.results if result.test_samples), None)
-
     def scores(self) -> dict[Arm, dict[int, float]]:
         """The score of each seed of each arm, in points (hundredths); NaN where a run ended in an error."""
         scores: dict[Arm, dict[int, float]] = {}
@@ -136,22 +122,29 @@ class ComparisonRecord:
     def summarise_predictions(self, names: Mapping[int, str]) -> None:
         """Keep of the predictions what a page shows: the shares that differ, and the examples that differ most often.
 
-        Args:
-            names: of the test examples, by their ids: the text or the file.
+        ``names`` are of the test examples, by their ids: the text or the file.
         """
         self.disagreed = self.disagreement()
-        found: dict[int, Example] = {}
-        for (method, budget, seed), predictions in self.predictions.items():
+        differing: dict[int, Counter[str]] = {}
+        for (method, budget, seed), found in self.predictions.items():
             other = self.predictions.get((self.baseline, self.full_budget, seed))
-            if budget != self.full_budget or other is None or predictions.disagreement(other) is None:
-                continue
-            rows = predictions.predicted != other.predicted
-            for place in np.flatnonzero(rows.any(-1) if rows.ndim > 1 else rows).tolist():
-                number = int(predictions.ids[place])
-                example = found.setdefault(number, Example(names.get(number, f"test example {number}")[:SHOWN], {}))
-                example.differing[method] = example.differing.get(method, 0) + 1
-        ranked = sorted(found.items(), key=lambda item: (-sum(item[1].differing.values()), item[0]))
-        self.examples = [example for _, example in ranked[:EXAMPLES]]
+            if budget == self.full_budget and other is not None and found.disagreement(other) is not None:
+                rows = (found.predicted != other.predicted).reshape(len(found.ids), -1).any(-1)
+                for number in found.ids[rows].tolist():
+                    differing.setdefault(number, Counter())[method] += 1
+        most = sorted(differing, key=lambda number: (-differing[number].total(), number))[:EXAMPLES]
+        self.examples = [Example(names.get(n, f"test example {n}")[:SHOWN], dict(differing[n])) for n in most]
+
+    def add(self, result: Result, predictions: Predictions | None, method: str, score: float) -> None:
+        """Add a final run as one of ``method``, with the score that it counts by."""
+        metrics, config = {**result.metrics, result.score: score}, result.config
+        if method in self.same_as:
+            own = {"settings": dict(self.settings[method]), "same_as": self.same_as[method]}
+            config = config | {"comparison": config["comparison"] | own}
+        added = replace(result, name=self.name, method=method, metrics=metrics, config=config)
+        self.results.append(added)
+        if predictions is not None:
+            self.predictions[method, arm_of(added).budget, added.seed] = predictions
 
     def write(self, directory: str | Path) -> Path:
         """Write ``comparison.json``; the final runs have their own ``result.json`` below ``runs/``."""
@@ -159,7 +152,7 @@ class ComparisonRecord:
         content["design"] = asdict(self.design)
         content["tuning"] = {method: [trial._asdict() for trial in tried] for method, tried in self.tuning.items()}
         content["disagreed"] = [[*pair, *share] for pair, share in self.disagreed.items()]
-        content["runs"] = [[r.method, arm_of(r).budget, r.seed, r.metrics[r.score]] for r in self.results]
+        content["runs"] = [[*arm_of(run), run.seed, run.metrics[run.score]] for run in self.results]
         path = Path(directory) / COMPARISON_FILE
         with whole_file(path) as partial:
             partial.write_text(json.dumps(content | {"format": FORMAT}, indent=1) + "\n", encoding="utf-8")
@@ -174,16 +167,14 @@ class ComparisonRecord:
             ValueError: if a file is not what it should be; the message names it.
         """
         path = Path(directory) / COMPARISON_FILE
-        if not path.exists():
-            raise FileNotFoundError(f"{path} does not exist: expected the folder of a finished comparison")
         try:
             content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             if content.pop("format", None) != FORMAT:
                 raise ValueError(f"expected format {FORMAT}: make the comparison again with this version")
-            runs = content.pop("runs")
-            content["design"] = Design(**_tuples(content["design"]))
+            runs, design = content.pop("runs"), content["design"]
+            content["design"] = Design(**design | {"looks": tuple(design["looks"])})
             content["tuning"] = {m: [Trial(**trial) for trial in tried] for m, tried in content["tuning"].items()}
-            content["missing"] = [(method, budget, seed) for method, budget, seed in content["missing"]]
+            content["missing"] = list(map(tuple, content["missing"]))
             content["disagreed"] = {(Arm(*a), Arm(*b)): (share, n) for a, b, share, n in content["disagreed"]}
             content["examples"] = [Example(*row) for row in content["examples"]]
             record = cls(**content)
@@ -197,20 +188,6 @@ class ComparisonRecord:
             record.add(results[folder], Predictions.read(Path(directory) / folder), method, score)
         return record
 
-    def add(self, result: Result, predictions: Predictions | None, method: str, score: float) -> None:
-        """Add a final run as one of ``method``, with the score that it counts by."""
-        result = Result(**{**vars(result), "name": self.name, "method": method})
-        result.metrics = {**result.metrics, result.score: score}
-        if method in self.same_as:
-            about = result.config["comparison"] | {
-                "settings": dict(self.settings[method]),
-                "same_as": self.same_as[method],
-            }
-            result.config = result.config | {"comparison": about}
-        self.results.append(result)
-        if predictions is not None:
-            self.predictions[method, arm_of(result).budget, result.seed] = predictions
-
 
 def arm_of(result: Result) -> Arm:
     """The method and the budget of a final run."""
@@ -220,7 +197,3 @@ def arm_of(result: Result) -> Arm:
 def run_folder(method: str, budget: float, seed: int) -> str:
     """Where a final run's files lie, below the comparison's folder."""
     return f"runs/{method}/budget={budget:g},seed={seed}"
-
-
-def _tuples(content: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}

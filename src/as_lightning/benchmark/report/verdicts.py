@@ -55,18 +55,17 @@ class Design:
 
     def __post_init__(self) -> None:
         number = isinstance(self.equal_within, (int, float)) and not isinstance(self.equal_within, bool)
-        if not (number and math.isfinite(self.equal_within) and self.equal_within > 0):
+        if not (number and 0 < self.equal_within < math.inf):
             raise ValueError(f"equal_within must be a positive number of points, got {self.equal_within!r}")
         if not 0 < self.alpha < 0.5:
             raise ValueError(f"alpha must be in (0, 0.5), got {self.alpha!r}")
-        ascending = all(first < second for first, second in zip((0, *self.looks), self.looks, strict=False))
-        if not self.looks or not ascending:
+        if not self.looks or list(self.looks) != sorted({look for look in self.looks if look > 0}):
             raise ValueError(f"looks must be ascending numbers of seeds, got {self.looks!r}")
 
     @classmethod
-    def fixed(cls, seeds: int, *, equal_within: float = 0.5, alpha: float = 0.05) -> Design:
+    def fixed(cls, seeds: int, *, equal_within: float = 0.5) -> Design:
         """One look, after all seeds."""
-        return cls(equal_within, alpha, (max(seeds, 1),))
+        return cls(equal_within, looks=(max(seeds, 1),))
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,6 @@ class Verdict:
         word: one of `WORDS`.
         detectable: the true difference that would be found better or worse with 80% probability; NaN where unknown.
         sure: whether "not worse" also holds at the stricter error that advice asks for.
-        family: ``full``, or ``smaller`` for comparisons of smaller budgets.
         reason: why nothing can be tested; empty where it can.
     """
 
@@ -97,7 +95,6 @@ class Verdict:
     detectable: float
     equal_within: float
     sure: bool = False
-    family: str = "full"
     reason: str = ""
 
     @property
@@ -159,31 +156,22 @@ def verdicts(
     """
     full = max((arm.budget for arm in scores if arm.method == baseline), default=None)
     if full is None:
-        raise ValueError(
-            f"no run of the baseline {baseline!r} has finished, so there is nothing to compare with: there are runs of "
-            f"{', '.join(sorted({arm.method for arm in scores})) or 'no method'}"
-        )
+        raise ValueError(f"no run of the baseline {baseline!r} has finished, so there is nothing to compare with")
     sign = 1.0 if higher_is_better else -1.0
     signed = {arm: {seed: sign * score for seed, score in by_seed.items()} for arm, by_seed in scores.items()}
-    smaller = [arm for arm in scores if arm.budget != full]
-    compared = {
-        "full": {Arm(baseline, full): [arm for arm in scores if arm.budget == full and arm.method != baseline]},
-        "smaller": {Arm(baseline, full): smaller}
-        | {
-            Arm(baseline, budget): [arm for arm in smaller if arm.budget == budget and arm.method != baseline]
-            for budget in dict.fromkeys(arm.budget for arm in smaller if arm.method == baseline)
-        },
+    reference, smaller = Arm(baseline, full), [arm for arm in scores if arm.budget != full]
+    at_same_budget = {
+        base: [arm for arm in smaller if arm.budget == base.budget and arm != base]
+        for base in smaller
+        if base.method == baseline
     }
+    full_budget = {reference: [arm for arm in scores if arm.budget == full and arm != reference]}
     found: list[Verdict] = []
-    for family, groups in compared.items():
-        blocks = [_Block.of(signed, against, arms, design.looks[0]) for against, arms in groups.items()]
-        members = sum(len(block.distinct) for block in blocks)
-        nan = math.nan
-        like = Verdict(
-            Arm(""), Arm(""), members, 0, nan, nan, nan, "undecided", nan, design.equal_within, family=family
-        )
-        for block in blocks:
-            found += _judged(signed, block, design, disagreement or {}, like)
+    for family in (full_budget, {reference: smaller} | at_same_budget):
+        twins = {against: _twins(signed, against, arms, design.looks[0]) for against, arms in family.items()}
+        members = sum(arm == twin for of_group in twins.values() for arm, twin in of_group.items())
+        for against, of_group in twins.items():
+            found += _judged(signed, against, of_group, design, disagreement or {}, max(members, 1))
     return found
 
 
@@ -219,6 +207,7 @@ class LookTest:
     Attributes:
         rejected: of shape ``(..., arms, 4)``: not worse, no gain, better, worse; kept from look to look.
         difference, error, degrees: of each arm's last look, with the standard error and its degrees of freedom.
+        pairs: in how many seeds of it neither the arm nor the baseline has failed.
     """
 
     def __init__(self, design: Design, arms: int, *, family: int | None = None, shape: tuple[int, ...] = ()) -> None:
@@ -227,36 +216,29 @@ class LookTest:
         self.difference, self.error, self.degrees = np.full((3, *shape, arms), np.nan)
         self._variances, self._degrees = np.ones((2, *shape, arms + 1))
         # one table for each number of halves by which Holm's method has reduced the number of hypotheses
-        self._levels = np.array(
-            [level_table(design, (arms if family is None else family) - halves / 2) for halves in range(arms + 1)]
-        )
+        self._levels = np.array([level_table(design, (family or arms) - halves / 2) for halves in range(arms + 1)])
 
-    def look(
-        self,
-        scores: np.ndarray,
-        present: np.ndarray,
-        floor: np.ndarray | float = 0.0,
-        differences: np.ndarray | None = None,
-        pairs: np.ndarray | int | None = None,
-    ) -> None:
+    def look(self, scores: np.ndarray, present: np.ndarray, floor: np.ndarray | float = 0.0) -> None:
         """Test at the next look; at the first one all arms must be present.
 
-        ``scores`` has shape ``(..., 1 + arms, seeds)``, the baseline first; ``present``, the arms that go on, and
-        ``floor``, the smallest standard deviation of a difference, ``(..., arms)``. ``differences`` and ``pairs`` are
-        given where some arms have more seeds than ``scores``.
+        ``scores`` has shape ``(..., 1 + arms, seeds)``, the baseline first, NaN where a run has failed; ``present``,
+        the arms that go on, and ``floor``, the smallest standard deviation of a difference, ``(..., arms)``.
         """
         counted = np.concatenate([present.any(-1, keepdims=True), present], -1)
-        variances, degrees = seed_residual_variances(scores, counted)
+        paired = scores[..., 1:, :] - scores[..., :1, :]
+        self.pairs = np.isfinite(paired).sum(-1)
+        pairs = np.maximum(self.pairs, 1)
+        known = np.isfinite(scores) | ~counted[..., None]
+        complete = known.all(tuple(range(scores.ndim - 1)))  # the variances are of the seeds in which no arm has failed
+        variances, degrees = seed_residual_variances(scores[..., complete], counted)
         self._variances = np.where(counted, variances, self._variances)  # an arm that has stopped keeps its own
         self._degrees = np.where(counted, degrees, self._degrees)
         variance, prior = variance_prior(self._variances, self._degrees)
-        own, freedom = (scores[..., 1:, :] - scores[..., :1, :]).var(-1, ddof=1), scores.shape[-1] - 1
-        combined = moderate(own, freedom, 2 * variance, prior)
+        freedom = int(complete.sum()) - 1
+        combined = moderate(paired[..., complete].var(-1, ddof=1), freedom, 2 * variance, prior)
         pooled = self._degrees.sum(-1, keepdims=True)  # no more than all methods have together
-        if differences is None:
-            differences = scores[..., 1:, :].mean(-1) - scores[..., :1, :].mean(-1)
-        error = np.sqrt(np.maximum(combined, np.square(floor)) / (scores.shape[-1] if pairs is None else pairs))
-        self.difference = np.where(present, differences, self.difference)
+        error = np.sqrt(np.maximum(combined, np.square(floor)) / pairs)
+        self.difference = np.where(present, np.nansum(paired, -1) / pairs, self.difference)
         self.error = np.where(present, error, self.error)
         self.degrees = np.where(present, np.minimum(freedom + prior, pooled), self.degrees)
         m = self.design.equal_within
@@ -306,109 +288,83 @@ def detectable_difference(error: float, degrees: float, level: float) -> float:
     return error * float(optimize.brentq(missing, 0.0, 20.0 * (critical + 10.0)))
 
 
-class _Block(NamedTuple):
-    """Arms that are compared with the same baseline arm.
-
-    ``seeds`` are the baseline arm's, ascending; ``twins`` has of each arm the first one with the same scores at the
-    first look: itself, another, or ``against``.
-    """
-
-    against: Arm
-    seeds: list[int]
-    twins: dict[Arm, Arm]
-
-    @classmethod
-    def of(cls, scores: Scores, against: Arm, arms: Sequence[Arm], first_look: int) -> _Block:
-        seeds = sorted(scores[against])
-        first = seeds[:first_look]
-        twins: dict[Arm, Arm] = {}
-        for arm in arms:
-            own = _table(scores, [arm], first)
-            same = (
-                len(first) >= MIN_PAIRS and np.allclose(own, _table(scores, [other], first), rtol=0, atol=IDENTICAL)
-                for other in (against, *twins)
-            )
-            twins[arm] = next((o for o, is_same in zip((against, *twins), same, strict=True) if is_same), arm)
-        return cls(against, seeds, twins)
-
-    @property
-    def distinct(self) -> list[Arm]:
-        return [arm for arm, twin in self.twins.items() if twin == arm]
-
-
 def _table(scores: Scores, arms: Sequence[Arm], seeds: Sequence[int]) -> np.ndarray:
+    """The scores of arms in some seeds, NaN where there is none."""
     return np.array([[scores[arm].get(seed, math.nan) for seed in seeds] for arm in arms])
 
 
-def _judged(scores: Scores, block: _Block, design: Design, disagreement: Disagreement, like: Verdict) -> list[Verdict]:
-    """The verdicts of a block; ``like`` has what they share, its ``seeds`` is the number of arms of the family."""
-    found = {arm: _untested(scores, block, arm, like) for arm in block.twins}
-    first = block.seeds[: design.looks[0]]
-    going = [arm for arm in block.distinct if not found[arm].reason and all(seed in scores[arm] for seed in first)]
-    while going and len(_complete(scores, [block.against, *going], first)) < MIN_PAIRS:
-        fewest = min(going, key=lambda arm: len(_complete(scores, [block.against, arm], first)))
-        going.remove(fewest)  # it has failed in seeds that the others have
-    judged = going
-    if not judged:
-        return [_twin(found, arm, twin, block.against) for arm, twin in block.twins.items()]
-    test = LookTest(design, len(judged), family=like.seeds)
-    strict = LookTest(replace(design, alpha=min(ADVICE_ALPHA, design.alpha)), len(judged), family=like.seeds)
-    floor = np.array([_floor(disagreement, arm, block.against) for arm in judged])
-    for number, count in enumerate(design.looks):
-        seeds = block.seeds[:count]
-        going = [arm for arm in going if all(seed in scores[arm] for seed in seeds)]
+def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], first_look: int) -> dict[Arm, Arm]:
+    """Of each arm the first one with the same scores at the first look: itself, another, or ``against``."""
+    first = sorted(scores[against])[:first_look]
+    twins: dict[Arm, Arm] = {}
+    for arm in arms:
+        own = _table(scores, [arm], first)
+        same = (o for o in (against, *twins) if np.allclose(own, _table(scores, [o], first), rtol=0, atol=IDENTICAL))
+        twins[arm] = next(same, arm) if len(first) >= MIN_PAIRS else arm
+    return twins
+
+
+def _judged(
+    scores: Scores, against: Arm, twins: Mapping[Arm, Arm], design: Design, disagreement: Disagreement, family: int
+) -> list[Verdict]:
+    """The verdicts of arms against the same baseline's arm; ``family`` arms share the error."""
+
+    def complete(arms: Sequence[Arm]) -> int:
+        return int(np.isfinite(_table(scores, [against, *arms], first)).all(0).sum())
+
+    seeds = sorted(scores[against])
+    first = seeds[: design.looks[0]]
+    found = {arm: _untested(scores, arm, against, seeds, design) for arm in twins}
+    judged = [arm for arm, twin in twins.items() if arm == twin and not found[arm].reason]
+    judged = [arm for arm in judged if scores[arm].keys() >= set(first)]
+    while judged and complete(judged) < MIN_PAIRS:
+        judged.remove(min(judged, key=lambda arm: complete([arm])))  # it has failed in seeds that the others have
+    test = LookTest(design, len(judged), family=family)
+    strict = LookTest(replace(design, alpha=min(ADVICE_ALPHA, design.alpha)), len(judged), family=family)
+    floor = np.array([_floor(disagreement, arm, against) for arm in judged])
+    going = judged
+    for number, count in enumerate(design.looks, start=1):
+        going = [arm for arm in going if scores[arm].keys() >= set(seeds[:count])]
         if not going or len(seeds) < count:
             break
         present = np.array([arm in going for arm in judged])
-        table = _table(scores, [block.against, *judged], seeds)
-        differences = table[1:] - table[0]
-        pairs = np.isfinite(differences).sum(-1)
-        complete = np.isfinite(table[[True, *present]]).all(0)
+        table = _table(scores, [against, *judged], seeds[:count])
         before, level = words(test.rejected), float(test.levels()[0, 2])
-        means = np.where(np.isfinite(differences), differences, 0.0).sum(-1) / np.maximum(pairs, 1)
         for tests in (test, strict):
-            tests.look(
-                np.where(np.isfinite(table), table, 0.0)[:, complete], present, floor, means, np.maximum(pairs, 1)
-            )
+            tests.look(table, present, floor)
         after = words(test.rejected)
         for index in np.flatnonzero(present):
-            arm, mean, error = judged[index], float(test.difference[index]), float(test.error[index])
-            half = float(special.stdtrit(test.degrees[index], 0.975)) * error if error > 0 else 0.0
+            mean, error, degrees = (float(of[index]) for of in (test.difference, test.error, test.degrees))
+            half = float(special.stdtrit(degrees, 0.975)) * error if error > 0 else 0.0
+            arm, word = judged[index], WORDS[after[index]]
             found[arm] = replace(
                 found[arm],
-                seeds=int(pairs[index]),
-                look=number + 1 if after[index] != before[index] or after[index] == 5 else found[arm].look,
+                seeds=int(test.pairs[index]),
+                look=number if after[index] != before[index] or word == "undecided" else found[arm].look,
                 difference=mean,
                 low=mean - half,
                 high=mean + half,
-                word=WORDS[after[index]],
+                word=word,
                 sure=bool(strict.rejected[index, 0]),
-                detectable=detectable_difference(error, float(test.degrees[index]), level) if error > 0 else math.nan,
+                detectable=detectable_difference(error, degrees, level) if error > 0 else math.nan,
                 reason="" if error > 0 else "the difference is the same for every seed",
             )
-    return [_twin(found, arm, twin, block.against) for arm, twin in block.twins.items()]
+    for arm, twin in twins.items():
+        if twin == against:
+            found[arm] = replace(found[arm], look=1, difference=0.0, low=0.0, high=0.0, word="equal", sure=True)
+            found[arm] = replace(found[arm], reason="the scores of every seed are the same")
+        else:
+            found[arm] = replace(found[twin], arm=arm)
+    return list(found.values())
 
 
-def _complete(scores: Scores, arms: Sequence[Arm], seeds: Sequence[int]) -> list[int]:
-    """The seeds in which none of the arms has failed."""
-    return [seed for seed in seeds if all(math.isfinite(scores[arm].get(seed, math.nan)) for arm in arms)]
-
-
-def _untested(scores: Scores, block: _Block, arm: Arm, like: Verdict) -> Verdict:
+def _untested(scores: Scores, arm: Arm, against: Arm, seeds: Sequence[int], design: Design) -> Verdict:
     """The verdict of an arm before any look."""
-    pairs = _complete(scores, [block.against, arm], block.seeds)
-    mean = float(np.mean([scores[arm][seed] - scores[block.against][seed] for seed in pairs])) if pairs else math.nan
-    seeds = "1 seed" if len(pairs) == 1 else f"{len(pairs)} seeds"
-    few = len(pairs) < MIN_PAIRS
-    reason = f"{seeds} in common, at least {MIN_PAIRS} are needed" if few else ""
-    return replace(like, arm=arm, against=block.against, seeds=len(pairs), difference=mean, reason=reason)
-
-
-def _twin(found: Mapping[Arm, Verdict], arm: Arm, twin: Arm, against: Arm) -> Verdict:
-    if twin == against:
-        same = "the scores of every seed are the same"
-        return replace(found[arm], look=1, difference=0.0, low=0.0, high=0.0, word="equal", sure=True, reason=same)
-    return replace(found[twin], arm=arm)
+    differences = np.diff(_table(scores, [against, arm], seeds), axis=0)
+    pairs = int(np.isfinite(differences).sum())
+    mean, nan = float(np.nanmean(differences)) if pairs else math.nan, math.nan
+    few = f"{pairs} seed{'s' * (pairs != 1)} in common, at least {MIN_PAIRS} are needed" if pairs < MIN_PAIRS else ""
+    return Verdict(arm, against, pairs, 0, mean, nan, nan, "undecided", nan, design.equal_within, reason=few)
 
 
 def _floor(disagreement: Disagreement, arm: Arm, against: Arm) -> float:

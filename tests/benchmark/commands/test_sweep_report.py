@@ -6,8 +6,8 @@ import pandas as pd
 from hydra import compose, initialize_config_dir
 from hydra.core.utils import JobReturn, JobStatus
 
+from as_lightning.benchmark.commands.sweep_report import OpenSweep, ReportCallback, finish_sweep
 from as_lightning.benchmark.packages import config_dir
-from as_lightning.benchmark.report.report_callback import OpenSweep, ReportCallback, finish_sweep
 
 
 def test_a_sweep_that_begins_in_the_folder_of_another_leaves_its_notes_alone(result, tmp_path, monkeypatch):
@@ -30,7 +30,7 @@ def test_a_sweep_that_begins_in_the_folder_of_another_leaves_its_notes_alone(res
 
     def reported(sweep: OpenSweep | None) -> list[float]:
         monkeypatch.setattr(ReportCallback, "open_sweep", sweep)  # each has a process of its own
-        assert finish_sweep() == []
+        assert finish_sweep() == 0
         return pd.read_csv(tmp_path / "report" / "report.csv")["mean"].tolist()
 
     first, second = ReportCallback(), ReportCallback()

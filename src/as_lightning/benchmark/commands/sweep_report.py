@@ -10,7 +10,7 @@ import tempfile
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
@@ -18,9 +18,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from as_lightning.benchmark.run.result import RESULT_FILE, Result, find_results
-
-if TYPE_CHECKING:
-    from as_lightning.benchmark.report.page import FailedRun
 
 RUNS_FOLDER = ".runs"
 COMMAND_FILE = "command.txt"
@@ -62,54 +59,47 @@ class ReportCallback(Callback):
         if config.hydra.mode != RunMode.MULTIRUN:
             return
         assert self.notes is not None
-        directory = Path(config.hydra.runtime.cwd, config.hydra.sweep.dir)
-        folder, failure = str(config.hydra.sweep.subdir), None
-        of_another_call = _is_older(directory / folder / RESULT_FILE, self.notes / COMMAND_FILE)
+        folder, command = str(config.hydra.sweep.subdir), self.notes / COMMAND_FILE
+        run = Path(config.hydra.runtime.cwd, config.hydra.sweep.dir, folder)
+        note = {"folder": folder, "error": None, "of_another_call": _is_older(run / RESULT_FILE, command)}
         try:
             _ = job_return.return_value
         except Exception as error:
-            failure = "".join(traceback.format_exception_only(error)).strip()
+            note["error"] = "".join(traceback.format_exception_only(error)).strip()
         else:
-            _note_command(directory / folder, self.notes / COMMAND_FILE)
-        note = json.dumps({"folder": folder, "error": failure, "of_another_call": of_another_call})
-        (self.notes / f"{config.hydra.job.num}.json").write_text(note, encoding="utf-8")
+            _note_command(run, command.read_text(encoding="utf-8"))
+        (self.notes / f"{config.hydra.job.num}.json").write_text(json.dumps(note), encoding="utf-8")
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         finish_sweep()
 
 
-def finish_sweep() -> list[FailedRun]:
-    """Write the report of the open sweep, if there is one; the runs that failed."""
+def finish_sweep() -> int:
+    """Write the report of the open sweep, if there is one; returns how many of its runs have failed."""
     if ReportCallback.open_sweep is None:
-        return []
+        return 0
     # here, so that the command, which asks after each error, need not wait for torch and pandas
-    from as_lightning.benchmark.report.like_with_like import comparable_results
-    from as_lightning.benchmark.report.page import FailedRun, print_sweep, write_sweep
+    from as_lightning.benchmark.report.like_with_like import sweep_records
+    from as_lightning.benchmark.report.page import publish
     from as_lightning.benchmark.run.folder import run_lock
-    from as_lightning.benchmark.run.summary import counted_runs, has_events, lines_of_report, tensorboard_lines
+    from as_lightning.benchmark.run.summary import counted_runs, has_events, tensorboard_lines
 
     directory, folder = ReportCallback.open_sweep
     ReportCallback.open_sweep = None
-    notes = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     shutil.rmtree(folder)
-    failed = [FailedRun(note["folder"], note["error"]) for note in notes if note["error"] is not None]
-    finished = sorted({directory / note["folder"] / RESULT_FILE for note in notes if note["error"] is None})
-    results = find_results(finished) if finished else []
+    finished = [run for run in runs if run["error"] is None]
+    results = find_results(sorted({directory / run["folder"] / RESULT_FILE for run in finished})) if finished else []
+    records, notes = sweep_records(results)
+    if taken := sum(run["of_another_call"] for run in finished):
+        notes.append(f"{counted_runs(taken)} taken from another call")
+    failed = [f"{run['folder']}: {run['error']}" for run in runs if run["error"] is not None]
     with run_lock(directory / RUNS_FOLDER):
-        report = write_sweep(results, directory / "report", failed=failed)
-    print_sweep(results)
-    for note in comparable_results(results)[1]:
-        print(note)
-    taken = sum(note["of_another_call"] and note["error"] is None for note in notes)
-    if taken:
-        print(f"{counted_runs(taken)} taken from another call")
-    for run in failed:
-        print(f"failed:      {run.folder}: {run.error}")
-    print("\n".join(lines_of_report(report.html, report.markdown, report.csv)))
+        publish(records, directory / "report", failed=failed, notes=notes)
     if has_events(directory):
         command, address = tensorboard_lines(directory)
         print(f"tensorboard: {command}\n             {address}")
-    return failed
+    return len(failed)
 
 
 def _command(config: DictConfig) -> str:
@@ -126,11 +116,11 @@ def _is_older(result: Path, command: Path) -> bool:
     return result.exists() and result.stat().st_mtime < command.stat().st_mtime
 
 
-def _note_command(run: Path, command: Path) -> None:
+def _note_command(run: Path, command: str) -> None:
     """Put the sweep's command into the result that it has made; one that was there before keeps its own."""
     from as_lightning.benchmark.run.folder import run_lock
 
     with run_lock(run):
         result = Result.read(run / RESULT_FILE)
         if not result.command:
-            replace(result, command=command.read_text(encoding="utf-8")).write(run)
+            replace(result, command=command).write(run)
