@@ -58,21 +58,6 @@ def taken(callback: AdaptiveGradientAccumulation) -> list[tuple[int, int, int]]:
     return [(window.epoch, window.batch, window.length) for window in callback.history]
 
 
-@pytest.mark.parametrize("max_steps", [1, 2, 3, 4, 8, 16])
-@pytest.mark.parametrize("batches", [1, 13, 48])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_weights_equal_the_hand_written_loop(batches: int, max_steps: int, dtype: torch.dtype, optimizer: str) -> None:
-    data = batches_of(batches, last_size=1, dtype=dtype)
-    module = ScriptedMasking(RESTLESS, optimizer=optimizer, dtype=dtype)
-    callback = AdaptiveGradientAccumulation(max_steps=max_steps, monotone=False)
-    quiet_trainer(max_epochs=2, callbacks=[callback]).fit(module, loader_of(data))
-
-    windows = windows_of_training([batches] * 2, WantedSteps(RESTLESS, max_steps, monotone=False))
-    assert taken(callback) == [window[:3] for window in windows]
-    assert same_weights(module, by_hand(data, windows, optimizer=optimizer, dtype=dtype))
-
-
 @pytest.mark.parametrize("clip", [{"clip_norm": 0.05}, {"clip_value": 0.01}])
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("length_known", [True, False])
@@ -157,54 +142,6 @@ def test_any_training_equals_the_hand_written_loop(
     assert taken(callback) == [window[:3] for window in windows]
     assert same_weights(module, by_hand(all_batches, windows, optimizer=optimizer, dtype=dtype, **clip))
     assert trainer.accumulate_grad_batches == 1
-
-
-class FreeAccumulation(pl.Callback):
-    """Assigns the wanted value as soon as a window has stepped, wherever in the epoch that is."""
-
-    def __init__(self, script: tuple[int, ...], max_steps: int) -> None:
-        self.wanted = WantedSteps(script, max_steps, monotone=False)
-        self.windows: list[tuple[int, int, int, int]] = []
-        self.start, self.open = 0, False
-
-    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        if not self.open:
-            trainer.accumulate_grad_batches = self.wanted()
-            self.start, self.open = batch_idx, True
-
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch:
-            length = batch_idx + 1 - self.start
-            self.windows.append((trainer.current_epoch, self.start, length, length))
-            self.open = False
-
-
-def test_the_comparison_bites_on_a_callback_that_assigns_freely() -> None:
-    data = batches_of(13)
-    module = ScriptedMasking(RESTLESS)
-    callback = FreeAccumulation(RESTLESS, 8)
-    quiet_trainer(max_epochs=3, callbacks=[callback]).fit(module, loader_of(data))
-
-    assert sum(length for *_, length in callback.windows) == 39  # it did step on windows that tile the epochs
-    reference = by_hand(data, callback.windows)
-    apart = max((a - b).abs().max().item() for a, b in zip(module.parameters(), reference.parameters(), strict=True))
-    assert apart > 1e-3
-
-
-def test_the_last_window_of_a_stream_is_the_mean_of_the_batches_that_came() -> None:
-    data, module = batches_of(11, dtype=torch.float64), ScriptedMasking((16,), dtype=torch.float64)
-    windows = trained(module, loader_of(data, length_known=False), max_steps=8)
-    assert (2, 8, 3, 3) in windows  # a window that was to take 8 batches
-    reference = by_hand(data, windows, dtype=torch.float64)
-    for parameter, expected in zip(module.parameters(), reference.parameters(), strict=True):
-        torch.testing.assert_close(parameter, expected, rtol=1e-12, atol=1e-14)
-
-
-def test_a_stream_that_shows_its_end_early_needs_no_rescaling() -> None:
-    data, module = batches_of(9), ScriptedMasking((2,))  # the last window starts on the last batch
-    windows = trained(module, loader_of(data, length_known=False), max_steps=2, epochs=2)
-    assert windows[-1] == (1, 8, 1, 1)
-    assert same_weights(module, by_hand(data, windows))
 
 
 class LeavesEpochEarly(ScriptedMasking):

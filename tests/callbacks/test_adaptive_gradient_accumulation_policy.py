@@ -29,36 +29,18 @@ from as_lightning.functional import MaskingCounts, accumulation_steps
 pytestmark = pytest.mark.usefixtures("one_thread")  # sums in another order are other bits
 
 
-def lengths_of(script: tuple[int, ...], batches: int, **arguments: Any) -> list[int]:
-    speed = AdaptiveGradientAccumulation(**arguments)
-    quiet_trainer(max_epochs=1, callbacks=[speed]).fit(ScriptedMasking(script), loader_of(batches_of(batches)))
-    return [window.length for window in speed.history]
-
-
 def test_the_papers_formula_is_the_default() -> None:
     policy = AdaptiveGradientAccumulation().policy
     assert policy == MaskingPolicy(max_steps=4, scale=1.0, monotone=True, warmup_windows=0, update_every=1)
 
 
 def wanted_after(counts: list[tuple[int, int]], **arguments: Any) -> list[int]:
-    """The ``k`` before every epoch of one batch, window ``i`` reporting ``(masked_samples, samples)``."""
-
-    class Reports(ScriptedMasking):
-        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-            masked, samples = counts[self.trainer.current_epoch]
-            self.masking_counter.update(MaskingCounts(*torch.tensor([masked, samples, 0, 1])))
-            return self.loss_of(batch)
-
-    class Asks(pl.Callback):
-        def __init__(self) -> None:
-            self.wanted: list[int] = []
-
-        def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-            self.wanted.append(speed.policy.steps)
-
-    speed, asks = AdaptiveGradientAccumulation(**arguments), Asks()
-    quiet_trainer(max_epochs=len(counts), callbacks=[asks, speed]).fit(Reports(), loader_of(batches_of(1)))
-    return asks.wanted
+    """The ``k`` before every window, window ``i`` reporting ``(masked_samples, samples)``."""
+    policy, wanted = MaskingPolicy(**arguments), []
+    for i, (masked, samples) in enumerate(counts):
+        wanted.append(policy.steps)
+        assert policy.next_length(AccumulationWindow(0, i, 1, masked, samples)) == policy.steps
+    return wanted
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 1.5])
@@ -89,15 +71,6 @@ def test_nothing_changes_before_the_warm_up_windows(update_every: int) -> None:
 def test_the_first_decision_after_the_warm_up_looks_at_its_last_windows_only() -> None:
     counts = [(0, 1000)] * 3 + [(7, 8)] * 2
     assert wanted_after(counts, warmup_windows=4)[-1] == 2
-
-
-def test_windows_grow_by_one_where_the_batch_index_allows() -> None:
-    assert lengths_of((16,), batches=24, max_steps=4)[:7] == [1, 1, 2, 4, 4, 4, 4]
-
-
-def test_a_monotone_policy_lets_only_alignment_and_the_end_shorten_a_window() -> None:
-    assert set(lengths_of((4, 1, 1), batches=96, max_steps=4)[20:]) == {4}
-    assert 1 in lengths_of((4, 1, 1), batches=96, max_steps=4, monotone=False)[20:]
 
 
 def test_history_holds_the_counts_of_every_window() -> None:
@@ -162,14 +135,6 @@ def easy_batches(count: int) -> list[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(0)
     targets = [torch.randint(8, (16,), generator=generator) for _ in range(count)]
     return [(torch.eye(8)[target] + 0.1 * torch.randn(16, 8, generator=generator), target) for target in targets]
-
-
-def test_real_masking_lengthens_the_windows() -> None:
-    speed = AdaptiveGradientAccumulation(max_steps=4)
-    quiet_trainer(max_epochs=4, callbacks=[speed]).fit(Classifier(), loader_of(easy_batches(24)))
-    assert speed.history[0].length == 1
-    assert max(window.length for window in speed.history) == 4
-    assert speed.history[-1].masked_samples > 0.75 * speed.history[-1].samples
 
 
 def test_bf16_mixed_equals_the_hand_written_loop() -> None:

@@ -18,15 +18,11 @@ from as_lightning.functional import accumulation_steps
 BATCHES, EPOCHS = two_ranks.BATCHES, two_ranks.EPOCHS
 
 
-SCENARIOS = ["without_accumulation", "different_masking", "with_the_monitor", "one_rank_all_ignored", "fully_sharded"]
-SCENARIOS += ["nothing_but_ignored", "a_stream_of_unknown_length", "uninterrupted", "resumed_inside_a_window"]
-SCENARIOS += ["preempted_by_slurm", "requeued_by_slurm", "fully_sharded_stream", "sharded_uninterrupted"]
-SCENARIOS += ["sharded_resumed_inside_a_window", "sharded_resumed_between_windows", "tensor_parallel"]
-
-
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    return run_two_ranks(two_ranks.__file__, tmp_path_factory.mktemp("two-ranks"), SCENARIOS, CUDA_VISIBLE_DEVICES="")
+    return run_two_ranks(
+        two_ranks.__file__, tmp_path_factory.mktemp("two-ranks"), [*two_ranks.SCENARIOS], CUDA_VISIBLE_DEVICES=""
+    )
 
 
 def joint_batches(ranks: tuple[int, ...] = (0, 1)) -> list[Any]:

@@ -39,8 +39,8 @@ def one_cycle(optimizer: torch.optim.Optimizer, steps: int) -> dict[str, Any]:
 class Run:
     """One training of the tiny module, from the start or from a checkpoint.
 
-    Two runs are equal if they end with the same weights and rate, and the shorter history ends the longer one: a
-    resumed run's history begins where it was resumed.
+    Two runs are equal if they end with the same weights and rate, the monitor's history is the same, and the shorter
+    history of windows ends the longer one: a resumed run's begins where it was resumed.
     """
 
     def __init__(
@@ -60,7 +60,8 @@ class Run:
             schedule_length=None if datamodule else BATCHES * EPOCHS,
         )
         self.speed = AdaptiveGradientAccumulation(max_steps=5, monotone=False, update_every=2, warmup_windows=3)
-        others = list(callbacks)
+        self.monitor = MaskingMonitor()
+        others = [self.monitor, *callbacks]
         self.trainer = quiet_trainer(
             max_epochs=EPOCHS,
             gradient_clip_val=0.5,
@@ -76,7 +77,13 @@ class Run:
         assert isinstance(other, Run)
         rate, other_rate = (run.trainer.optimizers[0].param_groups[0]["lr"] for run in (self, other))
         ends = zip(reversed(self.speed.history), reversed(other.speed.history), strict=False)
-        return same_weights(self.module, other.module) and rate == other_rate and all(a == b for a, b in ends)
+        same_counts = self.monitor.history == other.monitor.history
+        return (
+            same_weights(self.module, other.module)
+            and rate == other_rate
+            and same_counts
+            and all(a == b for a, b in ends)
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -243,24 +250,6 @@ def test_testing_the_best_checkpoint_does_not_rewind_the_history(tmp_path: Path)
     trainer.test(ckpt_path=tmp_path / "0-03.ckpt", dataloaders=loader_of(batches_of(1)), verbose=False)
     assert speed.history == history
     assert len(history) > 4
-
-
-def test_the_monitor_beside_it_resumes_too(tmp_path: Path) -> None:
-    class Keeps(pl.Callback):
-        def __init__(self) -> None:
-            self.metrics: list[dict[str, float]] = []
-
-        def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
-            self.metrics.append(
-                {name: float(value) for name, value in trainer.callback_metrics.items() if "masking" in name}
-            )
-
-    whole, rest = Keeps(), Keeps()
-    Run(callbacks=[MaskingMonitor(), whole, SavesEveryBatch(tmp_path)], log_every_n_steps=1)
-    resumed = Run(callbacks=[MaskingMonitor(), rest], resume_from=tmp_path / "1-05.ckpt", log_every_n_steps=1)
-    assert resumed.trainer.global_step > len(resumed.speed.history)
-    assert rest.metrics[-1] == whole.metrics[-1]
-    assert "masking/samples_seen" in rest.metrics[-1]
 
 
 def test_state_is_plain_data_of_a_size_that_does_not_grow() -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from harness.scripted_masking import Batches, KeepsRows, ScriptedMasking, batches_of, loader_of, quiet_trainer
-from lightning.pytorch.callbacks import LearningRateMonitor
+from harness.scripted_masking import Batches, ScriptedMasking, batches_of, loader_of, quiet_trainer
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
@@ -98,15 +97,6 @@ def test_at_the_pace_of_the_data_every_window_uses_the_rate_of_its_first_batch(
     assert accumulated.last_step == every_batch.last_step == 3 * (23 // frequency)
 
 
-@pytest.mark.parametrize("max_steps", [1, 3, 4, 16])
-@pytest.mark.parametrize("build", SCHEDULES)
-def test_at_the_pace_of_the_data_the_schedule_ends_with_training(
-    build: Callable[[Optimizer, int], LRScheduler], max_steps: int
-) -> None:
-    records = fit(build, script=(16,), callbacks=[AdaptiveGradientAccumulation(max_steps=max_steps)])
-    assert records.last_step == 3 * 23  # trainer.estimated_stepping_batches at the time it was built
-
-
 @pytest.mark.parametrize("build", SCHEDULES)
 def test_at_the_pace_of_the_steps_the_schedule_counts_optimizer_steps(
     build: Callable[[Optimizer, int], LRScheduler],
@@ -188,23 +178,6 @@ def test_reduce_on_plateau_by_step_counts_optimizer_steps() -> None:
     )
     quiet_trainer(max_epochs=2, callbacks=[records, speed]).fit(module, loader_of(batches_of(12)))
     assert records.last_step == len(speed.history) < 24
-
-
-def test_learning_rate_monitor_shows_the_pace_of_the_data() -> None:
-    logger, speed = KeepsRows(), AdaptiveGradientAccumulation(max_steps=4)
-    records = fit(
-        warmup_and_decay,
-        script=(16,),
-        callbacks=[LearningRateMonitor(logging_interval="step"), speed],
-        logger=logger,
-        log_every_n_steps=1,
-    )
-    shown = [metrics["lr-SGD"] for metrics in logger.rows if "lr-SGD" in metrics]
-    every_batch = fit(warmup_and_decay)
-    starts = [(window.epoch, window.batch) for window in speed.history]
-    assert [rate for rate in shown if rate in {every_batch.rates[start] for start in starts}] == shown
-    assert shown[-1] == pytest.approx(every_batch.rates[starts[-1]])
-    assert records.last_step == 3 * 23
 
 
 @pytest.mark.parametrize("script", [(1,), (16,), RESTLESS, (4, 4, 4, 1, 1, 1, 1, 1, 1)])

@@ -289,20 +289,6 @@ def test_logged_losses_are_those_of_training_step() -> None:
     assert kept.losses[:4] == expected
 
 
-def test_other_callbacks_see_the_normalised_gradient() -> None:
-    norms: list[float] = []
-
-    class Watches(pl.Callback):
-        def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
-            norms.append(float(pl_module.net[0].weight.grad.norm()))
-
-    batches = token_batches((3, 17, 1, 24))
-    fit(Tagger(), by_items(), batches, callbacks=[Watches()], max_epochs=1)
-    module = Tagger()
-    module.losses(batches).mean().backward()
-    assert norms == [pytest.approx(float(module.net[0].weight.grad.norm()), rel=1e-12)]  # type: ignore[union-attr]
-
-
 def test_batches_of_equal_size_cost_no_pass_over_the_gradients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

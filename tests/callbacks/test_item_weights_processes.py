@@ -15,8 +15,6 @@ from harness.token_batches import MaskedTagger, Tagger
 from harness.torch_limits import FSDP2_ON_A_CPU, skipped_by
 from oracles.large_batch import train_on_large_batches
 
-SCENARIOS = ["no_sync", "without_no_sync", "stream", "sums", "mixin", "whole", "resumed", "fully_sharded"]
-SCENARIOS += ["tensor_parallel"]
 BATCHES = len(ranks.COUNTS[0])
 
 
@@ -27,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def seen(folder: Path) -> Seen:
-    return run_two_ranks(ranks.__file__, folder, SCENARIOS, CUDA_VISIBLE_DEVICES="")
+    return run_two_ranks(ranks.__file__, folder, [*ranks.SCENARIOS], CUDA_VISIBLE_DEVICES="")
 
 
 def joint(of_ranks: tuple[int, ...] = (0, 1)) -> list[Any]:
@@ -102,7 +100,7 @@ def test_a_window_of_two_processes_goes_on_in_one_with_the_weight_of_both(seen: 
     module, speed = Tagger(), ranks.speed()
     trainer = quiet_trainer(max_epochs=1, limit_train_batches=4, callbacks=[speed], gradient_clip_val=ranks.CLIP)
     loader = StatefulLoader(ranks.data_of(0))
-    trainer.fit(module, loader, ckpt_path=folder / "1.ckpt")
+    trainer.fit(module, loader, ckpt_path=folder / "0-01.ckpt")
     order = torch.randperm(BATCHES, generator=torch.Generator().manual_seed(0)).tolist()  # of the loader's first epoch
     of_both, of_one = joint(), ranks.data_of(0)
     window = [of_both[i] for i in order[:2]] + [of_one[i] for i in order[2:4]]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import lightning.pytorch as pl
 import pytest
 import torch
+from harness.scripted_masking import KeepsRows, SavesEveryBatch, quiet_trainer
 from harness.searches import FindsInTheSecondEpoch
 from lightning.pytorch.callbacks import LearningRateFinder, ModelCheckpoint
-from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -23,28 +21,8 @@ NAMES = {
 }
 
 
-class ListLogger(Logger):
-    """Keeps what Lightning writes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written: list[dict[str, float]] = []
-        self.steps: list[tuple[str, int | None]] = []
-        self.rows: list[tuple[int | None, dict[str, float]]] = []
-
-    name = "list"
-    version = 0
-
-    def log_metrics(self, metrics, step=None):
-        self.written.append(metrics)
-        self.rows.append((step, metrics))
-        self.steps.extend((name, step) for name in metrics)
-
-    def log_hyperparams(self, *args, **kwargs):
-        pass
-
-    def having(self, name: str) -> list[dict[str, float]]:
-        return [metrics for metrics in self.written if name in metrics]
+def having(logger: KeepsRows, name: str) -> list[dict[str, float]]:
+    return [row for row in logger.rows if name in row]
 
 
 class Scripted(pl.LightningModule):
@@ -65,11 +43,10 @@ class Scripted(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
-def fit(module, callbacks, tmp_path, *, epochs=1, batches=6, **settings) -> tuple[ListLogger, pl.Trainer]:
-    logger, ckpt_path = ListLogger(), settings.pop("ckpt_path", None)
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
-    settings = {"log_every_n_steps": 1, "default_root_dir": tmp_path, **quiet, **settings}
-    trainer = pl.Trainer(max_epochs=epochs, accelerator="cpu", logger=logger, callbacks=callbacks, **settings)
+def fit(module, callbacks, tmp_path, *, epochs=1, batches=6, **settings) -> tuple[KeepsRows, pl.Trainer]:
+    logger, ckpt_path = KeepsRows(), settings.pop("ckpt_path", None)
+    settings = {"log_every_n_steps": 1, "default_root_dir": tmp_path, **settings}
+    trainer = quiet_trainer(max_epochs=epochs, logger=logger, callbacks=callbacks, **settings)
     loader = DataLoader(TensorDataset(torch.ones(batches, 1)), batch_size=1)
     trainer.fit(module, loader, ckpt_path=ckpt_path, weights_only=True if ckpt_path else None)
     return logger, trainer
@@ -78,7 +55,7 @@ def fit(module, callbacks, tmp_path, *, epochs=1, batches=6, **settings) -> tupl
 def test_a_step_logs_the_ratio_of_its_window_and_not_of_its_last_batch(tmp_path):
     script = [(1, 10, 2, 20), (3, 10, 4, 20), (2, 30, 6, 60), (0, 10, 0, 20), (4, 4, 8, 8)]
     logger, _ = fit(Scripted(script), [MaskingMonitor()], tmp_path, batches=5, accumulate_grad_batches=2)
-    written = logger.having("masking/sample_ratio")
+    written = having(logger, "masking/sample_ratio")
     assert [entry["masking/sample_ratio"] for entry in written] == pytest.approx([4 / 20, 2 / 40, 4 / 4])
     assert [entry["masking/class_ratio"] for entry in written] == pytest.approx([6 / 40, 6 / 80, 8 / 8])
     assert [entry["masking/samples_seen"] for entry in written] == [20, 60, 64]
@@ -89,7 +66,7 @@ def test_an_epoch_logs_the_ratio_of_its_sums(tmp_path):
     script = [(1, 10, 2, 20), (9, 90, 4, 180), (5, 50, 6, 60), (50, 50, 60, 60)]
     monitor = MaskingMonitor()
     logger, _ = fit(Scripted(script), [monitor], tmp_path, epochs=2, batches=2)
-    written = logger.having("masking/sample_ratio_epoch")
+    written = having(logger, "masking/sample_ratio_epoch")
     assert [entry["masking/sample_ratio_epoch"] for entry in written] == pytest.approx([10 / 100, 55 / 100])
     assert [entry["masking/class_ratio_epoch"] for entry in written] == pytest.approx([6 / 200, 66 / 120])
     assert [tuple(epoch) for epoch in monitor.history] == [(0, 10, 100, 6, 200), (1, 55, 100, 66, 120)]
@@ -99,9 +76,8 @@ def test_an_epoch_logs_the_ratio_of_its_sums(tmp_path):
 def test_the_first_and_the_last_step_are_written_however_short_the_training_is(settings, tmp_path):
     script = [(batch, 10, 0, 20) for batch in range(8)]
     logger, trainer = fit(Scripted(script), [MaskingMonitor()], tmp_path, batches=8, log_every_n_steps=50, **settings)
-    written = [
-        (step, *map(metrics.get, ("masking/sample_ratio", "masking/samples_seen"))) for step, metrics in logger.rows
-    ]
+    names = "step", "masking/sample_ratio", "masking/samples_seen"
+    written = [tuple(map(row.get, names)) for row in logger.rows]
     first, last = [row for row in written if row[1] is not None]
     length = settings.get("accumulate_grad_batches", 1)
     batches = settings.get("max_steps", 8)
@@ -116,10 +92,9 @@ def test_with_samples_as_the_axis_runs_of_other_window_lengths_end_at_the_same_p
     for length in (1, 4):
         monitor = MaskingMonitor(step="samples")
         logger, _ = fit(Scripted(script), [monitor], tmp_path, epochs=2, batches=6, accumulate_grad_batches=length)
-        steps = {name: [step for logged, step in logger.steps if logged == name] for name, _ in logger.steps}
-        seen = [metrics["masking/samples_seen"] for metrics in logger.having("masking/samples_seen")]
-        assert steps["masking/sample_ratio"] == seen
-        assert steps["masking/sample_ratio_epoch"] == [60, 120]
+        seen = [row["masking/samples_seen"] for row in having(logger, "masking/samples_seen")]
+        assert [row["step"] for row in having(logger, "masking/sample_ratio")] == seen
+        assert [row["step"] for row in having(logger, "masking/sample_ratio_epoch")] == [60, 120]
         ends.append(seen[-1])
     assert ends == [120, 120]
 
@@ -131,7 +106,7 @@ def test_an_axis_that_does_not_exist_is_refused():
 
 def test_windows_of_ignored_rows_alone_have_ratio_zero(tmp_path):
     logger, _ = fit(Scripted([(0, 0, 0, 0)] * 2), [MaskingMonitor()], tmp_path, batches=2)
-    assert [entry["masking/sample_ratio"] for entry in logger.having("masking/sample_ratio")] == [0.0, 0.0]
+    assert [entry["masking/sample_ratio"] for entry in having(logger, "masking/sample_ratio")] == [0.0, 0.0]
 
 
 def test_a_module_with_the_mixin_logs_the_five_names_and_its_warmup(tmp_path):
@@ -147,7 +122,7 @@ def test_a_module_with_the_mixin_logs_the_five_names_and_its_warmup(tmp_path):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     logger, _ = fit(Module(), [MaskingMonitor()], tmp_path, batches=4)
-    written = logger.having("masking/sample_ratio")
+    written = having(logger, "masking/sample_ratio")
     assert all(entry.keys() >= NAMES for entry in written)
     assert [entry["masking/delta"] for entry in written] == pytest.approx([1.0, 1.0, 0.2, 0.2])
 
@@ -160,19 +135,8 @@ def test_beside_adaptive_accumulation_the_monitor_adds_no_reduction(tmp_path, mo
     monkeypatch.setattr(window, "sum_over_ranks", lambda *args: reductions.append(1) or sum_over_ranks(*args))
     logger, _ = fit(module, [MaskingMonitor(), speed], tmp_path, batches=12)
     assert len(reductions) == len(speed.history) < 12
-    lengths = [entry["masking/accumulate_grad_batches"] for entry in logger.having("masking/sample_ratio")]
+    lengths = [entry["masking/accumulate_grad_batches"] for entry in having(logger, "masking/sample_ratio")]
     assert lengths == [taken.length for taken in speed.history]
-
-
-def test_samples_seen_and_history_go_on_after_a_resume(tmp_path):
-    script = [(1, 2, 3, 4)] * 9
-    _, trainer = fit(Scripted(script), [first := MaskingMonitor()], tmp_path, epochs=2, batches=3)
-    trainer.save_checkpoint(tmp_path / "two.ckpt")
-    resumed = MaskingMonitor()
-    logger, _ = fit(Scripted(script), [resumed], tmp_path, epochs=3, batches=3, ckpt_path=tmp_path / "two.ckpt")
-    assert [entry["masking/samples_seen"] for entry in logger.having("masking/samples_seen")] == [14, 16, 18]
-    assert resumed.history[:2] == first.history
-    assert len(resumed.history) == 3
 
 
 def test_a_module_without_a_counter_is_refused_when_fit_starts_and_names_the_mixin(tmp_path):
@@ -229,7 +193,7 @@ def test_an_earlier_fit_is_not_counted(tmp_path):
     for _ in range(3):
         logger, _ = fit(module, [monitor], tmp_path, batches=6)
     assert samples(monitor) == [6]
-    assert logger.having("masking/samples_seen")[-1]["masking/samples_seen"] == 6
+    assert having(logger, "masking/samples_seen")[-1]["masking/samples_seen"] == 6
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["monitor first", "search first"])
@@ -243,23 +207,14 @@ def test_a_learning_rate_search_is_not_counted(search, order, tmp_path):
 @pytest.mark.parametrize("same_trainer", [True, False])
 def test_a_training_that_failed_is_not_counted(same_trainer, tmp_path):
     module, monitor, fails = Classifier(), MaskingMonitor(), Fails(batch=3)
-    settings = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = pl.Trainer(max_epochs=2, callbacks=[monitor, fails], accumulate_grad_batches=3, **settings)
+    trainer = quiet_trainer(max_epochs=2, callbacks=[monitor, fails], accumulate_grad_batches=3)
     loader = DataLoader(TensorDataset(torch.ones(6, 1)), batch_size=1)
     with pytest.raises(RuntimeError, match="out of luck"):
         trainer.fit(module, loader)
     if not same_trainer:
-        trainer = pl.Trainer(max_epochs=2, callbacks=[monitor], accumulate_grad_batches=3, **settings)
+        trainer = quiet_trainer(max_epochs=2, callbacks=[monitor], accumulate_grad_batches=3)
     trainer.fit(module, loader)
     assert [tuple(epoch[:1]) + epoch[2:3] for epoch in monitor.history] == [(0, 6), (1, 6)]
-
-
-class SavesEveryBatch(pl.Callback):
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        trainer.save_checkpoint(self.folder / f"{trainer.current_epoch}-{batch_idx}.ckpt")
 
 
 @pytest.mark.parametrize("accumulated", [1, 2, 4])
@@ -269,7 +224,7 @@ def test_a_run_resumed_after_any_batch_counts_what_the_whole_run_counts(accumula
     def train(monitor, *callbacks, ckpt_path=None):
         settings = {"epochs": 2, "accumulate_grad_batches": accumulated, "ckpt_path": ckpt_path}
         logger, _ = fit(Scripted(script), [monitor, *callbacks], tmp_path, **settings)
-        return logger.having("masking/samples_seen")
+        return having(logger, "masking/samples_seen")
 
     whole = MaskingMonitor()
     written = train(whole, SavesEveryBatch(tmp_path))
@@ -301,7 +256,7 @@ def test_testing_a_checkpoint_does_not_rewind_the_history(tmp_path):
     module = Tests()
     _, trainer = fit(module, [monitor, SavesEveryBatch(tmp_path)], tmp_path, epochs=2, batches=3)
     loader = DataLoader(TensorDataset(torch.ones(3, 1)), batch_size=1)
-    trainer.test(module, loader, ckpt_path=tmp_path / "0-1.ckpt", verbose=False)
+    trainer.test(module, loader, ckpt_path=tmp_path / "0-01.ckpt", verbose=False)
     assert samples(monitor) == [3, 3]
 
 
@@ -324,6 +279,6 @@ def test_with_manual_optimizers_the_monitor_logs_at_the_steps_of_the_modules_own
 
     for every in (1, 3):
         logger, _ = fit(Manual(), [MaskingMonitor()], tmp_path, epochs=2, batches=7, log_every_n_steps=every)
-        steps = {name: [step for logged, step in logger.steps if logged == name] for name, _ in logger.steps}
-        assert steps["masking/sample_ratio"] == sorted({0, *steps["train_loss"], 13})
-        assert len(steps["train_loss"]) == 14 // every
+        steps = [row["step"] for row in having(logger, "train_loss")]
+        assert [row["step"] for row in having(logger, "masking/sample_ratio")] == sorted({0, *steps, 13})
+        assert len(steps) == 14 // every

@@ -1,7 +1,7 @@
 """One of two processes that train together: ``python two_ranks.py FOLDER SCENARIO...``, with LOCAL_RANK, MASTER_ADDR
 and MASTER_PORT set.
 
-A scenario is a function below; what this rank has seen in it goes to ``FOLDER/<scenario>-<rank>.pt``.
+The scenarios are listed below; what this rank has seen in it goes to ``FOLDER/<scenario>-<rank>.pt``.
 """
 
 from __future__ import annotations
@@ -132,34 +132,6 @@ def full(weight: Tensor) -> Tensor:
     return (weight.full_tensor() if hasattr(weight, "full_tensor") else weight).detach().cpu().clone()
 
 
-def without_accumulation(folder: Path) -> dict[str, Any]:
-    return train(RankScripted(), [])
-
-
-def different_masking(folder: Path) -> dict[str, Any]:
-    return train(RankScripted(), [AdaptiveGradientAccumulation(max_steps=6)])
-
-
-def with_the_monitor(folder: Path) -> dict[str, Any]:
-    return train(RankScripted(), [MaskingMonitor(), AdaptiveGradientAccumulation(max_steps=6)])
-
-
-def one_rank_all_ignored(folder: Path) -> dict[str, Any]:
-    return train(RankScripted(asks=(3, 1), samples=(SAMPLES, 0)), [AdaptiveGradientAccumulation(max_steps=6)])
-
-
-def nothing_but_ignored(folder: Path) -> dict[str, Any]:
-    return train(RankScripted(samples=(0, 0)), [AdaptiveGradientAccumulation(max_steps=6)])
-
-
-def a_stream_of_unknown_length(folder: Path) -> dict[str, Any]:
-    return train(
-        RankScripted(asks=(8, 8)),
-        [AdaptiveGradientAccumulation(max_steps=4)],
-        loader=loader_of(data_of(RANK), length_known=False),
-    )
-
-
 class SavesAfter(pl.Callback):
     """Saves a checkpoint after the given batches of the second epoch."""
 
@@ -174,9 +146,12 @@ class SavesAfter(pl.Callback):
 INSIDE, BETWEEN = 13, 15  # a window of 4 takes the batches 12 to 15
 
 
-def uninterrupted(folder: Path) -> dict[str, Any]:
-    callbacks = [AdaptiveGradientAccumulation(max_steps=4), SavesAfter({INSIDE: folder / "inside.ckpt"})]
-    return train(RankScripted(asks=(8, 8)), callbacks, loader=StatefulLoader(data_of(RANK)))
+class PreemptsAt(pl.Callback):
+    """Sends the job's signal to this process after a batch of the second epoch."""
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if (trainer.current_epoch, batch_idx) == (1, INSIDE):
+            os.kill(os.getpid(), signal.SIGUSR1)
 
 
 SLURM_JOB = {
@@ -190,98 +165,11 @@ SLURM_JOB = {
 }
 
 
-def train_in_slurm(folder: Path, *callbacks: pl.Callback) -> dict[str, Any]:
-    """DDP in a SLURM job, whose signal Lightning answers with a checkpoint that the next run finds in the folder."""
-    with patch.dict(os.environ, SLURM_JOB):
-        environment = SLURMEnvironment(auto_requeue=True, requeue_signal=signal.SIGUSR1)
-        return train(
-            RankScripted(asks=(8, 8)),
-            [AdaptiveGradientAccumulation(max_steps=4), *callbacks],
-            strategy=DDPStrategy(cluster_environment=environment),
-            loader=StatefulLoader(data_of(RANK)),
-            default_root_dir=folder,
-        )
-
-
-class PreemptsAt(pl.Callback):
-    """Sends the job's signal to this process after a batch of the second epoch."""
-
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if (trainer.current_epoch, batch_idx) == (1, INSIDE):
-            os.kill(os.getpid(), signal.SIGUSR1)
-
-
-def preempted_by_slurm(folder: Path) -> dict[str, Any]:
-    return train_in_slurm(folder, PreemptsAt())
-
-
-def requeued_by_slurm(folder: Path) -> dict[str, Any]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        seen = train_in_slurm(folder)
-    return seen | {"warnings": [str(warning.message) for warning in caught]}
-
-
-def resumed_inside_a_window(folder: Path) -> dict[str, Any]:
-    return train(
-        RankScripted(asks=(8, 8)),
-        [AdaptiveGradientAccumulation(max_steps=4)],
-        loader=StatefulLoader(data_of(RANK)),
-        ckpt_path=folder / "inside.ckpt",
-    )
-
-
 class Sharded(RankScripted):
     def configure_model(self) -> None:
         from torch.distributed.fsdp import fully_shard
 
         fully_shard(self.net, mesh=self.device_mesh["data_parallel"])
-
-
-def fully_sharded(folder: Path) -> dict[str, Any]:
-    strategy = ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1)
-    return train(Sharded(), [AdaptiveGradientAccumulation(max_steps=6)], strategy=strategy)
-
-
-def fully_sharded_stream(folder: Path) -> dict[str, Any]:
-    strategy = ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1)
-    return train(
-        Sharded(asks=(8, 8)),
-        [AdaptiveGradientAccumulation(max_steps=4)],
-        strategy=strategy,
-        loader=loader_of(data_of(RANK), length_known=False),
-    )
-
-
-def sharded_uninterrupted(folder: Path) -> dict[str, Any]:
-    paths = {INSIDE: folder / "sharded-inside", BETWEEN: folder / "sharded-between"}
-    return train(
-        Sharded(asks=(8, 8)),
-        [AdaptiveGradientAccumulation(max_steps=4), SavesAfter(paths)],
-        strategy=ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1),
-        loader=StatefulLoader(data_of(RANK)),
-    )
-
-
-def sharded_resumed(path: Path) -> dict[str, Any]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        seen = train(
-            Sharded(asks=(8, 8)),
-            [AdaptiveGradientAccumulation(max_steps=4)],
-            strategy=ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1),
-            loader=StatefulLoader(data_of(RANK)),
-            ckpt_path=path,
-        )
-    return seen | {"warnings": [str(warning.message) for warning in caught]}
-
-
-def sharded_resumed_inside_a_window(folder: Path) -> dict[str, Any]:
-    return sharded_resumed(folder / "sharded-inside")
-
-
-def sharded_resumed_between_windows(folder: Path) -> dict[str, Any]:
-    return sharded_resumed(folder / "sharded-between")
 
 
 class SharesBatches(RankScripted):
@@ -290,19 +178,65 @@ class SharesBatches(RankScripted):
     def configure_model(self) -> None:
         from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-        parallelize_module(
-            self.net, self.device_mesh["tensor_parallel"], {"0": ColwiseParallel(), "2": RowwiseParallel()}
-        )
+        plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+        parallelize_module(self.net, self.device_mesh["tensor_parallel"], plan)
 
 
-def tensor_parallel(folder: Path) -> dict[str, Any]:
-    strategy = ModelParallelStrategy(data_parallel_size=1, tensor_parallel_size=2)
-    module = SharesBatches(asks=(8, 8))
-    return train(module, [AdaptiveGradientAccumulation(max_steps=6)], strategy=strategy, loader=loader_of(data_of(0)))
+def to_six(module: RankScripted, *others: pl.Callback, **arguments: Any) -> dict[str, Any]:
+    return train(module, [*others, AdaptiveGradientAccumulation(max_steps=6)], **arguments)
 
 
-def fsdp(folder: Path) -> dict[str, Any]:
-    return train(RankScripted(), [AdaptiveGradientAccumulation(max_steps=6)], strategy="fsdp", accelerator="gpu")
+def to_four(*others: pl.Callback, module: type[RankScripted] = RankScripted, **arguments: Any) -> dict[str, Any]:
+    """Both ranks ask for more batches than four."""
+    arguments = {"loader": StatefulLoader(data_of(RANK)), **arguments}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        seen = train(module(asks=(8, 8)), [AdaptiveGradientAccumulation(max_steps=4), *others], **arguments)
+    return seen | {"warnings": [str(warning.message) for warning in caught]}
+
+
+def in_slurm(folder: Path, *callbacks: pl.Callback) -> dict[str, Any]:
+    """DDP in a SLURM job, whose signal Lightning answers with a checkpoint that the next run finds in the folder."""
+    with patch.dict(os.environ, SLURM_JOB):
+        environment = SLURMEnvironment(auto_requeue=True, requeue_signal=signal.SIGUSR1)
+        return to_four(*callbacks, strategy=DDPStrategy(cluster_environment=environment), default_root_dir=folder)
+
+
+def sharded(*callbacks: pl.Callback, **arguments: Any) -> dict[str, Any]:
+    return to_four(*callbacks, module=Sharded, strategy=on_a_mesh(2, 1), **arguments)
+
+
+def on_a_mesh(data: int, tensor: int) -> ModelParallelStrategy:
+    return ModelParallelStrategy(data_parallel_size=data, tensor_parallel_size=tensor)
+
+
+def stream() -> Any:
+    return loader_of(data_of(RANK), length_known=False)
+
+
+SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "without_accumulation": lambda folder: train(RankScripted(), []),
+    "different_masking": lambda folder: to_six(RankScripted()),
+    "with_the_monitor": lambda folder: to_six(RankScripted(), MaskingMonitor()),
+    "one_rank_all_ignored": lambda folder: to_six(RankScripted(asks=(3, 1), samples=(SAMPLES, 0))),
+    "nothing_but_ignored": lambda folder: to_six(RankScripted(samples=(0, 0))),
+    "fully_sharded": lambda folder: to_six(Sharded(), strategy=on_a_mesh(2, 1)),
+    "tensor_parallel": lambda folder: to_six(
+        SharesBatches(asks=(8, 8)), strategy=on_a_mesh(1, 2), loader=loader_of(data_of(0))
+    ),
+    "a_stream_of_unknown_length": lambda folder: to_four(loader=stream()),
+    "fully_sharded_stream": lambda folder: sharded(loader=stream()),
+    "uninterrupted": lambda folder: to_four(SavesAfter({INSIDE: folder / "inside.ckpt"})),
+    "resumed_inside_a_window": lambda folder: to_four(ckpt_path=folder / "inside.ckpt"),
+    "preempted_by_slurm": lambda folder: in_slurm(folder, PreemptsAt()),
+    "requeued_by_slurm": in_slurm,
+    "sharded_uninterrupted": lambda folder: sharded(
+        SavesAfter({INSIDE: folder / "sharded-inside", BETWEEN: folder / "sharded-between"})
+    ),
+    "sharded_resumed_inside_a_window": lambda folder: sharded(ckpt_path=folder / "sharded-inside"),
+    "sharded_resumed_between_windows": lambda folder: sharded(ckpt_path=folder / "sharded-between"),
+}
+ON_TWO_GPUS = {"fsdp": lambda folder: to_six(RankScripted(), strategy="fsdp", accelerator="gpu")}
 
 
 def main(folder: Path, scenarios: list[str], functions: Mapping[str, Callable[[Path], dict[str, Any]]]) -> None:
@@ -317,4 +251,4 @@ def main(folder: Path, scenarios: list[str], functions: Mapping[str, Callable[[P
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:], globals())
+    main(Path(sys.argv[1]), sys.argv[2:], SCENARIOS | ON_TWO_GPUS)

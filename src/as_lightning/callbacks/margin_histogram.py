@@ -122,17 +122,10 @@ class MarginHistogram(pl.Callback):
         edges = torch.linspace(-1.0, 1.0, self.bins + 1)
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger):
-                logger.experiment.add_histogram_raw(
-                    TAG,
-                    min=-1.0,
-                    max=1.0,
-                    num=int(self.counts.sum()),
-                    sum=total,
-                    sum_squares=squares,
-                    bucket_limits=edges[1:].tolist(),
-                    bucket_counts=self.counts.tolist(),
-                    global_step=trainer.global_step,
-                )
+                moments = {"num": int(self.counts.sum()), "sum": total, "sum_squares": squares}
+                buckets = {"bucket_limits": edges[1:].tolist(), "bucket_counts": self.counts.tolist()}
+                span = {"min": -1.0, "max": 1.0, "global_step": trainer.global_step}
+                logger.experiment.add_histogram_raw(TAG, **span, **moments, **buckets)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self._source.stop()

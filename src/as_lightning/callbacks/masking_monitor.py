@@ -9,19 +9,8 @@ import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
-from as_lightning.callbacks.window import (
-    COUNTS,
-    can_save_open_window,
-    close_window,
-    find_losses,
-    is_written,
-    masking_counter,
-    move_to_front,
-    publish,
-    save_open_counts,
-    start_counting,
-    window_ends,
-)
+from as_lightning.callbacks import window as windows
+from as_lightning.callbacks.window import masking_counter
 from as_lightning.functional.counts import MaskingCounts, masking_ratio
 
 # TensorBoard's dashboard Custom Scalars opens with these charts. It matches the patterns at the start of a tag, and
@@ -47,15 +36,6 @@ class EpochMasking(NamedTuple):
     classes: int
 
 
-class _Step(NamedTuple):
-    """An optimizer step that no logger has yet."""
-
-    step: int
-    window: Tensor
-    accumulated: int
-    delta: float | None
-
-
 class MaskingMonitor(pl.Callback):
     r"""Log the masking ratio, the margin and the accumulation, to every logger and for other callbacks.
 
@@ -68,12 +48,11 @@ class MaskingMonitor(pl.Callback):
     - ``masking/samples_seen``: samples since training began.
 
     Once per epoch ``masking/sample_ratio_epoch`` and ``masking/class_ratio_epoch``. The progress bar shows the share of
-    masked samples as ``masked``. A ``TensorBoardLogger`` also gets a layout of charts for *Custom Scalars*.
+    masked samples as ``masked``, a ``TensorBoardLogger`` gets a layout of charts for *Custom Scalars*.
 
     ``Trainer(log_every_n_steps=...)`` says which steps are written, and the first and the last one always are. The host
     reads the counts of these steps alone. A resumed run goes on where its checkpoint was saved, also inside a window.
-    The callback moves itself to the front of ``trainer.callbacks``, so that checkpoints of other callbacks hold the
-    batch that ends.
+    The callback moves itself to the front of ``trainer.callbacks``.
 
     Args:
         step: what the loggers get as the step: ``"optimizer"``, the optimizer step, or ``"samples"``, the samples seen,
@@ -109,7 +88,8 @@ class MaskingMonitor(pl.Callback):
         self._epoch = torch.zeros(4, dtype=torch.int64)  # the counts of the epoch's windows but the latest
         self._windows: list[Tensor] = []  # the latest, to be added up in one go
         self._saved_counts: Tensor | None = None  # of an open window, from a checkpoint
-        self._unwritten: _Step | None = None  # the latest step, unless it is written
+        # the latest step, unless it is written: its number, counts, accumulation and margin
+        self._unwritten: tuple[int, Tensor, int, float | None] | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         self._fitting = stage == "fit"
@@ -117,15 +97,15 @@ class MaskingMonitor(pl.Callback):
             return
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._forget()
-        move_to_front(trainer, self)
+        windows.move_to_front(trainer, self)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        find_losses(pl_module)  # not in setup: the module's own setup comes after it
+        windows.find_losses(pl_module)  # not in setup: the module's own setup comes after it
         masking_counter(pl_module, self)
         write_layout(trainer)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        start_counting(trainer, masking_counter(pl_module, self), self._saved_counts)
+        windows.start_counting(trainer, masking_counter(pl_module, self), self._saved_counts)
         self._saved_counts = None
         # Lightning does not end an epoch whose last batch has saved the checkpoint that this training resumes
         if self._open_epoch not in (None, trainer.current_epoch):
@@ -149,16 +129,18 @@ class MaskingMonitor(pl.Callback):
     ) -> None:
         counter = masking_counter(pl_module, self)
         counter.end_batch()
-        if not window_ends(trainer, batch_idx):
+        if not windows.window_ends(trainer, batch_idx):
             return
         self._open_epoch = trainer.current_epoch
         counter.refuse_silence(pl_module, outputs)
-        self._windows.append(close_window(trainer, counter))
-        step = logged_step(trainer, pl_module)
+        self._windows.append(windows.close_window(trainer, counter))
+        # Lightning's own metrics carry the number of batches that stepped, not of steps: with manual optimization
+        # these are all batches, however many optimizers have stepped in each (and so raised global_step).
+        step = trainer.global_step - 1 if pl_module.automatic_optimization else trainer.fit_loop.total_batch_idx
         deltas = {loss.delta for loss in counter.losses}
         delta = getattr(pl_module, "current_delta", deltas.pop() if len(deltas) == 1 else None)
-        self._unwritten = _Step(step, self._windows[-1], trainer.accumulate_grad_batches, delta)
-        if is_written(trainer, step):
+        self._unwritten = step, self._windows[-1], trainer.accumulate_grad_batches, delta
+        if windows.is_written(trainer, step):
             self._write(trainer)
         elif len(self._windows) == 256:
             self._sum_of_epoch()
@@ -189,7 +171,7 @@ class MaskingMonitor(pl.Callback):
             metrics["masking/delta"] = float(delta)
         if self._open_epoch is not None:  # at the end of an epoch the bar shows the epoch's
             trainer.progress_bar_metrics["masked"] = metrics["masking/sample_ratio"]
-        publish(trainer, metrics, step=samples_seen if self.step == "samples" else step)
+        windows.publish(trainer, metrics, step=samples_seen if self.step == "samples" else step)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.log_every_n_steps:  # type: ignore[attr-defined]
@@ -206,7 +188,7 @@ class MaskingMonitor(pl.Callback):
         pl_module.log_dict(ratios, logger=self.step == "optimizer")
         if self.step == "samples":
             samples_seen = self._samples_before + int(counts.samples)
-            publish(trainer, {name: float(ratio) for name, ratio in ratios.items()}, step=samples_seen)
+            windows.publish(trainer, {name: float(ratio) for name, ratio in ratios.items()}, step=samples_seen)
         self._end_epoch()
         trainer.progress_bar_metrics["masked"] = float(masking_ratio(*self.history[-1][1:3]))
 
@@ -238,23 +220,14 @@ class MaskingMonitor(pl.Callback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        if can_save_open_window(trainer):
-            save_open_counts(trainer, masking_counter(pl_module, self), checkpoint)
+        if windows.can_save_open_window(trainer):
+            windows.save_open_counts(trainer, masking_counter(pl_module, self), checkpoint)
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         if self._fitting:
-            self._saved_counts = checkpoint.get(COUNTS)
-
-
-def logged_step(trainer: pl.Trainer, pl_module: pl.LightningModule) -> int:
-    """The step that Lightning's own metrics of this batch carry, on a batch that ends a window.
-
-    Lightning counts the batches that stepped. With manual optimization these are all, however many optimizers have
-    stepped in each (and so raised ``global_step``).
-    """
-    return trainer.global_step - 1 if pl_module.automatic_optimization else trainer.fit_loop.total_batch_idx
+            self._saved_counts = checkpoint.get(windows.COUNTS)
 
 
 def write_layout(trainer: pl.Trainer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +33,7 @@ from as_lightning.mixin import TEMPERATURE_KEY, ASSoftmaxMixin
 class TemperatureScaling(pl.Callback):
     r"""Fit a temperature on the validation logits, so that ``softmax(logits / temperature)`` is calibrated.
 
-    Works for any classifier, with or without AS-Softmax. It changes no prediction. Each validation of ``fit`` fits the
+    Works for any classifier, with or without AS-Softmax, and changes no prediction. Each validation of ``fit`` fits the
     temperature for its weights, and the next training batch drops it. If the weights at the end of training have none
     (``StochasticWeightAveraging`` sets new ones there), the validation runs once more.
 
@@ -62,8 +63,7 @@ class TemperatureScaling(pl.Callback):
         diagrams: of the last test, the `Reliability` ``unscaled`` and ``scaled``.
 
     Raises:
-        ValueError: if ``prior_samples`` is negative, or ``max_logits`` less than 1.
-        TypeError: if one of them is no number.
+        ValueError, TypeError: if ``prior_samples`` is no number from 0 on, or ``max_logits`` no integer from 1 on.
         ImportError: at the start of ``fit`` if SciPy is not installed.
         MisconfigurationException: in a validation or test that gave no logits, or logits that do not fit the targets;
             or whose several loaders have none with the number ``dataloader_idx``.
@@ -95,7 +95,7 @@ class TemperatureScaling(pl.Callback):
         self.multilabel: bool | None = None
         self.diagrams: dict[str, Reliability] = {}
         self._gathered: list[LogitsAndTarget] = []
-        self._test_sums: dict[str, tuple[Tensor, Reliability]] = {}
+        self._test_sums: dict[str, list[Tensor]] = {}  # losses, how many, and the bins
 
     def predict_proba(self, logits: Tensor) -> Tensor:
         """The calibrated probabilities of logits, classes last: softmax, or sigmoid for several labels."""
@@ -104,10 +104,8 @@ class TemperatureScaling(pl.Callback):
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if stage != "fit":
             return
-        try:
-            import scipy.optimize  # noqa: F401
-        except ImportError:
-            raise ImportError("TemperatureScaling needs SciPy to fit the temperature: pip install scipy") from None
+        if importlib.util.find_spec("scipy") is None:
+            raise ImportError("TemperatureScaling needs SciPy to fit the temperature: pip install scipy")
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._forget()
             self._hand_over(pl_module)  # checkpoints take the module's
@@ -231,27 +229,19 @@ class TemperatureScaling(pl.Callback):
                 loss = F.binary_cross_entropy_with_logits(scaled, target.double(), reduction="sum")
             else:
                 loss = F.cross_entropy(scaled, target, reduction="sum")
-            sums = torch.stack([loss, torch.tensor(float(target.numel()), dtype=loss.dtype, device=loss.device)])
-            bins = reliability(scaled, target)
-            if name in self._test_sums:
-                before, bins_before = self._test_sums[name]
-                sums = before + sums
-                bins = Reliability(*(old + new for old, new in zip(bins_before, bins, strict=True)))
-            self._test_sums[name] = sums, bins
+            sums = [loss, torch.full_like(loss, target.numel()), *reliability(scaled, target)]
+            before = self._test_sums.get(name)
+            self._test_sums[name] = [old + new for old, new in zip(before, sums, strict=True)] if before else sums
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._source.stop()
-        for name, (sums, bins) in self._test_sums.items():
-            loss, count = sum_over_ranks(trainer, sums).tolist()
-            stacked = sum_over_ranks(trainer, torch.stack(tuple(bins)))
-            self.diagrams[name] = diagram = Reliability(*stacked.cpu())
-            pl_module.log_dict(
-                {
-                    f"test/nll_{name}": torch.tensor(loss / max(count, 1.0)),
-                    f"test/calibration_error_{name}": diagram.calibration_error.float(),
-                },
-                sync_dist=False,  # they are sums over the ranks already
-            )
+        for name, sums in self._test_sums.items():
+            loss, count, *bins = (sum_over_ranks(trainer, of_rank).cpu() for of_rank in sums)
+            self.diagrams[name] = diagram = Reliability(*bins)
+            metrics = {"nll": (loss / count.clamp(min=1.0)).float()}
+            metrics["calibration_error"] = diagram.calibration_error.float()
+            # they are sums over the ranks already
+            pl_module.log_dict({f"test/{metric}_{name}": value for metric, value in metrics.items()}, sync_dist=False)
         self._test_sums.clear()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:

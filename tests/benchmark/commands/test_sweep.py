@@ -144,12 +144,6 @@ def test_tensorboard_finds_the_masking_curves_of_the_run(sweep):
     }
 
 
-def test_a_moved_run_directory_holds_the_result(tmp_path):
-    arguments = ("experiment=digits", "trainer.max_epochs=1", "hydra.run.dir=elsewhere")
-    assert run_app(tmp_path, *arguments).returncode == 0
-    assert (tmp_path / "elsewhere" / "result.json").is_file()
-
-
 @pytest.fixture(scope="module")
 def failing(tmp_path_factory):
     """A sweep over methods and margins, one of them impossible, under a name with a slash and without validation."""

@@ -175,11 +175,6 @@ def test_a_compressed_archive_with_a_byte_changed_is_refused_or_whole(folder, en
     assert refused > 30
 
 
-def test_a_path_with_nothing_there_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"missing.zip does not exist: expected a folder or an archive"):
-        open_tree(tmp_path / "missing.zip")
-
-
 @pytest.mark.parametrize("name", ["set.rar", "set.gz", "set"])
 def test_a_file_that_is_no_archive_is_refused_by_its_ending(tmp_path, name):
     (tmp_path / name).write_bytes(b"content")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 import torch
-from harness.data_settings import TEXT
 from hypothesis import given
 from hypothesis import strategies as st
 
 from as_lightning.benchmark.data.base import corrupt_labels
 from as_lightning.benchmark.data.digits import Digits
-from as_lightning.benchmark.data.text.published import WNUT17
 
 
 def digits(label_noise: float = 0.4, **arguments) -> Digits:
@@ -66,13 +62,6 @@ def test_validation_and_test_keep_their_labels_and_every_split_its_images():
     assert clean.true_targets is None
 
 
-def test_a_second_setup_corrupts_nothing_further():
-    data = digits()
-    before = data.splits["train"].targets.clone()
-    data.setup("fit")
-    assert torch.equal(data.splits["train"].targets, before)
-
-
 def test_the_corrupted_samples_come_with_the_wrong_and_the_true_label():
     data = digits()
     images, pairs = (torch.cat(part) for part in zip(*data.corrupted_dataloader(), strict=True))
@@ -97,8 +86,3 @@ def test_a_rate_that_is_no_share_is_refused(rate):
 def test_a_single_class_cannot_be_made_wrong():
     with pytest.raises(ValueError, match="label noise needs at least 2 classes, got 1"):
         corrupt_labels(torch.zeros(3, dtype=torch.int64), 1, 0.5, 0)
-
-
-def test_label_noise_is_refused_for_tags():
-    with pytest.raises(ValueError, match=r"label_noise=0.1 is for data of one class per sample, not for token data"):
-        partial(WNUT17, **TEXT)(label_noise=0.1)

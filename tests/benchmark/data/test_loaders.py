@@ -12,7 +12,7 @@ from harness.data_on_two_ranks import TRAIN, Numbered, Watches
 from harness.scripted_masking import quiet_trainer
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import BatchSampler, RandomSampler
+from torch.utils.data import RandomSampler
 
 from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.data.loaders import EpochOrder, LengthBatchSampler, ResumableLoader
@@ -24,16 +24,6 @@ def test_every_index_comes_once_whatever_the_seed_and_the_epoch(length, seed, ep
     order.set_epoch(epoch)
     assert sorted(order) == list(range(length))
     assert len(order) == length
-
-
-def test_each_seed_and_each_epoch_have_an_order_of_their_own():
-    found = set()
-    for seed in range(5):
-        order = EpochOrder(range(50), seed)
-        for epoch in range(5):
-            order.set_epoch(epoch)
-            found.add(tuple(order))
-    assert len(found) == 25
 
 
 def order_of(data: Digits, epoch: int) -> list[int]:
@@ -191,13 +181,6 @@ def test_a_state_of_another_epoch_starts_at_the_first_batch():
     assert batches(resumed, 2) == batches(loader(), 2)
 
 
-def test_the_place_is_used_once():
-    resumed = loader()
-    resumed.load_state_dict({"epoch": 0, "batches": 4})
-    assert len(batches(resumed, 0)) == BATCHES - 4
-    assert len(batches(resumed, 0)) == BATCHES
-
-
 def test_an_iterator_of_which_no_batch_is_taken_does_not_use_the_place_up():
     resumed = loader()
     resumed.load_state_dict({"epoch": 0, "batches": 4})
@@ -205,14 +188,6 @@ def test_an_iterator_of_which_no_batch_is_taken_does_not_use_the_place_up():
     iter(resumed)
     assert resumed.state_dict() == {"epoch": 0, "batches": 4}
     assert len(batches(resumed, 0)) == BATCHES - 4
-
-
-def test_any_batch_sampler_is_resumed():
-    numbers = Numbers()
-    sampler = BatchSampler(EpochOrder(numbers, 0), BATCH, drop_last=True)
-    resumed = ResumableLoader(numbers, batch_sampler=sampler)
-    resumed.load_state_dict({"epoch": 0, "batches": 2})
-    assert [batch.tolist() for batch in resumed] == list(sampler)[2:]
 
 
 class Saves(pl.Callback):

@@ -42,21 +42,6 @@ def test_the_encoder_is_the_classifier_without_its_last_layer(tmp_path, name, si
         torch.testing.assert_close(classifier.get_submodule(head)(features), classifier(images))
 
 
-def test_a_vision_transformer_gives_its_class_token():
-    encoder = encoder_of("vit_b_32").eval()
-    with torch.no_grad():
-        features = encoder(torch.randn(1, 3, 224, 224))
-    assert features.shape == (1, encoder.out_features) == (1, 768)
-    torch.testing.assert_close(features.mean(), torch.tensor(0.0), atol=1e-4, rtol=0)  # of the last layer norm
-
-
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small"])
-def test_all_parameters_learn(name):
-    encoder = encoder_of(name)
-    encoder(torch.randn(4, 3, 64, 64)).square().sum().backward()
-    assert all(parameter.grad is not None for parameter in encoder.parameters())
-
-
 def test_a_network_with_more_heads_gives_features_in_training_too():
     encoder = encoder_of("googlenet").train()
     features = encoder(torch.randn(2, 3, 64, 64))
@@ -76,12 +61,6 @@ def test_with_pretrained_weights_a_grey_image_gives_the_same_features_in_any_num
     torch.testing.assert_close(features, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_without_weights_new_channels_start_apart():
-    weight = encoder_of("resnet18", in_channels=2).network.conv1.weight
-    assert weight.shape == (64, 2, 7, 7)
-    assert not torch.allclose(weight[:, 0], weight[:, 1])
-
-
 @pytest.mark.parametrize("name", ["DEFAULT", "IMAGENET1K_V1", "ResNet18_Weights.IMAGENET1K_V1"])
 def test_named_weights_are_torchvisions_own(tmp_path, monkeypatch, name):
     # a file where torch.hub keeps what it has downloaded is not downloaded again
@@ -95,11 +74,6 @@ def test_named_weights_are_torchvisions_own(tmp_path, monkeypatch, name):
         assert torch.equal(value, state[key])
 
 
-def test_an_unknown_name_is_refused_with_close_ones():
-    with pytest.raises(ValueError, match=r"no classifier 'resnet_18'; close to it: resnet18"):
-        encoder_of("resnet_18")
-
-
 def test_unknown_weights_are_refused_with_those_there_are():
     with pytest.raises(ValueError, match=r"no weights 'IMAGENET' for resnet18: expected one of IMAGENET1K_V1"):
         encoder_of("resnet18", weights="IMAGENET")
@@ -110,11 +84,6 @@ def test_a_network_without_a_linear_layer_is_refused():
         encoder_of("squeezenet1_1")
 
 
-def test_a_path_with_nothing_there_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"missing.pth does not exist"):
-        encoder_of("resnet18", weights=str(tmp_path / "missing.pth"))
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -122,9 +91,9 @@ def test_a_path_with_nothing_there_is_refused(tmp_path):
         (lambda state: {"epoch": 3}, "expected a state dict"),
         (
             lambda state: {key: value for key, value in state.items() if key != "conv1.weight"},
-            "1 of its tensors are missing, .*conv1.weight",
+            "Missing key.*conv1.weight",
         ),
-        (lambda state: {**state, "more": torch.zeros(1)}, r"1 are not its own, e.g. \['more'\]"),
+        (lambda state: {**state, "more": torch.zeros(1)}, "Unexpected key.*more"),
         (lambda state: {**state, "conv1.weight": torch.zeros(1)}, "holds weights of another network: .*size mismatch"),
     ],
 )

@@ -43,15 +43,6 @@ def test_features_are_the_mean_over_the_frames_of_the_last_layer_used(small, net
     torch.testing.assert_close(features, network.encoder.transformer.layer_norm(frames).mean(1))
 
 
-def test_all_layers_are_used_unless_fewer_are_asked_for():
-    with torch.device("meta"):
-        layers = [
-            len(encoder_of(pretrained=False, layers=count).network.encoder.transformer.layers)
-            for count in (None, 12, 3)
-        ]
-    assert layers == [12, 12, 3]
-
-
 def test_the_feature_extractor_is_frozen_and_all_else_learns(small):
     small.train()
     small.network.encoder.transformer.layer_drop = 0.0
@@ -59,13 +50,6 @@ def test_the_feature_extractor_is_frozen_and_all_else_learns(small):
     small(torch.randn(2, 800) / 10).square().sum().backward()
     for name, parameter in small.named_parameters():
         assert parameter.requires_grad == (parameter.grad is not None) == ("feature_extractor" not in name), name
-
-
-def test_it_starts_in_training_mode_with_all_parts_free_if_asked():
-    with torch.device("meta"):
-        encoder = encoder_of(pretrained=False, freeze_feature_extractor=False)
-    assert all(module.training for module in encoder.modules())
-    assert all(parameter.requires_grad for parameter in encoder.parameters())
 
 
 def test_standardised_waveforms_do_not_depend_on_loudness_nor_on_their_neighbours(small):
@@ -100,11 +84,6 @@ def test_another_networks_weights_are_refused_by_name(tmp_path):
     torch.save({"weight": torch.zeros(1)}, tmp_path / "other.pth")
     with torch.device("meta"), pytest.raises(ValueError, match=r"other.pth does not hold the weights of WAV2VEC2_BASE"):
         encoder_of(weights=tmp_path / "other.pth")
-
-
-def test_missing_weights_are_refused_by_name(tmp_path):
-    with torch.device("meta"), pytest.raises(FileNotFoundError, match=r"missing\.pth"):
-        encoder_of(weights=tmp_path / "missing.pth")
 
 
 @pytest.mark.parametrize("layers", [0, 13])

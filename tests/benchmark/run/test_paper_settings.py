@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
+from harness.tiny_encoder import save_encoder
 from hydra.utils import instantiate
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from as_lightning.benchmark.data.text.tokenized import fit_tokenizer
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import checked_settings
 from as_lightning.benchmark.run.train import train
@@ -20,15 +17,9 @@ TEXT = ("clinc150", "conll", "docstrings", "goemotions", "sst5", "text_file", "w
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory) -> Path:
+def checkpoint(tmp_path_factory) -> str:
     """A tiny BERT of random weights, with a tokeniser."""
-    folder = tmp_path_factory.mktemp("bert")
-    tokenizer = fit_tokenizer(["a good film", "a bad film"], vocab_size=100)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]").save_pretrained(folder)
-    torch.manual_seed(0)
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    BertModel(BertConfig(vocab_size=100, **size)).save_pretrained(folder)
-    return folder
+    return save_encoder(tmp_path_factory.mktemp("bert"), ["a good film", "a bad film"])
 
 
 @pytest.mark.parametrize(
@@ -138,25 +129,6 @@ def test_the_rate_rises_linearly_over_a_tenth_of_the_steps_and_falls_linearly_to
     assert top == 9
     assert rates[: top + 1] == pytest.approx(torch.linspace(0, 1, top + 1).tolist(), abs=1e-3)
     assert rates[top:] == pytest.approx(torch.linspace(1, 0, 100 - top).tolist(), abs=1e-3)
-
-
-def test_a_run_with_a_local_checkpoint_accumulates_at_most_two_batches(composed, checkpoint, real_data):
-    config = composed(
-        "experiment=sst5",
-        "method=as_speed",
-        "paper=table",
-        "method.delta=0.0",  # masks much, so that more than two would be accumulated if they could
-        "optimizer.lr=1e-2",
-        f"model.name={checkpoint}",
-        f"data_dir={real_data}",
-        "trainer.max_epochs=1",
-        "trainer.limit_train_batches=30",
-        "trainer.limit_val_batches=3",
-        "trainer.limit_test_batches=3",
-    )
-    result = train(config)
-    assert {window[2] for window in result.accumulation} == {1, 2}
-    assert 0 <= result.metrics["accuracy"] <= 1
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)

@@ -59,12 +59,6 @@ def test_a_setting_of_another_method_is_taken_away(composed):
     assert config == composed("method=softmax")
 
 
-def test_the_settings_of_the_paper_reach_the_methods_that_have_them(composed):
-    config, foreign = checked_settings(composed("experiment=sst5", "method=softmax", "paper=table"))
-    assert foreign == ["delta", "max_steps"]
-    assert "max_steps" not in config.method
-
-
 def test_in_a_sweep_over_methods_a_setting_of_some_is_no_error_for_the_others():
     arguments = ["-m", "method=softmax,as_softmax", "method.delta=0.05,0.1", "seed=0"]
     assert open_method_settings(arguments) == [*arguments[:2], "++method.delta=0.05,0.1", "seed=0"]

@@ -56,10 +56,8 @@ Write the report of a sweep or of a comparison anew, or one report of several sw
 
 def first_comment(path: Path) -> str:
     """The first comment line of a configuration; empty where it has none."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.startswith("#") and not line.startswith("# @package"):
-            return line.removeprefix("#").strip()
-    return ""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return next((line[1:].strip() for line in lines if line[:1] == "#" and not line.startswith("# @package")), "")
 
 
 def names(group: str) -> list[str]:
@@ -75,18 +73,9 @@ def described(group: str) -> str:
 
 
 def comparison_settings() -> str:
-    """The settings of `compare.yaml` itself with their values and the comments beside them."""
-    lines, started = [], False
-    for line in (config_dir() / "compare.yaml").read_text(encoding="utf-8").splitlines():
-        started = started or line.startswith("methods:")
-        if line.startswith("search:"):
-            break
-        if started and "#" in line:
-            setting, _, comment = line.partition(" # ")
-            name, _, value = setting.partition(": ")
-            text = f"  {name + '=' + value.strip('[]').replace(', ', ','):<{COLUMN}}  {comment}"
-            lines += textwrap.wrap(text, WIDTH, subsequent_indent=" " * (COLUMN + 4))
-    return "\n".join(lines)
+    """The settings of `compare.yaml` itself, as they stand there with their comments."""
+    text = (config_dir() / "compare.yaml").read_text(encoding="utf-8")
+    return textwrap.indent(text[text.index("methods:") : text.index("search:")], "  ")
 
 
 def help_text(command: str) -> str:
@@ -96,7 +85,7 @@ def help_text(command: str) -> str:
     experiments = f"Experiments (experiment=NAME)\n{described('experiment')}"
     methods, options = described("method"), OPTIONS.format(command=command)
     if command == "as-lightning-compare":
-        own = f"Settings of the comparison, beside those of as-lightning\n{comparison_settings()}\n\n{OWN_MODULE}"
+        own = f"Settings of the comparison, beside those of as-lightning\n{comparison_settings()}\n{OWN_MODULE}"
         return f"{COMPARE}\n{own}\nOptions\n{options}\n{experiments}\n\nMethods (methods=NAME,NAME)\n{methods}\n"
     others = "\n".join(
         textwrap.fill(f"{title} ({group}=NAME): {', '.join(names(group))}", WIDTH, subsequent_indent="  ")

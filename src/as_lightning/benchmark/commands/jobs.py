@@ -6,7 +6,6 @@ import importlib.util
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,8 +50,9 @@ def run_command(
     try:
         sys.argv[1:] = arguments(sys.argv[1:])
         overrides = get_args_parser().parse_args().overrides
-        with interrupts_remembered():
-            hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=config_name)(job)()
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _remember)
+        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=config_name)(job)()
     except (KeyboardInterrupt, SystemExit) as end:
         # Lightning leaves the program where it meets an interrupt
         if not isinstance(end, KeyboardInterrupt) and not isinstance(end.__context__, KeyboardInterrupt):
@@ -69,24 +69,8 @@ def run_command(
         sys.exit(f"{command}: {in_words(error, overrides, config_name)}")
 
 
-@contextmanager
-def interrupts_remembered() -> Iterator[None]:
-    """Within, `stop_if_interrupted` knows of each Ctrl-C; a handler other than Python's own stays."""
-    global _interrupted
-    _interrupted = False
-    own = threading.current_thread() is threading.main_thread()
-    if not own or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    signal.signal(signal.SIGINT, _remember)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def stop_if_interrupted() -> None:
-    """Raise `KeyboardInterrupt` if one has been dropped."""
+    """Raise `KeyboardInterrupt` if Python has dropped one, as it does inside destructors."""
     if _interrupted:
         raise KeyboardInterrupt
 
@@ -117,7 +101,7 @@ def command_of_one_job(config: DictConfig) -> Iterator[None]:
     # process for each job, would cost each job the seconds that torch takes to load
     main = sys.modules["__main__"]
     argv, spec = sys.argv, main.__spec__
-    variables = {name: os.environ.get(name) for name in PROCESS_VARIABLES}
+    variables = {name: os.environ[name] for name in PROCESS_VARIABLES if name in os.environ}
     with TemporaryDirectory(prefix="as_lightning_") as folder:
         OmegaConf.save(config, Path(folder, "job.yaml"))
         sys.argv = [argv[0], "--config-path", folder, "--config-name", "job"]
@@ -130,8 +114,6 @@ def command_of_one_job(config: DictConfig) -> Iterator[None]:
 
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()
-            for name, value in variables.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+            for name in PROCESS_VARIABLES:
+                os.environ.pop(name, None)
+            os.environ |= variables

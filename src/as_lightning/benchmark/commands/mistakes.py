@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, InstantiationException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
 
 from as_lightning.benchmark.packages import config_dir, how_to_install, package_of
 from as_lightning.benchmark.run.settings import GROUPS, SettingError, known_settings, method_settings, nearest
@@ -28,7 +28,7 @@ def is_mistake(error: BaseException) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
     if not frames or PACKAGE not in Path(frames[-1].filename).parents:
         return False
-    if isinstance(error, TypeError):  # Python raises it too, of a fault here: where no line says raise
+    if isinstance(error, (TypeError, AttributeError)):  # Python raises them too: where no line says raise
         return (frames[-1].line or "").startswith("raise ")
     return isinstance(error, (ValueError, OSError, ImportError)) or type(error).__name__ == "MisconfigurationException"
 
@@ -44,8 +44,6 @@ def in_words(error: BaseException, overrides: Sequence[str], config_name: str = 
         return f"there is no {group}={name}: {nearest(name, [o for o in error.options if not o.endswith('base')])}"
     if isinstance(error, OverrideParseException):
         return f"expected settings as name=value, got {error.override!r}{_meant(str(error.override))}"
-    if isinstance(error, MissingMandatoryValue):
-        return f"{error.full_key} is missing: give {error.full_key}=..."
     if isinstance(error, InstantiationException) and error.__cause__ is not None and is_mistake(error.__cause__):
         return f"{error.__cause__} {STACK_TRACE}"
     if misspelt := re.match(r"Could not override '([\w.]+)'", message):
@@ -59,10 +57,8 @@ def _misspelt(setting: str, overrides: Sequence[str], config_name: str) -> str:
     path, _, key = setting.rpartition(".")
     known = _settings_of(path, [o for o in overrides if not o.startswith(f"{setting}=")], config_name)
     if not known:
-        group, groups = (
-            setting.split(".")[0],
-            _settings_of("", [o for o in overrides if not o.startswith(setting)], config_name),
-        )
+        group = setting.split(".")[0]
+        groups = _settings_of("", [o for o in overrides if not o.startswith(setting)], config_name)
         return f"there is no {group}: {nearest(group, groups)}" if groups and group not in groups else ""
     if key in known:
         return f"{setting} is not in the configuration: set it with +{setting}=..."

@@ -33,7 +33,6 @@ class AutoModelEncoder(FrozenEncoder):
           without pooling ``(N, L, hidden size)``.
 
     Raises:
-        ImportError: if transformers is not installed.
         ValueError: if there is no such model, its weights are pickled, its embeddings hold fewer tokens or positions
             than the data have, or it has fewer layers than ``trainable_layers`` or cannot be cut between two of them.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -14,18 +15,19 @@ class MLP(nn.Module):
 
     def __init__(self, in_features: int, widths: Sequence[int], dropout: float) -> None:
         super().__init__()
-        if not widths:
-            raise ValueError("widths must name at least one layer, got none")
         layers: list[nn.Module] = []
-        size = in_features
-        for width in widths:
+        for size, width in pairwise([in_features, *widths]):
             layers += [nn.Linear(size, width), nn.LayerNorm(width), nn.GELU(), nn.Dropout(dropout)]
-            size = width
         self.layers = nn.Sequential(*layers)
-        self.out_features = size
+        self.out_features = widths[-1]
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.layers(inputs)
+
+
+def _convolution(before: int, width: int, stride: int = 1) -> list[nn.Module]:
+    convolution = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
+    return [convolution, nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
 
 
 class SmallCNN(nn.Module):
@@ -38,16 +40,10 @@ class SmallCNN(nn.Module):
     def __init__(self, in_channels: int, channels: Sequence[int], dropout: float) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        width = in_channels
-        for index, next_width in enumerate(channels):
-            layers += [
-                nn.Conv2d(width, next_width, 3, stride=1 if index == 0 else 2, padding=1, bias=False),
-                nn.BatchNorm2d(next_width),
-                nn.ReLU(inplace=True),
-            ]
-            width = next_width
+        for index, (before, width) in enumerate(pairwise([in_channels, *channels])):
+            layers += _convolution(before, width, stride=1 if index == 0 else 2)
         self.layers = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(dropout))
-        self.out_features = width
+        self.out_features = channels[-1]
 
     def forward(self, images: Tensor) -> Tensor:
         return self.layers(images)
@@ -60,9 +56,6 @@ class AudioCNN(nn.Module):
 
     Shape:
         - input: ``(N, in_channels, n_mels, frames)``; output: ``(N, channels[-1] * bands)``.
-
-    Raises:
-        ValueError: if there are fewer rows than bands after the pooling, or the input is no spectrogram.
     """
 
     def __init__(self, in_channels: int, channels: Sequence[int], bands: int, dropout: float) -> None:
@@ -70,17 +63,10 @@ class AudioCNN(nn.Module):
         if bands < 1:
             raise ValueError(f"bands must be at least 1, got {bands}")
         blocks: list[nn.Module] = []
-        width = in_channels
-        for next_width in channels:
-            blocks += [
-                nn.Conv2d(width, next_width, 3, padding=1, bias=False),
-                nn.BatchNorm2d(next_width),
-                nn.ReLU(inplace=True),
-                nn.MaxPool2d(2, ceil_mode=True),
-            ]
-            width = next_width
+        for before, width in pairwise([in_channels, *channels]):
+            blocks += [*_convolution(before, width), nn.MaxPool2d(2, ceil_mode=True)]
         self.blocks, self.dropout = nn.Sequential(*blocks), nn.Dropout(dropout)
-        self.bands, self.out_features = bands, width * bands
+        self.bands, self.out_features = bands, channels[-1] * bands
 
     def forward(self, spectrograms: Tensor) -> Tensor:
         if spectrograms.dim() != 4:

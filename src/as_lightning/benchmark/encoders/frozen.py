@@ -27,9 +27,6 @@ class FrozenEncoder(nn.Module):
 
     The frozen layers run without gradients and in evaluation mode: their output is a function of the input alone, and
     is kept in a memory-mapped ``"file"`` beside the data, in ``"memory"``, or not (``"off"``), by ``feature_cache``.
-
-    Raises:
-        ValueError: if an argument is out of range.
     """
 
     def __init__(self, trainable_layers: int | None, feature_cache: Cache) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.passes.split_module import split_module
 
 from as_lightning.benchmark.encoders.frozen import Cache, FrozenEncoder, FrozenOutput
 from as_lightning.benchmark.packages import loading
@@ -42,8 +43,6 @@ class TorchvisionEncoder(FrozenEncoder):
     Raises:
         ValueError: if torchvision has no such classifier or weights, the network has no linear layer (SqueezeNet), the
             file holds another network's weights, or the network cannot be cut before its last ``trainable_layers``.
-        FileNotFoundError: if there is no file at the path.
-        RuntimeError: if the weights cannot be downloaded.
     """
 
     def __init__(
@@ -62,7 +61,10 @@ class TorchvisionEncoder(FrozenEncoder):
             raise ValueError(f"torchvision has no classifier {name!r}; close to it: {', '.join(close)}")
         from_file = weights is not None and weights.endswith(WEIGHT_FILES)
         network = _build(name, None if from_file else weights)
-        head = _last_linear(network, name)
+        linear = [path for path, module in network.named_modules() if isinstance(module, nn.Linear)]
+        if not linear:
+            raise ValueError(f"{name} has no linear layer to take features from")
+        head = linear[-1]
         self.out_features = network.get_submodule(head).in_features
         if from_file:
             _load(network, head, Path(str(weights)).expanduser())
@@ -117,31 +119,17 @@ def _build(name: str, weights: str | None) -> Any:
         ) from error
 
 
-def _last_linear(network: nn.Module, name: str) -> str:
-    linear = [path for path, module in network.named_modules() if isinstance(module, nn.Linear)]
-    if not linear:
-        raise ValueError(f"{name} has no linear layer to take features from")
-    return linear[-1]
-
-
 def _load(network: nn.Module, head: str, path: Path) -> None:
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist: expected a state dict of the network")
     state = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"{path}: expected a state dict, which gives a tensor for each name")
     # the head's classes are those of another data set
+    own_head = {key: value for key, value in network.state_dict().items() if key.startswith(f"{head}.")}
     body = {key: value for key, value in state.items() if not key.startswith(f"{head}.")}
     try:
-        missing, unexpected = network.load_state_dict(body, strict=False)
-    except RuntimeError as error:  # a tensor of another shape
+        network.load_state_dict(body | own_head)
+    except RuntimeError as error:  # its message names the tensors
         raise ValueError(f"{path} holds weights of another network: {error}") from error
-    missing = [key for key in missing if not key.startswith(f"{head}.")]
-    if missing or unexpected:
-        raise ValueError(
-            f"{path} holds weights of another network: {len(missing)} of its tensors are missing, e.g. {missing[:1]}, "
-            f"{len(unexpected)} are not its own, e.g. {unexpected[:1]}"
-        )
 
 
 def _replace(network: nn.Module, path: str, module: nn.Module) -> None:
@@ -190,26 +178,17 @@ def _cut(network: nn.Module, name: str, trainable_layers: int) -> tuple[nn.Modul
         raise ValueError(f"model.trainable_layers is {trainable_layers}, {name} has {len(stages)} stages")
     if trainable_layers == 0:
         return network, None
-    tracer = _StageTracer(stages)
-    graph = tracer.trace(network)
-    nodes = list(graph.nodes)
+    traced = fx.GraphModule(network, _StageTracer(stages).trace(network))
+    nodes = list(traced.graph.nodes)
     first = next((place for place, node in enumerate(nodes) if node.target == stages[-trainable_layers]), 0)
-    crossing = {used for node in nodes[first:] for used in node.all_input_nodes if used in nodes[:first]}
-    if len(crossing) != 1:
+    upper = set(nodes[first:])
+    parts = split_module(traced, network, lambda node: int(node in upper))
+    if not first or len(parts.submod_1.graph.find_nodes(op="placeholder")) != 1:
         raise ValueError(
             f"model.trainable_layers: {name} cannot be cut before its stage {stages[-trainable_layers]!r}: try another "
             "number, or null to train the whole network"
         )
-    (boundary,) = crossing
-    upper = fx.Graph()
-    copied = {boundary: upper.placeholder("features")}
-    for node in nodes[first:]:
-        copied[node] = upper.node_copy(node, copied.__getitem__)
-    graph.erase_node(nodes[-1])
-    for node in reversed(nodes[first:-1]):
-        graph.erase_node(node)
-    graph.output(boundary)
-    return fx.GraphModule(network, graph), fx.GraphModule(network, upper)
+    return parts.submod_0, parts.submod_1
 
 
 def _replace_stem(network: Any, name: str, weights: str | None, in_channels: int, stem: str) -> None:

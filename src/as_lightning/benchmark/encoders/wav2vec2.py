@@ -41,8 +41,6 @@ class Wav2Vec2Encoder(nn.Module):
 
     Raises:
         ValueError: if an argument is out of range, the weights are another network's, or the input is no waveform.
-        FileNotFoundError: if there is no file of weights.
-        RuntimeError: if the weights cannot be downloaded.
 
     Source: Baevski et al. 2020 (arXiv 2006.11477); `torchaudio.models.Wav2Vec2Model`.
     """
@@ -66,14 +64,18 @@ class Wav2Vec2Encoder(nn.Module):
             raise ValueError(f"bundle must be one of {', '.join(ARCHITECTURES)}, got {bundle!r}")
         build, self.standardised = ARCHITECTURES[bundle]
         if weights is None and pretrained:
-            loaded: Any = _download(bundle)
+            loaded = getattr(torchaudio.pipelines, bundle).get_model()
             # torchaudio wraps a network whose waveforms are to be standardised, and does so over the batch as a whole:
             # a clip's features would depend on its neighbours
             self.network = loaded.model if self.standardised else loaded
         else:
             self.network = getattr(torchaudio.models, build)()
         if weights is not None:
-            self._load(Path(weights).expanduser(), bundle)
+            state = torch.load(Path(weights).expanduser(), map_location="cpu", weights_only=True)
+            try:
+                self.network.load_state_dict(state)
+            except RuntimeError as error:
+                raise ValueError(f"{weights} does not hold the weights of {bundle}: {error}") from error
         transformer = self.network.encoder.transformer
         available = len(transformer.layers)
         if layers is not None and not 1 <= layers <= available:
@@ -84,13 +86,6 @@ class Wav2Vec2Encoder(nn.Module):
         self.network.train()  # torchaudio hands it over in evaluation mode, and Lightning leaves it in that
         self.out_features = int(transformer.layer_norm.normalized_shape[0])
 
-    def _load(self, path: Path, bundle: str) -> None:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        try:
-            self.network.load_state_dict(state)
-        except RuntimeError as error:
-            raise ValueError(f"{path} does not hold the weights of {bundle}: {error}") from error
-
     def forward(self, waveforms: Tensor) -> Tensor:
         if waveforms.dim() != 2:
             raise ValueError(
@@ -100,15 +95,3 @@ class Wav2Vec2Encoder(nn.Module):
             waveforms = F.layer_norm(waveforms, waveforms.shape[-1:])
         frames, _ = self.network(waveforms)
         return frames.mean(dim=1)
-
-
-def _download(bundle: str) -> nn.Module:
-    import torchaudio
-
-    try:
-        return getattr(torchaudio.pipelines, bundle).get_model()
-    except OSError as error:
-        raise RuntimeError(
-            f"the weights of {bundle} could not be downloaded: {error}. Give a file of them as weights, or "
-            "pretrained=False for random ones"
-        ) from error

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import tempfile
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pooch
 import torch
 from torch import Tensor
 
@@ -21,15 +20,12 @@ from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDatase
 from as_lightning.benchmark.encoders.frozen import FrozenEncoder, FrozenOutput
 
 CHUNK = 64  # samples of one size that the frozen layers take at once
-BLOCK = 2**24  # bytes that a checksum reads at once
 
 
 class FrozenOutputs(Sequence[Tensor]):
-    """The outputs of a split's samples, in its order; those of a text have as many rows as the text has tokens.
+    """The outputs of a split's samples, one after the other, of shape `(rows, ...)`.
 
-    Args:
-        values: all outputs, one after the other, of shape `(rows, ...)`.
-        ends: where each sample's rows end; None where each sample is one row.
+    `ends` is where each sample's rows end; None where each sample is one row.
     """
 
     def __init__(self, values: np.ndarray, ends: np.ndarray | None) -> None:
@@ -55,14 +51,10 @@ def _collated(collate: Callable[[list[Any]], Any], samples: list[Any]) -> tuple[
 def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, data_dir: Path) -> None:
     """Put the outputs of the encoder's frozen layers in the place of the inputs of all splits.
 
-    The file of a split is `data_dir/frozen/<key>.npy`. The key is of the frozen weights, the inputs (so also of the
-    tokenizer and of what normalises an image) and the versions of the libraries. A file that is damaged or was made
-    for something else is made again, and a message says so.
-
-    Args:
-        datamodule: after `setup`.
-        encoder: one without frozen layers is left alone, as are data whose training inputs change by epoch.
-        data_dir: the folder of the data.
+    The file of a split is `data_dir/frozen/<key>.npy`, with its checksum beside it. The key is of the frozen weights,
+    the inputs (so also of the tokenizer and of what normalises an image) and the versions of the libraries. A file that
+    is damaged is made again, and a message says so. An encoder without frozen layers is left alone, as are data whose
+    training inputs change by epoch.
     """
     if not isinstance(encoder, FrozenEncoder) or encoder.trainable_layers is None or encoder.feature_cache == "off":
         return
@@ -80,11 +72,11 @@ def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, da
     for split, dataset in datamodule.splits.items():
         inputs = _Inputs(dataset)
         key = hashlib.sha256(f"{frozen} {inputs.digest} {device}".encode()).hexdigest()[:24]
-        values = None if folder is None else _read(folder / f"{key}.npy", key)
+        values = None if folder is None else _read(folder / f"{key}.npy")
         if values is None:
             values = _compute(encoder, inputs, device)
             if folder is not None:
-                values = _write(folder / f"{key}.npy", key, values)
+                values = _write(folder / f"{key}.npy", values)
             say(f"{split}: the outputs of the frozen layers are computed, {values.nbytes / 2**20:,.0f} MiB")
         ends = inputs.ends if inputs.ends is not None and len(values) == inputs.ends[-1] else None
         datamodule.splits[split] = LabelledDataset(FrozenOutputs(values, ends), dataset.targets)
@@ -93,27 +85,24 @@ def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, da
 
 
 class _Inputs:
-    """The inputs of a data set: what they are made of, and which of them have one size."""
+    """The inputs of a data set: their digest, which of them have one size, and where each text's tokens end."""
 
     def __init__(self, dataset: LabelledDataset) -> None:
         self.dataset = dataset
         digest = hashlib.sha256()
+        lengths = np.zeros(len(dataset), dtype=np.int64)
         self.sizes: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for index in range(len(dataset)):
             taken = dataset[index][0]
+            lengths[index] = len(taken)
             self.sizes[tuple(taken.shape)].append(index)
             digest.update(f"{taken.dtype} {tuple(taken.shape)}".encode() + taken.contiguous().numpy().tobytes())
         self.digest = digest.hexdigest()
-        lengths = np.zeros(len(dataset), dtype=np.int64)
-        for shape, indices in self.sizes.items():
-            lengths[indices] = shape[0]
-        texts = all(len(shape) == 1 for shape in self.sizes)
-        self.ends = np.cumsum(lengths) if texts else None
+        self.ends = np.cumsum(lengths) if all(len(shape) == 1 for shape in self.sizes) else None
 
     def chunks(self) -> Iterator[tuple[list[int], Tensor]]:
         """Samples of one size, so that no padding takes part, and their numbers."""
-        for shape in sorted(self.sizes):
-            indices = self.sizes[shape]
+        for _, indices in sorted(self.sizes.items()):
             for start in range(0, len(indices), CHUNK):
                 chunk = indices[start : start + CHUNK]
                 yield chunk, torch.stack([self.dataset[index][0] for index in chunk])
@@ -123,16 +112,13 @@ def _compute(encoder: FrozenEncoder, inputs: _Inputs, device: str) -> np.ndarray
     values: np.ndarray | None = None
     for indices, batch in inputs.chunks():
         output = encoder.frozen_output(batch.to(device)).values.float().cpu().numpy()
-        by_token = inputs.ends is not None and output.ndim == 3
-        shape = output.shape[2:] if by_token else output.shape[1:]
+        ends = inputs.ends if output.ndim == 3 else None  # an output for each token
         if values is None:
-            rows = int(inputs.ends[-1]) if by_token and inputs.ends is not None else len(inputs.dataset)
-            values = np.empty((rows, *shape), dtype=np.float32)
+            shape = (len(inputs.dataset), *output.shape[1:]) if ends is None else (int(ends[-1]), output.shape[2])
+            values = np.empty(shape, dtype=np.float32)
         for index, of_sample in zip(indices, output, strict=True):
-            if by_token and inputs.ends is not None:
-                values[inputs.ends[index] - len(of_sample) : inputs.ends[index]] = of_sample
-            else:
-                values[index] = of_sample
+            rows = index if ends is None else slice(ends[index] - len(of_sample), ends[index])
+            values[rows] = of_sample
     assert values is not None
     return values
 
@@ -145,44 +131,34 @@ def _digest_of_weights(encoder: FrozenEncoder) -> str:
     return digest.hexdigest()
 
 
-def _read(path: Path, key: str) -> np.ndarray | None:
+def _read(path: Path) -> np.ndarray | None:
     """The values of a file, mapped into memory; None where there is no sound one."""
     if not path.exists():
         return None
     try:
-        about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-        values = np.load(path, mmap_mode="c")
-        sound = about == {"key": key, "crc32": _crc32(path)}
-    except (OSError, ValueError, EOFError):
+        sound = path.with_suffix(".sha256").read_text(encoding="utf-8") == _note(path, path)
+    except OSError:
         sound = False
-    if not sound:
-        say(f"{path} is damaged, or not what its name says: it is made again")
-        return None
-    return values
+    if sound:
+        return np.load(path, mmap_mode="c")
+    say(f"{path} is damaged, or not what its name says: it is made again")
+    return None
 
 
-def _write(path: Path, key: str, values: np.ndarray) -> np.ndarray:
+def _write(path: Path, values: np.ndarray) -> np.ndarray:
     """Write a file whole or not at all, and map it into memory; what cannot be written stays in memory."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, partial = tempfile.mkstemp(dir=path.parent, suffix=".partial")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                np.save(file, values)
-            about = {"key": key, "crc32": _crc32(Path(partial))}
-            path.with_suffix(".json").write_text(json.dumps(about), encoding="utf-8")
-            os.replace(partial, path)
-        finally:
-            Path(partial).unlink(missing_ok=True)
+        with TemporaryDirectory(dir=path.parent) as folder:
+            partial_file = Path(folder, path.name)
+            np.save(partial_file, values)
+            path.with_suffix(".sha256").write_text(_note(path, partial_file), encoding="utf-8")
+            os.replace(partial_file, path)
     except OSError as error:
         say(f"{path} could not be written ({error}): the outputs of the frozen layers stay in memory")
         return values
     return np.load(path, mmap_mode="c")
 
 
-def _crc32(path: Path) -> int:
-    checksum = 0
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            checksum = zlib.crc32(block, checksum)
-    return checksum
+def _note(path: Path, file: Path) -> str:
+    return f"{path.stem} {pooch.file_hash(str(file))}"

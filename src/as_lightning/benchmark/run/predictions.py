@@ -37,11 +37,7 @@ class Predictions(NamedTuple):
 
     @classmethod
     def read(cls, folder: str | Path) -> Predictions | None:
-        """The predictions in a run's folder; None if there are none.
-
-        Raises:
-            ValueError: if the file cannot be read.
-        """
+        """The predictions in a run's folder; None if there are none. A ValueError names a file that cannot be read."""
         path = Path(folder) / PREDICTIONS_FILE
         if not path.exists():
             return None
@@ -59,11 +55,8 @@ class Predictions(NamedTuple):
 
     def disagreement(self, other: Predictions) -> float | None:
         """The share of the examples on which two runs differ; None if they are of other examples."""
-        if (
-            len(self.ids) == 0
-            or not np.array_equal(self.ids, other.ids)
-            or self.predicted.shape != other.predicted.shape
-        ):
+        same_examples = np.array_equal(self.ids, other.ids) and self.predicted.shape == other.predicted.shape
+        if not len(self.ids) or not same_examples:
             return None
         differ = self.predicted != other.predicted
         return float((differ.any(-1) if differ.ndim > 1 else differ).mean())
@@ -84,11 +77,9 @@ class PredictionRecorder(pl.Callback):
 
     Args:
         ids: of the test examples, in the order of the data set; by default their numbers.
-        logits: returns logits and target of a batch; by default they are found as
-            `TemperatureScaling` finds them.
+        logits: returns logits and target of a batch; by default they are found as `TemperatureScaling` finds them.
 
-    Attributes:
-        predictions: of the last test; None where the logits or targets could not be found.
+    `predictions` are those of the last test; None where the logits or targets could not be found.
     """
 
     def __init__(
@@ -100,14 +91,12 @@ class PredictionRecorder(pl.Callback):
         self.predictions: Predictions | None = None
         self._source = EvaluationLogits(type(self).__name__, logits, 0)
         self._rows: list[tuple[Tensor, Tensor]] = []
-        self._order: np.ndarray | None = None
-        self._found = True
+        self._order: np.ndarray | None = None  # None where there are no predictions to find
 
     def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         loaders = trainer.test_dataloaders
         loader = loaders[0] if isinstance(loaders, list) else loaders
-        self._order = _order(loader)
-        self._rows, self._found = [], trainer.world_size == 1 and self._order is not None
+        self._rows, self._order = [], _order(loader) if trainer.world_size == 1 else None
         self._source.start(pl_module, len(trainer.num_test_batches))
 
     def on_test_batch_end(
@@ -119,23 +108,22 @@ class PredictionRecorder(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        if not self._found or not self._source.takes(dataloader_idx):
+        if self._order is None or not self._source.takes(dataloader_idx):
             return
         try:
             logits, target, multilabel = self._source.of(pl_module, batch)
         except MisconfigurationException:  # a module that shows no logits has no predictions
-            self._found = False
+            self._order = None
             return
         self._rows.append(_rows(logits, target, multilabel))
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._source.stop()
         self.predictions = None
-        if not self._found or not self._rows:
+        if self._order is None or not self._rows:
             return
         predicted, target = (torch.cat(parts).cpu().numpy() for parts in zip(*self._rows, strict=True))
         self._rows = []
-        assert self._order is not None
         order = self._order[: len(predicted)]  # fewer where the test is cut short
         self.predictions = Predictions(order if self.ids is None else self.ids[order], predicted, target)
 

@@ -70,20 +70,18 @@ class RunRecorder(pl.Callback):
     The clock stands still in validation and while a checkpoint is saved. It counts the loading of data, what happens
     between two epochs, and what callbacks do that stand before this one.
 
-    Attributes:
-        train_seconds: wall time of training so far.
-        evaluations: for each validation its `epoch` and `step`, the `train_seconds` so far, its
-            `score`, and its `loss` if `val/loss` is logged.
-        epoch_seconds: the training time of each epoch, with what prepares it.
-        passed_over: what was logged in each validation that has not logged `monitor`, where a name is given.
-        accumulation: the windows that `AdaptiveGradientAccumulation` has taken, also those
-            before the run was resumed (its own `history` begins there).
-
     Args:
         score: the validation metric that runs are compared by.
         settings: the run's configuration as text, for the checkpoints: a run goes on from its own alone.
         monitor: the name under which the score is logged; `val/` and the score by default.
         clock: the time in seconds.
+
+    Attributes:
+        train_seconds: wall time of training so far.
+        evaluations: of each validation `epoch`, `step`, `train_seconds`, `score`, and `loss` if `val/loss` is logged.
+        epoch_seconds: the training time of each epoch, with what prepares it.
+        passed_over: what was logged in each validation that has not logged `monitor`, where a name is given.
+        accumulation: the windows of `AdaptiveGradientAccumulation`, also those before the run was resumed.
     """
 
     def __init__(
@@ -125,12 +123,9 @@ class RunRecorder(pl.Callback):
         self._mark = self._clock()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._free(trainer)
+        vars(trainer).pop("save_checkpoint", None)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._free(trainer)
-
-    def _free(self, trainer: pl.Trainer) -> None:
         vars(trainer).pop("save_checkpoint", None)
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any, **kwargs: Any) -> None:
@@ -152,21 +147,13 @@ class RunRecorder(pl.Callback):
         if self.monitor != f"val/{self.score}" and self.monitor not in trainer.callback_metrics:
             self.passed_over.append(", ".join(sorted(trainer.callback_metrics)) or "nothing")
             return
-        evaluation = {
-            "epoch": trainer.current_epoch,
-            "step": trainer.global_step,
-            "train_seconds": self.train_seconds,
-            "score": self._score(trainer),
-        }
-        if "val/loss" in trainer.callback_metrics:
-            evaluation["loss"] = float(trainer.callback_metrics["val/loss"])
-        self.evaluations.append(evaluation)
-
-    def _score(self, trainer: pl.Trainer) -> float:
-        if self.monitor in trainer.callback_metrics:
-            return float(trainer.callback_metrics[self.monitor])
-        names = sorted(name.removeprefix("val/") for name in trainer.callback_metrics if name.startswith("val/"))
-        raise SettingError(f"data.score={self.score!r} is no metric of this task: {nearest(self.score, names)}")
+        logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        if self.monitor not in logged:
+            names = sorted(name.removeprefix("val/") for name in logged if name.startswith("val/"))
+            raise SettingError(f"data.score={self.score!r} is no metric of this task: {nearest(self.score, names)}")
+        about = {"epoch": trainer.current_epoch, "step": trainer.global_step, "train_seconds": self.train_seconds}
+        loss = {"loss": logged["val/loss"]} if "val/loss" in logged else {}
+        self.evaluations.append({**about, "score": logged[self.monitor], **loss})
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._count()

@@ -30,7 +30,6 @@ def whole_file(place: Path) -> Iterator[Path]:
 RESULT_FILE = "result.json"
 RUNS_FILE = "runs.jsonl"
 FORMAT = 2
-KINDS: dict[type, str] = {str: "text", int: "an integer", dict: "a mapping"}
 
 
 @dataclass
@@ -92,14 +91,7 @@ class Result:
 
     @classmethod
     def read(cls, path: str | Path) -> Result:
-        """Read a `result.json`.
-
-        Raises:
-            FileNotFoundError: if there is no such file: a run writes it when it has finished.
-            ValueError: if the file is not one, or of another format; the message names the file.
-        """
-        if not Path(path).exists():
-            raise FileNotFoundError(f"{path} does not exist: a run writes it when it has finished")
+        """Read a `result.json`; a ValueError names a file that is none, or of another format."""
         return cls._parsed(Path(path).read_text(encoding="utf-8"), str(path))
 
     @classmethod
@@ -117,8 +109,8 @@ class Result:
 
 def _check(content: dict[str, Any]) -> None:
     for name, kind in (("name", str), ("method", str), ("score", str), ("seed", int), ("metrics", dict)):
-        if not isinstance(content.get(name), kind) or isinstance(content.get(name), bool):
-            raise ValueError(f"expected {name} to be {KINDS[kind]}, got {content.get(name)!r}")
+        if not isinstance(content.get(name), kind) or isinstance(content[name], bool):
+            raise ValueError(f"expected {name} to be of type {kind.__name__}, got {content.get(name)!r}")
     seconds = content.get("train_seconds")
     if not isinstance(seconds, (int, float)) or seconds < 0:
         raise ValueError(f"expected train_seconds to be 0 or more, got {seconds!r}")
@@ -130,10 +122,7 @@ def read_runs(folder: str | Path) -> dict[str, Result]:
     """The runs below a folder by their own folders, relative to it, in the order of these.
 
     A run is a `result.json`, or a line of a `runs.jsonl`, which holds the runs below its folder: the fields of
-    `result.json` and the `path` of the run's folder.
-
-    Raises:
-        ValueError: if a file or a line is no result; the message names it.
+    `result.json` and the `path` of the run's folder. A ValueError names a file or a line that is no result.
     """
     folder = Path(folder)
     runs = {file.parent.relative_to(folder).as_posix(): Result.read(file) for file in folder.rglob(RESULT_FILE)}
@@ -156,9 +145,7 @@ def _lines(file: Path) -> Iterator[tuple[str, Result]]:
 def find_results(paths: Iterable[str | Path]) -> list[Result]:
     """All results below the given folders (or in the given files), in the order of their names.
 
-    Raises:
-        FileNotFoundError: if a path does not exist, or none of them holds a result.
-        ValueError: see `read_runs`.
+    A FileNotFoundError names a path that does not exist, or says that none holds a result.
     """
     results: list[Result] = []
     for path in map(Path, paths):

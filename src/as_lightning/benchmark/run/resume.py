@@ -29,8 +29,7 @@ class WholeFileCheckpointIO(TorchCheckpointIO):
             torch.save(checkpoint, partial)
 
 
-def set_aside(path: Path, reason: object) -> None:
-    """Rename a file that cannot be used, and say so."""
+def _set_aside(path: Path, reason: object) -> None:
     aside = path.with_name(f"{path.name}.unreadable")
     os.replace(path, aside)
     log.warning("%s cannot be read (%s): set aside as %s", path, reason, aside.name)
@@ -44,7 +43,7 @@ def readable_result(directory: Path) -> Result | None:
     try:
         return Result.read(path)
     except ValueError as error:
-        set_aside(path, error)
+        _set_aside(path, error)
         return None
 
 
@@ -59,7 +58,7 @@ def checkpoint_to_resume(folder: Path, settings: str) -> Path | None:
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
             written, step = content["callbacks"]["RunRecorder"]["settings"], int(content["global_step"])
         except Exception as error:  # whatever a damaged file makes the reader say
-            set_aside(path, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+            _set_aside(path, f"{type(error).__name__}: {str(error).splitlines()[0]}")
             continue
         if written == settings:
             steps[path] = step

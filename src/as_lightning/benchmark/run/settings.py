@@ -80,14 +80,11 @@ def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
     """The configuration without settings that belong to another method, and their names.
 
     A setting has a reader if it is an argument of its group's class, if another setting refers to it
-    (`${method.tau}`), or if the app reads it.
-
-    Raises:
-        SettingError: for a setting that has no reader and that no method has, or a learning rate that is no number.
+    (`${method.tau}`), or if the app reads it. A `SettingError` names one that has no reader and that no method has.
     """
     config = config.copy()
     rate = OmegaConf.select(config, "optimizer.lr")
-    if rate is not None and (not isinstance(rate, (int, float)) or isinstance(rate, bool)):
+    if type(rate) not in (int, float, type(None)):
         raise SettingError(f"optimizer.lr must be a number, got {rate!r}")
     foreign = foreign_settings(config.method)
     with open_dict(config.method):
@@ -168,10 +165,8 @@ def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[
 
 
 def _without_slashes(value: str) -> str:
-    if "/" not in value:
-        return value
     last = value.strip("'\"").rstrip("/").rpartition("/")[2]
-    return f"{last}-{_digits(value, 4)}"
+    return f"{last}-{_digits(value, 4)}" if "/" in value else value
 
 
 def _digits(text: str, count: int) -> str:

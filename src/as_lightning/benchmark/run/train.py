@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, RichProgressBar
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
@@ -67,13 +66,17 @@ def run_settings(config: DictConfig) -> dict[str, Any]:
 
 
 @rank_zero_only
-def log_settings(loggers: Sequence[Logger], settings: Mapping[str, Any], scores: Mapping[str, float]) -> None:
-    """Hand the settings to every logger, TensorBoard with the scores that its table shows beside them."""
+def log_settings(loggers: Sequence[Logger], settings: dict[str, Any], result: Result) -> None:
+    """Hand the settings to every logger, TensorBoard with the test and the best validation score for its table."""
+    scores = {f"hparams/test_{name}": value for name, value in result.metrics.items() if name == result.score}
+    if result.evaluations:
+        best = max(evaluation["score"] for evaluation in result.evaluations)
+        scores[f"hparams/best_validation_{result.score}"] = best
     for logger in loggers:
         if isinstance(logger, TensorBoardLogger):
-            logger.log_hyperparams(dict(settings), {f"hparams/{name}": value for name, value in scores.items()})
+            logger.log_hyperparams(settings, scores)
         else:
-            logger.log_hyperparams(dict(settings))
+            logger.log_hyperparams(settings)
         logger.finalize("success")
 
 
@@ -128,33 +131,27 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
             config.pop("ckpt_path", None)
         else:
             config.ckpt_path = Path(config.ckpt_path).name
-    resolved = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(resolved, dict)
+    resolved: Any = OmegaConf.to_container(config, resolve=True)
     return {str(key): value for key, value in resolved.items()}
 
 
 def train(config: DictConfig) -> Result:
-    """Train, test, and write `result.json` into `config.output_dir`.
+    """Train, test, and write `result.json` into `config.output_dir`; a `SettingError` names a setting that is refused.
 
     A run that has finished there with the same configuration and the same inputs (the user's data) is not run again;
     one that was interrupted goes on from its last checkpoint. Anything else there is replaced. While another process
     runs in that folder, this one waits for it.
-
-    Raises:
-        SettingError: if a setting is misspelt, or the seed is no integer.
     """
     config, foreign = checked_settings(config)
     for setting in foreign:
         log.info("method.%s is no setting of %s: it goes without", setting, config.method.name)
-    if not isinstance(config.seed, int) or isinstance(config.seed, bool) or not 0 <= config.seed < 2**32:
+    if type(config.seed) is not int or not 0 <= config.seed < 2**32:
         raise SettingError(
             f"seed must be an integer from 0 to {2**32 - 1}, by which runs are paired, got {config.seed}"
         )
     epochs = config.trainer.max_epochs
-    if epochs is not None and (not isinstance(epochs, int) or isinstance(epochs, bool)):
-        raise SettingError(f"trainer.max_epochs must be an integer, got {epochs!r}")
-    if epochs is not None and epochs < 1 and epochs != -1:
-        raise SettingError(f"trainer.max_epochs must be at least 1, or -1 for no limit, got {epochs}")
+    if epochs is not None and (type(epochs) is not int or (epochs < 1 and epochs != -1)):
+        raise SettingError(f"trainer.max_epochs must be an integer of at least 1, or -1 for no limit, got {epochs!r}")
     if config.compile is not None and not isinstance(config.compile, DictConfig):
         raise SettingError(
             "compile takes keyword arguments of torch.compile, such as compile={mode: reduce-overhead}, or compile={} "
@@ -171,7 +168,7 @@ def train(config: DictConfig) -> Result:
 
 
 def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: dict[str, str]) -> Result:
-    loggers = [_logger(name, logger) for name, logger in config.logger.items()]
+    loggers = [instantiate(logger) for logger in config.logger.values()]
     pl.seed_everything(config.seed, workers=True, verbose=False)
     memory = PeakMemory()
     datamodule = read_data(config)
@@ -214,16 +211,8 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
         if score not in result.metrics:
             raise SettingError(f"data.score={score!r} is no metric of this task: {nearest(score, result.metrics)}")
         result.test_samples = len(datamodule.splits["test"])
-    log_settings(loggers, run_settings(config), _scores(result))
+    log_settings(loggers, run_settings(config), result)
     return result
-
-
-def _scores(result: Result) -> dict[str, float]:
-    """The test score, and the best validation score, for the table of runs."""
-    scores = {f"test_{result.score}": result.metrics[result.score]} if result.score in result.metrics else {}
-    if result.evaluations:
-        scores[f"best_validation_{result.score}"] = max(evaluation["score"] for evaluation in result.evaluations)
-    return scores
 
 
 def read_data(config: DictConfig) -> BenchmarkDataModule:
@@ -234,8 +223,8 @@ def read_data(config: DictConfig) -> BenchmarkDataModule:
     return datamodule
 
 
-def encoder_for(config: DictConfig, datamodule: BenchmarkDataModule) -> Callable[..., torch.nn.Module]:
-    """What makes the configured model from the data's `input_spec`; refuses a model of another kind of data."""
+def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.LightningModule:
+    """The configured model and method, for these data; refuses a model of another kind of data."""
     make_encoder = instantiate(config.model)
     try:
         inspect.signature(make_encoder).bind(**datamodule.input_spec)
@@ -244,12 +233,7 @@ def encoder_for(config: DictConfig, datamodule: BenchmarkDataModule) -> Callable
             f"the model does not fit the data: {config.model._target_} cannot be made from "
             f"{', '.join(datamodule.input_spec)}, which data={config.data.name} gives it ({error})"
         ) from error
-    return make_encoder
-
-
-def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.LightningModule:
-    """The configured model and method, for these data."""
-    encoder = encoder_for(config, datamodule)(**datamodule.input_spec)
+    encoder = make_encoder(**datamodule.input_spec)
     if config.compile is not None:
         encoder.compile(**instantiate(config.compile))
     return instantiate(class_arguments(config.method, "method"), _partial_=True)(
@@ -281,12 +265,3 @@ def _trainer(config: DictConfig, directory: Path, callbacks: list[pl.Callback], 
     return instantiate(
         config.trainer, callbacks=callbacks, logger=loggers, plugins=plugins, default_root_dir=str(directory)
     )
-
-
-def _logger(name: str, config: DictConfig) -> Any:
-    try:
-        return instantiate(config)
-    except InstantiationException as error:
-        if not isinstance(error.__cause__, ModuleNotFoundError):
-            raise
-        raise SettingError(f"logger={name} needs the package {name}: pip install {name} ({error.__cause__})") from error

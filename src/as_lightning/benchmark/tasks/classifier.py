@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
-from as_lightning.benchmark.tasks.tasks import task_form
+from as_lightning.benchmark.tasks.tasks import TaskForm
 from as_lightning.functional.linear_cross_entropy import linear_cross_entropy
 from as_lightning.mixin import ASSoftmaxMixin
 
@@ -50,7 +50,7 @@ class Classifier(pl.LightningModule):
         task: Literal["multiclass", "multilabel", "token", "next_token"] = "multiclass",
     ) -> None:
         super().__init__()
-        self.task = task_form(task, class_names, targets)
+        self.task = TaskForm(task, class_names, targets)
         self.encoder = encoder
         self.head = (head or nn.Linear)(int(encoder.out_features), len(class_names))  # type: ignore[arg-type]
         self.criterion = criterion
@@ -73,19 +73,19 @@ class Classifier(pl.LightningModule):
         """The loss of a batch in training."""
         return self.criterion(*self.task.loss_arguments(self(inputs), target))
 
-    def _evaluate(self, batch: tuple[Tensor, Tensor], metrics: MetricCollection, loss_name: str) -> None:
+    def _evaluate(self, batch: tuple[Tensor, Tensor], metrics: MetricCollection) -> None:
         inputs, target = batch
         logits = self(inputs)
         loss = self.criterion(*self.task.loss_arguments(logits, target))
-        self.log(loss_name, loss, batch_size=len(target), sync_dist=True)
+        self.log(f"{metrics.prefix}loss", loss, batch_size=len(target), sync_dist=True)
         metrics.update(*self.task.scored(logits, target, self.probabilities))
         self.log_dict(metrics, batch_size=len(target))
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        self._evaluate(batch, self.validation_metrics, "val/loss")
+        self._evaluate(batch, self.validation_metrics)
 
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        self._evaluate(batch, self.test_metrics, "test/loss")
+        self._evaluate(batch, self.test_metrics)
 
     def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """The class of the largest logit."""
@@ -102,9 +102,7 @@ class Classifier(pl.LightningModule):
 class FusedSoftmaxClassifier(Classifier):
     """The same classifier, whose head and plain cross-entropy are computed together in training, without the logits.
 
-    Raises:
-        ValueError: if the head is not ``nn.Linear``, the criterion not ``nn.CrossEntropyLoss``, or a sample has several
-            labels.
+    A ValueError refuses another head than ``nn.Linear``, another criterion, and several labels per sample.
     """
 
     criterion: nn.CrossEntropyLoss
@@ -134,10 +132,8 @@ class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):
     """The same classifier with AS-Softmax in place of its criterion: the second way of using the mixin.
 
     Args:
-        fused_head: in training compute head and loss together, without the logits: for 10,000 classes and more.
-
-    Raises:
-        ValueError: if ``fused_head`` meets another head than ``nn.Linear``, or several labels per sample.
+        fused_head: in training compute head and loss together, without the logits: for 10,000 classes and more. It
+            needs a head that is ``nn.Linear``, and one label per sample.
     """
 
     as_softmax_replaces = "criterion"
@@ -177,14 +173,8 @@ class CosineHead(nn.Module):
 
     def __init__(self, in_features: int, num_classes: int) -> None:
         super().__init__()
-        if in_features < 1 or num_classes < 1:
-            raise ValueError(f"in_features and num_classes must be 1 or more, got {in_features} and {num_classes}")
-        self.in_features, self.num_classes = in_features, num_classes
         # the direction of a normal vector is uniform on the sphere; its length only sets the speed of turning
         self.weight = nn.Parameter(nn.init.xavier_normal_(torch.empty(num_classes, in_features)))
 
     def forward(self, features: Tensor) -> Tensor:
         return F.linear(F.normalize(features, dim=-1), F.normalize(self.weight, dim=-1))
-
-    def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, num_classes={self.num_classes}"

@@ -19,7 +19,6 @@ from as_lightning.benchmark.data.audio.data_module import (
     LogMel,
     clip_features,
     decode,
-    fit_length,
 )
 from as_lightning.benchmark.data.files import open_tree
 
@@ -82,11 +81,6 @@ def test_features_are_the_same_kept_and_computed_at_access(features):
     assert len(computed.pitches_read) == read_in_setup + 8
 
 
-def test_small_data_are_kept_of_themselves():
-    data = small()
-    assert isinstance(data.splits["train"].inputs, torch.Tensor)
-
-
 def masked(image: torch.Tensor, clean: torch.Tensor) -> torch.Tensor:
     assert torch.equal(image[image != clean], torch.zeros(int((image != clean).sum())))
     return (image != clean).squeeze(0)
@@ -109,15 +103,6 @@ def test_spec_augment_sets_bands_and_frames_to_zero_in_the_training_split_alone(
         for index in range(2):
             assert torch.equal(data.splits[split][index][0], plain.splits[split][index][0])
     assert torch.equal(data.splits["train"].inputs, plain.splits["train"].inputs)
-
-
-def test_the_corrupted_samples_are_shown_without_spec_augment():
-    data, plain = small(freq_mask=20, time_mask=40, label_noise=0.5), small()
-    inputs, pairs = next(iter(data.corrupted_dataloader()))
-    assert len(inputs) == 2
-    assert (pairs[:, 0] != pairs[:, 1]).all()
-    for image in inputs:
-        assert any(torch.equal(image, clean) for clean, _ in plain.splits["train"])
 
 
 @pytest.mark.parametrize(
@@ -170,12 +155,6 @@ def test_what_is_no_audio_is_refused(content, message):
         decode(content)
 
 
-def test_short_clips_are_followed_by_zeros_and_long_ones_cut_at_their_end():
-    waveform = torch.arange(1.0, 6.0)
-    assert fit_length(waveform, 7).tolist() == [1, 2, 3, 4, 5, 0, 0]
-    assert fit_length(waveform, 3).tolist() == [1, 2, 3]
-
-
 def test_a_clip_of_another_rate_is_resampled(tmp_path):
     write_clip(tmp_path / "a.wav", tone(1000.0, rate=44_100, seconds=1.0), 44_100)
     clip = LabelledClip.of_file(open_tree(tmp_path), "a.wav", "tone")
@@ -205,8 +184,3 @@ def test_the_log_mel_spectrum_of_a_tone_peaks_in_its_mel_band(hz):
     centres = np.linspace(0, mel(rate / 2), n_mels + 2)[1:-1]
     expected = int(np.abs(centres - mel(hz)).argmin())
     assert spectrum[0, :, 5:-5].argmax(dim=0).unique().tolist() == [expected]
-
-
-def test_silence_is_the_floor_of_the_log_mel_spectrum():
-    spectrum = LogMel(8000, 24, n_fft=256, hop_length=100)(torch.zeros(4000))
-    torch.testing.assert_close(spectrum, torch.full_like(spectrum, np.log(1e-6)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 from functools import partial
 from pathlib import Path
@@ -65,41 +64,3 @@ def test_bad_files_are_counted_and_the_first_five_named_before_training(folder, 
     message = str(caught.value)
     assert message.count("no readable audio") == message.count("tones/low/bad") == 5
     assert message.endswith("; and 2 more")
-
-
-def test_label_noise_changes_training_labels_alone(folder):
-    clean, noisy = partial(AudioFolder, **AUDIO)(folder), partial(AudioFolder, **AUDIO)(folder, label_noise=0.25)
-    clean.setup()
-    noisy.setup()
-    assert (clean.splits["train"].targets != noisy.splits["train"].targets).sum() == 10
-    assert torch.equal(clean.splits["train"].targets, noisy.true_targets)
-    for split in ("validation", "test"):
-        assert torch.equal(clean.splits[split].targets, noisy.splits[split].targets)
-
-
-@pytest.fixture
-def spawned_loader_processes():
-    """Loaders start fresh processes. A fork of this one, after many threads of earlier tests, can hang in MKL's FFT:
-    its allocator keeps a table of threads, and waits for ever where that is full."""
-    before = multiprocessing.get_start_method()
-    multiprocessing.set_start_method("spawn", force=True)
-    yield
-    multiprocessing.set_start_method(before, force=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cache", [True, False])
-def test_loader_processes_give_the_same_batches(folder, cache, spawned_loader_processes):
-    batches = []
-    for num_workers in (0, 1):
-        data = partial(AudioFolder, **AUDIO)(folder, cache=cache, num_workers=num_workers)
-        data.setup()
-        batches.append(list(data.test_dataloader()))
-    for (inputs, targets), (others, other_targets) in zip(*batches, strict=True):
-        assert torch.equal(inputs, others)
-        assert torch.equal(targets, other_targets)
-
-
-def test_nothing_at_the_path_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no .*missing and no .*missing"):
-        partial(AudioFolder, **AUDIO)("missing", data_dir=tmp_path).setup()

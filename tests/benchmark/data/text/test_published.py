@@ -83,13 +83,6 @@ def test_sst5_has_its_published_sizes_and_classes(real_data):
     assert data.class_names == ["1", "2", "3", "4", "5"]
 
 
-class Few(GoEmotions):
-    """The first 500 comments of each split."""
-
-    def read_splits(self):
-        return {split: rows[:500] for split, rows in super().read_splits().items()}
-
-
 @pytest.fixture(scope="module")
 def emotions(real_data) -> GoEmotions:
     data = partial(GoEmotions, **TEXT)(data_dir=real_data)
@@ -118,16 +111,6 @@ def test_targets_are_ones_at_the_labels_of_the_file_alone(targets, real_data, sp
     expected = [(number, int(label)) for number, row in enumerate(rows) for label in row[1].split(",")]
     assert sorted(expected) == [tuple(place) for place in targets.nonzero().tolist()]
     assert set(targets.unique().tolist()) == {0, 1}
-
-
-def test_a_batch_holds_the_targets_of_its_comments(real_data):
-    data = Few(**(TEXT | {"batch_size": 128}), data_dir=real_data)
-    data.setup()
-    loader = data.val_dataloader()
-    token_ids, targets = next(iter(loader))
-    indices = next(iter(loader.batch_sampler))
-    assert token_ids.size(0) == 128
-    assert torch.equal(targets, data.splits["validation"].targets[indices])
 
 
 def test_label_noise_is_refused_for_several_labels_a_comment():

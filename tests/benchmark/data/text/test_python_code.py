@@ -15,7 +15,6 @@ from as_lightning.benchmark.data.text.standard_library import (
     UNKNOWN,
     PythonCode,
     library_folder,
-    source_files,
     token_blocks,
 )
 
@@ -102,12 +101,6 @@ def test_no_file_is_in_two_splits_and_the_split_depends_on_its_own_seed_alone(co
     assert code_of(split_seed=1).split_files() != files
 
 
-def test_tests_and_installed_packages_are_no_source_files_of_the_library():
-    files = source_files(library_folder())
-    assert len(files) > 500
-    assert not any({"test", "tests", "site-packages"} & set(file.parts) for file in files)
-
-
 def test_a_folder_of_too_few_files_is_refused(tmp_path):
     (tmp_path / "one.py").touch()
     with pytest.raises(ValueError, match=r"expected at least 10 files that end in .py, found 1"):
@@ -122,13 +115,6 @@ def test_a_file_that_cannot_be_decoded_is_left_out(tmp_path):
     files = code_of(root=tmp_path)
     assert files.class_names == [UNKNOWN, END_OF_FILE, "1", "=", "a"]
     assert len(files.splits["train"].inputs) <= len(clean) + 1
-
-
-def test_a_batch_is_blocks_of_tokens_with_the_next_token_as_target(code):
-    inputs, targets = next(iter(code.train_dataloader()))
-    assert inputs.shape == targets.shape == (4, LENGTH)
-    assert inputs.dtype == targets.dtype == torch.int64
-    assert torch.equal(inputs[:, 1:], targets[:, :-1])
 
 
 def test_validation_and_test_take_batches_of_at_most_1024_tokens(code):

@@ -42,13 +42,6 @@ def test_wnut17_has_its_published_sizes_and_tags(wnut):
     assert wnut.class_names == sorted([f"{place}-{kind}" for place in "BI" for kind in kinds] + ["O"])
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_every_word_has_one_target_and_these_are_the_tags_of_the_file(wnut, split):
-    rows = wnut.read_splits()[split]
-    for row, targets in zip(rows, wnut.splits[split].targets, strict=True):
-        assert tuple(wnut.class_names[tag] for tag in targets.tolist() if tag != IGNORED) == row.tags
-
-
 def test_a_target_stands_on_the_first_piece_of_its_word(wnut):
     rows = wnut.read_splits()["test"]
     for row, ids, targets in zip(rows, wnut.splits["test"].inputs, wnut.splits["test"].targets, strict=True):
@@ -103,12 +96,6 @@ def test_words_past_max_length_are_left_out_and_counted_in_a_warning(caplog):
         data.setup()
     assert [len(ids) for ids in data.splits["train"].inputs] == [3, 4, 4]
     assert "6 words of the train split lie past max_length=4" in caplog.text
-
-
-def test_sentences_that_are_not_cut_are_not_warned_of(caplog):
-    with caplog.at_level(logging.WARNING):
-        Small([TaggedSentence(("one", "two"), ("O", "B-x"))]).setup()
-    assert caplog.text == ""
 
 
 @pytest.mark.parametrize(

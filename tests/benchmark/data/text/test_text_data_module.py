@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from harness.data_settings import TEXT
 
 from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule
@@ -46,14 +45,3 @@ def test_long_sentences_are_cut_at_max_length():
     data = Small(SPLITS, max_length=2)
     data.setup()
     assert max(len(ids) for ids in data.splits["train"].inputs) == 2
-
-
-def test_a_class_that_the_training_split_lacks_is_refused_by_name():
-    with pytest.raises(ValueError, match="the test split has classes that the train split lacks: dim"):
-        Small({**SPLITS, "test": [Sentence("dim it", "dim")]}).setup()
-
-
-@pytest.mark.parametrize(("arguments", "name"), [({"vocab_size": 2}, "vocab_size"), ({"max_length": 0}, "max_length")])
-def test_bad_arguments_are_refused_by_name(arguments, name):
-    with pytest.raises(ValueError, match=f"{name} must be at least"):
-        Small(SPLITS, **arguments)

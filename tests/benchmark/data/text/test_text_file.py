@@ -13,7 +13,6 @@ import torch
 from harness.data_settings import TEXT
 
 from as_lightning.benchmark.data.base import collected_messages
-from as_lightning.benchmark.data.text.data_module import Sentence, split_sentences
 from as_lightning.benchmark.data.text.text_file import TextFile, read_table
 
 
@@ -46,17 +45,6 @@ def test_text_files_of_their_own_are_the_splits(tmp_path):
         "validation": "validation",
         "test": "test",
     }
-
-
-def test_one_of_the_other_text_files_alone_is_refused():
-    with pytest.raises(ValueError, match="give validation_path and test_path, or neither"):
-        partial(TextFile, **TEXT)("train.csv", validation_path="validation.csv")
-
-
-def test_a_class_too_small_to_split_is_refused_by_name():
-    sentences = [Sentence("x", "large")] * 20 + [Sentence("y", "small")] * 9
-    with pytest.raises(ValueError, match=r"1 of 2 classes have fewer .*: 'small' has 9: add texts, or give files"):
-        split_sentences(sentences, 0)
 
 
 def test_a_label_that_the_training_file_lacks_is_named_by_file_and_line(tmp_path):
@@ -99,11 +87,6 @@ def test_fewer_than_two_classes_are_refused_with_the_count(tmp_path, sizes, argu
     path = write_table(tmp_path / "set.csv", sizes)
     with pytest.raises(ValueError, match=rf"set.csv: expected at least 2 classes in column 'label', got {found}"):
         partial(TextFile, **TEXT)(path, **arguments).setup()
-
-
-def test_a_bad_min_per_class_is_refused():
-    with pytest.raises(ValueError, match="min_per_class must be at least 1, got 0"):
-        partial(TextFile, **TEXT)("set.csv", min_per_class=0)
 
 
 @pytest.mark.parametrize("rows", [10, 11, 14, 19])
