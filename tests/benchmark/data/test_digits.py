@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from as_lightning.benchmark.data.digits import Digits
@@ -21,17 +20,6 @@ def test_splits_are_disjoint_complete_and_stratified():
         assert shares.max() < 0.12
 
 
-def test_the_split_depends_on_its_own_seed_and_on_no_other():
-    def targets(split_seed: int, seed: int) -> torch.Tensor:
-        torch.manual_seed(seed)
-        data = Digits(split_seed=split_seed)
-        data.setup()
-        return data.splits["test"].targets
-
-    assert torch.equal(targets(0, 1), targets(0, 2))
-    assert not torch.equal(targets(0, 1), targets(1, 1))
-
-
 def test_a_batch_is_images_in_the_unit_interval_and_class_indices():
     data = Digits(batch_size=16)
     data.setup()
@@ -39,12 +27,3 @@ def test_a_batch_is_images_in_the_unit_interval_and_class_indices():
     assert (images.shape, images.dtype, targets.dtype) == ((16, 1, 8, 8), torch.float32, torch.int64)
     assert 0.0 <= images.min() < images.max() <= 1.0
     assert data.num_classes == 10
-
-
-@pytest.mark.parametrize(
-    "arguments", [{"batch_size": 0}, {"batch_size": "abc"}, {"num_workers": -1}, {"num_workers": 1.5}]
-)
-def test_bad_loader_arguments_are_refused_by_name(arguments):
-    ((name, value),) = arguments.items()
-    with pytest.raises((ValueError, TypeError), match=f"{name} must be an integer of at least .*, got {value!r}"):
-        Digits(**arguments)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 from functools import partial
 from pathlib import Path
 
@@ -108,16 +107,6 @@ def test_corrupted_training_images_are_given_without_augmentation(split_folder):
         assert {image.round().to(torch.uint8).numpy().tobytes() for image in batch} <= known
 
 
-@pytest.mark.parametrize("cache", [True, False])
-def test_loader_processes_give_what_the_main_process_gives(split_folder, cache):
-    alone = list(ready(split_folder, cache=cache, batch_size=3).test_dataloader())
-    spread = list(ready(split_folder, cache=cache, batch_size=3, num_workers=2).test_dataloader())
-    assert len(alone) == 3
-    for (images_a, targets_a), (images_b, targets_b) in zip(alone, spread, strict=True):
-        assert torch.equal(images_a, images_b)
-        assert torch.equal(targets_a, targets_b)
-
-
 def test_small_sets_are_kept_decoded_and_others_decoded_when_taken(split_folder, monkeypatch):
     kept = ready(split_folder, **PLAIN)
     assert isinstance(kept.splits["train"].inputs, torch.Tensor)
@@ -150,11 +139,6 @@ def test_max_per_class_limits_every_split_and_takes_part_of_what_a_larger_one_ta
         assert images(small, split) <= images(large, split) <= images(whole, split)
 
 
-def test_classes_are_mixed_in_the_order_of_a_split(flat_folder):
-    targets = ready(flat_folder).splits["validation"].targets.tolist()
-    assert targets != sorted(targets)
-
-
 def test_damaged_files_are_counted_and_the_first_five_named_before_training(split_folder):
     whole = (split_folder / "train/cat/001.png").read_bytes()
     (split_folder / "test/dog/000.png").write_bytes(whole[: len(whole) // 2])
@@ -169,13 +153,6 @@ def test_damaged_files_are_counted_and_the_first_five_named_before_training(spli
     assert message.endswith("; and 2 more")
 
 
-def test_a_damaged_image_in_an_archive_is_named_with_the_archive(split_folder):
-    (split_folder / "train/cat/003.png").write_bytes(b"no image")
-    archive = shutil.make_archive(str(split_folder), "zip", split_folder)
-    with pytest.raises(ValueError, match=r"1 of 37 images .*pets.zip/train/cat/003.png: not an image$"):
-        ready(Path(archive))
-
-
 def test_an_image_of_another_size_is_named_unless_a_size_is_set(split_folder):
     write_images(split_folder, {"train/other": 3}, size=9)
     with pytest.raises(ValueError, match=r"one size, .*train/other/000.png is 9x9, others are 6x6: set image_size"):
@@ -188,26 +165,6 @@ def test_a_class_that_the_training_split_lacks_is_named(split_folder, split):
     write_images(split_folder, {f"{split}/cow": 2})
     with pytest.raises(ValueError, match=f"the {split} split has classes that the train split lacks: cow"):
         ready(split_folder)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"crop_padding": -1}, "crop_padding must be at least 0"),
-        ({"mean": [0.5] * 3}, "give mean and std, or neither"),
-        ({"mean": [0.5], "std": [1.0]}, "mean and std must have 3 numbers"),
-        ({"mean": [0.5] * 3, "std": [1.0, 1.0, 0.0]}, "std positive"),
-        ({"image_size": 0}, "image_size must be at least 1"),
-        ({"validation_share": 0.0}, "validation_share must be a share"),
-        ({"validation_share": 1.0}, "validation_share must be a share"),
-        ({"max_per_class": 0}, "max_per_class must be at least 1"),
-        ({"max_per_class": {"test": 0}}, "max_per_class must be at least 1"),
-        ({"max_per_class": {"val": 3}}, "max_per_class has the splits .* got 'val'"),
-    ],
-)
-def test_bad_arguments_are_refused_by_name(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        partial(ImageFolder, **IMAGES)("set", **arguments)
 
 
 def test_cifar10_as_jpeg_files_is_read_from_its_archive(real_data):

@@ -42,9 +42,3 @@ def test_paragraphs_are_read_without_importing_and_leave_out_tests_and_other_gra
     )
     paragraphs = [text for text in docstring_paragraphs(tmp_path, "pack") if text]
     assert sorted(paragraphs) == ["Another.", "Of a class.", "Of a method.", "One paragraph."]
-
-
-@pytest.mark.parametrize(("name", "value"), [("min_paragraphs", 9), ("min_words", 0)])
-def test_bad_arguments_are_refused_by_name(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be at least"):
-        partial(Docstrings, **TEXT)(**{name: value})
