@@ -12,7 +12,7 @@ import pytest
 
 from as_lightning.benchmark.compare.api import made_comparison, new_record
 from as_lightning.benchmark.compare.engine import Engine, best_validation, one_by_one
-from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
+from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, epochs_of
 from as_lightning.benchmark.compare.search import Range, Space, learning_rates
 from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.report.verdicts import Arm
@@ -39,7 +39,7 @@ class Made:
 
         def run_one(run: Run) -> Result:
             self.runs.append(run)
-            config = {"comparison": run.about(plan.epochs(run.budget))}
+            config = {"comparison": run.about(epochs_of(run.budget, 6))}
             return result(run.method, run.seed, score(run), config=config, seconds=seconds * run.budget)
 
         self.record: ComparisonRecord = new_record(plan, "set", "accuracy", mode=mode)

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from as_lightning.benchmark.compare.api import compare
-from as_lightning.benchmark.compare.plan import SETTINGS, ComparisonPlan, Run, default_setting, epochs_of
+from as_lightning.benchmark.compare.plan import SETTINGS, ComparisonPlan, Run, default_settings, epochs_of
 
 
 def plan(*methods: str, epochs: int = 12, **settings) -> ComparisonPlan:
@@ -49,7 +49,7 @@ def test_a_budget_is_a_share_of_the_epochs_and_at_least_one(budget: float, epoch
 
 
 def test_the_cost_counts_the_fewest_and_the_most_runs() -> None:
-    least, most = plan("as_softmax", budgets=[0.5, 1]).cost(tuning=12)
+    least, most = plan("as_softmax", budgets=[0.5, 1]).cost(trials=12)
     assert least == (24 + 5 * 3, 24 + 5 * 2.5)
     assert most == (24 + 20 * 4, 24 + 20 * 3.0)
 
@@ -63,7 +63,7 @@ def test_the_defaults_of_a_comparison_are_stated_once() -> None:
     parameters = inspect.signature(compare).parameters
     stated = {name: parameters[name].default for name in SETTINGS if name in parameters and name != "methods"}
     assert set(stated.values()) == {None}
-    assert default_setting("trials") == plan().trials
+    assert default_settings()["trials"] == plan().trials
 
 
 def test_the_folders_of_runs_name_what_they_are() -> None:

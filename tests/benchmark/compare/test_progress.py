@@ -43,9 +43,12 @@ def test_it_counts_runs_of_earlier_calls_apart_and_prints_no_markup(
     assert "failed: softmax, final, budget 1, seed 3: the class [/b] is empty" in output.getvalue()
 
 
-def test_arms_that_stop_shorten_the_bar(tmp_path: Path) -> None:
+def test_arms_that_stop_shorten_the_bar(result: Callable[..., Result], tmp_path: Path) -> None:
+    def execute(runs: Sequence[Run]) -> Iterator[Outcome]:
+        return ((run, result("softmax", run.seed, 0.5)) for run in runs)
+
     with ComparisonProgress(10, 10.0, tmp_path, Console(file=io.StringIO(), width=200)) as bar:
-        bar.finished(RUNS[0])
+        list(bar.watch(execute)(RUNS[:1]))
         bar.remaining(2, 1.5)
         assert bar.progress.tasks[bar.task].total == 3
         assert bar.left == 1.5

@@ -28,8 +28,7 @@ def row(
 def found(*rows: Row, baseline: dict[str, float] | None = None, **settings) -> Findings:
     record = ComparisonRecord("set", "accuracy", "softmax", ["softmax"], Design(), **settings)
     reference = row(SOFTMAX, None, TimeRatio(1.0, 1.0, 1.0), **(baseline or {}))
-    verdicts = tuple(each.verdict for each in rows if each.verdict is not None)
-    return Findings(record, (reference, *rows), reference, verdicts)
+    return Findings(record, (reference, *rows))
 
 
 A, B, HALF = Arm("a"), Arm("b"), Arm("softmax", 0.5)

@@ -28,7 +28,7 @@ def is_mistake(error: BaseException) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
     if not frames or PACKAGE not in Path(frames[-1].filename).parents:
         return False
-    if isinstance(error, TypeError):  # Python raises it too, of a fault here: where no line says raise
+    if isinstance(error, (TypeError, AttributeError)):  # Python raises them too: where no line says raise
         return (frames[-1].line or "").startswith("raise ")
     return isinstance(error, (ValueError, OSError, ImportError)) or type(error).__name__ == "MisconfigurationException"
 

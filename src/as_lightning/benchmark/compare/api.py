@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,17 +16,17 @@ from as_lightning.benchmark.compare.engine import Engine, Execute, one_by_one
 from as_lightning.benchmark.compare.own_inspection import inspect_module
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses
 from as_lightning.benchmark.compare.own_module import OwnModule
-from as_lightning.benchmark.compare.plan import ComparisonPlan
+from as_lightning.benchmark.compare.plan import METHODS, ComparisonPlan, default_settings
 from as_lightning.benchmark.compare.progress import ComparisonProgress
 from as_lightning.benchmark.compare.search import Space
 from as_lightning.benchmark.report.advice import advice
 from as_lightning.benchmark.report.findings import Findings, findings
 from as_lightning.benchmark.report.page import ReportPaths, print_comparison, write_comparison
-from as_lightning.benchmark.report.record import ComparisonRecord
+from as_lightning.benchmark.report.record import ComparisonRecord, arm_of
 from as_lightning.benchmark.run.result import whole_file
+from as_lightning.benchmark.run.runner import quiet_training
 
 INPUTS_FILE = "inputs.json"
-METHODS = ("softmax", "as_softmax", "as_speed")
 
 
 @dataclass(frozen=True)
@@ -130,35 +127,23 @@ def compare(
 
     Source: Kaddour et al., "No Train No Gain", NeurIPS 2023, for fully decayed baselines of equal time.
     """
-    if not isinstance(trainer, Mapping):
-        raise TypeError(
-            'trainer must be the arguments of lightning.Trainer, as in trainer={"max_epochs": 10}, got '
-            f"{type(trainer).__name__}: each run makes a Trainer of its own"
-        )
-    chosen = [name for name in methods if name != BASELINE]
-    own = OwnModule(
-        factory, datamodule, replaces, monitor, mode, dict(trainer), OwnLosses([BASELINE, *chosen], losses), name
-    )
+    own_losses = OwnLosses([BASELINE, *(method for method in methods if method != BASELINE)], losses)
+    own = OwnModule(factory, datamodule, replaces, monitor, mode, trainer, own_losses, name)
     plan = ComparisonPlan.of(
-        own.losses.names,
+        own_losses.names,
         own.full_epochs,
         BASELINE,
-        budgets,
-        trials,
-        seeds,
-        max_seeds,
-        max_hours,
-        tuning_seeds,
-        equal_within,
+        budgets=budgets,
+        trials=trials,
+        seeds=seeds,
+        max_seeds=max_seeds,
+        max_hours=max_hours,
+        tuning_seeds=tuning_seeds,
+        equal_within=equal_within,
     )
-    console = Console() if progress else Console(quiet=True)
-    with ExitStack() as stack:
-        stack.enter_context(quiet_training())
-        directory = Path(stack.enter_context(TemporaryDirectory()) if folder is None else folder)
-        inspect_module(own)
-        check_inputs(directory, own.data_set)
-        execute = one_by_one(lambda run: own.train(run, directory / run.folder))
-        record = made_comparison(plan, own.spaces(), execute, own_record(own, plan), directory, console)
+    with TemporaryDirectory() as temporary:
+        directory = Path(temporary if folder is None else folder)
+        record = compare_module(own, plan, directory, Console(quiet=not progress))
         record.summarise_predictions({})
         if folder is not None:
             record.write(directory)
@@ -166,23 +151,23 @@ def compare(
     return ComparisonReport(record)
 
 
-def own_record(own: OwnModule, plan: ComparisonPlan) -> ComparisonRecord:
-    """The record of a comparison of one's own module, before its runs."""
-    return new_record(plan, own.name, own.monitor, mode=own.mode, split=own.split, notes=list(own.notes))
+def compare_module(
+    own: OwnModule, plan: ComparisonPlan, directory: Path, console: Console, lr_factor: float | None = None
+) -> ComparisonRecord:
+    """Look at a module, and make its comparison in this process."""
+    with quiet_training():
+        inspect_module(own)
+        check_inputs(directory, own.data_set)
+        spaces = own.spaces(default_settings()["search"]["lr_factor"] if lr_factor is None else lr_factor)
+        execute = one_by_one(lambda run: own.train(run, directory / run.folder))
+        record = new_record(plan, own.name, own.monitor, mode=own.mode, split=own.split, notes=own.notes)
+        return made_comparison(plan, spaces, execute, record, directory, console)
 
 
 def new_record(plan: ComparisonPlan, name: str, score: str, **others: Any) -> ComparisonRecord:
     """The record of a comparison before its runs."""
-    return ComparisonRecord(
-        name=name,
-        score=score,
-        baseline=plan.baseline,
-        methods=list(plan.methods),
-        design=plan.design,
-        full_budget=plan.full_budget,
-        trials=plan.trials,
-        **others,
-    )
+    about = (name, score, plan.baseline, list(plan.methods), plan.design, plan.full_budget, plan.trials)
+    return ComparisonRecord(*about, **others)
 
 
 def made_comparison(
@@ -202,53 +187,27 @@ def made_comparison(
     (least, length), (most, longest) = plan.cost(count)
     runs = f"{least} runs" if least == most else f"{least} to {most} runs"
     lengths = f"{length:.1f}" if length == longest else f"{length:.1f} to {longest:.1f}"
-    methods = ", ".join(plan.methods)
     console.print(
-        f"{methods}: {runs}, as long as {lengths} full trainings. Equal means within "
+        f"{', '.join(plan.methods)}: {runs}, as long as {lengths} full trainings. Equal means within "
         f"{plan.design.equal_within:g} points.",
         markup=False,
         highlight=False,
     )
     with ComparisonProgress(most, longest, directory, console) as bar:
-        engine = Engine(plan, spaces, bar.watch(execute), record, directory, bar.remaining)
-        engine.run()
-    if not any((run.method, run.config["comparison"]["budget"]) == record.reference for run in record.results):
+        Engine(plan, spaces, bar.watch(execute), record, directory, bar.remaining).run()
+    if record.reference not in map(arm_of, record.results):
         failures = "\n".join(f"  {failure}" for failure in record.failures[:10])
         raise ValueError(f"no run of {plan.baseline} has finished, so nothing can be compared:\n{failures}")
     return record
 
 
 def check_inputs(directory: Path, data: str) -> None:
-    """Note in a comparison's folder which data its runs are of.
-
-    Raises:
-        ValueError: if runs of other data lie there.
-    """
-    path = directory / INPUTS_FILE
-    try:
-        other = json.loads(path.read_text(encoding="utf-8"))["data"]
-    except (OSError, ValueError, KeyError, TypeError):
-        other = data
-    if other != data:
+    """Note in a comparison's folder which data its runs are of; a ValueError if runs of other data lie there."""
+    path, content = directory / INPUTS_FILE, {"data": data}
+    directory.mkdir(parents=True, exist_ok=True)
+    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != content:
         raise ValueError(
             f"{directory} holds runs of other data: give this comparison another name or folder, or delete it"
         )
-    directory.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as partial:
-        partial.write_text(json.dumps({"data": data}) + "\n", encoding="utf-8")
-
-
-@contextmanager
-def quiet_training() -> Iterator[None]:
-    """Of many runs the report is the news, not what Lightning says at each start and end."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        partial.write_text(json.dumps(content) + "\n", encoding="utf-8")

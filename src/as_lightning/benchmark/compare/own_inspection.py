@@ -5,27 +5,23 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
-from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.model_helpers import is_overridden
+from lightning.pytorch.utilities.parsing import lightning_getattr
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from as_lightning.benchmark.compare.own_loss import is_huggingface_classifier
 from as_lightning.benchmark.compare.own_module import (
-    QUIET,
-    Fit,
     OwnModule,
-    check_module,
-    default_rate,
+    SeenLogits,
+    checked,
     described,
-    source_digest,
+    rate_argument,
+    rate_attribute,
 )
 from as_lightning.benchmark.compare.plan import Run
 from as_lightning.benchmark.run.evaluation import metrics_of_test
@@ -38,7 +34,7 @@ LOOK = {
     "val_check_interval": 1.0,  # Lightning refuses an interval that is longer than the epoch
     "check_val_every_n_epoch": 1,
 }
-SOME_EPOCHS = "{} is not logged in every epoch: the weights of the best epoch that logs it are scored."
+LIBRARIES = ("builtins", "torch", "lightning", "torchmetrics", "as_lightning")
 EXAMPLES = 64  # of a split that its fingerprint reads
 
 
@@ -54,34 +50,35 @@ def inspect_module(own: OwnModule) -> None:
         MisconfigurationException: if the replaced loss is never called.
     """
     module, data = _fresh_module(own), own.data()
-    own.learning_rate = default_rate(own.factory, module)
-    if not is_overridden("val_dataloader", data, pl.LightningDataModule):
-        raise ValueError(f"{type(data).__name__} has no val_dataloader: settings are chosen by validation data")
-    if not is_overridden("validation_step", module, pl.LightningModule):
-        raise ValueError(f"{type(module).__name__} has no validation_step: settings are chosen by validation data")
+    kind = type(module).__name__
+    for part, needed, base in (
+        (data, "val_dataloader", pl.LightningDataModule),
+        (module, "validation_step", pl.LightningModule),
+    ):
+        if not is_overridden(needed, part, base):
+            raise ValueError(f"{type(part).__name__} has no {needed}: settings are chosen by validation data")
+    own.learning_rate = rate = _default_rate(own, module)
     own.data_set = _same_splits(own)
-    kinds = [type(part) for part in module.modules()]
-    made = own.datamodule if isinstance(own.datamodule, pl.LightningDataModule) else data
+    arguments = described([getattr(own.factory, "keywords", {}), dict(module.hparams)])
     own.inputs = {
-        "module": source_digest(*kinds),
-        "data": hashlib.sha256(
-            f"{source_digest(type(made))} {described(dict(made.hparams))} {own.data_set}".encode()
-        ).hexdigest()[:16],
+        "module": digest(_source(*(type(part) for part in module.modules())), arguments),
+        "data": digest(_source(type(data)), described(dict(data.hparams)), own.data_set),
     }
-    if own.learning_rate is None:
-        own.notes.append(
-            f"The learning rate was not tuned: {type(module).__name__} has no argument or hyperparameter lr, so all "
-            "methods ran at its own."
-        )
-    own.target = _place_of_target(own)
-    traces = {method: _try_one_batch(own, method) for method in own.losses.names}
-    rate, method = own.learning_rate, own.losses.names[0]
-    if rate is not None and _try_one_batch(own, method, lr=2 * rate) == traces[method]:
+    baseline, *others = own.losses.names
+    trace = _look(own, baseline, first=True)
+    for method in others:
+        _look(own, method)
+    reason = f"{kind} has no argument or hyperparameter lr"
+    if rate is not None and _look(own, baseline, lr=2 * rate) == trace:
         own.learning_rate = None
-        own.notes.append(
-            f"The learning rate was not tuned: {type(module).__name__} trains the same whatever its lr is, so all "
-            "methods ran at its own. configure_optimizers must read the lr that is tuned."
-        )
+        reason = f"{kind} trains the same whatever its lr is (configure_optimizers must read the lr that is tuned)"
+    if own.learning_rate is None:
+        own.notes.append(f"The learning rate was not tuned: {reason}, so all methods ran at its own.")
+
+
+def digest(*texts: str) -> str:
+    """A short digest of texts."""
+    return hashlib.sha256(" ".join(texts).encode()).hexdigest()[:16]
 
 
 def _fresh_module(own: OwnModule) -> pl.LightningModule:
@@ -92,13 +89,25 @@ def _fresh_module(own: OwnModule) -> pl.LightningModule:
             f"the factory must work without arguments ({error}): give them defaults, as in lambda lr=1e-3: LitModel(lr)"
         ) from None
     first, second = own.factory(), own.factory()
-    check_module(first)
-    if first is second:
+    if first is second and first is not None:
         raise ValueError(
             "the factory returned the same object twice: it must make a new module at each call, as "
             "lambda: LitModel(...) does, or the second run would go on from the first one's weights"
         )
-    return first
+    return checked(first, pl.LightningModule, "the factory must return a module at each call")
+
+
+def _default_rate(own: OwnModule, module: pl.LightningModule) -> float | None:
+    """The learning rate of a module that the factory has made without arguments; None if it cannot be set."""
+    argument, attribute = rate_argument(own.factory), rate_attribute(module)
+    rate = inspect.signature(own.factory).parameters[argument].default if argument else None
+    if not isinstance(rate, (int, float)) and attribute:
+        rate = lightning_getattr(module, attribute)
+    if not isinstance(rate, (int, float)) or isinstance(rate, bool):
+        return None
+    if not rate > 0:
+        raise ValueError(f"the learning rate of {type(module).__name__} is {rate:g}: a comparison needs a positive one")
+    return float(rate)
 
 
 def _same_splits(own: OwnModule) -> str:
@@ -110,142 +119,88 @@ def _same_splits(own: OwnModule) -> str:
         data.prepare_data()
         for stage in ("fit", "test"):
             data.setup(stage)
-        digests.append({name: _digest(data, name) for name in ("val_dataloader", "test_dataloader")})
-    for name, digest in digests[0].items():
-        if digest != digests[1][name]:
-            split = name.removesuffix("_dataloader").replace("val", "validation")
+        digests.append({name: _examples(data, f"{name}_dataloader") for name in ("val", "test")})
+    for name, examples in digests[0].items():
+        if examples != digests[1][name]:
             raise ValueError(
-                f"{type(own.data()).__name__} makes another {split} split each time it is set up, so that runs would "
-                "be tested on examples that others were trained on: split by a generator with a seed of its own, as in "
-                "random_split(dataset, lengths, torch.Generator().manual_seed(0))"
+                f"{type(data).__name__} makes another {name.replace('val', 'validation')} split each time it is set "
+                "up, so that runs would be tested on examples that others were trained on: split by a generator with a "
+                "seed of its own, as in random_split(dataset, lengths, torch.Generator().manual_seed(0))"
             )
     return " ".join(digests[0].values())
 
 
-def _digest(data: pl.LightningDataModule, loader: str) -> str:
+def _examples(data: pl.LightningDataModule, loader: str) -> str:
     """A digest of some examples of a split, read under the same random state; empty without the split."""
-    if not is_overridden(loader, data, pl.LightningDataModule):
-        return ""
-    loaders = getattr(data, loader)()
-    dataset = getattr(next(iter(tree_leaves(loaders)), None), "dataset", None)
+    loaders = getattr(data, loader)() if is_overridden(loader, data, pl.LightningDataModule) else ()
+    dataset: Any = getattr(next(iter(tree_leaves(loaders)), None), "dataset", None)
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         return ""
-    assert dataset is not None
-    digest, size = hashlib.sha256(str(len(dataset)).encode()), len(dataset)
+    size = len(dataset)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        for number in sorted({step * size // EXAMPLES for step in range(min(EXAMPLES, size))}):
-            for part in tree_leaves(dataset[number]):
-                is_tensor = isinstance(part, Tensor)
-                digest.update(part.detach().cpu().numpy().tobytes() if is_tensor else described(part).encode())
-    return digest.hexdigest()[:16]
-
-
-class _FirstBatch(pl.Callback):
-    """Keeps the batch of the first training step."""
-
-    batch: Any = None
-
-    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        self.batch = batch if self.batch is None else self.batch
-
-
-def _place_of_target(own: OwnModule) -> str | int | None:
-    """The key or position in a batch of the target that the training loss is called with; None if it is no part."""
-    module, data, first = own.factory(), own.data(), _FirstBatch()
-    name = own.replaces or "as_softmax_loss"
-    parent_name, _, attribute = name.rpartition(".")
-    try:
-        parent = attrgetter(parent_name)(module) if parent_name else module
-        loss = getattr(parent, attribute)
-    except AttributeError:
-        return None  # which the first method's batch refuses
-    seen: list[Any] = []
-    if is_huggingface_classifier(loss):
-        loss.register_forward_pre_hook(
-            lambda part, arguments, named: seen.append(named.get("labels")), with_kwargs=True
-        )
-    elif isinstance(loss, torch.nn.Module):
-        loss.register_forward_pre_hook(
-            lambda part, arguments: seen.append(arguments[1] if len(arguments) > 1 else None)
-        )
-    else:
-
-        def watched(logits: Any, target: Any, *arguments: Any, **named: Any) -> Any:
-            seen.append(target)
-            return loss(logits, target, *arguments, **named)
-
-        parent.__dict__[attribute] = watched
-    with TemporaryDirectory() as folder:
-        pl.seed_everything(0, workers=True, verbose=False)
-        settings = {**QUIET, **own.trainer, **LOOK, "limit_val_batches": 0, "enable_checkpointing": False}
-        trainer = pl.Trainer(**{**settings, "callbacks": [first], "default_root_dir": folder})
-        trainer.fit(module, datamodule=data)
-    batch = first.batch
-    parts = list(
-        batch.items() if isinstance(batch, Mapping) else enumerate(batch) if isinstance(batch, Sequence) else ()
+        chosen = [dataset[number] for number in sorted({step * size // EXAMPLES for step in range(EXAMPLES)}) if size]
+    parts = (
+        part.detach().cpu().numpy().tobytes().hex() if isinstance(part, Tensor) else described(part)
+        for part in tree_leaves(chosen)
     )
-    places = [place for place, part in parts if seen and part is seen[0]]
-    if not places and seen and isinstance(seen[0], Tensor):
-        places = [place for place, part in parts if isinstance(part, Tensor) and torch.equal(part, seen[0])]
-    if len(places) != 1:
-        own.notes.append(
-            "Calibration was not measured, and predictions were not stored: the target of the training loss is no part "
-            "of the batch by itself."
-        )
-        return None
-    return places[0]
+    return digest(str(size), *parts)
 
 
-def _try_one_batch(own: OwnModule, method: str, **settings: float) -> list[Any]:
-    """Train, validate and test on one batch; return what tells this training from one at another learning rate."""
-    run = Run("tuning", method, settings, 1.0, 0)
+def _source(*kinds: type) -> str:
+    """The source of classes and of those that they inherit from, libraries left out."""
+    texts = []
+    for kind in dict.fromkeys(base for made in kinds for base in made.__mro__):
+        if kind.__module__.partition(".")[0] not in LIBRARIES:
+            try:
+                texts.append(inspect.getsource(kind))
+            except (OSError, TypeError):  # typed into an interpreter
+                texts.append(kind.__qualname__)
+    return "\n".join(texts)
+
+
+def _look(own: OwnModule, method: str, *, first: bool = False, **settings: float) -> list[Any]:
+    """Train and validate on one batch; return what tells this training from one at another learning rate.
+
+    The first look also finds the target in the batch, and the test metric.
+    """
     with TemporaryDirectory() as folder:
-        try:
-            fit = own.fit(run, folder, LOOK)
-        except MisconfigurationException as error:
-            if own.target is None or "TemperatureScaling" not in str(error):
-                raise
-            own.target = None
-            own.notes.append(
-                "Calibration was not measured, and predictions were not stored: the module's steps do not call self(x) "
-                "and it has no validation_logits(batch)."
-            )
-            fit = own.fit(run, folder, LOOK)
-        if fit.recorder.passed_over and (note := SOME_EPOCHS.format(own.monitor)) not in own.notes:
-            own.notes.append(note)
-        if not fit.recorder.evaluations:
-            kind = "training" if not fit.trainer.num_training_batches else "validation"
-            raise ValueError(f"the {kind} data of {type(fit.data).__name__} hold no batch: settings are chosen by it")
-        groups = [group for optimizer in fit.trainer.optimizers for group in optimizer.param_groups]
+        result, trainer = own.fit(Run("tuning", method, settings, 1.0, 0), folder, LOOK, {})
+        module, data = trainer.lightning_module, trainer.datamodule  # type: ignore[attr-defined]
+        if not result.evaluations:
+            kind = "training" if not trainer.num_training_batches else "validation"
+            raise ValueError(f"the {kind} data of {type(data).__name__} hold no batch: settings are chosen by it")
+        if first:
+            callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+            (seen,) = (callback for callback in callbacks if isinstance(callback, SeenLogits))
+            own.target = seen.find_target()
+            missing = _find_test_metric(own, trainer)
+            notes = {
+                "Calibration was not measured, and predictions were not stored: the target of the training loss is no "
+                "part of the batch by itself, or validation_step does not call self(x).": own.target is None,
+                f"{own.monitor} is not logged in every epoch: the weights of the best epoch that logs it are "
+                "scored.": len(result.evaluations) < len(result.epoch_seconds),
+                f"The scores are of the validation split: {missing}. They are too high, because the same split has "
+                "chosen the settings and the epoch.": bool(missing),
+            }
+            own.notes += [note for note, holds in notes.items() if holds]
+        groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
         numbers = [{k: v for k, v in group.items() if isinstance(v, (int, float))} for group in groups]
-        trained = [*numbers, *(float(part.detach().double().sum()) for part in fit.module.parameters())]
-        _find_test_metric(own, fit)
-    return trained
+        return [*numbers, *(float(part.detach().double().sum()) for part in module.parameters())]
 
 
-def _find_test_metric(own: OwnModule, fit: Fit) -> None:
-    own.test_metric = None
-    missing = f"no test version of {own.monitor} is logged"
-    if not is_overridden("test_step", fit.module, pl.LightningModule):
-        missing = f"{type(fit.module).__name__} has no test_step"
-    elif not is_overridden("test_dataloader", fit.data, pl.LightningDataModule):
-        missing = f"{type(fit.data).__name__} has no test_dataloader"
-    else:
-        metrics = metrics_of_test(fit.trainer, fit.module, fit.data)
-        name = name_in_test(own.monitor)
-        own.test_metric = name if name in metrics else None
-        if not metrics:
-            missing = f"the test data of {type(fit.data).__name__} hold no batch"
-    note = (
-        f"The scores are of the validation split: {missing}. They are too high, because the same split has chosen the "
-        "settings and the epoch."
-    )
-    if own.test_metric is None and note not in own.notes:
-        own.notes.append(note)
-
-
-_VALIDATION_WORD = re.compile(r"(?<![A-Za-z0-9])(validation|valid|val)(?![a-z])")
+def _find_test_metric(own: OwnModule, trainer: pl.Trainer) -> str:
+    """Find the metric of the test split; why there is none."""
+    module, data = trainer.lightning_module, trainer.datamodule  # type: ignore[attr-defined]
+    if not is_overridden("test_step", module, pl.LightningModule):
+        return f"{type(module).__name__} has no test_step"
+    if not is_overridden("test_dataloader", data, pl.LightningDataModule):
+        return f"{type(data).__name__} has no test_dataloader"
+    metrics, name = metrics_of_test(trainer, module, data), name_in_test(own.monitor)
+    own.test_metric = name if name in metrics else None
+    if not metrics:
+        return f"the test data of {type(data).__name__} hold no batch"
+    return "" if own.test_metric else f"no {name} is logged"
 
 
 def name_in_test(metric: str) -> str:
@@ -254,4 +209,4 @@ def name_in_test(metric: str) -> str:
     >>> [name_in_test(name) for name in ("val/acc", "valid_acc", "acc/validation", "val/eval_f1", "interval")]
     ['test/acc', 'test_acc', 'acc/test', 'test/eval_f1', 'interval']
     """
-    return _VALIDATION_WORD.sub("test", metric, count=1)
+    return re.sub(r"(?<![A-Za-z0-9])(validation|valid|val)(?![a-z])", "test", metric, count=1)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from omegaconf import OmegaConf
+import yaml
 
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.report.record import run_folder
 from as_lightning.benchmark.report.verdicts import Design
 
-FIRST_TUNING_SEED = 1000
-MAX_BUDGET = 2.0
-AUTO = "auto"
+METHODS = ("softmax", "as_softmax", "as_speed")
 SETTINGS = (
     "methods",
     "baseline",
@@ -29,18 +26,14 @@ SETTINGS = (
     "tuning_seeds",
     "equal_within",
 )
+FIRST_TUNING_SEED = 1000
+MAX_BUDGET = 2.0
 
 
 @functools.cache
-def _defaults() -> dict[str, Any]:
-    content = OmegaConf.to_container(OmegaConf.load(config_dir() / "compare.yaml"))
-    assert isinstance(content, dict)
-    return {name: content[name] for name in (*SETTINGS, "search")}
-
-
-def default_setting(name: str) -> Any:
-    """The default of a setting of the comparison: ``conf/compare.yaml`` is the one place that states it."""
-    return _defaults()[name]
+def default_settings() -> dict[str, Any]:
+    """What holds where a setting is not given: ``conf/compare.yaml`` is the one place that states it."""
+    return yaml.safe_load((config_dir() / "compare.yaml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -75,45 +68,22 @@ class Run:
         return {"phase": self.phase, "budget": self.budget, "epochs": epochs, "settings": dict(self.settings)}
 
     def __str__(self) -> str:
-        chosen = ", ".join(f"{n}={v:.3g}" if isinstance(v, float) else f"{n}={v}" for n, v in self.settings.items())
-        return f"{self.method}, {self.phase}, budget {self.budget:g}, seed {self.seed}" + (f", {chosen}" * bool(chosen))
-
-
-def default_baseline(methods: Sequence[str]) -> str:
-    """What the methods are compared with: for methods of several labels alone, softmax over one label and the others.
-
-    >>> default_baseline(["multilabel_as_softmax", "bce"]), default_baseline(["as_softmax", "bce"])
-    ('multilabel_softmax', 'softmax')
-    """
-    return "multilabel_softmax" if all(name.startswith(("multilabel_", "bce")) for name in methods) else "softmax"
+        chosen = [f"{name}={v:.3g}" if isinstance(v, float) else f"{name}={v}" for name, v in self.settings.items()]
+        return ", ".join([self.method, self.phase, f"budget {self.budget:g}", f"seed {self.seed}", *chosen])
 
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """What is compared, and how thoroughly. ``None`` takes the default of ``conf/compare.yaml``.
-
-    Args:
-        methods: their names; the baseline is put first, and added where it is missing.
-        full_epochs: the epochs of budget 1.
-        baseline: what the others are compared with.
-        budgets: shares of the full training, in (0, 2], for all methods; by default the baseline has 0.5 and 1, the
-            others have 1. The largest is the full budget.
-        trials: settings that each method tries, at least 1.
-        seeds: ``"auto"`` adds seeds until all is decided; a number, or a list, fixes them.
-        max_seeds: the most seeds of ``"auto"``.
-        max_hours: the most hours of training, in all runs; no look begins that would exceed them.
-        tuning_seeds: of each trial: how many (1000, 1001, ...), or which; none of them may be in ``seeds``.
-        equal_within: in points (hundredths of the score), what counts as equal.
+    """What is compared, and how thoroughly: made by `ComparisonPlan.of`.
 
     Attributes:
+        methods: their names, the baseline first.
+        full_epochs: the epochs of budget 1.
+        baseline_budgets, method_budgets: shares of the full training, ascending; of those with the same number of
+            epochs the largest.
+        seeds: of the final runs; ``tuning_seeds`` of each trial are others.
         design: at how many seeds verdicts are sought.
-
-    Raises:
-        ValueError: if one of these is not as said.
-
-    >>> plan = ComparisonPlan.of(["as_softmax"], full_epochs=12, seeds=3)
-    >>> plan.methods, plan.budgets_of("softmax"), plan.budgets_of("as_softmax"), plan.design.looks
-    (('softmax', 'as_softmax'), (0.5, 1.0), (1.0,), (3,))
+        max_hours: the most hours of training; no look begins that would exceed them.
     """
 
     methods: tuple[str, ...]
@@ -129,49 +99,61 @@ class ComparisonPlan:
 
     @classmethod
     def of(
-        cls,
-        methods: Sequence[str],
-        full_epochs: int,
-        baseline: str | None = None,
-        budgets: float | Sequence[float] | None = None,
-        trials: int | None = None,
-        seeds: Literal["auto"] | int | Sequence[int] | None = None,
-        max_seeds: int | None = None,
-        max_hours: float | None = None,
-        tuning_seeds: int | Sequence[int] | None = None,
-        equal_within: float | None = None,
+        cls, methods: Sequence[str], full_epochs: int, baseline: str | None = None, **settings: Any
     ) -> ComparisonPlan:
-        """Check the settings, and fill in the defaults."""
+        """Check the settings, which are those of ``conf/compare.yaml``; None takes the default there.
+
+        Raises:
+            ValueError: if one of them cannot be.
+
+        Examples:
+            >>> plan = ComparisonPlan.of(["as_softmax"], full_epochs=12, seeds=3)
+            >>> plan.methods, plan.budgets_of("softmax"), plan.budgets_of("as_softmax"), plan.design.looks
+            (('softmax', 'as_softmax'), (0.5, 1.0), (1.0,), (3,))
+        """
         if isinstance(methods, str) or not methods:
             raise ValueError(f"methods must be a list of at least one name, got {methods!r}")
-        base = baseline or default_baseline(methods)
-        both = _budgets(budgets, full_epochs)
-        trials = _whole("trials", default_setting("trials") if trials is None else trials)
-        tuning = _seeds(_given("tuning_seeds", tuning_seeds), "tuning_seeds", FIRST_TUNING_SEED)
-        equal = _positive("equal_within", _given("equal_within", equal_within), "a positive number of points")
-        hours = _given("max_hours", max_hours)
-        hours = None if hours is None else _positive("max_hours", hours, "a positive number of hours")
-        asked = _given("seeds", seeds)
-        most = _whole("max_seeds", _given("max_seeds", max_seeds))
-        if asked == AUTO:
+        for method in methods:
+            if methods.count(method) > 1:
+                raise ValueError(f"methods names {method} twice: give each method once")
+        asked = default_settings() | {name: value for name, value in settings.items() if value is not None}
+        budgets, hours, equal = asked["budgets"], asked["max_hours"], asked["equal_within"]
+        if not isinstance(budgets, Mapping):
+            budgets = {"baseline": budgets, "methods": budgets}
+        if hours is not None and not (_is_number(hours) and 0 < hours < math.inf):
+            raise ValueError(f"max_hours must be a positive number of hours, got {hours!r}")
+        most = _count("max_seeds", asked["max_seeds"])
+        if asked["seeds"] == "auto":
             looks = Design(equal_within=equal).looks
             if most < looks[0]:
                 raise ValueError(
                     f"max_seeds={most} is below the first look at {looks[0]} seeds: give at least {looks[0]}, or a "
                     f"fixed number of seeds as in seeds={most}"
                 )
-            looks = (*(look for look in looks if look < most), most) if most < looks[-1] else looks
-            design, final = Design(equal_within=equal, looks=looks), tuple(range(looks[-1]))
+            looks = tuple(sorted({look for look in looks if look < most} | {min(most, looks[-1])}))
+            design, seeds = Design(equal_within=equal, looks=looks), tuple(range(looks[-1]))
         else:
-            final = _seeds(asked, "seeds", 0)
-            design = Design.fixed(len(final), equal_within=equal)
-        if shared := set(final) & set(tuning):
+            seeds = _seeds("seeds", asked["seeds"], 0)
+            design = Design.fixed(len(seeds), equal_within=equal)
+        tuning_seeds = _seeds("tuning_seeds", asked["tuning_seeds"], FIRST_TUNING_SEED)
+        if shared := set(seeds) & set(tuning_seeds):
             raise ValueError(
                 f"seeds {sorted(shared)} are in seeds and in tuning_seeds: settings must be chosen by other runs than "
                 "those that judge them"
             )
-        names = tuple(dict.fromkeys([base, *methods]))
-        return cls(names, base, full_epochs, *both, trials, final, tuning, design, hours)
+        baseline = baseline or default_baseline(methods)
+        return cls(
+            tuple(dict.fromkeys([baseline, *methods])),
+            baseline,
+            _count("trainer.max_epochs", full_epochs),
+            _budgets(budgets["baseline"], full_epochs),
+            _budgets(budgets["methods"], full_epochs),
+            _count("trials", asked["trials"]),
+            seeds,
+            tuning_seeds,
+            design,
+            hours,
+        )
 
     @property
     def full_budget(self) -> float:
@@ -182,27 +164,28 @@ class ComparisonPlan:
         """The budgets of a method, ascending."""
         return self.baseline_budgets if method == self.baseline else self.method_budgets
 
-    def epochs(self, budget: float) -> int:
-        """The whole epochs of a budget, at least 1."""
-        return epochs_of(budget, self.full_epochs)
-
-    def cost(self, tuning: int) -> tuple[tuple[int, float], tuple[int, float]]:
-        """The fewest and the most runs, each with their length in trainings of budget 1.
+    def cost(self, trials: int) -> tuple[tuple[int, float], tuple[int, float]]:
+        """The fewest and the most runs, each with their length in trainings of budget 1; ``trials`` are all methods'.
 
         The fewest: every method is decided at the first look, and is worse, so that none has smaller budgets.
-
-        Args:
-            tuning: the number of trials in all.
         """
-        runs, length = tuning * len(self.tuning_seeds), tuning * len(self.tuning_seeds) * self.full_budget
-        first, last = self.design.looks[0], self.design.looks[-1]
-        least = [budget for method in self.methods for budget in self.budgets_of(method)[-1:]]
-        least += self.baseline_budgets[:-1]
-        most = [budget for method in self.methods for budget in self.budgets_of(method)]
-        return (
-            (runs + first * len(least), length + first * sum(least)),
-            (runs + last * len(most), length + last * sum(most)),
+        tuning, others = trials * len(self.tuning_seeds), len(self.methods) - 1
+        least = [*self.baseline_budgets, *[self.full_budget] * others]
+        most = [*self.baseline_budgets, *self.method_budgets * others]
+        of_least, of_most = (
+            (tuning + seeds * len(budgets), tuning * self.full_budget + seeds * sum(budgets))
+            for seeds, budgets in ((self.design.looks[0], least), (self.design.looks[-1], most))
         )
+        return of_least, of_most
+
+
+def default_baseline(methods: Sequence[str]) -> str:
+    """What the methods are compared with: for methods of several labels alone, softmax over one label and the others.
+
+    >>> default_baseline(["multilabel_as_softmax", "bce"]), default_baseline(["as_softmax", "bce"])
+    ('multilabel_softmax', 'softmax')
+    """
+    return "multilabel_softmax" if all(name.startswith(("multilabel_", "bce")) for name in methods) else "softmax"
 
 
 def epochs_of(budget: float, full_epochs: int) -> int:
@@ -214,56 +197,37 @@ def epochs_of(budget: float, full_epochs: int) -> int:
     return max(1, round(budget * full_epochs))
 
 
-def _budgets(given: Any, full_epochs: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The budgets of the baseline and of the methods; of those with the same number of epochs the largest."""
-    asked = default_setting("budgets") if given is None else given
-    pair = (asked["baseline"], asked["methods"]) if isinstance(asked, Mapping) else (asked, asked)
-    checked = []
-    for budgets in pair:
-        if isinstance(budgets, str) or not isinstance(budgets, (int, float, Sequence)):
-            raise ValueError(f"budgets must be a share of the training or a list of shares, got {budgets!r}")
-        shares = [budgets] if isinstance(budgets, (int, float)) else list(budgets)
-        for share in shares:
-            number = isinstance(share, (int, float)) and not isinstance(share, bool)
-            if not number or not 0 < share <= MAX_BUDGET:
-                raise ValueError(f"a budget is a share of the training, in (0, {MAX_BUDGET:g}], got {share!r}")
-        if not shares:
-            raise ValueError("budgets must hold at least one share of the training, e.g. 1")
-        by_epochs = {epochs_of(share, full_epochs): float(share) for share in sorted(shares)}
-        checked.append(tuple(sorted(by_epochs.values())))
-    return checked[0], checked[1]
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _given(name: str, value: Any) -> Any:
-    return default_setting(name) if value is None else value
-
-
-def _whole(name: str, value: Any) -> int:
+def _count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
     return value
 
 
-def _positive(name: str, value: Any, expected: str) -> float:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (number and math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be {expected}, got {value!r}")
-    return float(value)
+def _budgets(asked: Any, full_epochs: int) -> tuple[float, ...]:
+    shares = [asked] if _is_number(asked) else asked
+    if isinstance(shares, str) or not isinstance(shares, Sequence) or not shares:
+        raise ValueError(f"budgets must be a share of the training or a list of at least one share, got {asked!r}")
+    for share in shares:
+        if not _is_number(share) or not 0 < share <= MAX_BUDGET:
+            raise ValueError(f"a budget is a share of the training, in (0, {MAX_BUDGET:g}], got {share!r}")
+    by_epochs = {epochs_of(share, full_epochs): float(share) for share in sorted(shares)}
+    return tuple(by_epochs.values())
 
 
-def _seeds(seeds: Any, name: str, first: int) -> tuple[int, ...]:
-    if isinstance(seeds, bool) or not isinstance(seeds, (int, Sequence)) or isinstance(seeds, str):
-        auto = f"{AUTO!r}, " if name == "seeds" else ""
-        raise ValueError(f"{name} must be {auto}a number of seeds or a list of them, got {seeds!r}")
-    if isinstance(seeds, int):
-        return tuple(range(first, first + _whole(name, seeds)))
-    if not seeds:
-        raise ValueError(f"{name} must be at least one seed, got none")
-    for seed in seeds:
-        if not isinstance(seed, (int, float)) or isinstance(seed, bool) or seed != int(seed) or seed < 0:
+def _seeds(name: str, asked: Any, first: int) -> tuple[int, ...]:
+    """The seeds of a list in ascending order, or so many from ``first`` on."""
+    if isinstance(asked, int):
+        return tuple(range(first, first + _count(name, asked)))
+    if isinstance(asked, str) or not isinstance(asked, Sequence) or not asked:
+        auto = "'auto', " if name == "seeds" else ""
+        raise ValueError(f"{name} must be {auto}a number of seeds or a list of at least one seed, got {asked!r}")
+    for seed in asked:
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
             raise ValueError(f"{name}: a seed must be a whole number of at least 0, got {seed!r}")
-    whole = sorted(int(seed) for seed in seeds)
-    repeated = [seed for seed, after in itertools.pairwise(whole) if seed == after]
-    if repeated:
-        raise ValueError(f"{name}: seed {repeated[0]} is given twice: give each seed once")
-    return tuple(whole)
+        if asked.count(seed) > 1:
+            raise ValueError(f"{name}: seed {seed} is given twice: give each seed once")
+    return tuple(sorted(asked))

@@ -14,19 +14,9 @@ RATE = "lr"
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``, which the search leaves where the best one lies at an edge.
+    """Numbers from ``low`` to ``high``, which the search leaves for up to ``limits`` where the best lies at an edge.
 
-    Args:
-        low: the smallest value of the spread.
-        high: the largest.
-        default: what the first trial takes.
-        log: whether values are spread evenly in the logarithm.
-        whole: whether only whole numbers are tried.
-        neutral: the value at which the method is the baseline; None if there is none.
-        limits: what the search never passes.
-
-    Raises:
-        ValueError: if the ends are in the wrong order, or not positive with ``log``.
+    ``log`` spreads them evenly in the logarithm, ``whole`` rounds them. At ``neutral`` the method is the baseline.
     """
 
     low: float
@@ -35,7 +25,7 @@ class Range:
     log: bool = False
     whole: bool = False
     neutral: Any = None
-    limits: tuple[float, float] = (-math.inf, math.inf)
+    limits: Sequence[float] = (-math.inf, math.inf)
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
@@ -53,40 +43,34 @@ class Range:
         """
         steps = count if self.neutral in (self.low, self.high) else max(count - 1, 1)
         first = 1 if self.neutral == self.low else 0
-        values = [self._at((first + number) / steps) for number in range(count)]
+        low, high = self._place(self.low), self._place(self.high)
+        values = [self._value(low + (first + number) / steps * (high - low)) for number in range(count)]
         nearest = min(values, key=lambda value: abs(self._place(value) - self._place(self.default)))
         return [self.default, *(value for value in values if value != nearest)]
 
     def beside(self, best: float, tried: Mapping[float, float]) -> float | None:
         """The next value: beyond ``best`` where no tried value is, else in the middle of the wider gap beside it.
 
-        Args:
-            best: one of ``tried``.
-            tried: the values, with how good each was.
+        ``tried`` has how good each value was.
         """
         below = max((value for value in tried if value < best), default=None)
         above = min((value for value in tried if value > best), default=None)
-        sides: list[float | None] = []
-        if above is None:
-            sides.append(self._beyond(best, below, upwards=True))
-        if below is None:
-            sides.append(self._beyond(best, above, upwards=False))
         gaps = [value for value in (above, below) if value is not None]
         gaps.sort(key=lambda value: (-round(abs(self._place(value) - self._place(best)), 6), -tried[value]))
-        sides += [self._value((self._place(best) + self._place(value)) / 2) for value in gaps]
-        return next((value for value in sides if value is not None and value not in tried), None)
+        places = [(self._place(best) + self._place(value)) / 2 for value in gaps]
+        if below is None:
+            places = [*self._beyond(best, above, self.limits[0], -1), *places]
+        if above is None:
+            places = [*self._beyond(best, below, self.limits[1], 1), *places]
+        low, high = max(self.limits[0], 0.0 if self.log else -math.inf), self.limits[1]
+        return next((value for value in map(self._value, places) if value not in tried and low < value < high), None)
 
-    def _beyond(self, best: float, neighbour: float | None, *, upwards: bool) -> float | None:
-        limit = self.limits[1] if upwards else self.limits[0]
+    def _beyond(self, best: float, neighbour: float | None, limit: float, sign: int) -> list[float]:
+        """The place beyond an edge: as far as its neighbour, or halfway to the limit; none where there is no limit."""
         if self.log:
             ratio = math.sqrt(self.high / self.low) ** 0.5 if neighbour is None else best / neighbour
-            step = abs(math.log(ratio))
-            value = self._value(math.log(best) + (step if upwards else -step))
-        elif math.isfinite(limit):
-            value = self._value((best + limit) / 2)
-        else:
-            return None
-        return value if self.limits[0] < value < self.limits[1] else None
+            return [math.log(best) + sign * abs(math.log(ratio))]
+        return [(best + limit) / 2] if math.isfinite(limit) else []
 
     def _place(self, value: float) -> float:
         return math.log(value) if self.log and value > 0 else float(value)
@@ -94,9 +78,6 @@ class Range:
     def _value(self, place: float) -> float:
         value = math.exp(place) if self.log else place
         return round(value) if self.whole else float(f"{value:.4g}")
-
-    def _at(self, share: float) -> float:
-        return self._value(self._place(self.low) + share * (self._place(self.high) - self._place(self.low)))
 
 
 @dataclass(frozen=True)
@@ -124,40 +105,30 @@ Space = Mapping[str, Range | Choice]
 
 
 def learning_rates(default: float, factor: float) -> Range:
-    """Learning rates around the default, at first a factor to each side.
-
-    Raises:
-        ValueError: if ``default`` is not positive.
-    """
+    """Learning rates around the default, at first a factor to each side."""
     if not default > 0:
         raise ValueError(f"a learning rate must be positive to be tuned, got {default:g}")
+    if not isinstance(factor, (int, float)) or not factor > 1:
+        raise ValueError(f"search.lr_factor must be a number above 1, got {factor!r}")
     return Range(default / factor, default * factor, default, log=True)
 
 
-def setting_range(description: Any, default: Any) -> Range | Choice:
-    """A range or choice as a method's configuration describes it.
+def setting_range(description: Any, default: Any = None) -> Range | Choice:
+    """A range or choice as ``search`` of a method, or a pair of ``losses``, describes it.
 
-    Args:
-        description: ``{low, high, log, whole, neutral, limits}``, ``{values, neutral}``, or a list of values.
-        default: what the first trial takes.
-
-    Raises:
-        ValueError: if it is none of these.
+    Where neither says what the first trial takes, it is the first or the lowest value.
     """
-    expected = "expected {low, high, log, whole, neutral, limits}, {values, neutral} or a list of values"
     try:
-        if isinstance(description, Mapping) and "values" in description:
-            given = dict(description)
-            return Choice(tuple(given.pop("values")), default, **given)
-        if isinstance(description, Mapping):
-            given = {"default": default, **description}
-            given["limits"] = tuple(given.get("limits", (-math.inf, math.inf)))
-            return Range(**given)
-        if isinstance(description, Sequence) and not isinstance(description, str) and description:
-            return Choice(tuple(description), default)
+        given = {"default": default, **({"values": description} if isinstance(description, list) else description)}
+        if "values" in given:
+            values = given["values"] = tuple(given["values"])
+            given["default"] = values[0] if given["default"] is None and values else given["default"]
+            return Choice(**given)
+        given["default"] = given.get("low") if given["default"] is None else given["default"]
+        return Range(**given)
     except TypeError as error:
-        raise ValueError(f"{expected}, got {description!r}: {error}") from None
-    raise ValueError(f"{expected}, got {description!r}")
+        expected = "{low, high, log, whole, neutral, limits}, {values, neutral} or a list of values"
+        raise ValueError(f"expected {expected}, got {description!r}: {error}") from None
 
 
 def contains_baseline(space: Space) -> bool:
@@ -179,16 +150,13 @@ def as_neutral(space: Space, trial: Trial) -> Trial:
 def best_of(trials: Sequence[Trial], sign: float) -> Trial | None:
     """The trial of the best mean score; of equal ones that of the lower validation loss, then the first.
 
-    Args:
-        trials: NaN is the score of one that has not finished.
-        sign: 1 where a higher score is better, else -1.
+    A score of NaN is one of a trial that has not finished; ``sign`` is 1 where a higher score is better, else -1.
     """
-    finished = [trial for trial in trials if math.isfinite(trial.score)]
-    return max(
-        finished,
-        key=lambda trial: (sign * trial.score, -trial.loss if math.isfinite(trial.loss) else -math.inf),
-        default=None,
-    )
+
+    def rank(trial: Trial) -> tuple[float, float]:
+        return sign * trial.score, -trial.loss if math.isfinite(trial.loss) else -math.inf
+
+    return max((trial for trial in trials if math.isfinite(trial.score)), key=rank, default=None)
 
 
 def next_trials(
@@ -198,14 +166,8 @@ def next_trials(
 
     The first half spreads over the knobs at the best learning rate of the baseline (or, without a knob, over learning
     rates). The others go around the best so far, by turns along the learning rate and along the knob: beyond it where
-    it is the smallest or largest tried, otherwise between it and its neighbours.
-
-    Args:
-        space: what is tuned.
-        own: the trials of the method so far, in the order in which they were proposed.
-        shared: the trials of the baseline, as trials of this method.
-        count: how many trials the method has.
-        sign: 1 where a higher score is better, else -1.
+    it is the smallest or largest tried, otherwise between it and its neighbours. ``own`` has the trials of the method
+    in the order in which they were proposed, ``shared`` those of the baseline as trials of this method.
     """
     defaults = {name: dimension.default for name, dimension in space.items()}
     if count == 1 or not space:

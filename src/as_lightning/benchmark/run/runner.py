@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +107,19 @@ def measure_test(
         if isinstance(callback, PredictionRecorder) and callback.predictions is not None and trainer.is_global_zero:
             callback.predictions.write(directory)
             result.test_samples = len(callback.predictions.ids)
+
+
+@contextmanager
+def quiet_training() -> Iterator[None]:
+    """Of many runs the report is the news, not what Lightning says at each start and end."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
