@@ -25,9 +25,7 @@ REPORT = ("report.md", "report.html", "report.csv")
 
 
 class Finished(NamedTuple):
-    """What a command has left: its exit status (or its last words) and what it has printed."""
-
-    error: str | int | None
+    error: str | int | None  # the exit status, or the last words
     printed: str
 
 
@@ -162,8 +160,7 @@ def test_a_module_and_a_loss_of_ones_own_in_the_working_directory_are_compared(
     again = as_lightning_compare(*OWN, "+module.hidden=4")
     assert again.error == 0, again
     assert all(path.stat().st_mtime_ns != time for path, time in before.items() if path.exists())
-    commands = ComparisonRecord.read(folder).commands
-    assert [command.rpartition("=")[2] for command in commands] == ["8", "4"]
+    assert ComparisonRecord.read(folder).commands[0].endswith("+module.hidden=4")
 
 
 class _InterruptsWhereItIsDropped:
@@ -243,13 +240,8 @@ def torch_seed() -> int:
         (["method.delta=0.05,0.1,0.2,0.3", "trials=3"], "trials=3 cannot try all 4 values of delta (0.05, 0.1, 0.2, 0"),
         (["trainer.max_epochs=1,2"], "cannot be swept in a comparison"),
         (["trainer.max_epochs=0"], "trainer.max_epochs must be a whole number of at least 1, got 0"),
-        (["trainer.max_epochs=1.5"], "trainer.max_epochs must be a whole number of at least 1, got 1.5"),
         (["budgets=3"], "in (0, 2], got 3"),
-        (["budgets=0.5,l"], "a budget is a share of the training, in (0, 2], got 'l'"),
-        (["seeds=0"], "seeds must be a whole number of at least 1, got 0"),
         (["max_seeds=4"], "max_seeds=4 is below the first look at 5 seeds: give at least 5, or a fixed number"),
-        (["max_hours=-1"], "max_hours must be a positive number of hours, got -1"),
-        (["equal_within=half"], "equal_within must be a positive number of points, got 'half'"),
         (["search.lr_factor=0.1"], "search.lr_factor must be a number above 1, got 0.1"),
         (["optimizer.lr=fast"], "optimizer.lr must be a number, got 'fast'"),
         (["name=../x"], "name=../x cannot name a folder below comparisons"),
