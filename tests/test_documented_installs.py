@@ -41,8 +41,3 @@ def test_every_extra_and_constraints_file_of_a_documented_install_exists(argumen
         assert set(extras.split(",")) <= declared_extras(), pages
     for name in re.findall(r"(?:-c|--constraint|-r|--requirement) (\S+)", arguments):
         assert (ROOT / name).is_file(), pages
-
-
-def test_the_installs_of_the_readme_are_found() -> None:
-    assert '-c constraints.txt ".[benchmark]"' in installs()
-    assert {"variants", "benchmark", "pretrained", "sweeps"} <= declared_extras()

@@ -36,17 +36,3 @@ def test_python_on_a_page_is_fenced_as_python_and_runs(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert hidden_blocks(text) == []
     assert "<!-- skip" not in text
-
-
-@pytest.mark.parametrize(
-    "text", ["x\n\n    loss = f(x)\n\ny", "```\nimport torch\n```", "1. x\n\n   ```python\n   f()\n   ```"]
-)
-def test_hidden_python_is_found(text):
-    assert hidden_blocks(text + "\n")
-
-
-@pytest.mark.parametrize(
-    "text", ["```\nmake demo  # x\n```", "```text\nk = f(x)\n```", "```python\nf()\n```", "    make demo"]
-)
-def test_commands_and_formulas_are_no_python(text):
-    assert not hidden_blocks(text + "\n")

@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from as_lightning import ASSoftmaxMixin
 
 
-def test_the_mixin_loads_at_most_30_modules_of_ours_and_importing_as_lightning_no_package_but_its_own():
+def test_the_mixin_loads_at_most_30_modules_of_ours_and_importing_as_lightning_no_package_but_its_own(tmp_path):
     ours = "print(*(name for name in sys.modules if name.startswith('as_lightning')))"
     found = loaded_beside_lightning(
-        f"import as_lightning.mixin\n{ours}\nimport as_lightning.functional, as_lightning.compat"
+        f"import as_lightning.mixin\n{ours}\nimport as_lightning.functional, as_lightning.compat", tmp_path
     )
     modules = {name for name in found if name.startswith("as_lightning")}
     assert found == modules

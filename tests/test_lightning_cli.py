@@ -59,15 +59,12 @@ def command_line(cls: type[pl.LightningModule], *args: str) -> pl.LightningModul
     return LightningCLI(cls, args=list(args), trainer_defaults=defaults, run=False, seed_everything_default=1).model
 
 
-def test_without_arguments_the_module_has_the_default_margin():
-    module = command_line(WithAS)
-    assert (module.as_softmax_delta, module.hparams.delta, module.hparams.lr) == (0.1, 0.1, 0.5)
-
-
 def test_the_command_line_sets_the_margin_its_warmup_and_the_modules_own_arguments():
     module = command_line(WithAS, "--model.delta=0.2", "--model.lr=0.25", "--model.delta_warmup.batches=3")
     assert (module.as_softmax_delta, module.hparams.delta, module.hparams.lr) == (0.2, 0.2, 0.25)
     assert module.hparams.delta_warmup["batches"] == 3
+    module = command_line(WithAS)
+    assert (module.as_softmax_delta, module.hparams.delta, module.hparams.lr) == (0.1, 0.1, 0.5)
 
 
 def test_a_module_with_a_delta_of_its_own_keeps_it_beside_the_margin():

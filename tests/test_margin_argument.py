@@ -52,6 +52,7 @@ def test_both_names_set_the_margin_of_a_module_without_a_delta_of_its_own(name):
     module = PlainAS(**{name: 0.3})
     assert module.as_softmax_delta == 0.3
     assert dict(module.hparams) == {"features": 4, "delta": 0.3, "delta_warmup": None}
+    assert PlainAS(**{name: None}).hparams.delta == 0.1
 
 
 def test_the_margin_given_twice_is_refused():
@@ -60,27 +61,20 @@ def test_the_margin_given_twice_is_refused():
 
 
 @pytest.mark.parametrize("cls", [HuberAS, PassesOnAS])
-def test_a_module_with_a_delta_of_its_own_gets_it(cls):
-    module = cls(delta=2.0, as_softmax_delta=0.3)
-    assert (module.huber, module.as_softmax_delta) == (2.0, 0.3)
-    assert (module.hparams.delta, module.hparams.as_softmax_delta) == (2.0, 0.3)
-
-
-@pytest.mark.parametrize("cls", [HuberAS, PassesOnAS])
-def test_a_delta_that_is_not_given_keeps_the_modules_own_default(cls):
-    module = cls(as_softmax_delta=0.3)
-    assert (module.huber, module.hparams.delta) == (5.0, 5.0)
-
-
-def test_none_stands_for_an_argument_that_is_not_given():
-    assert PlainAS(delta=None, as_softmax_delta=None).hparams.delta == 0.1
-    module = HuberAS(delta=None, as_softmax_delta=None)
-    assert (module.huber, module.hparams.delta, module.as_softmax_delta) == (5.0, 5.0, 0.1)
-
-
-def test_a_delta_given_by_position_goes_to_the_module():
-    module = HuberAS(4, 7.0)
-    assert (module.huber, module.hparams.delta, module.as_softmax_delta) == (7.0, 7.0, 0.1)
+@pytest.mark.parametrize(
+    ("args", "arguments", "huber", "margin"),
+    [
+        ((), {"delta": 2.0, "as_softmax_delta": 0.3}, 2.0, 0.3),
+        ((), {"as_softmax_delta": 0.3}, 5.0, 0.3),
+        ((), {"delta": None, "as_softmax_delta": None}, 5.0, 0.1),
+        ((4, 7.0), {}, 7.0, 0.1),
+    ],
+    ids=["both", "the margin alone", "None stands for what is not given", "by position"],
+)
+def test_a_module_with_a_delta_of_its_own_keeps_it(cls, args, arguments, huber, margin):
+    module = (HuberAS if args else cls)(*args, **arguments)  # through *args a position's name cannot be told
+    assert (module.huber, module.as_softmax_delta) == (huber, margin)
+    assert (module.hparams.delta, module.hparams.as_softmax_delta) == (huber, margin)
 
 
 @pytest.mark.parametrize("cls", [HuberAS, PassesOnAS])

@@ -29,18 +29,9 @@ def test_the_first_close_of_a_window_reduces_and_a_second_with_its_key_does_not(
     assert counter.close_window((0, 1), over_two_ranks).tolist() == [4, 8, 12, 16]
     assert counter.close_window((0, 1), over_two_ranks).tolist() == [4, 8, 12, 16]
     assert len(reductions) == 1
-
-
-def test_a_closed_window_leaves_nothing_to_the_next():
-    counter = MaskingCounter()
-    counter.update(counts(1, 2, 3, 4))
-    counter.close_window((0, 0), lambda window: window)
-    counter.update(counts(0, 1, 0, 2))
-    assert counter.close_window((0, 1), lambda window: window).tolist() == [0, 1, 0, 2]
-
-
-def test_a_window_without_updates_is_all_zero():
-    assert MaskingCounter().close_window((0, 0), lambda window: window).tolist() == [0, 0, 0, 0]
+    counter.update(counts(0, 1, 0, 2))  # a closed window leaves nothing to the next
+    assert counter.close_window((0, 2), lambda window: window).tolist() == [0, 1, 0, 2]
+    assert counter.close_window((0, 3), lambda window: window).tolist() == [0, 0, 0, 0]
 
 
 def test_counts_lose_nothing_beyond_float_precision():

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxMixin, DeltaWarmup, MaskingMonitor
-from as_lightning.functional import as_cross_entropy, as_softmax_mask, multilabel_as_cross_entropy
+from as_lightning.functional import as_cross_entropy, multilabel_as_cross_entropy
 
 
 class New(ASSoftmaxMixin, pl.LightningModule):
@@ -71,19 +71,10 @@ def batches():
     return DataLoader(TensorDataset(inputs, target), batch_size=4)
 
 
-def fit(module, batches, tmp_path, **arguments) -> pl.Trainer:
-    settings = {
-        "max_epochs": 2,
-        "accelerator": "cpu",
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "default_root_dir": tmp_path,
-    }
-    ckpt_path = arguments.pop("ckpt_path", None)
-    validation = arguments.pop("validation", None)
-    trainer = pl.Trainer(**(settings | arguments))
+def fit(module, batches, tmp_path, *, validation=None, ckpt_path=None, **arguments) -> pl.Trainer:
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    settings = {"max_epochs": 2, "accelerator": "cpu", "default_root_dir": tmp_path}
+    trainer = pl.Trainer(**(settings | quiet | arguments))
     trainer.fit(module, batches, validation, ckpt_path=ckpt_path)
     return trainer
 
@@ -96,11 +87,6 @@ def test_training_with_delta_one_is_training_with_cross_entropy(batches, tmp_pat
         fit(module, batches, tmp_path)
         weights.append(module.net.weight.detach())
     torch.testing.assert_close(*weights)
-
-
-def test_hyperparameters_hold_the_modules_own_arguments_and_the_margin():
-    module = WithAS(4, lr=0.25, delta=0.3)
-    assert dict(module.hparams) == {"features": 4, "classes": 3, "lr": 0.25, "delta": 0.3, "delta_warmup": None}
 
 
 def test_a_checkpoint_loads_back_with_weights_arguments_and_margin(batches, tmp_path):
@@ -222,18 +208,6 @@ def test_the_length_of_the_warmup_is_fixed_at_the_first_batch_of_training(tmp_pa
     assert resumed.deltas == whole.deltas
 
 
-def test_a_warmup_takes_its_length_from_the_running_epoch_if_the_checkpoint_holds_none(tmp_path):
-    settings = {"batches": None, "tmp_path": tmp_path, "max_epochs": 3, "reload_dataloaders_every_n_epochs": 1}
-    warmup = DeltaWarmup(ratio=0.75)
-    fit(ChangesLength(delta=0.2, delta_warmup=warmup), **settings)
-    checkpoint = torch.load(tmp_path / "1.ckpt", weights_only=False)
-    del checkpoint["as_softmax_training_batches"]  # as version 0.1 wrote it
-    torch.save(checkpoint, tmp_path / "older.ckpt")
-    resumed = ChangesLength(delta=0.2, delta_warmup=warmup)
-    fit(resumed, **settings, ckpt_path=tmp_path / "older.ckpt")
-    assert resumed.deltas == [1.0] * 3 + [0.2] * 3  # 13 of 18 batches, 10 of which have been
-
-
 @pytest.mark.parametrize("max_epochs", [-1, 2])
 def test_a_warmup_ratio_beside_max_steps_is_refused_and_names_batches(max_epochs, batches, tmp_path):
     module = New(delta_warmup=DeltaWarmup(ratio=0.1))
@@ -301,16 +275,6 @@ def test_a_warmup_repeats_the_margin_of_a_batch_that_an_exception_has_ended(batc
     assert resumed.deltas[:6] == whole.deltas[4:10]
 
 
-def test_a_compiled_module_trains_and_counts(batches, tmp_path):
-    module = New(delta=0.2)
-    fit(
-        torch.compile(module, backend="eager"), batches, tmp_path, max_epochs=1, callbacks=[monitor := MaskingMonitor()]
-    )
-    plain = New(delta=0.2)
-    assert monitor.history[0].samples == 24
-    assert not torch.equal(module.net.weight, plain.net.weight)
-
-
 @pytest.mark.parametrize("bases", [(pl.LightningModule, ASSoftmaxMixin), (Existing, ASSoftmaxMixin)])
 def test_the_mixin_after_the_module_is_refused_with_the_order_that_works(bases):
     with pytest.raises(TypeError, match=rf"Name the mixin first: class Wrong\(ASSoftmaxMixin, {bases[0].__name__}\)"):
@@ -329,11 +293,7 @@ def test_a_module_that_skips_the_mixins_init_is_told_to_call_it():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"delta": -0.1}, ValueError, r"delta .* \[0, 1\], got"),
         ({"delta": 1.5}, ValueError, r"delta .* \[0, 1\], got"),
-        ({"delta": float("nan")}, ValueError, r"delta .* \[0, 1\], got"),
-        ({"delta": "0.1"}, TypeError, r"delta must be a number in \[0, 1\], got"),
-        ({"delta": True}, TypeError, r"delta must be a number in \[0, 1\], got"),
         ({"delta": torch.tensor(0.1)}, TypeError, r"delta must be a number in \[0, 1\], got"),
         ({"delta_warmup": 0.1}, TypeError, r"a DeltaWarmup, such as DeltaWarmup\(ratio=0.1\), got 0.1"),
     ],
@@ -347,43 +307,6 @@ def test_a_margin_of_none_is_the_default_and_one_of_numpy_a_number():
     assert WithAS(4, delta=None).as_softmax_delta == 0.1
     margin = WithAS(4, delta=np.float32(0.25)).as_softmax_delta
     assert (type(margin), margin) == (float, 0.25)
-
-
-def test_a_missing_loss_attribute_is_refused_by_name():
-    class Missing(ASSoftmaxMixin, Existing):
-        as_softmax_replaces = "loss_function"
-
-    with pytest.raises(
-        AttributeError, match="as_softmax_replaces = 'loss_function', but Missing has no such attribute"
-    ):
-        Missing(4)
-
-
-def test_what_the_counter_holds_is_what_the_mask_says():
-    module = New(delta=0.3)
-    logits, target = 2 * torch.randn(50, 3), torch.randint(0, 3, (50,))
-    module.as_softmax_loss(logits, target)
-    masked_samples, samples, masked_classes, classes = module.masking_counter.close_window(0, lambda c: c).tolist()
-    dropped = ~as_softmax_mask(logits, target, 0.3)
-    assert (samples, classes) == (50, 100)
-    assert masked_classes == dropped.sum()
-    assert masked_samples == (dropped.sum(-1) == 2).sum()
-
-
-class CallsItsOwn(ASSoftmaxMixin, Existing):
-    """The mixin does nothing here: what training_step calls is another attribute."""
-
-    as_softmax_replaces = "criterion"
-
-    def training_step(self, batch, batch_idx):
-        return F.cross_entropy(self.net(batch[0]), batch[1])
-
-
-def test_a_module_that_never_calls_the_masked_loss_is_refused_after_its_first_batch(batches, tmp_path):
-    module = CallsItsOwn(4)
-    with pytest.raises(MisconfigurationException, match=r"CallsItsOwn.*self\.as_softmax_loss.*as_softmax_replaces"):
-        fit(module, batches, tmp_path)
-    assert module.trainer.global_step == 1
 
 
 class Manual(New):
@@ -509,28 +432,18 @@ class Scaled(nn.Linear):
         return 2 * super().forward(hidden)
 
 
-def hooked(register: str) -> nn.Linear:
-    head = nn.Linear(4, 3)
-    getattr(head, register)(lambda *args: None)
-    return head
-
-
-def patched() -> nn.Linear:
-    head = nn.Linear(4, 3)
-    head.forward = lambda hidden: 2 * hidden
-    return head
+hooked, patched = nn.Linear(4, 3), nn.Linear(4, 3)
+hooked.register_forward_hook(lambda *args: None)
+patched.forward = lambda hidden: 2 * hidden
 
 
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        (patched(), "the forward of this Linear has been replaced"),
+        (patched, "the forward of this Linear has been replaced"),
         (Scaled(4, 3), "it is Scaled, whose forward may compute something else"),
         (nn.Sequential(nn.Linear(4, 3)), "it is Sequential"),
-        (hooked("register_forward_hook"), "it has hooks"),
-        (hooked("register_forward_pre_hook"), "it has hooks"),
-        (hooked("register_full_backward_hook"), "it has hooks"),
-        (hooked("register_full_backward_pre_hook"), "it has hooks"),
+        (hooked, "it has hooks"),
     ],
 )
 def test_the_head_loss_refuses_what_it_would_go_around_and_names_the_way_out(head, message):

@@ -10,7 +10,6 @@ import lightning.pytorch as pl
 import pytest
 import torch
 import torch.nn.functional as F
-from lightning.pytorch.utilities.model_summary import ModelSummary
 from torch import nn
 
 from as_lightning import ASSoftmaxMixin
@@ -149,14 +148,6 @@ def test_a_property_is_refused_with_the_way_out():
 
     with pytest.raises(AttributeError, match=r"loss_fn.* is a property of .* call self\.as_softmax_loss"):
         PropertyAS()
-
-
-def test_a_model_summary_names_the_loss_and_its_repr_the_margin():
-    module = WithAS(nn.CrossEntropyLoss(reduction="sum"), delta=0.3)
-    assert "CountedASSoftmaxLoss" in str(ModelSummary(module))
-    assert repr(module.criterion) == "CountedASSoftmaxLoss(delta=0.3, reduction='sum', ignore_index=-100)"
-    tagger = WithAS(nn.BCEWithLogitsLoss())
-    assert "CountedMultiLabelASSoftmaxLoss" in str(ModelSummary(tagger))
 
 
 @pytest.mark.parametrize(

@@ -91,12 +91,7 @@ def compute_accumulation_step(logits: Tensor, lamb: float, speedup: bool = True)
         >>> compute_accumulation_step(as_logits, 1)
         (2, 2, 3)
     """
-    rows = logits.reshape(-1, logits.size(-1))
-    masked_in_row = (rows == -torch.inf).sum(-1)
-    masked_samples, masked_classes = torch.stack(
-        ((masked_in_row == rows.size(-1) - 1).sum(), masked_in_row.sum())
-    ).tolist()
-    if not speedup:
-        return masked_samples, masked_classes, 1
-    samples = rows.size(0)
-    return masked_samples, masked_classes, max(1, round(lamb * samples / (samples - masked_samples + 1e-8)))
+    masked_in_row = (logits == -torch.inf).sum(-1).flatten()
+    masked_samples, masked_classes = int((masked_in_row == logits.size(-1) - 1).sum()), int(masked_in_row.sum())
+    steps = round(lamb * len(masked_in_row) / (len(masked_in_row) - masked_samples + 1e-8)) if speedup else 1
+    return masked_samples, masked_classes, max(1, steps)

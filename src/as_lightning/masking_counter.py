@@ -17,7 +17,7 @@ class MaskingCounter:
     """Adds up the `MaskingCounts` of the batches of one accumulation window, on the device.
 
     It is how a module reports its masking: any ``LightningModule`` with a ``masking_counter`` attribute of this type
-        works with the callbacks. Several may close the same window; only the first call sums over the ranks.
+    works with the callbacks. Several may close the same window; only the first call sums over the ranks.
 
     Args:
         losses: loss modules that report to it while a batch is trained, in a module that counts nothing by itself.
@@ -66,14 +66,10 @@ class MaskingCounter:
         return torch.zeros(4, dtype=torch.int64) if self._open is None else self._open
 
     def close_window(self, key: Hashable, reduce: Callable[[Tensor], Tensor]) -> Tensor:
-        """Close the window that ends at ``key`` and return its counts; a second call with that key returns them again.
+        """Close the window whose last batch is ``key`` and return its counts; a second call returns them again.
 
-        Args:
-            key: names the window's last batch, e.g. ``(epoch, batch_idx)``.
-            reduce: sums a tensor over the ranks (the identity on one process).
-
-        Returns:
-            ``int64`` tensor of shape ``(4,)`` on the device: the summed counts in the order of ``MaskingCounts``.
+        ``reduce`` sums a tensor over the ranks. The counts are ``int64`` of shape ``(4,)`` on the device, in the order
+        of ``MaskingCounts``.
         """
         if key != self._closed_key:
             self._closed, self._closed_key, self._open = reduce(self.open_counts), key, None

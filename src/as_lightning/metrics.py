@@ -102,9 +102,7 @@ class LossAccuracyCorrelation(Metric):
     def compute(self) -> Tensor:
         """The correlation over the evaluations so far."""
         dtype = widest_dtype(self.device)
-        if len(self.losses) < 2:
+        if len({float(x) for x in self.losses}) < 2 or len({float(x) for x in self.accuracies}) < 2:
             return torch.tensor(torch.nan, dtype=dtype, device=self.device)
         losses, accuracies = torch.stack(self.losses), torch.stack(self.accuracies)
-        if (losses == losses[0]).all() or (accuracies == accuracies[0]).all():
-            return torch.tensor(torch.nan, dtype=dtype, device=self.device)
         return PearsonCorrCoef().to(losses).set_dtype(dtype)(losses, accuracies)

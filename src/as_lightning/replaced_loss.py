@@ -49,8 +49,8 @@ class CountedASSoftmaxLoss(CountedLoss):
         self,
         owner: Any,
         *,
+        persistent: bool,
         weight: Tensor | None = None,
-        persistent: bool = True,
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,28 @@ from as_lightning import MaskingCounter
 
 WHOLE_EPOCH = BATCHES * SIZE
 
+
+def refusal(message: str, **arguments: Callable[[], Any]) -> Callable[[Path], None]:
+    """The check that a training with these arguments, each made for it, is refused with the message."""
+
+    def check(folder: Path) -> None:
+        with pytest.raises(MisconfigurationException, match=message):
+            Run(folder, **{name: make() for name, make in arguments.items()})
+
+    return check
+
+
+def by_hand(make_module: Callable[[], Any] = lambda: WithAS(delta=0.1), **arguments: Any) -> Callable[[Path], None]:
+    """The check that the weights of a training with these arguments are those of a hand-written loop."""
+    return lambda folder: Run(folder, module=make_module(), **arguments).trained().equals_by_hand()
+
+
+def stream() -> DataLoader:
+    return loader_of(batches(), length_known=False)
+
+
 supported, refused = section("Devices and strategies")
-
-
-@supported("one device", "weights equal those of a hand-written loop, bit for bit", where="one process")
-def one_device(folder: Path) -> None:
-    Run(folder).trained().equals_by_hand()
+supported("one device", "weights equal those of a hand-written loop, bit for bit", where="one process")(by_hand())
 
 
 @supported(
@@ -92,10 +109,9 @@ class AccumulatesByItself(SingleDeviceStrategy):
     handles_gradient_accumulation = True
 
 
-@refused("DeepSpeed with adaptive accumulation", "it fixes the accumulation when it starts", where="one process")
-def deepspeed(folder: Path) -> None:
-    with pytest.raises(MisconfigurationException, match=r"as DeepSpeed does.* Use strategy="):
-        Run(folder, strategy=AccumulatesByItself(torch.device("cpu")))
+refused("DeepSpeed with adaptive accumulation", "it fixes the accumulation when it starts", where="one process")(
+    refusal("as DeepSpeed does.* Use strategy=", strategy=lambda: AccumulatesByItself(torch.device("cpu")))
+)
 
 
 supported, refused = section("Precision")
@@ -114,11 +130,9 @@ precision("32-true", torch.float32, by_hand=True)
 precision("64-true", torch.float64, by_hand=True)
 precision("bf16-mixed", torch.float32, by_hand=False)
 precision("bf16-true", torch.bfloat16, by_hand=False)
-
-
-@supported("16-mixed", "gradients are rescaled after unscaling", where="CUDA")
-def float16_mixed(folder: Path) -> None:
-    Run(folder, precision="16-mixed", accelerator="gpu", gradient_clip_val=1.0).trained()
+supported("16-mixed", "gradients are rescaled after unscaling", where="CUDA")(
+    lambda folder: Run(folder, precision="16-mixed", accelerator="gpu", gradient_clip_val=1.0).trained()
+)
 
 
 supported, refused = section("Gradients")
@@ -143,10 +157,9 @@ def fixed_accumulation(folder: Path) -> None:
     assert run.trainer.global_step == EPOCHS * BATCHES / 3
 
 
-@refused("Trainer(accumulate_grad_batches) with adaptive accumulation", "both would set the accumulation")
-def fixed_and_adaptive_accumulation(folder: Path) -> None:
-    with pytest.raises(MisconfigurationException, match=r"Remove that argument .*, or the callback"):
-        Run(folder, accumulate_grad_batches=3)
+refused("Trainer(accumulate_grad_batches) with adaptive accumulation", "both would set the accumulation")(
+    refusal(r"Remove that argument .*, or the callback", accumulate_grad_batches=lambda: 3)
+)
 
 
 class Manual(WithAS):
@@ -163,15 +176,12 @@ class Manual(WithAS):
         optimizer.step()
 
 
-@supported("manual optimization with the mixin and the monitor", "every batch is a window")
-def manual_optimization(folder: Path) -> None:
-    Run(folder, module=Manual(), adaptive=False).trained()
-
-
-@refused("manual optimization with adaptive accumulation", "the training step decides when to step")
-def manual_optimization_with_accumulation(folder: Path) -> None:
-    with pytest.raises(MisconfigurationException, match=r"automatic_optimization is False.* Set it to True"):
-        Run(folder, module=Manual())
+supported("manual optimization with the mixin and the monitor", "every batch is a window")(
+    lambda folder: Run(folder, module=Manual(), adaptive=False).trained()
+)
+refused("manual optimization with adaptive accumulation", "the training step decides when to step")(
+    refusal(r"automatic_optimization is False.* Set it to True", module=Manual)
+)
 
 
 class Checkpoints(WithAS):
@@ -181,9 +191,9 @@ class Checkpoints(WithAS):
         return self.net[2](checkpoint(self.net[:2], inputs.requires_grad_(), use_reentrant=False))
 
 
-@supported("activation checkpointing", "keep the loss outside the recomputed part: it would be counted twice")
-def activation_checkpointing(folder: Path) -> None:
-    Run(folder, module=Checkpoints(delta=0.1)).trained().equals_by_hand()
+supported("activation checkpointing", "keep the loss outside the recomputed part: it would be counted twice")(
+    by_hand(lambda: Checkpoints(delta=0.1))
+)
 
 
 @supported(
@@ -211,11 +221,9 @@ def compiled_network(folder: Path) -> None:
 
 
 supported, refused = section("Data")
-
-
-@supported("streams of unknown length", "the last window of an epoch may be cut short; it keeps its scale")
-def stream_of_unknown_length(folder: Path) -> None:
-    Run(folder, data=loader_of(batches(), length_known=False)).trained().equals_by_hand(exactly=False)
+supported("streams of unknown length", "the last window of an epoch may be cut short; it keeps its scale")(
+    lambda folder: Run(folder, data=stream()).trained().equals_by_hand(exactly=False)
+)
 
 
 class FromDictionaries(WithAS):
@@ -242,17 +250,16 @@ def combined_loader(folder: Path) -> None:
 def limited_batches(folder: Path) -> None:
     Run(folder, validation=True, limit_train_batches=7, limit_val_batches=1).trained(samples=[7 * SIZE] * EPOCHS)
     Run(folder, limit_train_batches=0.5).trained(samples=[WHOLE_EPOCH // 2] * EPOCHS)
-    stream = loader_of(batches(), length_known=False)
-    Run(folder, data=stream, limit_train_batches=7).trained(samples=[7 * SIZE] * EPOCHS)
+    Run(folder, data=stream(), limit_train_batches=7).trained(samples=[7 * SIZE] * EPOCHS)
     run = Run(folder, limit_test_batches=1, limit_predict_batches=1)
     run.trainer.test(run.module, loader_of(batches(2)), verbose=False)
     assert len(run.trainer.predict(run.module, loader_of(batches(2)))) == 1
     run.trained()
 
 
-@supported("overfit_batches")
-def overfit_batches(folder: Path) -> None:
-    Run(folder, overfit_batches=3, max_epochs=6).trained(samples=[3 * SIZE] * 6)
+supported("overfit_batches")(
+    lambda folder: Run(folder, overfit_batches=3, max_epochs=6).trained(samples=[3 * SIZE] * 6)
+)
 
 
 @supported("reload_dataloaders_every_n_epochs", "epochs may differ in length")
@@ -265,9 +272,9 @@ def reloaded_loaders(folder: Path) -> None:
     run.trained(samples=[WHOLE_EPOCH, WHOLE_EPOCH - 5 * SIZE])
 
 
-@supported("val_check_interval", "a validation inside a window changes nothing")
-def validation_inside_an_epoch(folder: Path) -> None:
-    Run(folder, validation=True, val_check_interval=5).trained().equals_by_hand()
+supported("val_check_interval", "a validation inside a window changes nothing")(
+    by_hand(validation=True, val_check_interval=5)
+)
 
 
 supported, refused = section("Length of training")
@@ -309,14 +316,9 @@ def early_stopping_by_step(folder: Path) -> None:
 
 @supported("EarlyStopping on masking/sample_ratio_epoch", "with a validation loop: check_on_train_epoch_end=True")
 def early_stopping_by_epoch(folder: Path) -> None:
-    for validation in (False, True):
-        stops = EarlyStopping(
-            "masking/sample_ratio_epoch",
-            mode="max",
-            stopping_threshold=0.5,
-            patience=100,
-            check_on_train_epoch_end=True if validation else None,
-        )
+    for validation, at_epoch_end in ((False, None), (True, True)):
+        settings = {"mode": "max", "stopping_threshold": 0.5, "patience": 100, "check_on_train_epoch_end": at_epoch_end}
+        stops = EarlyStopping("masking/sample_ratio_epoch", **settings)
         run = Run(folder, callbacks=[stops], max_epochs=50, validation=validation)
         assert run.trainer.current_epoch < 50
         last = run.monitor.history[-1]
@@ -383,14 +385,8 @@ def fast_dev_run(folder: Path) -> None:
     assert Run(folder, validation=True, fast_dev_run=3).samples == [3 * SIZE]
 
 
-@supported("detect_anomaly")
-def detect_anomaly(folder: Path) -> None:
-    Run(folder, detect_anomaly=True).trained().equals_by_hand()
-
-
-@supported("barebones", "nothing is logged; history is kept")
-def barebones(folder: Path) -> None:
-    Run(folder, barebones=True).trained().equals_by_hand()
+supported("detect_anomaly")(by_hand(detect_anomaly=True))
+supported("barebones", "nothing is logged; history is kept")(by_hand(barebones=True))
 
 
 @supported("profiler: simple, advanced")
@@ -399,9 +395,7 @@ def profilers(folder: Path) -> None:
         Run(folder, profiler=profiler).trained()
 
 
-@supported("profiler: pytorch")
-def pytorch_profiler(folder: Path) -> None:
-    Run(folder, profiler="pytorch").trained()
+supported("profiler: pytorch")(lambda folder: Run(folder, profiler="pytorch").trained())
 
 
 @supported("validate, test, predict", "these count nothing; the counts of fit stay")
@@ -465,15 +459,22 @@ def weight_averaging(folder: Path) -> None:
     assert run.samples == [WHOLE_EPOCH] * 3
 
 
-@refused(
-    "StochasticWeightAveraging of a model with batch norm, with adaptive accumulation",
-    "it sets the accumulation to renew the statistics",
-)
-def weight_averaging_with_batch_norm(folder: Path) -> None:
+def with_batch_norm() -> WithAS:
     module = WithAS(delta=0.1)
     module.net.append(nn.BatchNorm1d(8))
-    with pytest.raises(MisconfigurationException, match="StochasticWeightAveraging both set"):
-        Run(folder, module=module, callbacks=[StochasticWeightAveraging(0.1)])
+    return module
+
+
+refused(
+    "StochasticWeightAveraging of a model with batch norm, with adaptive accumulation",
+    "it sets the accumulation to renew the statistics",
+)(
+    refusal(
+        "StochasticWeightAveraging both set",
+        module=with_batch_norm,
+        callbacks=lambda: [StochasticWeightAveraging(0.1)],
+    )
+)
 
 
 @supported("GradientAccumulationScheduler with the mixin and the monitor")
@@ -483,10 +484,9 @@ def accumulation_scheduler(folder: Path) -> None:
     assert run.trainer.global_step == BATCHES + BATCHES // 3
 
 
-@refused("GradientAccumulationScheduler with adaptive accumulation", "both would set the accumulation")
-def accumulation_scheduler_and_adaptive(folder: Path) -> None:
-    with pytest.raises(MisconfigurationException, match="GradientAccumulationScheduler both set"):
-        Run(folder, callbacks=[GradientAccumulationScheduler({0: 1, 1: 3})])
+refused("GradientAccumulationScheduler with adaptive accumulation", "both would set the accumulation")(
+    refusal("GradientAccumulationScheduler both set", callbacks=lambda: [GradientAccumulationScheduler({0: 1, 1: 3})])
+)
 
 
 supported, refused = section("Loggers")
@@ -510,20 +510,17 @@ def no_logger(folder: Path) -> None:
 supported, refused = section("Modules")
 
 
-@refused("a module that never calls the masked loss", "after the first batch; the message names both ways to call it")
-def silent_module(folder: Path) -> None:
-    class Silent(WithAS):
-        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-            return nn.functional.cross_entropy(self(batch[0]), batch[1])
-
-    with pytest.raises(MisconfigurationException, match=r"self\.as_softmax_loss.*as_softmax_replaces"):
-        Run(folder, module=Silent(delta=0.1))
+class Silent(WithAS):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return nn.functional.cross_entropy(self(batch[0]), batch[1])
 
 
-@refused("a module without a masking counter", "the error of the callbacks names the mixin")
-def module_without_counter(folder: Path) -> None:
-    with pytest.raises(MisconfigurationException, match=r"Mix in as_lightning\.ASSoftmaxMixin"):
-        Run(folder, module=Theirs())
+refused("a module that never calls the masked loss", "after the first batch; the message names both ways to call it")(
+    refusal(r"self\.as_softmax_loss.*as_softmax_replaces", module=lambda: Silent(delta=0.1))
+)
+refused("a module without a masking counter", "the error of the callbacks names the mixin")(
+    refusal(r"Mix in as_lightning\.ASSoftmaxMixin", module=Theirs)
+)
 
 
 @supported("a masking counter of one's own", "without the mixin: update it in training_step")
@@ -543,11 +540,11 @@ def own_counter(folder: Path) -> None:
     Run(folder, module=Counts()).trained().equals_by_hand()
 
 
-@refused("training_step(dataloader_iter) with adaptive accumulation", "batches have no index there")
-def iterator_training_step(folder: Path) -> None:
-    class TakesIterator(WithAS):
-        def training_step(self, dataloader_iter: Any) -> Any:  # type: ignore[override]
-            raise AssertionError("training has started")
+class TakesIterator(WithAS):
+    def training_step(self, dataloader_iter: Any) -> Any:  # type: ignore[override]
+        raise AssertionError("training has started")
 
-    with pytest.raises(MisconfigurationException, match="dataloader_iter: take"):
-        Run(folder, module=TakesIterator(delta=0.1))
+
+refused("training_step(dataloader_iter) with adaptive accumulation", "batches have no index there")(
+    refusal("dataloader_iter: take", module=lambda: TakesIterator(delta=0.1))
+)

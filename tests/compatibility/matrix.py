@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,26 +19,15 @@ Check = Callable[..., None]
 
 @dataclass(frozen=True)
 class Feature:
-    """A row of the table.
+    """A row of the table; ``check`` is its test, called with a folder to write in or with what two processes saw."""
 
-    Attributes:
-        group: the section of the page.
-        name: what Lightning calls it.
-        support: whether it works, or is refused with a message that names the way out.
-        note: what to know, in a sentence.
-        check: the test: called with a folder to write in, or with what two processes have seen.
-        where: what it is tested on: one process, two processes of one machine (with DDP, unless it names a strategy),
-            both, or a CUDA device.
-        limit: a version of PyTorch with which it cannot be shown.
-    """
-
-    group: str
-    name: str
+    group: str  # the section of the page
+    name: str  # what Lightning calls it
     support: Literal["supported", "refused"]
     note: str
     check: Check
     where: Literal["one process", "two processes", "one and two processes", "CUDA"] = "one and two processes"
-    limit: Limit | None = None
+    limit: Limit | None = None  # a version of PyTorch with which it cannot be shown
 
     @property
     def file_name(self) -> str:
@@ -57,17 +47,14 @@ FEATURES: dict[tuple[str, str], Feature] = {}  # by group and name: pytest may i
 def section(group: str) -> tuple[Callable[..., Callable[[Check], Check]], ...]:
     """What enters a feature of the section that works, and one that is refused: by its name, a note and options."""
 
-    def entering(support: Any) -> Callable[..., Callable[[Check], Check]]:
-        def named(name: str, note: str = "", **options: Any) -> Callable[[Check], Check]:
-            def enter(check: Check) -> Check:
-                FEATURES[group, name] = Feature(group, name, support, note, check, **options)
-                return check
+    def row(support: Any, name: str, note: str = "", **options: Any) -> Callable[[Check], Check]:
+        def enter(check: Check) -> Check:
+            FEATURES[group, name] = Feature(group, name, support, note, check, **options)
+            return check
 
-            return enter
+        return enter
 
-        return named
-
-    return entering("supported"), entering("refused")
+    return partial(row, "supported"), partial(row, "refused")
 
 
 def page() -> str:

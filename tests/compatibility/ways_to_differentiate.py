@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -18,7 +19,7 @@ from as_lightning.functional.kernels import head_loss
 TARGET = torch.tensor([0, 3, 7, 1])
 GENERATOR = torch.Generator().manual_seed(0)
 HIDDEN, WEIGHT = (torch.randn(rows, 5, generator=GENERATOR, dtype=torch.float64) for rows in (len(TARGET), 9))
-supported, refused = section("Derivatives")
+supported, refused = (partial(row, where="one process") for row in section("Derivatives"))
 
 
 def fused(hidden: Tensor, reduction: str = "mean", target: Tensor = TARGET) -> Tensor:
@@ -34,7 +35,7 @@ def same_for_both(derivative: Callable[[Callable[..., Tensor]], Tensor]) -> None
     torch.testing.assert_close(derivative(fused), derivative(dense))
 
 
-@supported("create_graph=True with as_cross_entropy", "the right second derivative", where="one process")
+@supported("create_graph=True with as_cross_entropy", "the right second derivative")
 def second_derivative(folder: Path) -> None:
     assert torch.autograd.gradgradcheck(dense, HIDDEN.clone().requires_grad_())
 
@@ -42,7 +43,6 @@ def second_derivative(folder: Path) -> None:
 @refused(
     "create_graph=True with the head that never holds its logits",
     "use as_cross_entropy of the logits",
-    where="one process",
 )
 def second_derivative_of_the_head(folder: Path) -> None:
     hidden = HIDDEN.clone().requires_grad_()
@@ -50,7 +50,7 @@ def second_derivative_of_the_head(folder: Path) -> None:
         torch.autograd.grad(fused(hidden), hidden, create_graph=True)
 
 
-@supported("is_grads_batched", "of a reduced loss", where="one process")
+@supported("is_grads_batched", "of a reduced loss")
 def batched_gradients(folder: Path) -> None:
     upstream = torch.tensor([1.0, -2.0], dtype=torch.float64)
 
@@ -64,7 +64,6 @@ def batched_gradients(folder: Path) -> None:
 @refused(
     'jacobian(vectorize=True) of the head with reduction="none"',
     "use vectorize=False, or as_cross_entropy of the logits",
-    where="one process",
 )
 def vectorised_jacobian(folder: Path) -> None:
     with pytest.raises(RuntimeError, match=r"use jacobian\(vectorize=False\)"):
@@ -72,12 +71,12 @@ def vectorised_jacobian(folder: Path) -> None:
     same_for_both(lambda loss: torch.autograd.functional.jacobian(lambda x: loss(x, "none"), HIDDEN))
 
 
-@supported("forward-mode differentiation", "holds the logits", where="one process")
+@supported("forward-mode differentiation", "holds the logits")
 def forward_mode(folder: Path) -> None:
     same_for_both(lambda loss: torch.func.jvp(loss, (HIDDEN,), (torch.ones_like(HIDDEN),))[1])
 
 
-@supported("torch.func: grad, vmap, jacrev", "holds the logits", where="one process")
+@supported("torch.func: grad, vmap, jacrev", "holds the logits")
 def functional_transforms(folder: Path) -> None:
     same_for_both(lambda loss: torch.func.grad(loss)(HIDDEN))
     same_for_both(lambda loss: torch.func.jacrev(lambda x: loss(x, "none"))(HIDDEN))

@@ -395,7 +395,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "eight bits": (
         {"input": torch.zeros(2, 4).to(torch.float8_e4m3fn)},
         TypeError,
-        r"^input must be float32, float64, bfloat16 or float16, got torch.float8_e4m3fn: convert it",
+        r"^input must be a floating-point tensor, float32, .* or float16, got torch.float8_e4m3fn: convert it",
     ),
     "dtypes": ({"input": torch.zeros(2, 4).double()}, TypeError, "^input, linear_weight and linear_bias must have"),
     "bias": ({"linear_bias": torch.zeros(2)}, ValueError, r"^linear_bias must have shape \(3,\), .* got \(2,\)"),

@@ -1,9 +1,12 @@
-"""Which of the optional packages a program loads, seen from a fresh interpreter."""
+"""Which of the optional packages a program loads, seen from a process that has loaded none of them."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from functools import partial
+from pathlib import Path
+
+from harness.prepared_processes import run
 
 OPTIONAL = (
     *("torchvision", "torchaudio", "hydra", "sklearn", "scipy.stats", "entmax", "tokenizers", "pooch"),
@@ -11,13 +14,17 @@ OPTIONAL = (
 )
 
 
-def loaded_beside_lightning(program: str) -> set[str]:
-    """Which of them a program loads that torch, Lightning and torchmetrics have not loaded before."""
-    lines = [
-        "import sys, torch, lightning.pytorch, torchmetrics",
-        "before = set(sys.modules)",
-        program,
-        f"print(*[name for name in {OPTIONAL} if name in sys.modules and name not in before])",
-    ]
-    said = subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, capture_output=True, text=True)
-    return set(said.stdout.split())
+def loaded_beside_lightning(program: str, folder: Path) -> set[str]:
+    """Which of them a program loads that torch, Lightning and torchmetrics have not loaded; and what it prints."""
+    done = run(partial(_print_loaded, program), folder=folder)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def _print_loaded(program: str) -> None:
+    """Run it as an interpreter would that has not loaded the library yet, nor the optional packages."""
+    for name in [*sys.modules]:
+        if name.split(".")[0] == "as_lightning" or name.startswith(OPTIONAL):
+            del sys.modules[name]
+    exec(compile(program, "program", "exec"), {"sys": sys})
+    print(*[name for name in OPTIONAL if name in sys.modules])

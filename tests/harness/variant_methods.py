@@ -23,7 +23,6 @@ class Method:
     loss_arguments: dict[str, Any] = field(default_factory=dict)
     shift_invariant: bool = True
     gradient_is_p_minus_onehot: bool = False
-    max_classes_of_reference: int = 1000
 
     @property
     def all_loss_arguments(self) -> dict[str, Any]:
@@ -57,8 +56,8 @@ METHODS = {
     "am_softmax": method("am_softmax", arguments={"tau": 0.2}, loss_arguments={"margin": 0.35}),
     "am_softmax_no_margin": method("am_softmax", arguments={"tau": 1.0}, loss_arguments={"margin": 0.0}),
     "perturb_max_gumbel": method("perturb_max", arguments={"noise": "gumbel"}, gradient_is_p_minus_onehot=True),
-    "perturb_max_normal": method("perturb_max", arguments={"noise": "normal"}, max_classes_of_reference=12),
-    "perturb_max_logistic": method("perturb_max", arguments={"noise": "logistic"}, max_classes_of_reference=12),
+    "perturb_max_normal": method("perturb_max", arguments={"noise": "normal"}),
+    "perturb_max_logistic": method("perturb_max", arguments={"noise": "logistic"}),
 }
 
 

@@ -90,18 +90,16 @@ def scaled_probabilities(logits: Tensor, temperature: float | None, multilabel: 
 
 def weights_digest(weights: Mapping[str, Tensor]) -> dict[str, int]:
     """A number for each weight that changes with its bits: the sum of its elements, read as integers."""
+    integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     plain = {
-        name: x.detach().view(_INTEGERS[x.element_size()]).sum(dtype=torch.int64)
+        name: x.detach().view(integers[x.element_size()]).sum(dtype=torch.int64)
         for name, x in weights.items()
-        if type(x) in (Tensor, Parameter) and x.layout == torch.strided and x.element_size() in _INTEGERS
+        if type(x) in (Tensor, Parameter) and x.layout == torch.strided and x.element_size() in integers
     }
     if not plain:
         return {}
     device = next(iter(plain.values())).device
     return dict(zip(plain, torch.stack([total.to(device) for total in plain.values()]).tolist(), strict=True))
-
-
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def same_weights(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
@@ -168,8 +166,7 @@ class Reliability(NamedTuple):
 def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bins: int = 15) -> Reliability:
     """Sort predictions by their confidence, and count how many are right.
 
-    One class per row: the confidence is the largest probability of ``softmax(logits)``. Several labels: each label is a
-    prediction, with the confidence ``sigmoid(logits)`` of being present.
+    The confidence is the largest of ``softmax(logits)``; with several labels it is each label's ``sigmoid(logits)``.
 
     Args:
         logits: shape ``(..., C)``, classes last.
@@ -196,17 +193,12 @@ def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bin
     if multilabel:
         confidence, correct = logits.sigmoid(), target.double()
     else:
-        _refuse_no_class(target, logits.size(-1))
+        if target.numel() and not 0 <= int(target.min()) <= int(target.max()) < logits.size(-1):
+            found = f"{int(target.min())} to {int(target.max())}"
+            expected = f"from 0 to {logits.size(-1) - 1} or ignore_index"
+            raise IndexError(f"target must hold class indices {expected}, got {found}")
         confidence, predicted = logits.softmax(dim=-1).max(dim=-1)
         correct = (predicted == target).double()
     index = (confidence * bins).ceil().long().clamp(1, bins) - 1
     chosen = F.one_hot(index, bins).double()
     return Reliability(chosen.sum(0), chosen.T @ confidence, chosen.T @ correct)
-
-
-def _refuse_no_class(target: Tensor, classes: int) -> None:
-    if target.numel() and not 0 <= int(target.min()) <= int(target.max()) < classes:
-        raise IndexError(
-            f"target must hold class indices from 0 to {classes - 1} or ignore_index, got {int(target.min())} to "
-            f"{int(target.max())}"
-        )

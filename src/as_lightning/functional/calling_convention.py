@@ -167,12 +167,8 @@ def reduce_rows(loss: Tensor, ignored: Tensor | None, row_weight: Tensor | None,
 
 def reduce_batch(loss: Tensor, batch: ClassRows, weight: Tensor | None, reduction: str) -> Tensor:
     """`reduce_rows` with a weight per class."""
-    return reduce_rows(loss, batch.ignored, row_weights(weight, batch.target, loss.dtype), reduction)
-
-
-def row_weights(weight: Tensor | None, target: Tensor, dtype: torch.dtype) -> Tensor | None:
-    """The class weight of each row's target."""
-    return None if weight is None else weight.to(dtype).index_select(0, target)
+    row_weight = None if weight is None else weight.to(loss.dtype).index_select(0, batch.target)
+    return reduce_rows(loss, batch.ignored, row_weight, reduction)
 
 
 def over_rows(transform: Callable[[Tensor], Tensor], logits: Tensor, dim: int) -> Tensor:

@@ -224,11 +224,9 @@ class ClassShard:
 
 
 def shard_unit_gradient(logits: Tensor, target: Tensor, delta: float, shard: ClassShard) -> tuple[Tensor, Tensor]:
-    """The loss of each row and its masked competitors; the gradient of this process's logits overwrites them.
+    """The loss of each row and its masked competitors among all classes; the gradient overwrites ``logits``.
 
-    Loss and masked competitors are those of all classes, the same on every process. The gradient is stored times
-    `gradient_unit`; over a fully masked row it means nothing. ``logits`` is ``(N, C_local)``, where ``C_local`` may be
-    0; ``target`` counts among all classes.
+    They are ``(N, C_local)``. The gradient is stored times `gradient_unit`, and means nothing in a fully masked row.
     """
     dtype = accumulation_dtype(logits.dtype)
     eps = torch.finfo(dtype).eps

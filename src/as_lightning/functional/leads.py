@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from as_lightning.functional.calibration import is_multilabel, known_entries
-from as_lightning.functional.calling_convention import LabelRows, class_rows, equals, label_rows, widened
+from as_lightning.functional.calling_convention import LabelRows, class_rows, label_rows, widened
 from as_lightning.functional.kernels.row_loss import block_size, blocks
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta, masked_by_delta
 from as_lightning.functional.tracing import traced
@@ -32,28 +32,23 @@ def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Te
         >>> target_leads(torch.tensor([[0.0, 0.0], [0.0, 100.0]]), torch.tensor([0, 1]))
         tensor([0., 1.])
     """
-    logits = widened(logits.detach())
     if is_multilabel(logits, target):
-        positive, negative = target.bool(), ~target.bool()
-        ignored = equals(target, ignore_index)
-        if ignored is not None:
-            positive, negative = positive & ~ignored, negative & ~ignored
-        sides = label_sides(LabelRows(logits, positive, negative, ignored))
+        sides = label_sides(label_rows(logits, target, ignore_index))
         return (sides.weakest_positive - sides.strongest_negative)[sides.two_sided]
-    logits, target = known_entries(logits, target, ignore_index)
+    logits, target = known_entries(widened(logits.detach()), target, ignore_index)
     own, strongest = target_and_strongest(logits.softmax(-1), target)
     return (own - strongest).squeeze(-1)
 
 
 def live_samples(logits: Tensor, target: Tensor, delta: float = DEFAULT_DELTA, ignore_index: int = -100) -> Tensor:
-    r"""The samples that have a gradient at the margin ``delta``: those that keep at least one competitor.
+    r"""The samples that have a gradient: those that keep at least one competitor at the margin ``delta``.
 
     $$
     \text{live} \iff p_t - \max_{i \ne t} p_i \le \delta, \qquad p = \operatorname{softmax}(o)
     $$
 
-    With several labels, a sample is live iff the margin keeps at least one of its labels. Loss and gradient of a sample
-    that is not live are exactly zero. Nothing is read from the device.
+    With several labels, a sample is live iff the margin keeps one of its labels. Loss and gradient of a sample that is
+    not live are exactly zero. Nothing is read from the device.
 
     Args:
         logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
@@ -104,24 +99,19 @@ def target_and_strongest(probability: Tensor, target: Tensor) -> tuple[Tensor, T
 
 
 class LabelSides(NamedTuple):
-    """The probabilities over the known labels ``(..., C)``; the least of a positive, the largest of a negative, and
-    whether there are both, each ``(..., 1)``. Without positives (negatives) the first is infinite (the second
-    -infinite).
-    """
+    """The probabilities over the known labels ``(..., C)``, and what their lead compares, each ``(..., 1)``."""
 
     probability: Tensor
-    weakest_positive: Tensor
-    strongest_negative: Tensor
+    weakest_positive: Tensor  # infinite without a positive
+    strongest_negative: Tensor  # -infinite without a negative
     two_sided: Tensor
 
 
 def label_sides(labels: LabelRows) -> LabelSides:
     """The probabilities that the lead of several labels compares; no gradient flows."""
-    positive, negative = labels.positive, labels.negative
+    _, positive, negative, ignored = labels
     scores = labels.scores.detach()
-    if labels.ignored is not None:
-        scores = scores.masked_fill(labels.ignored, -torch.inf)
-    probability = scores.softmax(-1)
+    probability = (scores if ignored is None else scores.masked_fill(ignored, -torch.inf)).softmax(-1)
     return LabelSides(
         probability=probability,
         weakest_positive=probability.masked_fill(~positive, torch.inf).amin(-1, keepdim=True),

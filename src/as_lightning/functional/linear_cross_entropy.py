@@ -15,7 +15,6 @@ from as_lightning.functional.calling_convention import (
     autocast_dtype,
     check_index_dtype,
     loss_dtype,
-    row_weights,
     safe_targets,
 )
 from as_lightning.functional.class_parallel import ClassShard, HeadNames, local_head, refuse_transforms
@@ -73,8 +72,7 @@ def as_linear_cross_entropy(
     r"""`as_cross_entropy` of ``F.linear(hidden, weight, bias)``, never held whole.
 
     The logits of a few rows at a time are computed into one workspace, and their loss and gradient while they exist. A
-    fully masked row takes no part in the two matrix products of backward; a mixed row that keeps few classes takes part
-    with these alone; the others go through the two products together.
+    fully masked row takes no part in the two products of backward, a mixed row of few kept classes with these alone.
 
     Args:
         hidden: shape ``(..., d)``: float32, float64, bfloat16 or float16. Half types accumulate in float32.
@@ -97,8 +95,8 @@ def as_linear_cross_entropy(
             placed as below.
         TypeError: if an argument is of a wrong type, or the dtypes of ``hidden``, ``weight`` and ``bias`` differ.
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
-        RuntimeError: in backward, with ``create_graph=True``, and with ``reduction="none"`` for several upstream
-            gradients at a time (``is_grads_batched=True``, ``jacobian(vectorize=True)``).
+        RuntimeError: in backward, with ``create_graph=True``, or for several upstream gradients at a time with
+            ``reduction="none"``.
 
     Note:
         The classes may be spread over processes: ``weight`` and ``bias`` are DTensors, ``Shard(0)`` on one mesh of one
@@ -187,36 +185,30 @@ def cross_entropy_of_head(
         options: dict[str, Any] = {"weight": class_weight, "ignore_index": ignore_index, "reduction": reduction}
         dense: partial[Any] = partial(as_cross_entropy, logits, target, delta, **options)
         return dense(return_counts=True) if counting else (dense(), None)
-    flat_hidden, flat_target = hidden.reshape(target.numel(), hidden.size(-1)), target.reshape(-1)
-    safe_target, ignored = safe_targets(flat_target, operands[1].size(0), ignore_index)
-    row_weight, active = _row_weights(safe_target, ignored, class_weight, accumulation_dtype(dtype))
+    rows, classes = target.numel(), operands[1].size(0)
+    flat_hidden = hidden.reshape(rows, hidden.size(-1))
+    safe_target, ignored = safe_targets(target.reshape(-1), classes, ignore_index)
+    active = None if ignored is None else (~ignored).nonzero().squeeze(-1)
     if active is not None:
         flat_hidden, safe_target = flat_hidden.index_select(0, active), safe_target.index_select(0, active)
+    summed = accumulation_dtype(dtype)
+    if class_weight is None:
+        class_weight = torch.ones((), dtype=summed, device=target.device).expand(classes)
+    row_weight = class_weight.to(summed).index_select(0, safe_target)
     if reduction == "mean":
         row_weight = row_weight / row_weight.sum()
     head = flat_hidden, weight, bias, safe_target, row_weight
     loss, masked = _head_loss(*head, delta, dtype, reduction == "none", shard)
     if active is not None:
-        masked = masked.new_zeros(flat_target.numel()).index_copy(0, active, masked)
+        masked = masked.new_zeros(rows).index_copy(0, active, masked)
     if reduction == "none":
         if active is not None:
-            loss = loss.new_zeros(flat_target.numel()).index_copy(0, active, loss)
+            loss = loss.new_zeros(rows).index_copy(0, active, loss)
         loss = loss.reshape(target.shape)
     elif reduction == "mean" and safe_target.numel() == 0:
         loss = loss + torch.nan  # the mean over no row, as F.cross_entropy has it
     loss = loss.to(loss_dtype(dtype, hidden.device))
-    return loss, counts_of_rows(masked, ignored, operands[1].size(0)) if counting else None
-
-
-def _row_weights(
-    target: Tensor, ignored: Tensor | None, class_weight: Tensor | None, dtype: torch.dtype
-) -> tuple[Tensor, Tensor | None]:
-    """The weight of each row that is not ignored, and these rows' places; None where they are all."""
-    active = None if ignored is None else (~ignored).nonzero().squeeze(-1)
-    if active is not None:
-        target = target.index_select(0, active)
-    weights = row_weights(class_weight, target, dtype)
-    return torch.ones(target.numel(), dtype=dtype, device=target.device) if weights is None else weights, active
+    return loss, counts_of_rows(masked, ignored, classes) if counting else None
 
 
 @torch.compiler.disable
@@ -270,15 +262,12 @@ def check_head(
 
 
 def _logits_dtype(hidden: Tensor, weight: Tensor, bias: Tensor | None, names: HeadNames) -> torch.dtype:
-    floating = {names.hidden: hidden, names.weight: weight, names.bias: bias}
-    dtypes = {name: x.dtype for name, x in floating.items() if x is not None}
+    dtypes = {name: x.dtype for name, x in zip(names, (hidden, weight, bias), strict=False) if x is not None}
     for name, dtype in dtypes.items():
-        if not dtype.is_floating_point:
-            raise TypeError(f"{name} must be a floating-point tensor, got {dtype}")
         if dtype not in DTYPES:
             raise TypeError(
-                f"{name} must be float32, float64, bfloat16 or float16, got {dtype}: convert it, as in "
-                f"{name}.to(torch.bfloat16)"
+                f"{name} must be a floating-point tensor, float32, float64, bfloat16 or float16, got {dtype}: convert "
+                f"it, as in {name}.to(torch.bfloat16)"
             )
     reduced = autocast_dtype(hidden.device)
     if reduced is not None and hidden.dtype != torch.float64:

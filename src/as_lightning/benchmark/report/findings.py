@@ -77,15 +77,20 @@ class Row:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a comparison has found: the baseline first, then method by method, the full budget first.
-
-    ``reference`` is the baseline at its full budget.
-    """
+    """What a comparison has found: the baseline at its full budget first, then method by method, budgets descending."""
 
     record: ComparisonRecord
     rows: tuple[Row, ...]
-    reference: Row
-    verdicts: tuple[Verdict, ...]
+
+    @property
+    def reference(self) -> Row:
+        """The baseline at its full budget."""
+        return self.rows[0]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """All of them, against the full and the same budget."""
+        return [found for row in self.rows for found in (row.verdict, row.same_budget) if found is not None]
 
     @property
     def methods(self) -> list[str]:
@@ -108,11 +113,9 @@ def findings(record: ComparisonRecord) -> Findings:
         runs.setdefault(arm_of(result), []).append(result)
     reference = record.reference
     if reference not in runs:
-        methods = ", ".join(sorted({arm.method for arm in runs})) or "no method"
         failures = "".join(f"\n  {failure}" for failure in record.failures[:10])
         raise ValueError(
-            f"no run of the baseline {reference.method!r} has finished, so there is nothing to compare with: there are "
-            f"runs of {methods}{failures}"
+            f"no run of the baseline {reference.method!r} has finished, so there is nothing to compare with{failures}"
         )
     found = verdicts(
         record.scores(),
@@ -123,10 +126,9 @@ def findings(record: ComparisonRecord) -> Findings:
     )
     by_pair = {(verdict.arm, verdict.against): verdict for verdict in found}
     methods_in_order = list(dict.fromkeys([reference.method, *(arm.method for arm in runs)]))
-    order = sorted(runs, key=lambda arm: (methods_in_order.index(arm.method), -arm.budget))
     base_seconds = {run.seed: run.train_seconds for run in runs[reference]}
     rows = []
-    for arm in order:
+    for arm in sorted(runs, key=lambda arm: (methods_in_order.index(arm.method), -arm.budget)):
         scores = pd.Series([run.metrics[run.score] / POINT for run in runs[arm]])
         about, same = runs[arm][0].config["comparison"], Arm(reference.method, arm.budget)
         row = Row(
@@ -143,7 +145,7 @@ def findings(record: ComparisonRecord) -> Findings:
             metrics=pd.DataFrame([_measured(run) for run in runs[arm]], dtype=float).mean().dropna().to_dict(),
         )
         rows.append(row)
-    return Findings(record, tuple(rows), rows[order.index(reference)], tuple(found))
+    return Findings(record, tuple(rows))
 
 
 def clearly_cheaper(record: ComparisonRecord) -> set[Arm]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -132,7 +133,7 @@ def sweep_records(results: Sequence[Result], baseline: str | None = None) -> tup
             about: dict[str, Any] = {"budget": 1.0, "epochs": len(run.epoch_seconds) or math.nan, "settings": {}}
             record.results.append(replace(run, config=run.config | {"comparison": about}))
         made, seeds = {(run.method, run.seed) for run in runs}, sorted({run.seed for run in runs})
-        record.missing = [(method, 1.0, seed) for method in present for seed in seeds if (method, seed) not in made]
+        record.missing = [(m, 1.0, seed) for m, seed in itertools.product(present, seeds) if (m, seed) not in made]
         record.commands = list(dict.fromkeys(" ".join(run.command.split()) for run in runs if run.command))
         records.append(record)
     return records, [*notes, UNTUNED]

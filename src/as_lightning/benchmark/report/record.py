@@ -44,25 +44,17 @@ class ComparisonRecord:
     """What the runs of a comparison have left.
 
     Attributes:
-        name: of the experiment.
-        score: what the arms are compared by.
-        baseline: the method that the others are compared with.
+        score: what the arms are compared by; ``mode`` says whether more (``"max"``) or less of it is better, ``split``
+            what it is of.
         methods: all of them, the baseline first.
-        design: what counts as equal, and at how many seeds verdicts are sought.
-        full_budget: the budget at which methods are tuned and compared.
-        trials: settings tried for each method.
-        mode: ``"max"`` if more of the score is better, or ``"min"``.
-        split: what the scores are of.
+        full_budget: the budget at which methods are tuned, with so many ``trials`` each, and compared.
         splits: ``"per_seed"`` if each seed has a split of its own, ``"official"`` or ``"fixed"``.
-        settings: the chosen settings of each method.
+        settings: the chosen settings of each method; ``tuning`` has its trials.
         same_as: methods whose chosen settings make them another one, whose runs stand for theirs.
-        tuning: the trials of each method.
         results: the final runs. ``config["comparison"]`` has their ``budget``, ``epochs`` and ``settings``.
-        failures: runs that have ended in an error, in words.
-        missing: the final runs among them: method, budget and seed.
+        failures: runs that have ended in an error, in words; ``missing`` the final ones: method, budget and seed.
         notes: sentences for the page.
         stopped: why the comparison ended before all was decided; empty where it did not.
-        commands: that made the runs.
         predictions: of the final runs, by method, budget and seed; empty where their files are not there.
         disagreed: what `disagreement` returns, for a record without predictions.
         examples: the test examples on which the methods differ most often from the baseline.

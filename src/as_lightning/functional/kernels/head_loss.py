@@ -1,8 +1,8 @@
 """The loss and the gradients of a wide linear head, chunk by chunk, so that its logits never exist as a whole.
 
-The logits of a few rows at a time are computed into one workspace, and the kernel of `row_loss` writes their gradient
-over them. What the margin leaves of a chunk goes through the two products of backward: a mixed row of few kept classes
-as a list of these, the others gathered until they fill the workspace.
+The logits of a few rows are computed into one workspace, and `row_loss` writes their gradient over them. What the
+margin leaves of them goes through the two products of backward: a mixed row of few kept classes as a list of these, the
+others gathered until they fill the workspace.
 
 Gradients of half types stay in float32 until the upstream gradient has been multiplied in; that of a bfloat16 weight
 stays in bfloat16 where one product is all of it. A float16 logit gradient is stored times `gradient_unit`, so that none
@@ -40,7 +40,6 @@ class Head(NamedTuple):
     bias: Tensor | None
 
     def to(self, dtype: torch.dtype) -> Head:
-        """The three in ``dtype``."""
         return Head(*(None if x is None else x.to(dtype) for x in self))  # type: ignore[arg-type]
 
     def logits(self, hidden: Tensor, out: Tensor) -> None:
@@ -54,9 +53,8 @@ class Head(NamedTuple):
 class HeadGradients:
     """Collects the gradients of hidden states, weight and bias from chunks of logits.
 
-    The front of the workspace ``(R, C)`` holds the logit gradients of rows that wait for their products; the chunks of
-    logits lie at its back. The products run once half of it is full, so that they never have few rows. ``scale`` is the
-    upstream gradient of each row.
+    The front of the workspace ``(R, C)`` holds the logit gradients of rows that wait for their products, which run once
+    half of it is full; the chunks of logits lie at its back. ``scale`` is the upstream gradient of each row.
     """
 
     def __init__(
@@ -236,7 +234,7 @@ def workspace_rows(rows: int, weight: Tensor, classes: int) -> int:
 
 
 def workspace_of(head: Head, shard: ClassShard | None) -> Tensor:
-    """Memory for the logits of a chunk of rows; with a ``shard`` of as many rows on every process."""
+    """Memory for the logits of a chunk; of as many rows on every process."""
     classes = head.weight.size(0)
     rows = workspace_rows(head.hidden.size(0), head.weight, classes if shard is None else shard.widest)
     return head.weight.new_empty(rows, classes)
@@ -246,8 +244,6 @@ class HeadLoss(torch.autograd.Function):
     """The weighted loss of each row, or their sum, and the masked competitors of each row.
 
     Hidden states, weight and bias are converted to ``dtype`` in here, so that their gradients never pass through it.
-    With a ``shard`` every process takes the same chunks, and the gradient of the hidden states is summed over the
-    processes.
     """
 
     @staticmethod
