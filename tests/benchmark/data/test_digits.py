@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from as_lightning.benchmark.data.digits import Digits
@@ -39,12 +38,3 @@ def test_a_batch_is_images_in_the_unit_interval_and_class_indices():
     assert (images.shape, images.dtype, targets.dtype) == ((16, 1, 8, 8), torch.float32, torch.int64)
     assert 0.0 <= images.min() < images.max() <= 1.0
     assert data.num_classes == 10
-
-
-@pytest.mark.parametrize(
-    "arguments", [{"batch_size": 0}, {"batch_size": "abc"}, {"num_workers": -1}, {"num_workers": 1.5}]
-)
-def test_bad_loader_arguments_are_refused_by_name(arguments):
-    ((name, value),) = arguments.items()
-    with pytest.raises((ValueError, TypeError), match=f"{name} must be an integer of at least .*, got {value!r}"):
-        Digits(**arguments)

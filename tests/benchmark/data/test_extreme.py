@@ -47,19 +47,3 @@ def test_the_samples_depend_on_their_own_seed_and_on_no_other():
     torch.manual_seed(2)
     assert torch.equal(first, extreme().splits["test"].inputs)
     assert not torch.equal(first, extreme(split_seed=1).splits["test"].inputs)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("classes", 1),
-        ("features", 0),
-        ("train_samples", 0),
-        ("evaluation_samples", 0),
-        ("exponent", -0.1),
-        ("noise", -0.1),
-    ],
-)
-def test_bad_arguments_are_refused_by_name(name, value):
-    with pytest.raises(ValueError, match=rf"{name}.* must be .*got .*{value}"):
-        Extreme(**(SMALL | {name: value}))

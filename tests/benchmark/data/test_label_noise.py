@@ -77,12 +77,6 @@ def test_without_noise_there_are_no_corrupted_samples_to_load():
         digits(0.0).corrupted_dataloader()
 
 
-@pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan")])
-def test_a_rate_that_is_no_share_is_refused(rate):
-    with pytest.raises(ValueError, match=r"label_noise must be a share in \[0, 1\], got"):
-        Digits(label_noise=rate)
-
-
 def test_a_single_class_cannot_be_made_wrong():
     with pytest.raises(ValueError, match="label noise needs at least 2 classes, got 1"):
         corrupt_labels(torch.zeros(3, dtype=torch.int64), 1, 0.5, 0)

@@ -41,12 +41,8 @@ def across_data_sets(
 ) -> AcrossDataSets:
     """The mean difference over data sets, with a stratified bootstrap over data sets and seeds.
 
-    Each resample draws data sets with replacement, and for each of them its seeds with replacement.
-
-    Args:
-        differences: per data set the differences of its seeds, a method's score minus the baseline's, in points.
-        words: per data set the word of the method's verdict.
-        random_state: of the bootstrap.
+    Each resample draws data sets with replacement, and for each of them its seeds with replacement. ``differences`` are
+    per data set those of its seeds, a method's score minus the baseline's, in points; ``words`` its verdicts.
 
     Raises:
         ValueError: if there are fewer than 3 data sets, the names differ, or a difference is missing or not finite.

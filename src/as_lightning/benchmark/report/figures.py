@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
@@ -39,42 +38,36 @@ FIGURES = {
     "accumulation": ("batches per optimizer step", "share of the training", "batches in the step's window"),
     "reliability": ("reliability, with a temperature fitted on validation", "confidence", "share of right predictions"),
 }
+LIMITS: dict[str, dict[str, Any]] = {
+    "learning-rate": {"xscale": "log"},
+    "masking": {"ylim": (0, 1)},
+    "reliability": {"xlim": (0, 1), "ylim": (0, 1)},
+}
 # labels are text, never TeX; SVG keeps them as text
 STYLE: dict[Any, Any] = {"font.size": 10, "text.parse_math": False, "svg.fonttype": "none", "font.family": "sans-serif"}
 STYLE |= dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK)
-
-
-class Line(NamedTuple):
-    """A line: its points, and below and above them the ends of the band (or bars) around it."""
-
-    x: Sequence[float] | np.ndarray
-    y: Sequence[float] | np.ndarray
-    low: np.ndarray | None = None
-    high: np.ndarray | None = None
-
-
-Level = tuple[float, float, str] | None
 
 
 @dataclass(frozen=True)
 class PageFigure:
     """A figure of a line for each method; its file's name, its title, and the arguments of ``Axes.set``.
 
-    ``level`` has the lower and the upper end of what counts as equal to the baseline, and its colour; then the spread
-    around a line is drawn as bars, else as a band.
+    ``lines`` has the columns ``method``, ``x`` and ``y``, and ``low`` and ``high`` where a spread is drawn: as bars
+    where there is a ``level``, the ends of what counts as equal to the first method; else as a band.
     """
 
     name: str
     title: str
-    lines: Mapping[str, Line]
+    lines: pd.DataFrame
     colors: Mapping[str, str]
     axes: Mapping[str, Any]
-    level: Level = None
+    level: tuple[float, float] | None = None
 
     @property
     def alt(self) -> str:
         """The figure in words, for those who do not see it."""
-        ends = "; ".join(f"{m}: {line.y[-1]:.4g} at {line.x[-1]:.4g}" for m, line in self.lines.items())
+        last = self.lines.groupby("method", sort=False).tail(1)
+        ends = "; ".join(f"{row.method}: {row.y:.4g} at {row.x:.4g}" for row in last.itertuples())
         return f"{self.title}. {self.axes['ylabel']} at the last {self.axes['xlabel']}: {ends}."
 
     @cached_property
@@ -84,16 +77,15 @@ class PageFigure:
             figure = Figure(figsize=(5.2, 3.6), layout="constrained")
             axes = figure.subplots()
             if self.level:
-                low, high, of_baseline = self.level
-                axes.axhspan(low, high, color=of_baseline, alpha=0.12, linewidth=0)
-            for method, line in self.lines.items():
-                color = self.colors[method]
-                axes.plot(line.x, line.y, marker="o", markersize=4, color=color, label=method)
-                if line.low is None or line.high is None:
+                axes.axhspan(*self.level, color=next(iter(self.colors.values())), alpha=0.12, linewidth=0)
+            for method, color in self.colors.items():
+                line = self.lines[self.lines["method"] == method]
+                if line.empty:
                     continue
+                axes.plot(line.x, line.y, marker="o", markersize=4, color=color, label=method)
                 if self.level:
                     axes.vlines(line.x, line.low, line.high, color=color, linewidth=1)
-                else:
+                elif "low" in line:
                     axes.fill_between(line.x, line.low, line.high, alpha=0.15, color=color, linewidth=0)
             axes.set(**self.axes)
             if self.axes.get("xscale") == "log":  # its own labels are TeX
@@ -102,7 +94,7 @@ class PageFigure:
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(alpha=0.25, color=INK)
             # below the axes: inside it would lie on the curves
-            columns = min(LEGEND_COLUMNS, len(self.lines))
+            columns = min(LEGEND_COLUMNS, self.lines["method"].nunique())
             figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
             text = StringIO()
             figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
@@ -136,15 +128,9 @@ def score_name(score: str) -> str:
 
 def report_figures(findings: Findings) -> list[PageFigure]:
     """All figures that the runs and trials of a comparison give, the main one first."""
-    record, reference = findings.record, findings.reference
-    name, score = file_name(record.name), score_name(record.score)
-    colors = method_colors(findings)
-    runs: dict[str, list[Result]] = {method: [] for method in findings.methods}
-    for run in record.results:
-        if arm_of(run) == findings.full(run.method).arm:
-            runs[run.method].append(run)
-
-    base, m, longest = reference.mean, record.design.equal_within, max(row.seconds for row in findings.rows)
+    record, base, m = findings.record, findings.reference.mean, findings.record.design.equal_within
+    name, score, colors = file_name(record.name), score_name(record.score), method_colors(findings)
+    runs = [run for run in record.results if arm_of(run) == findings.full(run.method).arm]
     lines = {
         "time": _scores_by_time(findings),
         "learning-rate": _scores_by_learning_rate(record),
@@ -153,53 +139,43 @@ def report_figures(findings: Findings) -> list[PageFigure]:
         "accumulation": _means(runs, _windows),
         "reliability": _reliability(runs),
     }
-    limits: dict[str, dict[str, Any]] = {
-        "time": {"xlim": (0, 1.05 * longest or 1.0)},
-        "learning-rate": {"xscale": "log"},
-        "masking": {"ylim": (0, 1)},
-        "reliability": {"xlim": (0, 1), "ylim": (0, 1)},
-    }
+    longest = max(row.seconds for row in findings.rows) or 1.0
+    limits = {"time": {"xlim": (0, 1.05 * longest)}} | LIMITS
     figures = []
-    for kind in filter(lines.get, FIGURES):
-        title, xlabel, ylabel = (text.format(score=score, split=record.split) for text in FIGURES[kind])
-        axes = {"xlabel": xlabel, "ylabel": ylabel} | limits.get(kind, {})
-        level = (base - m, base + m, colors[record.baseline]) if kind == "time" else None
-        figures.append(PageFigure(f"{name}-{kind}", title, lines[kind], colors, axes, level))
+    for kind, (title, xlabel, ylabel) in FIGURES.items():
+        if not lines[kind].empty:
+            axes = {"xlabel": xlabel, "ylabel": ylabel.format(score=score, split=record.split)} | limits.get(kind, {})
+            level = (base - m, base + m) if kind == "time" else None
+            figures.append(PageFigure(f"{name}-{kind}", title.format(score=score), lines[kind], colors, axes, level))
     return figures
 
 
-def _scores_by_time(findings: Findings) -> dict[str, Line]:
-    lines = {}
-    for method in findings.methods:
-        rows = sorted((row for row in findings.rows if row.arm.method == method), key=lambda row: row.seconds)
-        mean, spread = np.array([row.mean for row in rows]), np.nan_to_num([row.std for row in rows])
-        lines[method] = Line([row.seconds for row in rows], mean, mean - spread, mean + spread)
-    return lines
+def _table(rows: Sequence[tuple[Any, ...]], *columns: str) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["method", *columns]).astype(dict.fromkeys(columns, float))
 
 
-def _scores_by_learning_rate(record: ComparisonRecord) -> dict[str, Line]:
-    """At each learning rate the best of a method's trials."""
-    lines = {}
-    for method, trials in record.tuning.items():
-        tried = [(float(t.settings["lr"]), t.score) for t in trials if "lr" in t.settings and math.isfinite(t.score)]
-        best = pd.DataFrame(tried, columns=["lr", "score"]).groupby("lr")["score"].agg(record.mode)
-        if len(best) > 1:
-            lines[method] = Line(best.index.to_numpy(), best.to_numpy())
-    return lines
+def _scores_by_time(findings: Findings) -> pd.DataFrame:
+    rows = [(row.arm.method, row.seconds, row.mean, 0.0 if math.isnan(row.std) else row.std) for row in findings.rows]
+    table = _table(rows, "x", "y", "std").sort_values("x", kind="stable")
+    return table.assign(low=table["y"] - table["std"], high=table["y"] + table["std"])
 
 
-def _means(
-    results: Mapping[str, Sequence[Result]], curve: Callable[[Result], list[tuple[float, float]]]
-) -> dict[str, Line]:
+def _scores_by_learning_rate(record: ComparisonRecord) -> pd.DataFrame:
+    """At each learning rate the best of a method's trials, where there is more than one rate."""
+    trials = [(method, trial) for method, tried in record.tuning.items() for trial in tried]
+    rows = [(method, float(trial.settings["lr"]), trial.score) for method, trial in trials if "lr" in trial.settings]
+    table = _table(rows, "x", "y").dropna().groupby(["method", "x"], as_index=False)
+    best = table.agg(record.mode).sort_values("x")
+    return best[best.groupby("method")["x"].transform("size") > 1]
+
+
+def _means(runs: Sequence[Result], curve: Callable[[Result], list[tuple[float, float]]]) -> pd.DataFrame:
     """Per method the mean of a curve over its runs, with the range, up to the end of the shortest."""
-    lines = {}
-    for method, runs in results.items():
-        curves = [points for run in runs if (points := curve(run))]
-        if curves:
-            table = np.array([points[: min(map(len, curves))] for points in curves], dtype=np.float64)
-            y = table[..., 1]
-            lines[method] = Line(table[..., 0].mean(0), y.mean(0), y.min(0), y.max(0))
-    return lines
+    rows = [(run.method, place, *point) for run in runs for place, point in enumerate(curve(run))]
+    table = _table(rows, "place", "x", "y").groupby(["method", "place"], sort=False)
+    y = table["y"]
+    means = pd.DataFrame({"x": table["x"].mean(), "y": y.mean(), "low": y.min(), "high": y.max()})
+    return means[y.size() == y.size().groupby("method").transform("max")].reset_index()
 
 
 def _validations(run: Result) -> list[tuple[float, float]]:
@@ -217,16 +193,13 @@ def _windows(run: Result) -> list[tuple[float, float]]:
     return [(number / len(lengths), length) for number, length in enumerate(lengths, start=1)]
 
 
-def _reliability(results: Mapping[str, Sequence[Result]]) -> dict[str, Line]:
+def _reliability(runs: Sequence[Result]) -> pd.DataFrame:
     """How often predictions of a confidence are right, with the temperature where there is one."""
-    lines = {}
-    for method, runs in results.items():
-        diagrams = [run.reliability.get("scaled", run.reliability.get("unscaled", [])) for run in runs]
-        points = pd.DataFrame([*itertools.chain(*diagrams)], columns=["confidence", "accuracy", "count"], dtype=float)
-        bins = (points["confidence"] * RELIABILITY_BINS).astype(int).clip(upper=RELIABILITY_BINS - 1)
-        sums = points.assign(**points[["confidence", "accuracy"]].mul(points["count"], axis=0)).groupby(bins).sum()
-        sums = sums[sums["count"] >= MIN_SHARE * sums["count"].sum()]
-        if len(sums):
-            means = sums.div(sums["count"], axis=0).to_numpy()
-            lines[method] = Line(means[:, 0], means[:, 1])
-    return lines
+    diagrams = [(run.method, run.reliability.get("scaled", run.reliability.get("unscaled", []))) for run in runs]
+    rows = [(method, p["confidence"], p["accuracy"], p["count"]) for method, points in diagrams for p in points]
+    points = _table(rows, "x", "y", "count")
+    bins = (points["x"] * RELIABILITY_BINS).clip(upper=RELIABILITY_BINS - 1).astype(int).rename("bin")
+    weighted = points.assign(x=points["x"] * points["count"], y=points["y"] * points["count"])
+    sums = weighted.groupby(["method", bins]).sum()
+    sums = sums[sums["count"] >= MIN_SHARE * sums.groupby("method")["count"].transform("sum")]
+    return sums.div(sums["count"], axis=0).reset_index()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from as_lightning.benchmark.report.record import ComparisonRecord, arm_of
-from as_lightning.benchmark.report.verdicts import POINT, Arm, Verdict, verdicts
+from as_lightning.benchmark.report.verdicts import POINT, Arm, Verdict
 from as_lightning.benchmark.run.result import Result
 from as_lightning.functional.counts import masking_ratio
 
@@ -72,20 +72,25 @@ class Row:
     time: TimeRatio
     verdict: Verdict | None
     same_budget: Verdict | None
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a comparison has found: the baseline first, then method by method, the full budget first.
-
-    ``reference`` is the baseline at its full budget.
-    """
+    """What a comparison has found: the baseline at its full budget first, then method by method, budgets descending."""
 
     record: ComparisonRecord
     rows: tuple[Row, ...]
-    reference: Row
-    verdicts: tuple[Verdict, ...]
+
+    @property
+    def reference(self) -> Row:
+        """The baseline at its full budget."""
+        return self.rows[0]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """All of them, against the full and the same budget."""
+        return [found for row in self.rows for found in (row.verdict, row.same_budget) if found is not None]
 
     @property
     def methods(self) -> list[str]:
@@ -108,25 +113,14 @@ def findings(record: ComparisonRecord) -> Findings:
         runs.setdefault(arm_of(result), []).append(result)
     reference = record.reference
     if reference not in runs:
-        methods = ", ".join(sorted({arm.method for arm in runs})) or "no method"
         failures = "".join(f"\n  {failure}" for failure in record.failures[:10])
         raise ValueError(
-            f"no run of the baseline {reference.method!r} has finished, so there is nothing to compare with: there are "
-            f"runs of {methods}{failures}"
+            f"no run of the baseline {reference.method!r} has finished, so there is nothing to compare with{failures}"
         )
-    found = verdicts(
-        record.scores(),
-        baseline=reference.method,
-        design=record.design,
-        disagreement=record.disagreement(),
-        higher_is_better=record.mode == "max",
-    )
-    by_pair = {(verdict.arm, verdict.against): verdict for verdict in found}
-    methods_in_order = list(dict.fromkeys([reference.method, *(arm.method for arm in runs)]))
-    order = sorted(runs, key=lambda arm: (methods_in_order.index(arm.method), -arm.budget))
+    by_pair = {(verdict.arm, verdict.against): verdict for verdict in record.verdicts()}
     base_seconds = {run.seed: run.train_seconds for run in runs[reference]}
     rows = []
-    for arm in order:
+    for arm in sorted(runs, key=lambda arm: (record.methods.index(arm.method), -arm.budget)):
         scores = pd.Series([run.metrics[run.score] / POINT for run in runs[arm]])
         about, same = runs[arm][0].config["comparison"], Arm(reference.method, arm.budget)
         row = Row(
@@ -143,7 +137,7 @@ def findings(record: ComparisonRecord) -> Findings:
             metrics=pd.DataFrame([_measured(run) for run in runs[arm]], dtype=float).mean().dropna().to_dict(),
         )
         rows.append(row)
-    return Findings(record, tuple(rows), rows[order.index(reference)], tuple(found))
+    return Findings(record, tuple(rows))
 
 
 def clearly_cheaper(record: ComparisonRecord) -> set[Arm]:

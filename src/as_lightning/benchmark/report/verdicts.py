@@ -179,24 +179,18 @@ def still_open(found: Sequence[Verdict], design: Design, *, cheaper: Collection[
     """The arms that need the seeds of the next look; none after the last look.
 
     An arm stops at its first word, with two exceptions, since both can change what one does: an arm that is not worse
-    and leads by 1.75 times ``equal_within`` may be better, and an arm that takes less time than the baseline goes on
-    until it is worse, or surely not worse.
-
-    ``cheaper`` are the arms whose training takes clearly less time.
+    and leads by 1.75 times ``equal_within`` may be better, and one whose training takes clearly less time (``cheaper``)
+    goes on until it is worse, or surely not worse.
     """
-    open_arms = [
-        verdict.arm
-        for verdict in found
-        if verdict.look < len(design.looks)
-        and verdict.seeds < design.looks[-1]
-        and not verdict.reason
-        and (
-            not verdict.decided
-            or (verdict.word == "not worse" and verdict.difference > PROMISING * design.equal_within)
-            or (verdict.arm in cheaper and verdict.word != "worse" and not verdict.sure)
-        )
-    ]
-    return list(dict.fromkeys(open_arms))
+
+    def goes_on(found: Verdict) -> bool:
+        if found.reason or found.look == len(design.looks) or found.seeds >= design.looks[-1]:
+            return False
+        promising = found.word == "not worse" and found.difference > PROMISING * design.equal_within
+        unsure = found.arm in cheaper and found.word != "worse" and not found.sure
+        return not found.decided or promising or unsure
+
+    return list(dict.fromkeys(verdict.arm for verdict in found if goes_on(verdict)))
 
 
 class LookTest:
@@ -314,7 +308,14 @@ def _judged(
 
     seeds = sorted(scores[against])
     first = seeds[: design.looks[0]]
-    found = {arm: _untested(scores, arm, against, seeds, design) for arm in twins}
+    found, nan = {}, math.nan
+    for arm in twins:
+        differences = np.diff(_table(scores, [against, arm], seeds), axis=0)
+        pairs = int(np.isfinite(differences).sum())
+        few = f"{pairs} seed{'s' * (pairs != 1)} in common, at least {MIN_PAIRS} are needed" * (pairs < MIN_PAIRS)
+        mean = float(np.nanmean(differences)) if pairs else nan
+        within = design.equal_within
+        found[arm] = Verdict(arm, against, pairs, 0, mean, nan, nan, "undecided", nan, within, reason=few)
     judged = [arm for arm, twin in twins.items() if arm == twin and not found[arm].reason]
     judged = [arm for arm in judged if scores[arm].keys() >= set(first)]
     while judged and complete(judged) < MIN_PAIRS:
@@ -356,15 +357,6 @@ def _judged(
         else:
             found[arm] = replace(found[twin], arm=arm)
     return list(found.values())
-
-
-def _untested(scores: Scores, arm: Arm, against: Arm, seeds: Sequence[int], design: Design) -> Verdict:
-    """The verdict of an arm before any look."""
-    differences = np.diff(_table(scores, [against, arm], seeds), axis=0)
-    pairs = int(np.isfinite(differences).sum())
-    mean, nan = float(np.nanmean(differences)) if pairs else math.nan, math.nan
-    few = f"{pairs} seed{'s' * (pairs != 1)} in common, at least {MIN_PAIRS} are needed" if pairs < MIN_PAIRS else ""
-    return Verdict(arm, against, pairs, 0, mean, nan, nan, "undecided", nan, design.equal_within, reason=few)
 
 
 def _floor(disagreement: Disagreement, arm: Arm, against: Arm) -> float:

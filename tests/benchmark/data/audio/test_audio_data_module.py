@@ -105,27 +105,6 @@ def test_spec_augment_sets_bands_and_frames_to_zero_in_the_training_split_alone(
     assert torch.equal(data.splits["train"].inputs, plain.splits["train"].inputs)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"features": "mfcc"}, "features must be 'log_mel' or 'waveform', got 'mfcc'"),
-        ({"sample_rate": 0}, "sample_rate must be at least 1"),
-        ({"n_mels": 0}, "n_mels must be at least 1"),
-        ({"n_fft": 1}, "n_fft must be at least 2"),
-        ({"hop_length": 0}, "hop_length must be at least 1"),
-        ({"freq_mask": -1}, "freq_mask must be at least 0"),
-        ({"freq_mask": 25}, "freq_mask must be at most n_mels=24 .*got 25 and 0"),
-        ({"time_mask": 42}, "time_mask at most the 41 frames, got 0 and 42"),
-        ({"seconds": 0.016}, "more than n_fft // 2 = 128 are needed"),
-        ({"seconds": 0.0, "features": "waveform"}, "less than a sample"),
-        ({"time_mask": 1, "features": "waveform"}, "are for features='log_mel'"),
-    ],
-)
-def test_bad_arguments_are_refused_by_name(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        Tones(**{**AUDIO, **arguments})
-
-
 @pytest.mark.parametrize(("name", "subtype"), [("a.wav", "FLOAT"), ("a.wav", "PCM_16"), ("a.flac", "PCM_16")])
 def test_a_file_is_decoded_to_the_mean_of_its_channels(tmp_path, name, subtype):
     stereo = torch.stack([tone(440), tone(600)], dim=1)

@@ -111,16 +111,3 @@ def test_class_names_are_root_and_quality(chords):
     assert set(chords.class_names) == {f"{root} {quality}" for root in ROOTS for quality in QUALITIES}
     row = chords.index_clips()["test"][0]
     assert (row.label, row.place) == ("C major", "the chord C major of seed (0, 0, 0, 38)")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"octaves": 0}, "octaves must be at least 1"),
-        ({"detune": -1.0}, "detune must be at least 0"),
-        ({"snr_db": (3.0, 2.0)}, r"snr_db must be the least and the greatest ratio, got \(3.0, 2.0\)"),
-    ],
-)
-def test_bad_arguments_are_refused_by_name(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        partial(Chords, **AUDIO)(**arguments)

@@ -190,26 +190,6 @@ def test_a_class_that_the_training_split_lacks_is_named(split_folder, split):
         ready(split_folder)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"crop_padding": -1}, "crop_padding must be at least 0"),
-        ({"mean": [0.5] * 3}, "give mean and std, or neither"),
-        ({"mean": [0.5], "std": [1.0]}, "mean and std must have 3 numbers"),
-        ({"mean": [0.5] * 3, "std": [1.0, 1.0, 0.0]}, "std positive"),
-        ({"image_size": 0}, "image_size must be at least 1"),
-        ({"validation_share": 0.0}, "validation_share must be a share"),
-        ({"validation_share": 1.0}, "validation_share must be a share"),
-        ({"max_per_class": 0}, "max_per_class must be at least 1"),
-        ({"max_per_class": {"test": 0}}, "max_per_class must be at least 1"),
-        ({"max_per_class": {"val": 3}}, "max_per_class has the splits .* got 'val'"),
-    ],
-)
-def test_bad_arguments_are_refused_by_name(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        partial(ImageFolder, **IMAGES)("set", **arguments)
-
-
 def test_cifar10_as_jpeg_files_is_read_from_its_archive(real_data):
     data = ready(
         Path("cifar10_jpeg.tar.gz"), data_dir=real_data, max_per_class={"train": 20, "test": 5, "validation": 3}

@@ -133,19 +133,3 @@ def test_max_tokens_limits_the_splits_and_leaves_the_classes(code):
     assert data.splits["train"].inputs.numel() == 9_999 // LENGTH * LENGTH
     assert torch.equal(data.splits["test"].inputs, code.splits["test"].inputs[: 999 // LENGTH])
     assert len(data.splits["validation"]) == len(code.splits["validation"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"block_length": 0}, "block_length must be at least 1, got 0"),
-        ({"batch_tokens": 12}, "batch_tokens must be a multiple of block_length=8, got 12"),
-        ({"batch_tokens": 0}, "batch_tokens must be a multiple of block_length=8, got 0"),
-        ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
-        ({"max_tokens": {"test": 8}}, "max_tokens must be more than block_length=8, got 8"),
-        ({"max_tokens": {"val": 3}}, "max_tokens has the splits train, validation and test, got 'val'"),
-    ],
-)
-def test_bad_arguments_are_refused_by_name(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        PythonCode(**({"block_length": 8, "batch_tokens": 16, "max_tokens": None} | arguments))
