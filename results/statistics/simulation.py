@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from as_lightning.benchmark.report.verdicts import (
     ADVICE_ALPHA,
@@ -36,6 +37,27 @@ TUNING = 30  # full trainings: 3 methods, 5 trials, 2 seeds
 HALF_BUDGET = 0.5  # the baseline also runs for half the epochs, in each of its seeds
 CHEAPER = (False, True)
 BETTER, WORSE, EQUAL, NOT_WORSE, NO_GAIN, UNDECIDED = range(len(WORDS))
+
+HEAD = """# How often words and advice are right
+
+{comparisons:,} simulated comparisons in each of {cells} cells; looks at {looks} seeds, equal within {within} points. \
+Noise is the standard deviation of a run's score over the seeds, in points; unequal spreads are 1/3 and 3 times the \
+baseline's. All cells are in simulation.json.
+
+| what | measured | bar |
+| --- | ---: | ---: |
+"""
+TRAININGS = "full trainings of the undecided bar's comparisons, {} of tuning included (mean of the correlations; {})"
+BY_EFFECT = """
+Three methods, equal spreads, all effects the same; of the words the shares of methods, in %.
+
+"""
+CHEAPER_HEAD = """
+The same where the other methods take 30% less time: each goes on until it is worse or surely not worse.
+
+| noise | correlation | effect | right advice | wrong advice | seeds |
+| ---: | ---: | ---: | ---: | ---: | ---: |
+"""
 
 
 @dataclass(frozen=True)
@@ -156,77 +178,41 @@ def simulate(cell: Cell, design: Design, comparisons: int, seed: int) -> dict[st
     }
 
 
-def markdown(rows: list[dict[str, float | str]], design: Design, comparisons: int) -> str:
+def markdown(cells: pd.DataFrame, design: Design, comparisons: int) -> str:
     """The bars and, for three methods, the words by effect."""
-
-    def among(**wanted: object) -> list[dict[str, float | str]]:
-        return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
-
-    def most(found: list[dict[str, float | str]], name: str) -> float:
-        return max(float(row[name]) for row in found)
-
-    def mean(found: list[dict[str, float | str]], name: str) -> float:
-        return float(np.mean([float(row[name]) for row in found]))
-
-    decided = [
-        row
-        for row in among(noise=0.6, methods=3, spreads="equal", signs="same", cheaper=False)
-        if abs(float(row["effect"])) <= 1
-    ]
-    trainings = {
-        correlation: TUNING + mean(found, "full_trainings") + HALF_BUDGET * mean(found, "half_trainings")
-        for correlation in CORRELATIONS
-        if (found := [row for row in decided if row["correlation"] == correlation])
-    }
-    right = among(effect=0.0, noise=0.6, methods=3, spreads="equal", cheaper=True)
+    cells = cells.assign(trainings=TUNING + cells["full_trainings"] + HALF_BUDGET * cells["half_trainings"])
+    same = cells.query("methods == 3 and spreads == 'equal' and signs == 'same'")
+    decided = same.query("noise == 0.6 and not cheaper and abs(effect) <= 1")
+    right = cells.query("effect == 0 and noise == 0.6 and methods == 3 and spreads == 'equal' and cheaper")
+    wrong = cells.groupby("spreads")["wrong_word"].max()
     bars = [
-        ("any wrong word, equal spreads, largest of all cells", most(among(spreads="equal"), "wrong_word"), "5%"),
-        ("any wrong word, unequal spreads, largest of all cells", most(among(spreads="unequal"), "wrong_word"), "7%"),
-        ("undecided, noise 0.6, 3 methods, effects -1 to 1", mean(decided, "undecided"), "20%"),
-        ("wrong advice, largest of all cells", most(rows, "wrong_advice"), "2%"),
-        ("right advice, equal and 30% cheaper, noise 0.6, 3 methods", mean(right, "right_advice"), "at least 60%"),
+        ("any wrong word, equal spreads, largest of all cells", wrong["equal"], "5%"),
+        ("any wrong word, unequal spreads, largest of all cells", wrong["unequal"], "7%"),
+        ("undecided, noise 0.6, 3 methods, effects -1 to 1", decided["undecided"].mean(), "20%"),
+        ("wrong advice, largest of all cells", cells["wrong_advice"].max(), "2%"),
+        ("right advice, equal and 30% cheaper, noise 0.6, 3 methods", right["right_advice"].mean(), "at least 60%"),
     ]
-    lines = [
-        "# How often words and advice are right",
-        "",
-        f"{comparisons:,} simulated comparisons in each of {len(rows)} cells; looks at "
-        f"{', '.join(map(str, design.looks))} seeds, equal within {design.equal_within:g} points. Noise is the "
-        "standard "
-        "deviation of a run's score over the seeds, in points; unequal spreads are 1/3 and 3 times the baseline's. "
-        "All cells are in simulation.json.",
-        "",
-        "| what | measured | bar |",
-        "| --- | ---: | ---: |",
-        *(f"| {name} | {100 * value:.1f}% | {bar} |" for name, value, bar in bars),
-        f"| full trainings of the undecided bar's comparisons, {TUNING} of tuning included (mean of the correlations; "
-        + ", ".join(f"{correlation}: {value:.1f}" for correlation, value in trainings.items())
-        + f") | {np.mean(list(trainings.values())):.1f} | 62 |",
-        "",
-        "Three methods, equal spreads, all effects the same; of the words the shares of methods, in %.",
-        "",
-        "| noise | correlation | effect | " + " | ".join(WORDS) + " | any wrong word | seeds | full trainings |",
-        "|" + " ---: |" * (len(WORDS) + 6),
-    ]
-    for row in among(methods=3, spreads="equal", signs="same", cheaper=False):
-        shares = " | ".join(f"{100 * float(row[word]):.0f}" for word in WORDS)
-        lines.append(
-            f"| {row['noise']} | {row['correlation']} | {float(row['effect']):+g} | {shares} | "
-            f"{100 * float(row['wrong_word']):.1f} | {float(row['seeds']):.1f} | "
-            f"{TUNING + float(row['full_trainings']) + HALF_BUDGET * float(row['half_trainings']):.1f} |"
-        )
-    lines += [
-        "",
-        "The same where the other methods take 30% less time: each goes on until it is worse or surely not worse.",
-        "",
-        "| noise | correlation | effect | right advice | wrong advice | seeds |",
-        "| ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    lines += [
-        f"| {row['noise']} | {row['correlation']} | {float(row['effect']):+g} | "
-        f"{100 * float(row['right_advice']):.1f} | {100 * float(row['wrong_advice']):.1f} | {float(row['seeds']):.1f} |"
-        for row in among(methods=3, spreads="equal", signs="same", cheaper=True)
-    ]
-    return "\n".join(lines) + "\n"
+    trainings = decided.groupby("correlation")["trainings"].mean()
+    each = ", ".join(f"{correlation}: {value:.1f}" for correlation, value in trainings.items())
+    looks, within = ", ".join(map(str, design.looks)), f"{design.equal_within:g}"
+    text = HEAD.format(comparisons=comparisons, cells=len(cells), looks=looks, within=within)
+    text += "".join(_row(name, f"{100 * value:.1f}%", bar) for name, value, bar in bars)
+    text += _row(TRAININGS.format(TUNING, each), f"{trainings.mean():.1f}", 62)
+    text += BY_EFFECT + _row("noise", "correlation", "effect", *WORDS, "any wrong word", "seeds", "full trainings")
+    text += f"|{' ---: |' * 12}\n"
+    for row in same.query("not cheaper").to_dict("records"):
+        shares = [f"{100 * row[word]:.0f}" for word in WORDS] + [f"{100 * row['wrong_word']:.1f}"]
+        cost = f"{row['seeds']:.1f}", f"{row['trainings']:.1f}"
+        text += _row(row["noise"], row["correlation"], f"{row['effect']:+g}", *shares, *cost)
+    text += CHEAPER_HEAD
+    for row in same.query("cheaper").to_dict("records"):
+        shares = [f"{100 * row[advice]:.1f}" for advice in ("right_advice", "wrong_advice")]
+        text += _row(row["noise"], row["correlation"], f"{row['effect']:+g}", *shares, f"{row['seeds']:.1f}")
+    return text
+
+
+def _row(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |\n"
 
 
 def main() -> None:
@@ -237,12 +223,11 @@ def main() -> None:
     options = parser.parse_args()
     design = Design()
     rows = [asdict(cell) | simulate(cell, design, options.comparisons, seed) for seed, cell in enumerate(grid())]
-    content = {"design": asdict(design), "comparisons": options.comparisons, "tuning": TUNING, "cells": rows}
-    rounded = json.loads(json.dumps(content), parse_float=lambda text: round(float(text), 4))
-    lines = ",\n".join(json.dumps(row) for row in rounded.pop("cells"))
-    text = json.dumps(rounded)[:-1] + ', "cells": [\n' + lines + "\n]}\n"
+    about = {"design": asdict(design), "comparisons": options.comparisons, "tuning": TUNING}
+    lines = ",\n".join(json.dumps({k: round(v, 4) if type(v) is float else v for k, v in row.items()}) for row in rows)
+    text = json.dumps(about)[:-1] + ', "cells": [\n' + lines + "\n]}\n"
     (options.output / "simulation.json").write_text(text, encoding="utf-8")
-    table = markdown(rows, design, options.comparisons)
+    table = markdown(pd.DataFrame(rows), design, options.comparisons)
     (options.output / "simulation.md").write_text(table, encoding="utf-8")
     print(table)
 

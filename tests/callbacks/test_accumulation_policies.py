@@ -1,20 +1,25 @@
-"""Windows of any policy: by a schedule or a function, with a module that knows nothing of masking."""
+"""Windows of any policy: what it decides, what a run costs, and that precision and compilation change nothing."""
 
 from __future__ import annotations
 
 import copy
 import itertools
 import pickle
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from harness.scripted_masking import (
+    SAMPLES,
     SavesEveryBatch,
     ScriptedMasking,
     batches_of,
     loader_of,
+    masking_that_asks_for,
     quiet_trainer,
     same_weights,
 )
@@ -23,9 +28,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from oracles.accumulation_loop import train_by_hand, windows_of_training
+from torch import Tensor
+from torch._dynamo.utils import counters as dynamo
 
-from as_lightning import AdaptiveGradientAccumulation, MaskingPolicy, StepSchedule
+from as_lightning import (
+    AdaptiveGradientAccumulation,
+    ASSoftmaxLoss,
+    ASSoftmaxMixin,
+    MaskingMonitor,
+    MaskingPolicy,
+    StepSchedule,
+)
 from as_lightning.callbacks import AccumulationWindow
+from as_lightning.functional import MaskingCounts, accumulation_steps
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -156,11 +171,6 @@ def test_a_policy_that_gives_no_length_is_refused_before_training(length: Any) -
         fit(lambda window: length)
 
 
-def test_masking_needs_a_module_that_counts_it() -> None:
-    with pytest.raises(MisconfigurationException, match=r"Plain.masking_counter is None"):
-        fit(MaskingPolicy())
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -176,13 +186,10 @@ def test_what_is_no_policy_is_refused(arguments: dict[str, Any], error: type[Exc
 
 @pytest.mark.parametrize("schedule", [{}, {1: 2}, {0: 0}, {-1: 2, 0: 1}, {0: 1.5}, {0: True}, {0.0: 1}])
 def test_a_schedule_that_says_no_length_everywhere_is_refused(schedule: Any) -> None:
-    with pytest.raises(ValueError, match="schedule must map integers of at least 0, a 0 among them"):
-        StepSchedule(schedule)
-
-
-def test_a_schedule_by_epochs_is_refused() -> None:
     with pytest.raises(ValueError, match="by must be 'step' or 'samples', got 'epoch'"):
         StepSchedule({0: 1}, by="epoch")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="schedule must map integers of at least 0, a 0 among them"):
+        StepSchedule(schedule)
 
 
 @given(
@@ -199,3 +206,180 @@ def test_a_schedule_says_the_length_of_its_latest_key(schedule: dict[int, int], 
         for policy, position in ((by_samples, samples), (by_step, step)):
             keys = [key for key in schedule if key <= position]
             assert policy.next_length(window) == (schedule[max(keys)] if keys else first)
+
+
+# The default policy in training: what it costs, and that precision and compilation change nothing
+
+
+def test_the_papers_formula_is_the_default() -> None:
+    policy = AdaptiveGradientAccumulation().policy
+    assert policy == MaskingPolicy(max_steps=4, scale=1.0, monotone=True, warmup_windows=0, update_every=1)
+
+
+def wanted_after(counts: list[tuple[int, int]], **arguments: Any) -> list[int]:
+    """The ``k`` before every window, window ``i`` reporting ``(masked_samples, samples)``."""
+    policy, wanted = MaskingPolicy(**arguments), []
+    for i, (masked, samples) in enumerate(counts):
+        wanted.append(policy.steps)
+        assert policy.next_length(AccumulationWindow(0, i, 1, masked, samples)) == policy.steps
+    return wanted
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 1.5])
+@pytest.mark.parametrize("monotone", [True, False])
+@pytest.mark.parametrize("max_steps", [1, 3, 8])
+def test_every_window_decides_by_the_formula(scale: float, monotone: bool, max_steps: int) -> None:
+    counts = [(0, 8), (4, 8), (8, 8), (7, 8), (0, 8), (0, 0), (6, 8), (7, 8), (1, 8)]
+    options: dict[str, Any] = {"scale": scale, "monotone": monotone, "max_steps": max_steps}
+    expected = [1]
+    for masked, samples in counts[:-1]:
+        expected.append(accumulation_steps(samples, masked, previous=expected[-1], **options))
+    assert wanted_after(counts, **options) == expected
+
+
+def test_a_decision_for_several_windows_is_taken_on_all_their_samples() -> None:
+    counts = [(8, 8), (0, 24), (30, 32), (31, 32), (0, 1), (0, 1)]
+    wanted = wanted_after(counts, update_every=2, monotone=False)
+    # 8 of 32 masked: 32 / 24 rounds to 1; 61 of 64 masked: as many as allowed, one more
+    assert wanted == [1, 1, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("update_every", [1, 2])
+def test_nothing_changes_before_the_warm_up_windows(update_every: int) -> None:
+    wanted = wanted_after([(8, 8)] * 9, warmup_windows=4, update_every=update_every)
+    assert wanted == {1: [1, 1, 1, 1, 2, 3, 4, 4, 4], 2: [1, 1, 1, 1, 2, 2, 3, 3, 4]}[update_every]
+
+
+def test_the_first_decision_after_the_warm_up_looks_at_its_last_windows_only() -> None:
+    counts = [(0, 1000)] * 3 + [(7, 8)] * 2
+    assert wanted_after(counts, warmup_windows=4)[-1] == 2
+
+
+def test_history_holds_the_counts_of_every_window() -> None:
+    speed = AdaptiveGradientAccumulation(max_steps=3)
+    quiet_trainer(max_epochs=2, callbacks=[speed]).fit(ScriptedMasking((2,)), loader_of(batches_of(8)))
+    assert all(isinstance(window, AccumulationWindow) for window in speed.history)
+    half = SAMPLES // 2
+    assert speed.history[:3] == [
+        (0, 0, 1, half, SAMPLES, SAMPLES, 1),
+        (0, 1, 1, half, SAMPLES, SAMPLES, 2),
+        (0, 2, 2, SAMPLES, 2 * SAMPLES, 2 * SAMPLES, 3),
+    ]
+    assert [window.epoch for window in speed.history] == sorted(window.epoch for window in speed.history)
+    assert sum(window.length for window in speed.history) == 16
+
+
+class WithLossModule(ScriptedMasking):
+    """Reports no counts itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.masking_counter
+        self.criterion = ASSoftmaxLoss()
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        return self.criterion(self.net(batch[0]), batch[1])
+
+
+@pytest.mark.parametrize("make", [lambda: ScriptedMasking((4,)), WithLossModule], ids=["own counts", "loss module"])
+@pytest.mark.parametrize("beside", [[], [MaskingMonitor()]], ids=["alone", "with monitor"])
+def test_one_host_read_a_window_and_none_a_batch(
+    beside: list[pl.Callback], make: Callable[[], ScriptedMasking], host_reads: Counter[str]
+) -> None:
+    speed = AdaptiveGradientAccumulation(max_steps=4)
+    trainer = quiet_trainer(max_epochs=2, callbacks=[speed, *beside])
+    trainer.fit(make(), loader_of(batches_of(24)))
+    ours = {name: count for name, count in host_reads.items() if name.startswith("as_lightning.callbacks")}
+    # the monitor reads at the end of each epoch, and where it writes a step: here the first and the last
+    written = {"as_lightning.callbacks.masking_monitor": 2 + 2} if beside else {}
+    assert ours == {"as_lightning.callbacks.adaptive_gradient_accumulation": len(speed.history)} | written
+    assert len(speed.history) < 48 or make is WithLossModule
+
+
+class Classifier(ASSoftmaxMixin, pl.LightningModule):
+    """Learns an easy task, so that real masking sets in."""
+
+    def __init__(self, classes: int = 8) -> None:
+        super().__init__(delta=0.1)
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.net = torch.nn.Sequential(torch.nn.Linear(classes, 16), torch.nn.ReLU(), torch.nn.Linear(16, classes))
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        inputs, target = batch
+        return self.as_softmax_loss(self.net(inputs), target)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.5, momentum=0.9)
+
+
+def easy_batches(count: int) -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    targets = [torch.randint(8, (16,), generator=generator) for _ in range(count)]
+    return [(torch.eye(8)[target] + 0.1 * torch.randn(16, 8, generator=generator), target) for target in targets]
+
+
+def test_bf16_mixed_equals_the_hand_written_loop() -> None:
+    data, speed, module = easy_batches(24), AdaptiveGradientAccumulation(max_steps=4), Classifier()
+    quiet_trainer(max_epochs=3, callbacks=[speed], precision="bf16-mixed").fit(module, loader_of(data))
+    reference = Classifier()
+
+    def loss_of(batch: Any) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return reference.training_step(batch, 0)
+
+    windows = [(window.epoch, window.batch, window.length, window.length) for window in speed.history]
+    train_by_hand(reference, reference.configure_optimizers(), [data] * 3, windows, loss_of=loss_of)
+    assert max(window.length for window in speed.history) == 4
+    assert same_weights(module, reference)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="counts device synchronisations of a CUDA device")
+def test_no_device_synchronisation_inside_a_window() -> None:
+    class Strict(pl.Callback):
+        """Inside a window, waiting for the device is an error."""
+
+        def on_train_batch_start(self, trainer: pl.Trainer, *args: Any) -> None:
+            torch.cuda.set_sync_debug_mode("error")
+
+        def on_before_optimizer_step(self, trainer: pl.Trainer, *args: Any) -> None:
+            torch.cuda.set_sync_debug_mode("default")
+
+    module = ScriptedMasking((8,)).cuda()
+    counts = MaskingCounts(*(count.cuda() for count in masking_that_asks_for(8)))
+    module.training_step = lambda batch, _: (  # type: ignore[method-assign]
+        module.masking_counter.update(counts),
+        module.loss_of(batch),
+    )[1]
+    data = [(inputs.cuda(), target.cuda()) for inputs, target in batches_of(48)]
+    speed = AdaptiveGradientAccumulation(max_steps=8)
+    trainer = quiet_trainer(max_epochs=2, callbacks=[speed, MaskingMonitor(), Strict()], accelerator="gpu")
+    try:
+        trainer.fit(module, loader_of(data))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert max(window.length for window in speed.history) == 8
+
+
+GPU_ONLY = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="minutes of C++ on a CPU")]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=GPU_ONLY)])
+def test_a_compiled_module_takes_the_same_windows(backend: str) -> None:
+    torch._dynamo.reset()
+    dynamo.clear()
+    data = easy_batches(24)
+    device = "gpu" if backend == "inductor" else "cpu"
+    plain, compiled = AdaptiveGradientAccumulation(max_steps=4), AdaptiveGradientAccumulation(max_steps=4)
+    module = Classifier()
+    quiet_trainer(max_epochs=3, callbacks=[plain], accelerator=device).fit(module, loader_of(data))
+    fast = Classifier()
+    quiet_trainer(max_epochs=3, callbacks=[compiled], accelerator=device).fit(
+        torch.compile(fast, backend=backend), loader_of(data)
+    )
+    assert compiled.history == plain.history
+    # A window's first batch and the others, and maybe a break in the loss: no graph for every batch that is counted.
+    assert dynamo["stats"]["unique_graphs"] <= 6
+    for trained, expected in zip(fast.parameters(), module.parameters(), strict=True):
+        torch.testing.assert_close(trained, expected)

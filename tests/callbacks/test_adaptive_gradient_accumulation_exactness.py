@@ -58,27 +58,6 @@ def taken(callback: AdaptiveGradientAccumulation) -> list[tuple[int, int, int]]:
     return [(window.epoch, window.batch, window.length) for window in callback.history]
 
 
-@pytest.mark.parametrize("clip", [{"clip_norm": 0.05}, {"clip_value": 0.01}])
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-@pytest.mark.parametrize("length_known", [True, False])
-def test_clipping_sees_the_whole_window(clip: dict[str, float], optimizer: str, length_known: bool) -> None:
-    data = batches_of(17)
-    module = ScriptedMasking((16,), optimizer=optimizer)
-    ((name, bound),) = clip.items()
-    trainer = quiet_trainer(
-        max_epochs=3,
-        callbacks=[AdaptiveGradientAccumulation(max_steps=6)],
-        gradient_clip_val=bound,
-        gradient_clip_algorithm=name.removeprefix("clip_"),
-    )
-    trainer.fit(module, loader_of(data, length_known=length_known))
-
-    windows = windows_of_training([17] * 3, WantedSteps((16,), 6), length_known=length_known)
-    clipped = by_hand(data, windows, optimizer=optimizer, **clip)
-    assert same_weights(module, clipped)
-    assert not same_weights(clipped, by_hand(data, windows, optimizer=optimizer))  # the bound was reached
-
-
 @settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     batches=st.integers(1, 40),

@@ -136,30 +136,6 @@ def test_a_scheduler_by_epoch_is_left_alone(pace: Any) -> None:
     assert records.last_step == 3
 
 
-@pytest.mark.parametrize("pace", ["data", "steps"])
-def test_reduce_on_plateau_counts_checks_of_its_metric(pace: Any) -> None:
-    class LogsTheSame(ScriptedMasking):
-        def validation_step(self, batch: Any, batch_idx: int) -> None:
-            self.log("never_better", 1.0)
-
-    def train(callbacks: list[pl.Callback]) -> list[float]:
-        records = RecordsRates()
-        module = LogsTheSame(
-            (8,),
-            scheduler=lambda optimizer, _: {
-                "scheduler": ReduceLROnPlateau(optimizer, patience=1, factor=0.1),
-                "monitor": "never_better",
-            },
-        )
-        trainer = quiet_trainer(max_epochs=6, callbacks=[records, *callbacks])
-        trainer.fit(module, loader_of(batches_of(5)), loader_of(batches_of(1)))
-        return [records.rates[epoch, 0] for epoch in range(6)]
-
-    accumulated = train([AdaptiveGradientAccumulation(max_steps=4, lr_pace=pace)])
-    assert accumulated == train([])
-    assert accumulated[-1] < accumulated[0]
-
-
 def test_reduce_on_plateau_by_step_counts_optimizer_steps() -> None:
     class LogsItsLoss(ScriptedMasking):
         def training_step(self, batch: Any, batch_idx: int) -> Any:

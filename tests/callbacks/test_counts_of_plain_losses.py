@@ -22,7 +22,6 @@ from as_lightning import (
     LinearCrossEntropyLoss,
     MaskingMonitor,
     MultiLabelASSoftmaxLoss,
-    StepSchedule,
 )
 from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy, multilabel_as_cross_entropy
 
@@ -127,18 +126,6 @@ def test_windows_weights_and_counts_are_those_of_the_mixin_bit_for_bit(in_eval_m
     assert {window.length for window in plain[1]} > {1, 2}
     assert ours.logged_metrics == theirs.logged_metrics
     assert ours.logged_metrics["masking/delta"] == 0.1
-
-
-def test_items_are_the_counted_samples_so_that_a_window_is_one_large_batch() -> None:
-    data = [(x.double(), y) for x, y in batches(4)]
-    whole = [(torch.cat([x for x, _ in data]), torch.cat([y for _, y in data]))]
-    ends = []
-    for batches_of_epoch in (data, whole):
-        module = Plain(ASSoftmaxLoss(0.1)).double()
-        by_items = AdaptiveGradientAccumulation(StepSchedule({0: 4}), normalize="items")
-        quiet_trainer(max_epochs=5, callbacks=[by_items]).fit(module, loader_of(batches_of_epoch))
-        ends.append(torch.cat([p.detach().flatten() for p in module.parameters()]))
-    torch.testing.assert_close(ends[0], ends[1], rtol=0, atol=1e-14)
 
 
 class CopiesInsideABatch(pl.Callback):

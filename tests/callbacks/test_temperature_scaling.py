@@ -263,23 +263,6 @@ def test_a_loader_that_is_not_there_is_refused_with_those_that_are(tmp_path: Pat
         fitted(TwoTasks(), TemperatureScaling(dataloader_idx=2), tmp_path, val_dataloaders=[loader(), loader()])
 
 
-class SavesMore(Masked):
-    """A module with a hook of its own."""
-
-    def on_save_checkpoint(self, checkpoint):
-        super().on_save_checkpoint(checkpoint)
-        checkpoint["more"] = self.as_softmax_temperature
-
-
-def test_a_checkpoint_of_the_weights_alone_holds_their_temperature(tmp_path: Path) -> None:
-    module, callback = SavesMore(), TemperatureScaling()
-    fitted(module, callback, tmp_path, save_weights_only=True)
-    saved = torch.load(tmp_path / "last.ckpt", weights_only=True)
-    assert "callbacks" not in saved
-    assert saved["more"] == callback.temperature is not None
-    assert SavesMore.load_from_checkpoint(tmp_path / "last.ckpt").as_softmax_temperature == callback.temperature
-
-
 def test_a_checkpoint_without_a_temperature_loads(tmp_path: Path) -> None:
     fitted(Masked(), TemperatureScaling(), tmp_path)
     saved = torch.load(tmp_path / "last.ckpt", weights_only=True)

@@ -51,9 +51,8 @@ class AdaptiveGradientAccumulation(Callback):
     r"""Let a policy say how many batches each optimizer step gathers, at any step of training, exactly.
 
     Each window takes as many batches as the policy wants and `aligned_window` allows. The weights equal, bit for bit,
-    those of a loop that accumulates these windows by hand. A window costs one small all-reduce and one host read, a
-    batch none. Logs ``accumulation/steps`` and, with ``lr_scale``, ``accumulation/lr``. Moves itself to the front of
-    ``trainer.callbacks``.
+    those of a loop that accumulates these windows by hand. Logs ``accumulation/steps`` and, with ``lr_scale``,
+    ``accumulation/lr``. Moves itself to the front of ``trainer.callbacks``.
 
     Args:
         policy: `MaskingPolicy` (the default, the paper's AS-Speed), `StepSchedule`, an object with
@@ -198,18 +197,16 @@ class AdaptiveGradientAccumulation(Callback):
         if GRADIENTS not in self._saved:
             rank_zero_warn(
                 f"The checkpoint lies inside an accumulation window, after {window.accumulated} of its {window.length} "
-                "batches, and holds no gradients of these (a sharded strategy; or saved while a batch ran, after an "
-                "exception in one of several processes, or under SLURM's requeueing): the window's step takes the mean "
-                "over its other batches."
+                "batches, and holds no gradients of these (as with sharded strategies, or after an exception in one of "
+                "several processes): the window's step takes the mean over its other batches."
             )
             window.accumulated = 0
             return
         saved = self._saved[GRADIENTS]
         if saved["meaning"] != self._meaning:
             raise MisconfigurationException(
-                f"The checkpoint lies inside an accumulation window that was weighed by {saved['meaning']}, and its "
-                f"gradients do not add to those of {self._meaning}: resume with the settings of the checkpoint, or "
-                "from a checkpoint between two windows."
+                f"The checkpoint lies inside a window of {saved['meaning']}, whose gradients do not add to those of "
+                f"{self._meaning}: resume with its settings, or from a checkpoint between two windows."
             )
         if windows.holds_the_sum(trainer):
             self._items = saved["items"]
@@ -345,7 +342,7 @@ class AdaptiveGradientAccumulation(Callback):
         length = self._policy.next_length(window)
         if isinstance(length, bool) or not isinstance(length, int) or length < 1:
             raise MisconfigurationException(
-                f"A policy must return the number of batches of the next window, an integer of at least 1, got "
+                "A policy must return the number of batches of the next window, an integer of at least 1, got "
                 f"{length!r} from {self.policy!r} after {window}."
             )
         return length
@@ -359,8 +356,8 @@ class AdaptiveGradientAccumulation(Callback):
         if batches and not trainer.should_stop:
             rank_zero_warn(
                 f"Epoch {trainer.current_epoch} ended inside an accumulation window: the gradients of its last "
-                f"{batches} batches are dropped. Either on_train_batch_start returned -1, or the loader yielded fewer "
-                "batches than its length or limit_train_batches said."
+                f"{batches} batches are dropped. Its loader yielded fewer batches than it said, or "
+                "on_train_batch_start returned -1."
             )
         if batches and self.lr_pace == "data":
             follow_batches(trainer, pl_module, self._window.first_batch + batches - 1, batches, stepped=False)
@@ -368,9 +365,8 @@ class AdaptiveGradientAccumulation(Callback):
     def _refuse_other_assignments(self, trainer: Trainer) -> None:
         if trainer.accumulate_grad_batches != self._window.length:
             raise MisconfigurationException(
-                f"{type(self).__name__} had set the trainer's accumulate_grad_batches to {self._window.length}, but "
-                f"something else has since set it to {trainer.accumulate_grad_batches}, which would corrupt the "
-                "gradients: remove the callback or the hook that assigns it."
+                f"{type(self).__name__} had set accumulate_grad_batches to {self._window.length}, but something else "
+                f"has since set it to {trainer.accumulate_grad_batches}, which corrupts gradients: remove what does so."
             )
 
     def _write(self, trainer: Trainer) -> None:
@@ -450,20 +446,15 @@ def refuse(
     known_to_be_exact = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy))
     takes_iterator = is_param_in_hook_signature(pl_module.training_step, "dataloader_iter", explicit=True)
     cases = {
-        f"{name} cannot change the accumulation of {strategy}, which (as DeepSpeed does) fixes it at the start and "
-        "accumulates by itself. Use strategy='ddp' or 'fsdp', or remove the callback.": (
-            trainer.strategy.handles_gradient_accumulation
-        ),
-        f"{name}(normalize='items') is not known to be exact with {strategy}, which reduces gradients in its own way. "
-        "Use strategy='ddp' or ModelParallelStrategy, or normalize='batches'.": by_items and not known_to_be_exact,
-        f"{name} sets the trainer's accumulate_grad_batches and starts from 1, got Trainer(accumulate_grad_batches="
-        f"{given}). Remove that argument (a fixed number is StepSchedule({{0: {given}}})), or the callback.": given
-        != 1,
-        f"{name} and {type(rival).__name__} both set the trainer's accumulate_grad_batches: remove one of the two "
-        "callbacks.": rival is not None,
-        f"{name} needs automatic optimization, but {module}.automatic_optimization is False: a manual training_step "
-        "decides itself when to step. Set it to True, or remove the callback and call "
-        "as_lightning.functional.accumulation_steps in training_step.": not pl_module.automatic_optimization,
+        f"{name} cannot change the accumulation of {strategy}, which (as DeepSpeed does) accumulates by itself. Use "
+        "strategy='ddp' or 'fsdp', or remove the callback.": trainer.strategy.handles_gradient_accumulation,
+        f"{name}(normalize='items') is not known to be exact with {strategy}. Use strategy='ddp' or "
+        "ModelParallelStrategy, or normalize='batches'.": by_items and not known_to_be_exact,
+        f"{name} starts from 1 batch a step, got Trainer(accumulate_grad_batches={given}). Remove that argument (it is "
+        f"StepSchedule({{0: {given}}})), or the callback.": given != 1,
+        f"{name} and {type(rival).__name__} both set accumulate_grad_batches: remove one of them.": rival is not None,
+        f"{name} needs automatic optimization, but {module}.automatic_optimization is False. Set it to True, or remove "
+        "the callback and call as_lightning.functional.accumulation_steps.": not pl_module.automatic_optimization,
         f"{name} needs to know which batch comes, but {module}.training_step takes a dataloader_iter: take (batch, "
         "batch_idx), or remove the callback.": takes_iterator,
         f"normalize='items' needs the number of items in each batch, and {module} has neither a masking counter nor "

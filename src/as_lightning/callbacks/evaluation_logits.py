@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import lightning.pytorch as pl
 import torch
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
@@ -34,14 +34,14 @@ class EvaluationLogits:
     """Finds logits and target of each batch as `TemperatureScaling` says; ``callback`` is its name, for messages."""
 
     def __init__(
-        self, callback: str, logits: Callable[[pl.LightningModule, Any], LogitsAndTarget] | None, dataloader_idx: int
+        self, callback: str, logits: Callable[[LightningModule, Any], LogitsAndTarget] | None, dataloader_idx: int
     ) -> None:
         self.callback, self.logits, self.dataloader_idx = callback, logits, dataloader_idx
         self._output: Any = None
         self._hook: RemovableHandle | None = None
         self._several_loaders = False
 
-    def start(self, pl_module: pl.LightningModule, loaders: int) -> None:
+    def start(self, pl_module: LightningModule, loaders: int) -> None:
         """Watch the forward passes of an evaluation that begins; refuse one whose loaders lack ``dataloader_idx``."""
         self.stop()
         self._several_loaders = loaders > 1
@@ -69,7 +69,7 @@ class EvaluationLogits:
         if isinstance(logits, Tensor) and logits.dim() >= 2:
             self._output = output
 
-    def of(self, pl_module: pl.LightningModule, batch: Any) -> EvaluatedBatch:
+    def of(self, pl_module: LightningModule, batch: Any) -> EvaluatedBatch:
         """Logits and target of the batch that has just been evaluated; refused if there are none or they do not fit."""
         if self.logits is not None:
             logits, target = self.logits(pl_module, batch)
@@ -99,6 +99,6 @@ def _target_of(batch: Any) -> Any:
     return batch[-1] if isinstance(batch, Sequence) and len(batch) > 1 else None
 
 
-def fitting(trainer: pl.Trainer) -> bool:
+def fitting(trainer: Trainer) -> bool:
     """Whether a validation belongs to a training: neither the sanity check nor ``trainer.validate``."""
     return trainer.state.fn == "fit" and not trainer.sanity_checking

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
@@ -19,7 +19,7 @@ from as_lightning.functional.leads import target_leads
 TAG = "margin/validation"
 
 
-class MarginHistogram(pl.Callback):
+class MarginHistogram(Callback):
     r"""Log how far the target leads its strongest competitor, over the validation split, at the end of each validation.
 
     The lead $p_t - \max_{i \ne t} p_i$ in [-1, 1]: above 0 the prediction is right, above ``delta`` AS-Softmax masks
@@ -43,12 +43,12 @@ class MarginHistogram(pl.Callback):
             none with the number ``dataloader_idx``.
 
     Examples:
-        >>> trainer = pl.Trainer(callbacks=[MarginHistogram()], logger=False, enable_checkpointing=False)
+        >>> trainer = Trainer(callbacks=[MarginHistogram()], logger=False, enable_checkpointing=False)
     """
 
     def __init__(
         self,
-        logits: Callable[[pl.LightningModule, Any], LogitsAndTarget] | None = None,
+        logits: Callable[[LightningModule, Any], LogitsAndTarget] | None = None,
         bins: int = 40,
         ignore_index: int = -100,
         dataloader_idx: int = 0,
@@ -65,23 +65,23 @@ class MarginHistogram(pl.Callback):
         self.counts: Tensor | None = None
         self._sums: Tensor | None = None  # bins, then leads, their squares, how many, how many above delta
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit" and trainer.global_step == 0:  # not the continuation of an earlier fit
             self._forget()
 
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not any(isinstance(callback, MaskingMonitor) for callback in trainer.callbacks):  # type: ignore[attr-defined]
             write_layout(trainer)
 
-    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if fitting(trainer):
             self._sums = None
             self._source.start(pl_module, len(trainer.num_val_batches))
 
     def on_validation_batch_end(
         self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
+        trainer: Trainer,
+        pl_module: LightningModule,
         outputs: Any,
         batch: Any,
         batch_idx: int,
@@ -99,7 +99,7 @@ class MarginHistogram(pl.Callback):
         sums = torch.cat([counts, moments])
         self._sums = sums if self._sums is None else self._sums + sums
 
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not fitting(trainer):
             return
         self._source.stop()
@@ -117,7 +117,7 @@ class MarginHistogram(pl.Callback):
         if trainer.is_global_zero:
             self._write(trainer, total, squares)
 
-    def _write(self, trainer: pl.Trainer, total: float, squares: float) -> None:
+    def _write(self, trainer: Trainer, total: float, squares: float) -> None:
         assert self.counts is not None
         edges = torch.linspace(-1.0, 1.0, self.bins + 1)
         for logger in trainer.loggers:
@@ -127,10 +127,10 @@ class MarginHistogram(pl.Callback):
                 span = {"min": -1.0, "max": 1.0, "global_step": trainer.global_step}
                 logger.experiment.add_histogram_raw(TAG, **span, **moments, **buckets)
 
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._source.stop()
 
 
-def _delta(pl_module: pl.LightningModule) -> float:
+def _delta(pl_module: LightningModule) -> float:
     """The margin of the loss; 1, which no lead exceeds, where the module has none."""
     return float(getattr(pl_module, "as_softmax_delta", 1.0))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-import lightning.pytorch as pl
 import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
@@ -36,7 +36,7 @@ class EpochMasking(NamedTuple):
     classes: int
 
 
-class MaskingMonitor(pl.Callback):
+class MaskingMonitor(Callback):
     r"""Log the masking ratio, the margin and the accumulation, to every logger and for other callbacks.
 
     Once per optimizer step, for the window of batches that led to it (summed over the ranks):
@@ -70,7 +70,7 @@ class MaskingMonitor(pl.Callback):
     Source: paper, figure of masking ratios; Lightning's ``LearningRateMonitor`` for when to log.
 
     Examples:
-        >>> trainer = pl.Trainer(callbacks=[MaskingMonitor()], logger=False, enable_checkpointing=False)
+        >>> trainer = Trainer(callbacks=[MaskingMonitor()], logger=False, enable_checkpointing=False)
     """
 
     def __init__(self, step: Literal["optimizer", "samples"] = "optimizer") -> None:
@@ -91,7 +91,7 @@ class MaskingMonitor(pl.Callback):
         # the latest step, unless it is written: its number, counts, accumulation and margin
         self._unwritten: tuple[int, Tensor, int, float | None] | None = None
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._fitting = stage == "fit"
         if not self._fitting:
             return
@@ -99,33 +99,31 @@ class MaskingMonitor(pl.Callback):
             self._forget()
         windows.move_to_front(trainer, self)
 
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         windows.find_losses(pl_module)  # not in setup: the module's own setup comes after it
         masking_counter(pl_module, self)
         write_layout(trainer)
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         windows.start_counting(trainer, masking_counter(pl_module, self), self._saved_counts)
         self._saved_counts = None
         # Lightning does not end an epoch whose last batch has saved the checkpoint that this training resumes
         if self._open_epoch not in (None, trainer.current_epoch):
             self._end_epoch()
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._open_epoch is not None:  # an exception has ended it, and another fit of the trainer begins it anew
             self._samples_before += int(self._sum_of_epoch()[1])
             self._start_epoch()
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         counter = masking_counter(pl_module, self)
         if batch_idx == 0:  # no window lies over the start of an epoch, where a search of the learning rate may lie
             counter.drop_window()
         counter.begin_batch()
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         counter = masking_counter(pl_module, self)
         counter.end_batch()
@@ -152,7 +150,7 @@ class MaskingMonitor(pl.Callback):
             self._windows.clear()
         return self._epoch
 
-    def _write(self, trainer: pl.Trainer) -> None:
+    def _write(self, trainer: Trainer) -> None:
         """Write the latest step, if it is not written yet."""
         if self._unwritten is None:
             return
@@ -173,18 +171,15 @@ class MaskingMonitor(pl.Callback):
             trainer.progress_bar_metrics["masked"] = metrics["masking/sample_ratio"]
         windows.publish(trainer, metrics, step=samples_seen if self.step == "samples" else step)
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.log_every_n_steps:  # type: ignore[attr-defined]
             self._write(trainer)
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._open_epoch is None:  # no window has ended in it
             return
         counts = MaskingCounts(*self._sum_of_epoch())
-        ratios = {
-            "masking/sample_ratio_epoch": counts.sample_ratio,
-            "masking/class_ratio_epoch": counts.class_ratio,
-        }
+        ratios = {"masking/sample_ratio_epoch": counts.sample_ratio, "masking/class_ratio_epoch": counts.class_ratio}
         pl_module.log_dict(ratios, logger=self.step == "optimizer")
         if self.step == "samples":
             samples_seen = self._samples_before + int(counts.samples)
@@ -217,20 +212,17 @@ class MaskingMonitor(pl.Callback):
         self._open_epoch = state_dict["open_epoch"]
         self._epoch, self._windows = torch.tensor(state_dict["epoch"]), []
 
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        if windows.can_save_open_window(trainer):
-            windows.save_open_counts(trainer, masking_counter(pl_module, self), checkpoint)
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        counter = windows.find_counter(pl_module)
+        if counter is not None and windows.can_save_open_window(trainer):
+            windows.save_open_counts(trainer, counter, checkpoint)
 
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if self._fitting:
             self._saved_counts = checkpoint.get(windows.COUNTS)
 
 
-def write_layout(trainer: pl.Trainer) -> None:
+def write_layout(trainer: Trainer) -> None:
     """Write the charts to each TensorBoard logger of the trainer; TensorBoard merges equal layouts of several runs."""
     if not trainer.is_global_zero:
         return

@@ -6,9 +6,9 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
@@ -30,7 +30,7 @@ from as_lightning.functional.calling_convention import in_float64
 from as_lightning.mixin import TEMPERATURE_KEY, ASSoftmaxMixin
 
 
-class TemperatureScaling(pl.Callback):
+class TemperatureScaling(Callback):
     r"""Fit a temperature on the validation logits, so that ``softmax(logits / temperature)`` is calibrated.
 
     Works for any classifier, with or without AS-Softmax, and changes no prediction. Each validation of ``fit`` fits the
@@ -71,12 +71,12 @@ class TemperatureScaling(pl.Callback):
     Source: Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
 
     Examples:
-        >>> trainer = pl.Trainer(callbacks=[TemperatureScaling()], logger=False, enable_checkpointing=False)
+        >>> trainer = Trainer(callbacks=[TemperatureScaling()], logger=False, enable_checkpointing=False)
     """
 
     def __init__(
         self,
-        logits: Callable[[pl.LightningModule, Any], LogitsAndTarget] | None = None,
+        logits: Callable[[LightningModule, Any], LogitsAndTarget] | None = None,
         ignore_index: int = -100,
         prior_samples: float = 1.0,
         max_logits: int = 2**26,
@@ -101,7 +101,7 @@ class TemperatureScaling(pl.Callback):
         """The calibrated probabilities of logits, classes last: softmax, or sigmoid for several labels."""
         return scaled_probabilities(logits, self.temperature, bool(self.multilabel))
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage != "fit":
             return
         if importlib.util.find_spec("scipy") is None:
@@ -118,33 +118,31 @@ class TemperatureScaling(pl.Callback):
 
     # --- gathering
 
-    def _start(self, pl_module: pl.LightningModule, loaders: int) -> None:
+    def _start(self, pl_module: LightningModule, loaders: int) -> None:
         self._gathered.clear()
         self._test_sums.clear()
         self._source.start(pl_module, loaders)
 
-    def _known_of(self, pl_module: pl.LightningModule, batch: Any) -> LogitsAndTarget:
+    def _known_of(self, pl_module: LightningModule, batch: Any) -> LogitsAndTarget:
         """What of the batch takes part: rows, so that token lengths may differ between batches, or single labels."""
         logits, target, self.multilabel = self._source.of(pl_module, batch)
         return known_entries(logits, target, self.ignore_index)
 
     # --- fitting
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if self.temperature is not None:  # it was fitted for the weights before this batch
             self.temperature = None
             self._hand_over(pl_module)
 
-    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if fitting(trainer):
             self._start(pl_module, len(trainer.num_val_batches))
 
     def on_validation_batch_end(
         self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
+        trainer: Trainer,
+        pl_module: LightningModule,
         outputs: Any,
         batch: Any,
         batch_idx: int,
@@ -158,7 +156,7 @@ class TemperatureScaling(pl.Callback):
             return
         self._gathered.append(self._known_of(pl_module, batch))
 
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not fitting(trainer):
             return
         self._source.stop()
@@ -171,7 +169,7 @@ class TemperatureScaling(pl.Callback):
         )
         self._hand_over(pl_module)
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         fitted = self.temperature is not None and self._fits(trainer, pl_module)
         if not fitted and trainer.enable_validation:
             trainer.validating = True
@@ -183,12 +181,12 @@ class TemperatureScaling(pl.Callback):
                 "no validation. Give trainer.fit validation data"
             )
 
-    def _fits(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> bool:
+    def _fits(self, trainer: Trainer, pl_module: LightningModule) -> bool:
         """Whether the module has the weights that the temperature was fitted for, as far as one process can know."""
         now = _digest(trainer, pl_module)
         return now is None or self._weights is None or same_weights(self._weights, now)
 
-    def _hand_over(self, pl_module: pl.LightningModule) -> None:
+    def _hand_over(self, pl_module: LightningModule) -> None:
         """Pass the temperature to the mixin's ``predict_proba``."""
         if isinstance(pl_module, ASSoftmaxMixin):
             pl_module.as_softmax_temperature = self.temperature
@@ -197,7 +195,7 @@ class TemperatureScaling(pl.Callback):
 
     # --- measuring
 
-    def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._start(pl_module, len(trainer.num_test_batches))
         if isinstance(pl_module, ASSoftmaxMixin):  # it may come from load_from_checkpoint
             self.temperature = pl_module.as_softmax_temperature
@@ -211,8 +209,8 @@ class TemperatureScaling(pl.Callback):
 
     def on_test_batch_end(
         self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
+        trainer: Trainer,
+        pl_module: LightningModule,
         outputs: Any,
         batch: Any,
         batch_idx: int,
@@ -233,7 +231,7 @@ class TemperatureScaling(pl.Callback):
             before = self._test_sums.get(name)
             self._test_sums[name] = [old + new for old, new in zip(before, sums, strict=True)] if before else sums
 
-    def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._source.stop()
         for name, sums in self._test_sums.items():
             loss, count, *bins = (sum_over_ranks(trainer, of_rank).cpu() for of_rank in sums)
@@ -244,7 +242,7 @@ class TemperatureScaling(pl.Callback):
             pl_module.log_dict({f"test/{metric}_{name}": value for metric, value in metrics.items()}, sync_dist=False)
         self._test_sums.clear()
 
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._source.stop()
 
     # --- checkpoints
@@ -256,15 +254,13 @@ class TemperatureScaling(pl.Callback):
         self.temperature, self.multilabel = state_dict["temperature"], state_dict["multilabel"]
         self._weights = state_dict.get("weights")
 
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         # for Model.load_from_checkpoint, which knows no callbacks: a module with the mixin saves it too, unless its own
         # on_save_checkpoint does not call super's
         checkpoint[TEMPERATURE_KEY] = {"temperature": self.temperature, "multilabel": self.multilabel}
 
 
-def _digest(trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, int] | None:
+def _digest(trainer: Trainer, pl_module: LightningModule) -> dict[str, int] | None:
     """The digests of the weights; None where each process has a part of them."""
     whole = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
     return weights_digest(dict(pl_module.named_parameters())) if whole else None

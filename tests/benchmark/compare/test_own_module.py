@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
+from threading import Lock
 from typing import Any, ClassVar
 
 import lightning.pytorch as pl
@@ -21,7 +21,7 @@ from lightning.pytorch.callbacks import (
 )
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset, random_split
+from torch.utils.data import ConcatDataset, DataLoader, TensorDataset, random_split
 
 import as_lightning
 from as_lightning import compare
@@ -63,6 +63,21 @@ def own_module(factory: Any = WithCriterion, data: Any = Points, monitor: str = 
     own = OwnModule(factory, data(), "criterion", monitor, "max", settings, losses)
     inspect_module(own)
     return own
+
+
+def variant(base: type, **attributes: Any) -> Any:
+    """A subclass that differs in these attributes."""
+    return type("Variant", (base,), attributes)
+
+
+def without(base: type, name: str) -> Any:
+    """A subclass that is without a method of Lightning's."""
+    kind = pl.LightningModule if issubclass(base, pl.LightningModule) else pl.LightningDataModule
+    return variant(base, **{name: getattr(kind, name)})
+
+
+def no_batch(data: pl.LightningDataModule) -> list[Any]:
+    return []
 
 
 def with_method(module: Any, method: str, replaces: str | None, losses: Any = None, **settings: Any) -> Any:
@@ -179,21 +194,25 @@ def test_a_huggingface_model_has_the_masked_loss_of_its_logits_in_training_alone
     assert module.model(**batch).loss is None
 
 
-@pytest.mark.parametrize("kind", ["GPT2LMHeadModel", "GPT2ForQuestionAnswering", "GPT2Model"])
-def test_a_huggingface_model_whose_loss_is_no_classification_loss_is_refused(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "classifies"),
+    [
+        ("GPT2ForSequenceClassification", True),
+        ("GPT2ForTokenClassification", True),
+        ("GPT2LMHeadModel", False),
+        ("GPT2ForQuestionAnswering", False),
+        ("GPT2Model", False),
+    ],
+)
+def test_a_classification_model_is_taken_also_subclassed_or_compiled_and_no_other(kind: str, classifies: bool) -> None:
     transformers = pytest.importorskip("transformers")
-    module = WithCriterion()
-    module.criterion = getattr(transformers, kind)(transformers.GPT2Config(**TINY))
-    with pytest.raises(ValueError, match=rf"{kind} is no classification model of transformers.*ASSoftmaxMixin"):
-        with_method(module, "as_softmax", "criterion", delta=0.2)
-
-
-@pytest.mark.parametrize("kind", ["GPT2ForSequenceClassification", "GPT2ForTokenClassification"])
-def test_a_classification_model_is_taken_also_subclassed_or_compiled(kind: str) -> None:
-    transformers = pytest.importorskip("transformers")
-    own = type("OurClassifier", (getattr(transformers, kind),), {})(transformers.GPT2Config(**TINY))
-    assert is_huggingface_classifier(own)
-    assert is_huggingface_classifier(torch.compile(own))
+    own = variant(getattr(transformers, kind))(transformers.GPT2Config(**TINY))
+    for model in (own, torch.compile(own)):
+        if classifies:
+            assert is_huggingface_classifier(model)
+            continue
+        with pytest.raises(ValueError, match=r"is no classification model of transformers.*ASSoftmaxMixin"):
+            is_huggingface_classifier(model)
     assert not is_huggingface_classifier(nn.CrossEntropyLoss())
 
 
@@ -237,24 +256,15 @@ def test_every_run_trains_with_the_learning_rate_that_its_result_names(factory, 
     assert sorted(Rates.seen) == pytest.approx(sorted(looks + tried + final))
 
 
-class NoRate(WithCriterion):
+class IgnoresItsRate(WithCriterion):
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=0.01)
+
+
+class NoRate(IgnoresItsRate):
     def __init__(self) -> None:
         super().__init__()
         self.hparams.clear()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-class IgnoresItsRate(WithCriterion):
-    """Its hyperparameter lr is copied before it can be set."""
-
-    def __init__(self, lr: float = 0.01) -> None:
-        super().__init__(lr)
-        self.rate = 0.01
-
-    def configure_optimizers(self):
-        return torch.optim.Adam(self.parameters(), lr=self.rate)
 
 
 @pytest.mark.parametrize(
@@ -352,16 +362,6 @@ def test_a_metric_that_is_logged_in_every_second_epoch_is_read_where_it_is(first
     assert any("is not logged in every epoch" in note for note in own.notes) == (first == 1)
 
 
-class SeveralLoaders(Points):
-    """Two dataloaders of the validation split, and two of the test split."""
-
-    def val_dataloader(self) -> list[DataLoader]:  # type: ignore[override]
-        return [super().val_dataloader()] * 2
-
-    def test_dataloader(self) -> list[DataLoader]:  # type: ignore[override]
-        return [super().test_dataloader()] * 2
-
-
 class TwoLoaders(WithCriterion):
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
         super().validation_step(batch, batch_idx)
@@ -371,37 +371,29 @@ class TwoLoaders(WithCriterion):
 
 
 def test_the_test_metric_may_come_from_any_of_several_test_dataloaders(tmp_path: Path) -> None:
-    own = own_module(TwoLoaders, SeveralLoaders, "val/acc/dataloader_idx_1")
+    data = variant(
+        Points,
+        val_dataloader=lambda data: [Points.val_dataloader(data)] * 2,
+        test_dataloader=lambda data: [Points.test_dataloader(data)] * 2,
+    )
+    own = own_module(TwoLoaders, data, "val/acc/dataloader_idx_1")
     assert own.test_metric == "test/acc/dataloader_idx_1"
     metrics = own.train(FINAL, tmp_path).metrics
     assert metrics[own.monitor] == metrics["acc/dataloader_idx_1"]
 
 
-class WithoutTestStep(WithCriterion):
-    test_step = pl.LightningModule.test_step
-
-
-class WithoutTestData(Points):
-    test_dataloader = pl.LightningDataModule.test_dataloader
-
-
-class EmptyTestData(Points):
-    def test_dataloader(self):
-        return []
-
-
 @pytest.mark.parametrize(
     ("factory", "data", "reason"),
     [
-        (WithoutTestStep, Points, "WithoutTestStep has no test_step"),
-        (WithCriterion, WithoutTestData, "WithoutTestData has no test_dataloader"),
-        (WithCriterion, EmptyTestData, "the test data of EmptyTestData hold no batch"),
+        (without(WithCriterion, "test_step"), Points, "Variant has no test_step"),
+        (WithCriterion, without(Points, "test_dataloader"), "Variant has no test_dataloader"),
+        (WithCriterion, variant(Points, test_dataloader=no_batch), "the test data of Variant hold no batch"),
     ],
     ids=["test_step", "test_dataloader", "batches"],
 )
 def test_without_a_test_the_validation_split_is_scored_and_the_reason_said(factory, data, reason) -> None:
     own = own_module(factory, data)
-    assert own.split == "validation"
+    assert own.test_metric is None
     assert f"The scores are of the validation split: {reason}. They are too high" in " ".join(own.notes)
 
 
@@ -539,39 +531,16 @@ def test_finished_runs_are_read_and_those_of_other_code_or_settings_are_made_ane
 MODULE = WithCriterion()
 
 
-class WithoutValidation(Points):
-    val_dataloader = pl.LightningDataModule.val_dataloader
-
-
-class EmptyValidation(Points):
-    def val_dataloader(self):
-        return []
-
-
-class EmptyTraining(Points):
-    def train_dataloader(self):
-        return []
-
-
-class LocalLoss(WithCriterion):
-    def training_step(self, batch, batch_idx):
-        return F.cross_entropy(self(batch[0]), batch[1])
+LocalLoss = variant(WithCriterion, training_step=lambda self, batch, _: F.cross_entropy(self(batch[0]), batch[1]))
 
 
 class SplitsAnew(Points):
     def setup(self, stage: str | None = None) -> None:
         super().setup(stage)
-        whole = TensorDataset(*(torch.cat(columns) for columns in zip(*(p.tensors for p in self.parts), strict=True)))
-        self.parts = random_split(whole, [100, 100, 100])  # type: ignore[assignment]
+        self.parts = random_split(ConcatDataset(self.parts), [100, 100, 100])  # type: ignore[assignment]
 
 
-class Uncopied(Points):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lock = threading.Lock()
-
-
-Foreign = type("Foreign", (), {"__module__": "pytorch_lightning.core.module"})
+Foreign = variant(object, __module__="pytorch_lightning.core.module")
 TRAINER = {"max_epochs": 2}
 
 
@@ -588,7 +557,7 @@ TRAINER = {"max_epochs": 2}
         (
             {"factory": Foreign},
             TypeError,
-            "got Foreign: it is of the package pytorch_lightning: import",
+            "got Variant: it is of the package pytorch_lightning: import",
         ),
         ({"factory": lambda lr: WithCriterion(lr)}, TypeError, "must work without arguments"),
         ({"factory": lambda lr=0: WithCriterion(lr)}, ValueError, "the learning rate of WithCriterion is 0"),
@@ -607,12 +576,20 @@ TRAINER = {"max_epochs": 2}
         ({"trials": 0}, ValueError, "trials must be"),
         ({"seeds": "auto", "max_seeds": 3}, ValueError, "max_seeds=3 is below the first look at 5 seeds"),
         ({"monitor": "val/f1"}, ValueError, r"'val/f1' is never logged.*val/acc"),
-        ({"data": WithoutValidation}, ValueError, "WithoutValidation has no val_dataloader"),
-        ({"data": EmptyValidation}, ValueError, "the validation data of EmptyValidation hold no batch"),
-        ({"data": EmptyTraining}, ValueError, "the training data of EmptyTraining hold no batch"),
+        ({"data": without(Points, "val_dataloader")}, ValueError, "Variant has no val_dataloader"),
+        (
+            {"data": variant(Points, val_dataloader=no_batch)},
+            ValueError,
+            "the validation data of .* hold no batch",
+        ),
+        (
+            {"data": variant(Points, train_dataloader=no_batch)},
+            ValueError,
+            "the training data of .* hold no batch",
+        ),
         ({"data": list}, TypeError, "expected a LightningDataModule, got list: .*from_datasets"),
         ({"data": SplitsAnew}, ValueError, "SplitsAnew makes another validation split each time it is set up"),
-        ({"data": Uncopied}, TypeError, "Uncopied cannot be copied for each run .*: give a function that makes it"),
+        ({"data": lambda: Points(Lock())}, TypeError, "Points cannot be copied for each run .*: give a function that"),
         ({"replaces": "net"}, TypeError, "names torch.nn's Sequential"),
         ({"replaces": "loss_fn"}, AttributeError, "WithCriterion has no such attribute"),
         ({"replaces": None}, ValueError, 'replaces="criterion"'),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from as_lightning.benchmark.compare.engine import Failure, Outcome
+from as_lightning.benchmark.compare.engine import Outcome
 from as_lightning.benchmark.compare.plan import Run
 from as_lightning.benchmark.compare.progress import ComparisonProgress
 from as_lightning.benchmark.run.result import Result
@@ -30,7 +30,7 @@ def test_it_counts_runs_of_earlier_calls_apart_and_prints_no_markup(
             made = result("softmax", run.seed, 0.5)
             if run.seed == 2:
                 made.write(tmp_path / run.folder)  # its settings were others
-            yield run, Failure(run, "the class [/b] is empty") if run.seed == 3 else made
+            yield run, f"{run}: the class [/b] is empty" if run.seed == 3 else made
 
     with ComparisonProgress(4, 4.0, tmp_path, Console(file=output, width=200)) as bar:
         list(bar.watch(execute)(RUNS[:2]))

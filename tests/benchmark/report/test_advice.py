@@ -71,13 +71,11 @@ def test_each_method_has_its_line_and_what_can_be_decided_is_said():
 @pytest.mark.parametrize(
     ("splits", "says"), [("per_seed", "about new data"), ("official", "official test split"), ("fixed", "one split")]
 )
-def test_the_reach_of_the_words_is_said(splits, says):
-    assert any(says in sentence for sentence in advice(found(row(A, "equal", SAME_TIME), splits=splits)))
-
-
-def test_why_it_stopped_and_the_notes_come_last():
-    sentences = advice(found(row(A, "equal", SAME_TIME), stopped="max_seeds=12 reached.", notes=["A note."]))
-    assert sentences[-2:] == ["max_seeds=12 reached.", "A note."]
+def test_the_reach_of_the_words_is_said_and_last_why_it_stopped_and_the_notes(splits, says):
+    kept = {"splits": splits, "stopped": "max_seeds=12 reached.", "notes": ["A note."]}
+    *_, reach, stopped, note = advice(found(row(A, "equal", SAME_TIME), **kept))
+    assert says in reach
+    assert (stopped, note) == ("max_seeds=12 reached.", "A note.")
 
 
 def test_worse_calibration_is_said_with_what_a_temperature_makes_of_it():

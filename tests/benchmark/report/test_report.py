@@ -266,7 +266,7 @@ def test_a_folder_without_results_ends_with_a_message_that_is_not_about_the_outp
         ("{}", "result.json is not a result of as-lightning: expected format 2, got None"),
         ("[]", "result.json is not a result of as-lightning: "),
         ('{"format": 2, "na', "result.json is not a result of as-lightning: "),
-        ('{"format": 2, "name": "x", "method": "m", "score": "s", "seed": "one"}', "expected seed to be an integer"),
+        ('{"format": 2, "name": "x", "method": "m", "score": "s", "seed": "one"}', "expected seed to be"),
     ],
     ids=["empty", "a list", "cut short", "a seed that is text"],
 )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-import warnings
 from collections.abc import Sequence
 
 from hydra._internal.utils import get_args_parser
@@ -20,10 +18,9 @@ def run_job(config: DictConfig) -> None:
     # here, so that a misspelt setting and the shell's completion need not wait for torch
     from as_lightning.benchmark.commands.jobs import command_of_one_job
     from as_lightning.benchmark.compare.sweep import make_run
+    from as_lightning.benchmark.run.runner import quiet_training
 
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore")
-    with command_of_one_job(config):
+    with command_of_one_job(config), quiet_training():
         make_run(config)
 
 

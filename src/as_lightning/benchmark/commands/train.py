@@ -14,9 +14,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from as_lightning.benchmark.commands.jobs import run_command, stop_if_interrupted
-from as_lightning.benchmark.commands.mistakes import parsed
 from as_lightning.benchmark.commands.sweep_report import finish_sweep
-from as_lightning.benchmark.run.settings import method_settings
 
 log = logging.getLogger(__name__)
 
@@ -48,17 +46,8 @@ def open_method_settings(arguments: Sequence[str]) -> list[str]:
     `-m method=softmax,as_softmax method.delta=0.05` gives the margin to `as_softmax` alone: `checked_settings` takes it
     away from `softmax`.
     """
-    options = get_args_parser().parse_args(list(arguments))
-    overrides = parsed(options.overrides) if options.multirun else []
-    if not any(override.key_or_group == "method" and override.is_sweep_override() for override in overrides):
-        return list(arguments)
-    of_methods = {f"method.{name}" for name in method_settings()}
-    opened = {
-        override.input_line: f"++{override.input_line}"
-        for override in overrides
-        if override.key_or_group in of_methods and not (override.is_add() or override.is_force_add())
-    }
-    return [opened.get(argument, argument) for argument in arguments]
+    multirun = get_args_parser().parse_args(list(arguments)).multirun
+    return [f"++{word}" if multirun and word.startswith("method.") else word for word in arguments]
 
 
 def main() -> None:

@@ -131,7 +131,7 @@ def compare(
     own = OwnModule(factory, datamodule, replaces, monitor, mode, trainer, own_losses, name)
     plan = ComparisonPlan.of(
         own_losses.names,
-        own.full_epochs,
+        own.trainer["max_epochs"],
         BASELINE,
         budgets=budgets,
         trials=trials,
@@ -160,7 +160,8 @@ def compare_module(
         check_inputs(directory, own.data_set)
         spaces = own.spaces(default_settings()["search"]["lr_factor"] if lr_factor is None else lr_factor)
         execute = one_by_one(lambda run: own.train(run, directory / run.folder))
-        record = new_record(plan, own.name, own.monitor, mode=own.mode, split=own.split, notes=own.notes)
+        split = "validation" if own.test_metric is None else "test"
+        record = new_record(plan, own.name, own.monitor, mode=own.mode, split=split, notes=own.notes)
         return made_comparison(plan, spaces, execute, record, directory, console)
 
 

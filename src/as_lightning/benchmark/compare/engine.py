@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,23 +22,17 @@ from as_lightning.benchmark.compare.search import (
 )
 from as_lightning.benchmark.report.findings import clearly_cheaper
 from as_lightning.benchmark.report.record import ComparisonRecord, Trial
-from as_lightning.benchmark.report.verdicts import Arm, Verdict, still_open, verdicts
+from as_lightning.benchmark.report.verdicts import Arm, still_open
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import Result
 
-
-class Failure(NamedTuple):
-    """A run that has ended in an error."""
-
-    run: Run
-    error: str
-
-    def __str__(self) -> str:
-        return f"{self.run}: {self.error}"
-
-
-Outcome = tuple[Run, Result | Failure]
+Outcome = tuple[Run, Result | str]  # in words the error that has ended a run
 Execute = Callable[[Sequence[Run]], Iterable[Outcome]]
+
+
+def failure(run: Run, error: object) -> str:
+    """An error that has ended a run, in words."""
+    return f"{run}: {type(error).__name__}: {error}"
 
 
 def one_by_one(run_one: Callable[[Run], Result]) -> Execute:
@@ -50,7 +43,7 @@ def one_by_one(run_one: Callable[[Run], Result]) -> Execute:
             try:
                 yield run, run_one(run)
             except Exception as error:
-                yield run, Failure(run, f"{type(error).__name__}: {error}")
+                yield run, failure(run, error)
 
     return execute
 
@@ -72,7 +65,7 @@ class Engine:
     record: ComparisonRecord
     directory: Path
     remaining: Callable[[int, float], None] = lambda runs, length: None
-    _finished: dict[Run, Result | Failure] = field(default_factory=dict)
+    _finished: dict[Run, Result | str] = field(default_factory=dict)
     _diverged: int = 0
 
     def __post_init__(self) -> None:
@@ -88,7 +81,7 @@ class Engine:
         self._tune()
         if plan.baseline in record.settings:
             self._looks([Arm(method, plan.full_budget) for method in record.settings if method != plan.baseline])
-            worse = {verdict.arm.method for verdict in self._verdicts() if verdict.word == "worse"}
+            worse = {verdict.arm.method for verdict in self.record.verdicts() if verdict.word == "worse"}
             smaller = [
                 Arm(method, budget)
                 for method in record.settings
@@ -193,7 +186,7 @@ class Engine:
             self.remaining(len(runs) + len(later), sum(run.budget for run in [*runs, *later]))
             self._make(runs)
             self._gather()
-            found = self._verdicts()
+            found = self.record.verdicts()
             if look == looks[-1]:
                 undecided = [verdict.arm for verdict in found if not (verdict.decided or verdict.reason)]
             else:
@@ -230,19 +223,10 @@ class Engine:
             total += float(np.mean(alike)) if alike else 0.0
         return total / 3600.0
 
-    def _verdicts(self) -> list[Verdict]:
-        return verdicts(
-            self.record.scores(),
-            baseline=self.plan.baseline,
-            design=self.plan.design,
-            disagreement=self.record.disagreement(),
-            higher_is_better=self.record.mode == "max",
-        )
-
     def _make(self, runs: Sequence[Run]) -> None:
         made = dict(self.execute(runs))
         self._finished |= made
-        self.record.failures += [str(outcome) for outcome in made.values() if isinstance(outcome, Failure)]
+        self.record.failures += [outcome for outcome in made.values() if isinstance(outcome, str)]
 
     def _gather(self) -> None:
         """Put the final runs into the record: budgets from the largest, methods and seeds in their order."""
@@ -257,7 +241,7 @@ class Engine:
                     continue
                 for run in [run for run in final if (run.method, run.budget) == (stands_for, budget)]:
                     outcome = self._finished[run]
-                    if isinstance(outcome, Failure):
+                    if isinstance(outcome, str):
                         record.missing.append((method, budget, run.seed))
                         continue
                     score = outcome.metrics[outcome.score]
@@ -281,9 +265,9 @@ class Engine:
         return max(losses, default=0.0)
 
 
-def best_validation(outcome: Result | Failure, sign: float) -> tuple[float, float]:
+def best_validation(outcome: Result | str, sign: float) -> tuple[float, float]:
     """The best finite validation score of a run, and the lowest loss of the validations that had it; NaN for none."""
-    evaluations = [] if isinstance(outcome, Failure) else outcome.evaluations
+    evaluations = [] if isinstance(outcome, str) else outcome.evaluations
     scores = [evaluation["score"] for evaluation in evaluations if math.isfinite(evaluation["score"])]
     best = max(scores, key=lambda score: sign * score, default=math.nan)
     losses = [e.get("loss", math.nan) for e in evaluations if e["score"] == best]

@@ -42,12 +42,6 @@ def inspect_module(own: OwnModule) -> None:
     """Look at the module and the data in one batch per method; raise for all that would fail the comparison.
 
     What is found is written into ``own``: its learning rate, test metric, the place of the target, digests, notes.
-
-    Raises:
-        ValueError: if the factory returns one object twice, there are no training or validation data, ``monitor`` is
-            never logged, a loss is no scalar, or the splits of two set-ups of the data differ.
-        TypeError: if the factory needs arguments or returns no LightningModule, or the data are no LightningDataModule.
-        MisconfigurationException: if the replaced loss is never called.
     """
     module, data = _fresh_module(own), own.data()
     kind = type(module).__name__

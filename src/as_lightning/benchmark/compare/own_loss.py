@@ -39,15 +39,8 @@ def method_config(name: str) -> DictConfig:
 class OwnLosses:
     """The methods of a comparison of one's own module: what each tunes, and the loss that it puts in.
 
-    Args:
-        methods: names of methods in ``conf/method``, and of ``losses``.
-        losses: of the user's own, by name: a loss, called as ``loss(logits, target)``, or a pair of what makes one and
-            the ranges of its arguments, as ``(FocalLoss, {"gamma": {"low": 0.5, "high": 5, "default": 2}})``.
-        fixed: settings of built-in methods that are not tuned, as ``{"delta": 0.2}``.
-
-    Raises:
-        ValueError: if a name is unknown or given twice, or a method needs a head of its own.
-        TypeError: if a loss of the user's cannot be called.
+    ``methods`` and ``losses`` are as `compare` takes them; ``fixed`` are settings of built-in methods that are not
+    tuned, as ``{"delta": 0.2}``.
     """
 
     def __init__(
@@ -96,22 +89,13 @@ class OwnLosses:
         ``softmax`` leaves a module with its own loss unchanged, and sets the margin of one that calls
         ``self.as_softmax_loss`` to 1. Losses outside training are the module's own, or plain cross-entropy, with every
         method: otherwise a comparison by the loss would be won by what a loss leaves out.
-
-        Raises:
-            ValueError: if ``replaces`` is None and the module has no ``as_softmax_loss``, or a Hugging Face model
-                computes no classification loss.
-            TypeError: if ``replaces`` names no loss.
-            AttributeError: if ``replaces`` names nothing.
         """
-        loss: Any = None
-        delta = None
-        if name in self.losses:
-            make, ranges = self.losses[name]
-            loss = make(**{key: settings[key] for key in ranges if key in settings}) if ranges else make
-        else:
-            config = self.configured(name, settings)
-            delta = config.get("delta")
-            loss = instantiate(config.criterion) if delta is None else None
+        make, ranges = self.losses.get(name, (None, {}))
+        config = None if make else self.configured(name, settings)
+        delta = None if config is None else config.get("delta")  # None of a method that is not AS-Softmax
+        loss: Any = make if config is None or delta is not None else instantiate(config.criterion)
+        if ranges:
+            loss = make(**{key: settings[key] for key in ranges if key in settings})
         if replaces is None:
             if not isinstance(module, ASSoftmaxMixin):
                 raise ValueError(
@@ -173,8 +157,7 @@ class Margin:
 class TrainingLoss(nn.Module):
     """A method's loss in training, and the module's own outside.
 
-    Raises:
-        ValueError: if the loss in training is no scalar; AS-Softmax has the reduction of the loss that it replaces.
+    The former is a scalar, but for AS-Softmax, which has the reduction of the loss that it replaces.
     """
 
     def __init__(self, name: str, loss: Loss, outside: Loss, module: pl.LightningModule) -> None:
@@ -204,9 +187,7 @@ def in_training(module: pl.LightningModule) -> bool:
 def is_huggingface_classifier(part: Any) -> bool:
     """Whether ``part`` is a classification model of ``transformers``, which computes its loss from ``labels``.
 
-    Raises:
-        ValueError: if it is another model of ``transformers``. Such a model may shift its labels, as causal language
-            models do, or take its targets from elsewhere.
+    Another model of ``transformers`` is refused: it may shift its labels, as causal language models do.
     """
     # every configuration of transformers has a problem_type
     if not isinstance(part, nn.Module) or not hasattr(getattr(part, "config", None), "problem_type"):
@@ -226,9 +207,6 @@ def replace_huggingface_loss(model: nn.Module, module: pl.LightningModule, loss:
 
     A hook puts it into the output. Several labels per sample (``problem_type="multi_label_classification"``) take
     ``multilabel_loss``; labels of -100 are ignored, as in ``transformers``.
-
-    Raises:
-        ValueError: at the first batch if the model regresses, or returns a tuple (``return_dict=False``).
     """
 
     def hook(part: nn.Module, arguments: tuple[Any, ...], named: Mapping[str, Any], output: Any) -> None:

@@ -115,20 +115,7 @@ class SeenLogits(pl.Callback):
 
 @dataclass
 class OwnModule:
-    """What is compared, and what a first look at it has shown.
-
-    Args:
-        factory, datamodule, replaces, monitor, mode, trainer, name: as `compare` takes them.
-        losses: the methods.
-
-    Attributes:
-        test_metric: the metric of the test split; None where the validation split is scored. This and what follows is
-            found by `inspect_module`.
-        learning_rate: the default; None where it cannot be tuned.
-        target: the key or position of the target in a batch; None where calibration cannot be measured.
-        inputs: digests of the source and the arguments of the module, and of the data.
-        data_set: a digest of the validation and test examples.
-    """
+    """What is compared, as `compare` takes it, and what a first look at it, `inspect_module`, has shown."""
 
     factory: Callable[..., pl.LightningModule]
     datamodule: Any
@@ -138,11 +125,12 @@ class OwnModule:
     trainer: Mapping[str, Any]
     losses: OwnLosses
     name: str = "comparison"
-    test_metric: str | None = None
-    learning_rate: float | None = None
-    target: str | int | None = None
-    inputs: dict[str, str] = field(default_factory=dict)
-    data_set: str = ""
+    # what the first look finds
+    test_metric: str | None = None  # None where the validation split is scored
+    learning_rate: float | None = None  # the default; None where it cannot be tuned
+    target: str | int | None = None  # its key or position in a batch; None where calibration cannot be measured
+    inputs: dict[str, str] = field(default_factory=dict)  # digests of the module's source and arguments, and the data's
+    data_set: str = ""  # a digest of the validation and test examples
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -178,16 +166,6 @@ class OwnModule:
                 kept.append(callback)
         self.trainer = {**self.trainer, "callbacks": kept}
 
-    @property
-    def split(self) -> str:
-        """What the scores are of."""
-        return "validation" if self.test_metric is None else "test"
-
-    @property
-    def full_epochs(self) -> int:
-        """The epochs of budget 1."""
-        return int(self.trainer["max_epochs"])
-
     def spaces(self, factor: float) -> dict[str, Space]:
         """What is tuned of each method; the first learning rates are a factor to each side of the default."""
         shared = {} if self.learning_rate is None else {RATE: learning_rates(self.learning_rate, factor)}
@@ -204,11 +182,7 @@ class OwnModule:
         return made
 
     def data(self) -> pl.LightningDataModule:
-        """A copy of the data module, or a new one where a function makes it.
-
-        Raises:
-            TypeError: if it is no LightningDataModule, or cannot be copied.
-        """
+        """A copy of the data module, or a new one where a function makes it."""
         given = self.datamodule
         try:
             made = given() if callable(given) else copy.deepcopy(given)
@@ -226,7 +200,7 @@ class OwnModule:
     def train(self, run: Run, directory: Path) -> Result:
         """Make one run; one that has finished in ``directory`` with the same settings and inputs is read instead."""
         config = {
-            "comparison": run.about(epochs_of(run.budget, self.full_epochs)),
+            "comparison": run.about(epochs_of(run.budget, self.trainer["max_epochs"])),
             "seed": run.seed,
             "method": {"name": run.method},
             "replaces": self.replaces,
@@ -307,8 +281,8 @@ def rate_attribute(module: pl.LightningModule) -> str | None:
 def described(value: Any) -> str:
     """A value as text that is the same in every process: callbacks with their settings, no addresses in memory.
 
-    >>> described(pl.Callback())
-    "[(<class 'lightning.pytorch.callbacks.callback.Callback'>, {})]"
+    >>> described(pl.Callback)
+    "[<class 'lightning.pytorch.callbacks.callback.Callback'>]"
     """
     parts = value if isinstance(value, (list, tuple)) else [value]
     shown = [(type(part), vars(part)) if isinstance(part, pl.Callback) else part for part in parts]

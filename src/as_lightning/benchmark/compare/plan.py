@@ -38,21 +38,12 @@ def default_settings() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Run:
-    """One training.
-
-    Attributes:
-        phase: ``tuning`` reads no test data, ``final`` does.
-        method: the method's name.
-        settings: the values of what is tuned, e.g. ``{"lr": 0.001, "delta": 0.1}``.
-        budget: the share of the full training.
-        seed: of the run.
-        trial: the number of the trial; 0 in the final runs.
-    """
+    """One training; ``tuning`` reads no test data, ``final`` does."""
 
     phase: Literal["tuning", "final"]
     method: str
-    settings: Mapping[str, Any] = field(hash=False)
-    budget: float
+    settings: Mapping[str, Any] = field(hash=False)  # of what is tuned, e.g. {"lr": 0.001, "delta": 0.1}
+    budget: float  # the share of the full training
     seed: int
     trial: int = 0
 
@@ -74,22 +65,12 @@ class Run:
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """What is compared, and how thoroughly: made by `ComparisonPlan.of`.
+    """What is compared, and how thoroughly: made by `ComparisonPlan.of`."""
 
-    Attributes:
-        methods: their names, the baseline first.
-        full_epochs: the epochs of budget 1.
-        baseline_budgets, method_budgets: shares of the full training, ascending; of those with the same number of
-            epochs the largest.
-        seeds: of the final runs; ``tuning_seeds`` of each trial are others.
-        design: at how many seeds verdicts are sought.
-        max_hours: the most hours of training; no look begins that would exceed them.
-    """
-
-    methods: tuple[str, ...]
+    methods: tuple[str, ...]  # the baseline first
     baseline: str
-    full_epochs: int
-    baseline_budgets: tuple[float, ...]
+    full_epochs: int  # of budget 1
+    baseline_budgets: tuple[float, ...]  # shares of the full training, ascending
     method_budgets: tuple[float, ...]
     trials: int
     seeds: tuple[int, ...]
@@ -208,6 +189,7 @@ def _count(name: str, value: Any) -> int:
 
 
 def _budgets(asked: Any, full_epochs: int) -> tuple[float, ...]:
+    """The shares in ascending order; of those with the same number of epochs the largest."""
     shares = [asked] if _is_number(asked) else asked
     if isinstance(shares, str) or not isinstance(shares, Sequence) or not shares:
         raise ValueError(f"budgets must be a share of the training or a list of at least one share, got {asked!r}")

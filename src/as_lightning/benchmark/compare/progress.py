@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from as_lightning.benchmark.compare.engine import Execute, Failure, Outcome
+from as_lightning.benchmark.compare.engine import Execute, Outcome
 from as_lightning.benchmark.compare.plan import Run
 from as_lightning.benchmark.run.result import RESULT_FILE
 from as_lightning.benchmark.run.summary import counted_runs
@@ -68,7 +68,7 @@ class ComparisonProgress:
             for run, outcome in execute(runs):
                 self.left = max(self.left - run.budget, 0.0)
                 self.progress.update(self.task, advance=1, description=str(run))
-                if isinstance(outcome, Failure):
+                if isinstance(outcome, str):
                     self.console.print(f"failed: {outcome}", style="red", markup=False)
                 if 0.0 < self._written(run) < self.started:
                     self.taken += 1

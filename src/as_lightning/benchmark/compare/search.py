@@ -16,14 +16,13 @@ RATE = "lr"
 class Range:
     """Numbers from ``low`` to ``high``, which the search leaves for up to ``limits`` where the best lies at an edge.
 
-    ``log`` spreads them evenly in the logarithm, ``whole`` rounds them. At ``neutral`` the method is the baseline.
+    ``log`` spreads them evenly in the logarithm. At ``neutral`` the method is the baseline.
     """
 
     low: float
     high: float
     default: float
     log: bool = False
-    whole: bool = False
     neutral: Any = None
     limits: Sequence[float] = (-math.inf, math.inf)
 
@@ -62,7 +61,7 @@ class Range:
             places = [*self._beyond(best, above, self.limits[0], -1), *places]
         if above is None:
             places = [*self._beyond(best, below, self.limits[1], 1), *places]
-        low, high = max(self.limits[0], 0.0 if self.log else -math.inf), self.limits[1]
+        low, high = self.limits
         return next((value for value in map(self._value, places) if value not in tried and low < value < high), None)
 
     def _beyond(self, best: float, neighbour: float | None, limit: float, sign: int) -> list[float]:
@@ -76,8 +75,7 @@ class Range:
         return math.log(value) if self.log and value > 0 else float(value)
 
     def _value(self, place: float) -> float:
-        value = math.exp(place) if self.log else place
-        return round(value) if self.whole else float(f"{value:.4g}")
+        return float(f"{math.exp(place) if self.log else place:.4g}")
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ def setting_range(description: Any, default: Any = None) -> Range | Choice:
         given["default"] = given.get("low") if given["default"] is None else given["default"]
         return Range(**given)
     except TypeError as error:
-        expected = "{low, high, log, whole, neutral, limits}, {values, neutral} or a list of values"
+        expected = "{low, high, log, neutral, limits}, {values, neutral} or a list of values"
         raise ValueError(f"expected {expected}, got {description!r}: {error}") from None
 
 
@@ -186,16 +184,15 @@ def next_trials(
     best = best_of(own, sign) or own[0]
     turns = [RATE, RATE, *knobs] if RATE in space and knobs else list(space)
     first = len(own) % len(turns)
-    tried = [trial.settings for trial in own]
     for name in [*turns[first:], *turns[:first]]:
         known: dict[Any, float] = {}
         for trial in own if name == RATE else [*own, *shared]:
             value, score = trial.settings[name], sign * trial.score if math.isfinite(trial.score) else -math.inf
             if not isinstance(space[name], Range) or isinstance(value, (int, float)):
                 known[value] = max(score, known.get(value, -math.inf))
-        value = space[name].beside(best.settings[name], known)
-        if value is not None and {**best.settings, name: value} not in tried:
-            return [{**best.settings, name: value}]
+        proposed = {**best.settings, name: space[name].beside(best.settings[name], known)}
+        if proposed[name] is not None and all(trial.settings != proposed for trial in own):
+            return [proposed]
     return []
 
 

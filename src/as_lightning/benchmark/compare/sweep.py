@@ -24,14 +24,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from rich.console import Console
 
 from as_lightning.benchmark.compare.api import check_inputs, compare_module, made_comparison, new_record
-from as_lightning.benchmark.compare.engine import Failure, Outcome
+from as_lightning.benchmark.compare.engine import Outcome, failure
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses
 from as_lightning.benchmark.compare.own_module import OwnModule
 from as_lightning.benchmark.compare.plan import METHODS, SETTINGS, ComparisonPlan, Run, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Choice, Space, learning_rates, setting_range
 from as_lightning.benchmark.data.base import BenchmarkDataModule, collected_messages
 from as_lightning.benchmark.report.page import publish
-from as_lightning.benchmark.report.record import COMPARISON_FILE, ComparisonRecord
+from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.run.predictions import example_ids
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 from as_lightning.benchmark.run.settings import (
@@ -51,17 +51,7 @@ POLL_SECONDS = 0.5
 
 
 class ComparisonSweep:
-    """One call of ``as-lightning-compare``.
-
-    Args:
-        config: Hydra's, of the whole call.
-        launcher: makes jobs.
-        loader: composes a job's configuration.
-        arguments: the overrides of the command line.
-
-    Raises:
-        ValueError: for a setting that cannot be.
-    """
+    """One call of ``as-lightning-compare``; ``arguments`` are its overrides. A setting that cannot be is refused."""
 
     def __init__(self, config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> None:
         self.config, self.launcher, self.loader = config, launcher, loader
@@ -81,21 +71,17 @@ class ComparisonSweep:
             several = "multilabel_" if str(self.sample.method.name).startswith("multilabel_") else ""
             methods = [f"{several}{name}" for name in METHODS]
         self.settings["methods"] = [methods] if isinstance(methods, str) and methods else methods
-        self.own = configured_module(self.sample, self.settings["methods"], self.overrides) if self._is_own else None
-        if self.own is not None:
+        self.own: OwnModule | None = None
+        if self.sample.module._target_:
+            self.own = configured_module(self.sample, self.settings["methods"], self.overrides)
             self.settings |= {"methods": self.own.losses.names, "baseline": BASELINE}
         self.plan = ComparisonPlan.of(full_epochs=self.sample.trainer.max_epochs, **self.settings)
-        # each method as a run of it would be
-        names = () if self.own is not None else self.plan.methods
-        self.configured = {name: self._compose(f"method={name}") for name in names}
-        for method in self.configured.values():
-            checked_settings(method)
-        if self.configured:
+        self.configured: dict[str, DictConfig] = {}  # each method as a run of it would be
+        if self.own is None:
+            self.configured = {name: self._compose(f"method={name}") for name in self.plan.methods}
+            for method in self.configured.values():
+                checked_settings(method)
             self._check_taken()
-
-    @property
-    def _is_own(self) -> bool:
-        return bool(self.sample.module._target_)
 
     def _sort(self, override: Override) -> None:
         """An override is a setting of the comparison, a knob to search, or a setting of every run."""
@@ -136,12 +122,7 @@ class ComparisonSweep:
     # --- before the first run
 
     def look_at_data(self, console: Console) -> BenchmarkDataModule:
-        """The configured data; says their classes, the samples of each split, and what is left out.
-
-        Raises:
-            SettingError: if they have an official test split although a split seed is given, or a setting of a method
-                is refused.
-        """
+        """The configured data; says their classes, the samples of each split, and what is left out."""
         with collected_messages() as messages:
             data = read_data(self.sample)
         if self.split_seed is not None and not data.splits_by_seed:
@@ -230,9 +211,9 @@ class ComparisonSweep:
         returned = self.launcher.launch(jobs, initial_job_idx=first) if runs else []
         return [(run, self._outcome(run, job)) for run, job in zip(runs, returned, strict=True)]
 
-    def _outcome(self, run: Run, job: JobReturn) -> Result | Failure:
+    def _outcome(self, run: Run, job: JobReturn) -> Result | str:
         if job.status != JobStatus.COMPLETED:
-            return Failure(run, f"{type(job._return_value).__name__}: {job._return_value}")
+            return failure(run, job._return_value)
         return Result.read(self.directory / run.folder / RESULT_FILE)
 
 
@@ -259,8 +240,7 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
         console.print(where, markup=False, highlight=False)
         record = new_record(job.plan, str(job.sample.name), job.sample.data.score, splits=job.splits)
         made_comparison(job.plan, spaces, job.execute, record, directory, console)
-    command = shlex.join(["as-lightning-compare", *(a for a in arguments if not a.startswith("data_dir="))])
-    record.commands = list(dict.fromkeys([*_earlier_commands(directory), command]))  # they made runs together
+    record.commands = [shlex.join(["as-lightning-compare", *(a for a in arguments if not a.startswith("data_dir="))])]
     record.summarise_predictions(names)
     record.write(directory)
     publish([record], directory / "report", failed=record.failures)
@@ -286,9 +266,6 @@ def configured_module(config: DictConfig, methods: Sequence[str], given: Mapping
 
     Their arguments are what the command sets: ``+module.hidden=64``, ``+data.root=files``. What ``config.data`` holds
     of the project's own data is not passed on; ``given`` has the keys that the command sets.
-
-    Raises:
-        SettingError: if a name cannot be imported.
     """
     try:
         target, _ = get_object(config.module._target_), get_object(config.data._target_)
@@ -333,14 +310,6 @@ def data_digest(data: BenchmarkDataModule) -> str:
                 for name, target in zip(data.example_names(split), dataset.targets, strict=True)
             ]
     return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()[:16]
-
-
-def _earlier_commands(directory: Path) -> list[str]:
-    """The commands that a comparison in this folder has recorded."""
-    try:
-        return list(map(str, json.loads((directory / COMPARISON_FILE).read_text(encoding="utf-8"))["commands"]))
-    except (OSError, ValueError, TypeError, KeyError):
-        return []
 
 
 def override_value(value: Any) -> str:

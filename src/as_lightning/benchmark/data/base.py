@@ -134,15 +134,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
     A subclass reads its splits in `load_splits` and says in `input_spec` what an encoder must know of the inputs. Its
     attributes, but `task`, are known after ``setup``.
 
-    Args:
-        batch_size: samples per batch, at least 1.
-        data_dir: where the data set's files are, or are downloaded to.
-        num_workers: loader processes (0 loads in the main one).
-        pin_memory: page-locked batches, for copies to a GPU.
-        label_noise: share of the training labels that are replaced by another class, in [0, 1].
-        label_noise_seed: seeds which ones, apart from the run's seed: every method and every run sees the same.
-        shots: training samples of each class to use, drawn by the run's seed (``torch.initial_seed()``); None: all.
-        first: how many of the training split's first samples to use; None: all.
+    The settings are described in ``conf/data/base.yaml``. ``label_noise_seed`` and ``split_seed`` are apart from the
+    run's seed: every method and every run sees the same labels and splits.
 
     Attributes:
         task: what a target is: ``"multiclass"`` one class for each sample, ``"multilabel"`` any number of classes,

@@ -20,9 +20,6 @@ class Extreme(BenchmarkDataModule):
 
     It says what training costs, not how well a method learns. Inputs are ``float32`` of shape ``(d,)``. ``classes`` is
     $C$, ``features`` $d$, ``exponent`` $s$, ``noise`` $\sigma$; ``split_seed`` seeds vectors and samples.
-
-    Raises:
-        ValueError: if an argument is out of range.
     """
 
     def __init__(

@@ -21,12 +21,7 @@ class AutoModelEncoder(FrozenEncoder):
     With ``trainable_layers=k`` the embeddings and all layers but the last ``k`` keep their weights and run without
     gradients and dropout; with 0 the encoder gives fixed features.
 
-    Args:
-        name: a model of the Hugging Face hub, or a folder with a checkpoint.
-        pooling: ``"mean"`` over the tokens, ``"first"`` token, or ``"none"`` for token data.
-        trainable_layers: how many of the last layers are trained; None trains the whole encoder.
-        feature_cache: where the frozen layers' outputs are kept, see `FrozenEncoder`.
-        allow_pickle: load pickled weights where there is no ``model.safetensors``. A pickle can run any code.
+    The settings are described in ``conf/model/auto_model.yaml``. Pickled weights can run any code.
 
     Shape:
         - input: ``(N, L)`` ``int64`` token ids, or the `FrozenOutput` of them; output: ``(N, hidden size)``,
@@ -66,33 +61,20 @@ class AutoModelEncoder(FrozenEncoder):
         config = self.model.config
         if vocab_size > config.vocab_size:
             raise ValueError(
-                f"the data have {vocab_size} tokens, {name!r} knows {config.vocab_size}: set "
-                f"data.tokenizer={name} so that both use the same"
+                f"the data have {vocab_size} tokens, {name!r} knows {config.vocab_size}: set data.tokenizer={name}"
             )
-        positions = getattr(config, "max_position_embeddings", None)
+        positions = getattr(config, "max_position_embeddings", max_length)
         embedding = getattr(getattr(self.model, "embeddings", None), "position_embeddings", None)
         unused = getattr(embedding, "padding_idx", None)
-        if positions is not None and unused is not None:  # RoBERTa counts positions from behind the padding's
+        if unused is not None:  # RoBERTa counts positions from behind the padding's
             positions -= unused + 1
-        if positions is not None and max_length > positions:
+        if max_length > positions:
             raise ValueError(f"data.max_length is {max_length}, {name!r} has {positions} positions")
         self.model.train()  # from_pretrained leaves it in eval mode, without dropout
         self.padding_id, self.pooling = padding_id, pooling
         self.out_features = int(config.hidden_size)
-        self.top: nn.Module | None = None
         if trainable_layers is not None:
             self._freeze(name, trainable_layers)
-
-    def forward(self, inputs: Tensor | FrozenOutput) -> Tensor:
-        if self.trainable_layers is None:
-            assert isinstance(inputs, Tensor)
-            present = inputs != self.padding_id
-            return pool(self._hidden(inputs, present), present, self.pooling)
-        hidden, present = inputs if isinstance(inputs, FrozenOutput) else self.frozen_output(inputs)
-        if self.top is None:
-            return hidden
-        hidden = self.top(inputs_embeds=hidden, attention_mask=present.long()).last_hidden_state
-        return pool(hidden, present, self.pooling)
 
     def run_frozen(self, inputs: Tensor) -> FrozenOutput:
         present = inputs != self.padding_id
@@ -109,8 +91,12 @@ class AutoModelEncoder(FrozenEncoder):
 
         return f"{super().frozen_settings()} {__version__} {self.pooling} {self.padding_id} {self.model.config}"
 
-    def frozen_modules(self) -> list[nn.Module]:
-        return [self.model]
+    def run_top(self, top: nn.Module, frozen: FrozenOutput) -> Tensor:
+        hidden = top(inputs_embeds=frozen.values, attention_mask=frozen.present.long()).last_hidden_state
+        return pool(hidden, frozen.present, self.pooling)
+
+    def frozen_module(self) -> nn.Module:
+        return self.model
 
     def _hidden(self, token_ids: Tensor, present: Tensor) -> Tensor:
         return self.model(input_ids=token_ids, attention_mask=present.long()).last_hidden_state
@@ -164,7 +150,7 @@ def _stop(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
 
 
 class _Given(nn.Module):
-    """Stands where the embeddings were, and hands on the hidden states that it is given."""
+    """In the place of the embeddings: hands on the hidden states that it is given."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         given = (*args, *kwargs.values())

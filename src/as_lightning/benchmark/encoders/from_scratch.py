@@ -60,8 +60,6 @@ class AudioCNN(nn.Module):
 
     def __init__(self, in_channels: int, channels: Sequence[int], bands: int, dropout: float) -> None:
         super().__init__()
-        if bands < 1:
-            raise ValueError(f"bands must be at least 1, got {bands}")
         blocks: list[nn.Module] = []
         for before, width in pairwise([in_channels, *channels]):
             blocks += [*_convolution(before, width), nn.MaxPool2d(2, ceil_mode=True)]
@@ -69,15 +67,11 @@ class AudioCNN(nn.Module):
         self.bands, self.out_features = bands, channels[-1] * bands
 
     def forward(self, spectrograms: Tensor) -> Tensor:
-        if spectrograms.dim() != 4:
-            raise ValueError(
-                f"expected spectrograms of shape (N, in_channels, n_mels, frames), got {tuple(spectrograms.shape)}"
-            )
         rows = self.blocks(spectrograms).mean(dim=-1)
         if rows.size(-1) < self.bands:
             raise ValueError(
-                f"{rows.size(-1)} rows of frequency are left after the pooling, fewer than bands={self.bands}: more "
-                "mel bands or fewer blocks are needed"
+                f"{rows.size(-1)} rows of frequency are left after the pooling, fewer than bands={self.bands}: set "
+                "more mel bands or fewer channels"
             )
         # not adaptive pooling: its backward pass on a GPU is not deterministic
         bands = [band.mean(dim=-1) for band in rows.tensor_split(self.bands, dim=-1)]

@@ -25,16 +25,10 @@ class TorchvisionEncoder(FrozenEncoder):
     Pretrained weights expect images normalised as they were in pretraining: give the data module its ``mean`` and
     ``std`` (for weights of ImageNet ``[0.485, 0.456, 0.406]`` and ``[0.229, 0.224, 0.225]``).
 
-    Args:
-        name: as torchvision calls it, e.g. ``"efficientnet_b0"``.
-        weights: None for random ones; the name of torchvision's, e.g. ``"DEFAULT"``, which are downloaded into the
-            folder of `torch.hub.get_dir`; or a ``.pth`` or ``.pt`` file with the network's state dict, with any head.
-        in_channels: if not 3, the first convolution is replaced. With pretrained weights each of the ``C`` channels
-            gets 3 / C times the mean of theirs: a grey image is seen as before.
-        trainable_layers: how many of the last stages (parts that have weights) are trained; None trains all.
-        feature_cache: where the frozen stages' outputs are kept, see `FrozenEncoder`.
-        stem: ``"imagenet"`` as published; ``"cifar"`` gives a residual network from scratch the first layers for images
-            of about 32x32, a 3x3 convolution of stride 1 and no pooling (He et al., CVPR 2016, section 4.2).
+    The settings are described in ``conf/model/torchvision.yaml``. If ``in_channels`` is not 3, the first convolution is
+    replaced: with pretrained weights each of the ``C`` channels gets 3 / C times the mean of theirs, so that a grey
+    image is seen as before. The stem ``"cifar"`` gives a residual network from scratch the first layers for images of
+    about 32x32, a 3x3 convolution of stride 1 and no pooling (He et al., CVPR 2016, section 4.2).
 
     Shape:
         - input: ``(N, in_channels, H, W)``, or the `FrozenOutput` of them; some networks take one size only.
@@ -78,24 +72,20 @@ class TorchvisionEncoder(FrozenEncoder):
             _replace_first_convolution(network, in_channels, keep_weights=weights is not None)
         if stem != "imagenet":
             _replace_stem(network, name, weights, in_channels, stem)
-        self.top: nn.Module | None = None
         if trainable_layers is not None:
             network, self.top = _cut(network, name, trainable_layers)
             network.requires_grad_(False)
         self.network = network
         self.train()
 
-    def forward(self, images: Tensor | FrozenOutput) -> Tensor:
-        if self.trainable_layers is None:
-            return self.network(images)
-        values = (images if isinstance(images, FrozenOutput) else self.frozen_output(images)).values
-        return values if self.top is None else self.top(values)
-
     def run_frozen(self, inputs: Tensor) -> FrozenOutput:
         return FrozenOutput(self.network(inputs), torch.ones(len(inputs), 1, dtype=torch.bool, device=inputs.device))
 
-    def frozen_modules(self) -> list[nn.Module]:
-        return [self.network]
+    def run_top(self, top: nn.Module, frozen: FrozenOutput) -> Tensor:
+        return top(frozen.values)
+
+    def frozen_module(self) -> nn.Module:
+        return self.network
 
 
 def _build(name: str, weights: str | None) -> Any:

@@ -29,12 +29,7 @@ ARCHITECTURES = {
 class Wav2Vec2Encoder(nn.Module):
     """A waveform's frames through a pretrained network, then the mean over the frames.
 
-    Args:
-        bundle: the name of a bundle of `torchaudio.pipelines`, a key of ``ARCHITECTURES``.
-        pretrained: take the bundle's weights, which torchaudio downloads once; otherwise they are random.
-        weights: a file with the state dict of the bundle's network, in place of the download.
-        layers: how many of the transformer's layers to use, from the first on; None for all.
-        freeze_feature_extractor: leave the convolutions that make frames of the waveform as they are.
+    The settings are described in ``conf/model/wav2vec2.yaml``; ``bundle`` is a key of ``ARCHITECTURES``.
 
     Shape:
         - input: ``(N, samples)``, 16 kHz in [-1, 1], at least 400 samples; output: ``(N, out_features)``.
@@ -88,9 +83,7 @@ class Wav2Vec2Encoder(nn.Module):
 
     def forward(self, waveforms: Tensor) -> Tensor:
         if waveforms.dim() != 2:
-            raise ValueError(
-                f"expected waveforms of shape (N, samples), got {tuple(waveforms.shape)}: set features=waveform"
-            )
+            raise ValueError(f"expected waveforms (N, samples), got {tuple(waveforms.shape)}: set features=waveform")
         if self.standardised:
             waveforms = F.layer_norm(waveforms, waveforms.shape[-1:])
         frames, _ = self.network(waveforms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -32,11 +33,7 @@ TUNED = re.compile(r"optimizer\.lr|lr_scheduler\.max_lr")
 
 
 def settings_table(results: Sequence[Result]) -> pd.DataFrame:
-    """The configurations as text, a row a run and a column a setting, ``null`` where a run has none.
-
-    A setting is called ``method.delta``, and the checksum of the user's files ``inputs.data``. The shortest names come
-    first.
-    """
+    """The configurations as text, a row a run, ``null`` where it has no such setting; the shortest names come first."""
     rows = [_flat(run.config) | ({INPUT_DATA: run.inputs["data"]} if run.inputs.get("data") else {}) for run in results]
     table = pd.DataFrame(rows, index=range(len(rows)), dtype=object).fillna("null")
     return table[sorted(table, key=lambda name: (len(name), name))]
@@ -118,12 +115,12 @@ def sweep_records(results: Sequence[Result], baseline: str | None = None) -> tup
         SettingError: if no run is of the method ``baseline``.
     """
     named, notes = comparable_results(results)
-    methods = {result.method for result in named}
+    methods = {run.method for run in named}
     if baseline is not None and named and baseline not in methods:
         raise SettingError(f"no run is of the method {baseline}: {nearest(baseline, methods)}")
     records = []
-    for name in dict.fromkeys(result.name for result in named):
-        runs = [result for result in named if result.name == name]
+    for name in dict.fromkeys(run.name for run in named):
+        runs = [run for run in named if run.name == name]
         present = list(dict.fromkeys(run.method for run in runs))
         base = next((known for known in (baseline, *BASELINES) if known in present), present[0])
         design = Design.fixed(sum(run.method == base for run in runs))
@@ -132,7 +129,7 @@ def sweep_records(results: Sequence[Result], baseline: str | None = None) -> tup
             about: dict[str, Any] = {"budget": 1.0, "epochs": len(run.epoch_seconds) or math.nan, "settings": {}}
             record.results.append(replace(run, config=run.config | {"comparison": about}))
         made, seeds = {(run.method, run.seed) for run in runs}, sorted({run.seed for run in runs})
-        record.missing = [(method, 1.0, seed) for method in present for seed in seeds if (method, seed) not in made]
+        record.missing = [(m, 1.0, seed) for m, seed in itertools.product(present, seeds) if (m, seed) not in made]
         record.commands = list(dict.fromkeys(" ".join(run.command.split()) for run in runs if run.command))
         records.append(record)
     return records, [*notes, UNTUNED]

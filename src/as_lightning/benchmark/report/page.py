@@ -159,10 +159,8 @@ def escape_markdown(text: object) -> str:
     r"""Text that a Markdown page shows as it is, in a table too: no HTML, no links, no cell or line ends.
 
     Examples:
-        >>> print(escape_markdown("a|b <img> *c*"))
-        a\|b &lt;img&gt; \*c\*
-        >>> print(escape_markdown("as_softmax\\|x"))
-        as_softmax\\\|x
+        >>> print(escape_markdown("a\\|b <img> *c*"))
+        a\\\|b &lt;img&gt; \*c\*
     """
     escaped = html.escape(" ".join(str(text).split()), quote=False)
     return re.sub(r"([\\`*|\[\]])", r"\\\1", escaped)
@@ -179,46 +177,41 @@ def _reference(found: Findings) -> str:
 def _section(found: Findings) -> dict[str, Any]:
     """What the templates show of one comparison."""
     record, score = found.record, score_name(found.record.score)
+    said = advice(found)
     return {
         "name": record.name,
         "score": score,
         "rows": [cells(found, row) for row in found.rows],
         "colors": method_colors(found),
-        "advice": advice(found),
+        "advice": said[0],
         "legend": LEGEND.format(record.split.capitalize(), score, _reference(found), record.design.equal_within),
         "figures": report_figures(found),
         "files": [],
-        "folds": [
-            fold for fold in (_differences(record), _settings(found), _metrics(found)) if fold.sentences or fold.tables
-        ],
+        "folds": [Fold("What it shows, method by method", said[1:], []), *_differences(record), *_numbers(found)],
     }
 
 
-def _differences(record: ComparisonRecord) -> Fold:
+def _differences(record: ComparisonRecord) -> list[Fold]:
     """How often the methods predict something else than the baseline, and on which examples most often."""
     shares = {
         arm.method: DIFFER.format(arm.method, record.baseline, 100 * share, examples)
         for (arm, against), (share, examples) in record.disagreement().items()
         if against == record.reference and arm.budget == against.budget
     }
-    rows = [[example.name, *(example.differing.get(m, 0) for m in shares)] for example in record.examples]
     headings = ["most often on these", *(f"runs of {method} that differ" for method in shares)]
-    return Fold("Where predictions differ", [*shares.values()], [(headings, rows)] if rows else [])
+    rows = [[example.name, *(example.differing.get(m, 0) for m in shares)] for example in record.examples]
+    return [Fold("Where predictions differ", [*shares.values()], [(headings, rows)] if rows else [])] if shares else []
 
 
-def _settings(found: Findings) -> Fold:
-    rows = [[row.arm.method, f"{row.epochs:g}", settings(row.settings), f"{row.seconds:.1f}"] for row in found.rows]
-    tables = [(["method", "epochs", "settings", "seconds"], rows)]
+def _numbers(found: Findings) -> list[Fold]:
+    """The settings, the trials that they were chosen from, and last all metrics."""
+    own = [[row.arm.method, f"{row.epochs:g}"] for row in found.rows]
+    chosen = [[*arm, settings(row.settings), f"{row.seconds:.1f}"] for arm, row in zip(own, found.rows, strict=True)]
+    tables = [(["method", "epochs", "settings", "seconds"], chosen)]
     for method, trials in found.record.tuning.items():
         tried = [[settings(t.settings) + " (the baseline's)" * t.shared, f"{t.score:.4f}"] for t in trials]
         tables.append(([f"trials of {method}", "mean of the best validation scores"], tried))
-    return Fold("Settings and trials", [], tables)
-
-
-def _metrics(found: Findings) -> Fold:
-    names = dict.fromkeys(name for row in found.rows for name in row.metrics)
-    rows = [
-        [row.arm.method, f"{row.epochs:g}", *(f"{row.metrics[n]:.4g}" if n in row.metrics else "–" for n in names)]
-        for row in found.rows
-    ]
-    return Fold("All metrics", [], [(["method", "epochs", *(name.replace("_", " ") for name in names)], rows)])
+    metrics = pd.DataFrame([dict(row.metrics) for row in found.rows]).map(lambda v: "–" if pd.isna(v) else f"{v:.4g}")
+    rows = [[*arm, *values] for arm, values in zip(own, metrics.to_numpy().tolist(), strict=True)]
+    headings = ["method", "epochs", *(name.replace("_", " ") for name in metrics)]
+    return [Fold("Settings and trials", [], tables), Fold("All metrics", [], [(headings, rows)])]

@@ -100,20 +100,16 @@ class OneCycle(OneCycleLR):
 
 
 class RunProgressBar(RichProgressBar):
-    """Lightning's bar, which also shows the share of masked samples and the latest score `monitor`."""
+    """Lightning's bar, which also shows the latest score `monitor`."""
 
     def __init__(self, monitor: str, **settings: Any) -> None:
         super().__init__(**settings)
         self.monitor = monitor
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
-        metrics = {name: value for name, value in super().get_metrics(trainer, pl_module).items() if name != "v_num"}
-        logged = trainer.callback_metrics
-        if "masking/sample_ratio" in logged:
-            metrics["masked"] = f"{100 * float(logged['masking/sample_ratio']):.0f}%"
-        if self.monitor in logged:
-            metrics[self.monitor] = f"{float(logged[self.monitor]):.4f}"
-        return metrics
+        shown = {name: value for name, value in super().get_metrics(trainer, pl_module).items() if name != "v_num"}
+        score = trainer.callback_metrics.get(self.monitor)
+        return shown if score is None else shown | {self.monitor: f"{float(score):.4f}"}
 
 
 log = logging.getLogger(__name__)

@@ -32,9 +32,6 @@ class Classifier(pl.LightningModule):
         task: what the data's targets are: see `BenchmarkDataModule`.
 
     Logs ``train/loss``, and for validation and test ``loss`` and the metrics of the task.
-
-    Raises:
-        ValueError: if ``targets`` or ``task`` is none of these, or they do not go together.
     """
 
     def __init__(

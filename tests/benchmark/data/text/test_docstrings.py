@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from harness.data_settings import TEXT
 
-from as_lightning.benchmark.data.text.standard_library import Docstrings, docstring_paragraphs
+from as_lightning.benchmark.data.text.standard_library import Docstrings, docstring_paragraphs, source_files
 
 
 @pytest.fixture(scope="module")
@@ -40,5 +40,5 @@ def test_paragraphs_are_read_without_importing_and_leave_out_tests_and_other_gra
     (package / "code.py").write_text(
         'class A:\n    """Of a class."""\n    async def f(self):\n        """Of a method."""\n'
     )
-    paragraphs = [text for text in docstring_paragraphs(tmp_path, "pack") if text]
+    paragraphs = [text for file in source_files(tmp_path) for text in docstring_paragraphs(file) if text]
     assert sorted(paragraphs) == ["Another.", "Of a class.", "Of a method.", "One paragraph."]

@@ -140,11 +140,3 @@ def test_words_with_spaces_are_kept_where_tabs_part_the_columns(tmp_path):
     path = tmp_path / "set.conll"
     path.write_text("New York\tB-loc\n")
     assert list(read_conll(path)) == [(("New York",), ("B-loc",))]
-
-
-def test_a_tag_that_the_training_file_lacks_is_named_by_file_and_line(tmp_path):
-    (tmp_path / "train.conll").write_text("Ada\tB-person\nran\tO\n\n")
-    (tmp_path / "test.conll").write_text("Ada\tB-person\n\nOslo\tB-place\n")
-    paths = {"path": "train.conll", "validation_path": "train.conll", "test_path": "test.conll"}
-    with pytest.raises(ValueError, match=r"test.conll:3: the training split has no 'B-place', it has B-person, O"):
-        partial(Conll, **TEXT)(data_dir=tmp_path, **paths).setup()

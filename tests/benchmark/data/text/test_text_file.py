@@ -33,11 +33,11 @@ def test_text_files_of_their_own_are_the_splits(tmp_path):
     }
 
 
-def test_a_label_that_the_training_file_lacks_is_named_by_file_and_line(tmp_path):
+def test_a_label_that_the_training_file_lacks_is_named(tmp_path):
     (tmp_path / "train.csv").write_text("text,label\n" + "some words,a\nother words,b\n" * 3)
     (tmp_path / "test.csv").write_text("text,label\nsome words,a\nodd words,c\n")
     data = partial(TextFile, **TEXT)("train.csv", "train.csv", "test.csv", data_dir=tmp_path)
-    with pytest.raises(ValueError, match=r"test.csv:3: the training split has no 'c', it has a, b"):
+    with pytest.raises(ValueError, match="the test split has classes that the train split lacks: c"):
         data.setup()
 
 

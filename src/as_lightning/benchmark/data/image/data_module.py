@@ -30,11 +30,8 @@ class ImageDataModule(BenchmarkDataModule):
 
     A batch is ``(images (N, 3, H, W) float32, class indices (N) int64)``.
 
-    Args:
-        split_seed: seeds the splits that it makes, apart from the run's seed.
-        crop_padding: training images get a black border of so many pixels and are cut to their size at random.
-        horizontal_flip: mirror a training image with probability 1/2.
-        mean: of each channel, pixels in [0, 1], with ``std``; None takes those of the training split.
+    The settings are described in ``conf/data/image_folder.yaml``. A training image gets a black border, is cut to its
+    size at random and mirrored with probability 1/2.
     """
 
     def __init__(

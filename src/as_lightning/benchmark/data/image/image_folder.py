@@ -51,13 +51,7 @@ class ImageFolder(ClassFolder, ImageDataModule):
 
     Each image is decoded once in ``setup``: one that is damaged stops the run before it starts.
 
-    Args:
-        path: a folder, or a tar or zip archive; a relative path is looked for in the working directory and
-            ``data_dir``.
-        image_size: height and width to which the images are brought; None for images of one size.
-        max_per_class: how many images of each class to use at most: a number for every split, or one for some of them.
-        validation_share: of each class, in (0, 1), where there is no ``validation``.
-        cache: keep decoded images in memory (True), decode them each time (False), or ``"auto"``: keep below 1 GiB.
+    The settings are described in ``conf/data/image_folder.yaml``.
 
     Raises:
         ValueError: if the folders are not as described, files cannot be decoded, or ``image_size=None`` meets more than

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,14 +51,6 @@ def read_text(path: Path, encoding: str | None = None) -> str:
         ) from error
 
 
-def check_known(path: Path, number: int, label: str, known: Collection[str] | None) -> None:
-    """Raise a ValueError that names the line if ``label`` is not among those of the training split."""
-    if known is not None and label not in known:
-        raise ValueError(
-            f"{path}:{number}: the training split has no {label!r}, it has {', '.join(sorted(known)[:20])}"
-        )
-
-
 LEAST = 10  # texts of a class, for 8 / 1 / 1
 
 
@@ -90,11 +82,7 @@ def say_of_repeats(splits: Mapping[str, Sequence[Sentence]]) -> None:
 
 
 class TextDataModule(TokenizedDataModule):
-    """Classification of texts: batches ``(token ids (N, longest of the batch), class indices (N,))``, ``int64``.
-
-    Raises:
-        ValueError: if an argument is out of range, a file is malformed, or a later split has a class of its own.
-    """
+    """Classification of texts: batches ``(token ids (N, longest of the batch), class indices (N,))``, ``int64``."""
 
     @abstractmethod
     def read_splits(self) -> Mapping[str, Sequence[Sentence]]:

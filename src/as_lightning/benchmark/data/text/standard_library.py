@@ -30,58 +30,6 @@ def library_folder() -> Path:
     return Path(sysconfig.get_path("stdlib"))
 
 
-def docstring_paragraphs(root: Path, module: str) -> Iterator[str]:
-    """The paragraphs of all docstrings of a top-level module or package below ``root``, read without importing it."""
-    package = root / module
-    files = [root / f"{module}.py"] if not package.is_dir() else sorted(package.rglob("*.py"))
-    for file in files:
-        if not file.is_file() or TEST_FOLDERS.intersection(file.relative_to(root).parts):
-            continue
-        try:
-            tree = ast.parse(file.read_bytes())
-        except SyntaxError:  # lib2to3 keeps files of other grammars
-            continue
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-                for paragraph in re.split(r"\n\s*\n", ast.get_docstring(node) or ""):
-                    yield " ".join(paragraph.split())
-
-
-class Docstrings(TextDataModule):
-    """Guess the standard-library module from a paragraph of its docstrings; no download.
-
-    A class is a public top-level module with at least ``min_paragraphs`` different paragraphs (at least 10) of at least
-    ``min_words`` words: 82 modules and 11,741 paragraphs on CPython 3.11.7. The split is 80 / 10 / 10 %, by
-    ``split_seed``. A RuntimeError says if this Python comes without the source files of its library.
-    """
-
-    from_standard_library = True
-    splits_by_seed = True
-
-    def __init__(self, split_seed: int = 0, min_paragraphs: int = 30, min_words: int = 5, **text: Any) -> None:
-        super().__init__(**text)
-        check_least(10, min_paragraphs=min_paragraphs)  # a class needs all three splits
-        check_least(1, min_words=min_words)
-        self.split_seed, self.min_paragraphs, self.min_words = split_seed, min_paragraphs, min_words
-
-    def read_splits(self) -> dict[str, list[Sentence]]:
-        root = library_folder()
-        sentences = sorted(
-            {
-                Sentence(paragraph, module)
-                for module in sys.stdlib_module_names
-                if not module.startswith("_")
-                for paragraph in docstring_paragraphs(root, module)
-                if len(paragraph.split()) >= self.min_words
-            }
-        )
-        sizes = Counter(sentence.label for sentence in sentences)
-        sentences = [sentence for sentence in sentences if sizes[sentence.label] >= self.min_paragraphs]
-        if not sentences:
-            raise RuntimeError(f"no docstrings below {root}: this Python comes without its library's source files")
-        return split_sentences(sentences, self.split_seed)
-
-
 def source_files(root: Path) -> list[Path]:
     """The ``.py`` files below ``root`` in alphabetical order, without tests and installed packages."""
     found = []
@@ -89,6 +37,52 @@ def source_files(root: Path) -> list[Path]:
         subfolders[:] = [name for name in subfolders if name != "site-packages" and name not in TEST_FOLDERS]
         found += [Path(folder, name) for name in files if name.endswith(".py")]
     return sorted(found)
+
+
+def docstring_paragraphs(file: Path) -> Iterator[str]:
+    """The paragraphs of all docstrings of a source file, read without importing it."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except SyntaxError:  # lib2to3 keeps files of other grammars
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            for paragraph in re.split(r"\n\s*\n", ast.get_docstring(node) or ""):
+                yield " ".join(paragraph.split())
+
+
+MIN_PARAGRAPHS, MIN_WORDS = 30, 5  # of a module, and of a paragraph
+
+
+class Docstrings(TextDataModule):
+    """Guess the standard-library module from a paragraph of its docstrings; no download.
+
+    A class is a public top-level module with at least 30 different paragraphs of at least 5 words: 82 modules and
+    11,741 paragraphs on CPython 3.11.7. The split is 80 / 10 / 10 %, by ``split_seed``. A RuntimeError says if this
+    Python comes without the source files of its library.
+    """
+
+    from_standard_library = True
+    splits_by_seed = True
+
+    def __init__(self, split_seed: int = 0, **text: Any) -> None:
+        super().__init__(**text)
+        self.split_seed = split_seed
+
+    def read_splits(self) -> dict[str, list[Sentence]]:
+        root = library_folder()
+        found = set()
+        for file in source_files(root):
+            module = file.relative_to(root).parts[0].removesuffix(".py")
+            if module in sys.stdlib_module_names and not module.startswith("_"):
+                found |= {
+                    Sentence(text, module) for text in docstring_paragraphs(file) if len(text.split()) >= MIN_WORDS
+                }
+        sizes = Counter(sentence.label for sentence in found)
+        sentences = sorted(sentence for sentence in found if sizes[sentence.label] >= MIN_PARAGRAPHS)
+        if not sentences:
+            raise RuntimeError(f"no docstrings below {root}: this Python comes without its library's source files")
+        return split_sentences(sentences, self.split_seed)
 
 
 UNKNOWN, END_OF_FILE = "[UNK]", "[EOF]"
@@ -124,12 +118,8 @@ class PythonCode(BenchmarkDataModule):
 
     Batches are ``(token ids (N, L) int64, the token after each (N, L) int64)``, for a causal network.
 
-    Args:
-        block_length: tokens per block, ``L``.
-        batch_tokens: tokens per training batch, a multiple of ``block_length``. Validation and test take at most 1,024.
-        max_tokens: how many tokens to use at most: a number for every split, or one for some of them.
-        root: a folder of source code; None is that of the standard library.
-        split_seed: seeds which files are of which split, apart from the run's seed.
+    The settings are described in ``conf/data/python_code.yaml``. Batches of validation and test have at most 1,024
+    tokens.
 
     Raises:
         ValueError: if an argument is out of range, or there are fewer than 10 source files.

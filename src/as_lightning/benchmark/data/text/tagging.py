@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from as_lightning.benchmark.data.base import LabelledDataset
 from as_lightning.benchmark.data.files import find_path
-from as_lightning.benchmark.data.text.data_module import TaggedSentence, check_known, read_text
+from as_lightning.benchmark.data.text.data_module import TaggedSentence, read_text
 from as_lightning.benchmark.data.text.tokenized import IGNORED, TokenizedDataModule
 
 log = logging.getLogger(__name__)
@@ -90,27 +90,19 @@ class Conll(TaggingDataModule):
         return [find_path(path, self.data_dir) for path in self.paths.values()]
 
     def read_splits(self) -> dict[str, list[TaggedSentence]]:
-        splits: dict[str, list[TaggedSentence]] = {}
-        known = None
-        for split, path in zip(self.paths, self.user_paths, strict=True):  # the training split first
-            splits[split] = list(read_conll(path, self.word_column, self.tag_column, known, encoding=self.encoding))
-            known = known or {tag for sentence in splits[split] for tag in sentence.tags}
-        return splits
+        return {
+            split: list(read_conll(path, self.word_column, self.tag_column, self.encoding))
+            for split, path in zip(self.paths, self.user_paths, strict=True)
+        }
 
 
 def read_conll(
-    path: Path,
-    word_column: int = 0,
-    tag_column: int = -1,
-    known: Collection[str] | None = None,
-    *,
-    encoding: str | None = None,
+    path: Path, word_column: int = 0, tag_column: int = -1, encoding: str | None = None
 ) -> Iterator[TaggedSentence]:
     """Read CoNLL columns: one word with its tag on each line, columns parted by a tab or spaces.
 
-    A blank line ends a sentence; lines that start with ``-DOCSTART-`` are left out. ``known`` are the tags that there
-    may be, None for any. A ValueError names the line that lacks a column, or whose tag is not ``O``, ``B-...`` or
-    ``I-...``, or not known.
+    A blank line ends a sentence; lines that start with ``-DOCSTART-`` are left out. A ValueError names the line that
+    lacks a column, or whose tag is not ``O``, ``B-...`` or ``I-...``.
     """
     rows: list[tuple[str, str]] = []
     empty = True
@@ -129,7 +121,6 @@ def read_conll(
             raise ValueError(f"{path}:{number}: expected {columns_asked}, got {line[:80]!r}") from None
         if len(columns) < 2 or not (tag == "O" or tag.startswith(("B-", "I-"))):
             raise ValueError(f"{path}:{number}: expected a tag O, B-... or I-..., got {line[:80]!r}")
-        check_known(path, number, tag, known)
         rows.append((word, tag))
     if empty:
         raise ValueError(f"{path}: expected sentences in columns, found none")

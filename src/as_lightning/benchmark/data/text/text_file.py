@@ -6,37 +6,25 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from as_lightning.benchmark.data.base import check_least, say
 from as_lightning.benchmark.data.files import find_path, shortened
-from as_lightning.benchmark.data.text.data_module import (
-    Sentence,
-    TextDataModule,
-    check_known,
-    read_text,
-    split_sentences,
-)
+from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule, read_text, split_sentences
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}  # the usual one; others are tried where the columns are not found
 OTHER_DELIMITERS = (",", ";", "\t", "|")
 
 
 def read_table(
-    path: Path,
-    text_column: str,
-    label_column: str,
-    known: Collection[str] | None = None,
-    *,
-    drop_blank: bool = False,
-    encoding: str | None = None,
+    path: Path, text_column: str, label_column: str, *, drop_blank: bool = False, encoding: str | None = None
 ) -> list[Sentence]:
     """Read the texts and labels of a ``.csv``, ``.tsv`` or ``.jsonl`` file; a ValueError names file and line.
 
     The first line of ``.csv`` and ``.tsv`` names the columns; they are parted by commas, semicolons, tabs or ``|``.
-    ``known`` are the labels that there may be, None for any. ``drop_blank`` leaves rows without text or label out.
+    ``drop_blank`` leaves rows without text or label out.
     """
     if path.suffix not in (*DELIMITERS, ".jsonl"):
         raise ValueError(f"{path}: expected a file that ends in .csv, .tsv or .jsonl")
@@ -56,7 +44,6 @@ def read_table(
             raise ValueError(f"{path}:{number}: expected a text in column {text_column!r}, got {text!r}")
         sentence = Sentence(text.strip(), str(label).strip())
         if all(sentence):
-            check_known(path, number, sentence.label, known)
             sentences.append(sentence)
         else:
             blank.append(number)
@@ -103,15 +90,7 @@ def _json_rows(path: Path, content: str) -> Iterator[tuple[int, dict[str, Any]]]
 class TextFile(TextDataModule):
     """A user's own texts: CSV, TSV or JSON Lines files with a column of texts and one of labels.
 
-    Args:
-        path: the training file. A relative path is looked for in the working directory, then in ``data_dir``.
-        validation_path: with ``test_path``, or neither: then the training file is split 80 / 10 / 10 %.
-        test_path: the test file.
-        text_column: the column of texts; ``label_column``: of labels.
-        drop_blank: leave rows without text or label out.
-        min_per_class: leave classes with fewer training rows out.
-        encoding: of the files; None is UTF-8.
-        split_seed: seeds the split, apart from the run's seed.
+    The settings are described in ``conf/data/text_file.yaml``.
 
     Raises:
         ValueError: if a file is malformed (the message names file and line), or has fewer than two classes.
@@ -146,23 +125,22 @@ class TextFile(TextDataModule):
         return [find_path(path, self.data_dir) for path in self.paths.values() if path is not None]
 
     def read_splits(self) -> dict[str, list[Sentence]]:
-        splits: dict[str, list[Sentence]] = {}
-        sizes: Counter[str] = Counter()
-        for split, path in zip(self.paths, self.user_paths, strict=False):  # the training split first
-            known = sizes or None
-            splits[split] = read_table(path, *self.columns, known, drop_blank=self.drop_blank, encoding=self.encoding)
-            sizes = sizes or Counter(sentence.label for sentence in splits[split])
-        rare = sorted(label for label, size in sizes.items() if size < (self.min_per_class or 0))
+        splits = {
+            split: read_table(path, *self.columns, drop_blank=self.drop_blank, encoding=self.encoding)
+            for split, path in zip(self.paths, self.user_paths, strict=False)
+        }
+        sizes = Counter(sentence.label for sentence in splits["train"])
+        rare = {label for label, size in sizes.items() if size < (self.min_per_class or 0)}
         place = self.paths["train"]
         if rare:
-            named = shortened([f"{label!r} ({sizes[label]})" for label in rare])
+            named = shortened([f"{label!r} ({sizes[label]})" for label in sorted(rare)])
             say(f"{place}: {len(rare)} classes with fewer than {self.min_per_class} rows are left out: {named}")
-        kept = sorted(sizes.keys() - set(rare))
+        kept = sorted(sizes.keys() - rare)
         if len(kept) < 2:
             found = ", ".join(f"{label!r} ({sizes[label]} rows)" for label in kept) or "none"
             left_out = f"; data.min_per_class={self.min_per_class} leaves {len(rare)} out" if rare else ""
             raise ValueError(
                 f"{place}: expected at least 2 classes in column {self.columns[1]!r}, got {found}{left_out}"
             )
-        splits = {split: [row for row in rows if row.label in kept] for split, rows in splits.items()}
+        splits = {split: [row for row in rows if row.label not in rare] for split, rows in splits.items()}
         return split_sentences(splits["train"], self.split_seed) if self.splits_by_seed else splits

@@ -59,12 +59,7 @@ def pretrained_tokenizer(name: str) -> tuple[Tokenizer, int]:
 class TokenizedDataModule(BenchmarkDataModule):
     """Token ids, in batches of similar length, padded to the longest.
 
-    Args:
-        vocab_size: the fitted tokeniser's largest vocabulary, at least 3.
-        max_length: tokens that are kept of a text, at least 1.
-        tokenizer: the Hugging Face model (name or folder) whose tokeniser is used; None fits one on the training split.
-        lowercase: fit the tokeniser on lower-cased texts.
-        length_buckets: make batches of texts of similar length; validation and test are sorted by length.
+    The settings are described in ``conf/data/text_base.yaml``. Validation and test are sorted by length.
     """
 
     FILES: ClassVar[dict[str, RemoteFile]] = {}  # what a published data set consists of, by what a file holds

@@ -1,0 +1,64 @@
+"""An argument of a data module that is out of range is refused by its name, before anything is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from harness.data_settings import AUDIO, IMAGES, TEXT
+
+from as_lightning.benchmark.data.audio.chords import Chords
+from as_lightning.benchmark.data.base import BenchmarkDataModule
+from as_lightning.benchmark.data.digits import Digits
+from as_lightning.benchmark.data.extreme import Extreme
+from as_lightning.benchmark.data.image.image_folder import ImageFolder
+from as_lightning.benchmark.data.text.published import SST5
+from as_lightning.benchmark.data.text.standard_library import PythonCode
+from as_lightning.benchmark.data.text.text_file import TextFile
+
+CODE = {"block_length": 8, "batch_tokens": 16, "max_tokens": None}
+PATH = {"path": "set"}
+
+
+@pytest.mark.parametrize(
+    ("module", "settings", "arguments", "message"),
+    [
+        (Digits, {}, {"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
+        (Digits, {}, {"batch_size": "abc"}, "batch_size must be an integer of at least 1, got 'abc'"),
+        (Digits, {}, {"num_workers": -1}, "num_workers must be an integer of at least 0, got -1"),
+        (Digits, {}, {"num_workers": 1.5}, "num_workers must be an integer of at least 0, got 1.5"),
+        (Digits, {}, {"label_noise": 1.1}, r"label_noise must be a share in \[0, 1\], got 1.1"),
+        (Digits, {}, {"label_noise": float("nan")}, r"label_noise must be a share in \[0, 1\], got nan"),
+        (Extreme, {"batch_size": 8}, {"classes": 1}, "classes must be at least 2, got 1"),
+        (Extreme, {"batch_size": 8}, {"train_samples": 0}, "train_samples must be at least 1, got 0"),
+        (Extreme, {"batch_size": 8}, {"noise": -0.1}, "noise must be at least 0, got -0.1"),
+        (Chords, AUDIO, {"octaves": 0}, "octaves must be at least 1"),
+        (Chords, AUDIO, {"snr_db": (3.0, 2.0)}, r"snr_db must be the least and the greatest ratio, got \(3.0, 2.0\)"),
+        (Chords, AUDIO, {"features": "mfcc"}, "features must be 'log_mel' or 'waveform', got 'mfcc'"),
+        (Chords, AUDIO, {"n_fft": 1}, "n_fft must be at least 2"),
+        (Chords, AUDIO, {"freq_mask": -1}, "freq_mask must be at least 0"),
+        (Chords, AUDIO, {"seconds": 0.016}, "are 128 samples: at least 129 are needed"),
+        (Chords, AUDIO, {"seconds": 0.0, "features": "waveform"}, "are 0 samples: at least 1 are needed"),
+        (Chords, AUDIO, {"time_mask": 1, "features": "waveform"}, "are for features='log_mel'"),
+        (ImageFolder, IMAGES | PATH, {"crop_padding": -1}, "crop_padding must be at least 0"),
+        (ImageFolder, IMAGES | PATH, {"mean": [0.5] * 3}, "give mean and std, or neither"),
+        (ImageFolder, IMAGES | PATH, {"mean": [0.5], "std": [1.0]}, "mean and std must have 3 numbers"),
+        (ImageFolder, IMAGES | PATH, {"mean": [0.5] * 3, "std": [1.0, 1.0, 0.0]}, "std positive"),
+        (ImageFolder, IMAGES | PATH, {"image_size": 0}, "image_size must be at least 1"),
+        (ImageFolder, IMAGES | PATH, {"validation_share": 1.0}, r"validation_share must be a share in \(0, 1\), got 1"),
+        (ImageFolder, IMAGES | PATH, {"max_per_class": {"test": 0}}, "max_per_class must be at least 1"),
+        (ImageFolder, IMAGES | PATH, {"max_per_class": {"val": 3}}, "max_per_class has the splits .* got 'val'"),
+        (PythonCode, CODE, {"block_length": 0}, "block_length must be at least 1, got 0"),
+        (PythonCode, CODE, {"batch_tokens": 12}, "batch_tokens must be a multiple of block_length=8, got 12"),
+        (PythonCode, CODE, {"max_tokens": {"test": 8}}, "max_tokens must be more than block_length=8, got 8"),
+        (SST5, TEXT, {"vocab_size": 2}, "vocab_size must be at least 3"),
+        (SST5, TEXT, {"max_length": 0}, "max_length must be at least 1"),
+        (TextFile, TEXT | PATH, {"min_per_class": 0}, "min_per_class must be at least 1, got 0"),
+        (TextFile, TEXT | PATH, {"test_path": "test.csv"}, "give validation_path and test_path, or neither"),
+    ],
+)
+def test_an_argument_out_of_range_is_refused_by_its_name(
+    module: type[BenchmarkDataModule], settings: dict[str, Any], arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        module(**(settings | arguments))
