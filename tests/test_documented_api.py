@@ -43,5 +43,5 @@ def test_a_path_on_an_api_page_is_no_module_which_would_hide_the_function_of_its
 def test_the_site_is_not_built_with_markup_that_a_reader_would_see(page: str, what: str | None) -> None:
     pytest.importorskip("mkdocs", reason="needs the packages of the documentation site")
     pytest.importorskip("latex2mathml", reason="needs the packages of the documentation site")
-    leaks = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "site_mathematics.py"))["leaks"]
+    leaks = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "site_hooks.py"))["leaks"]
     assert [found.startswith(what) for found in leaks(page)] == ([True] if what else [])

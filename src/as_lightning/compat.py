@@ -78,12 +78,9 @@ def compute_accumulation_step(logits: Tensor, lamb: float, speedup: bool = True)
     k = \max(1, \operatorname{round}(\lambda N / (N - N_\text{masked} + 10^{-8})))
     $$
 
-    It has no upper bound: the caller's loop must bound it, as the authors' does. New code uses `accumulation_steps`.
-
-    Args:
-        logits: what `AS_Softmax` returns, shape ``(..., C)``, without the rows labelled -100.
-        lamb: the factor $\lambda$.
-        speedup: ``False`` always asks for 1 step.
+    ``logits`` are what `AS_Softmax` returns, ``(..., C)``, without the rows labelled -100; ``lamb`` is $\lambda$, and
+    ``speedup=False`` always asks for 1 step. The caller's loop must bound the steps, as the authors' does; new code
+    uses `accumulation_steps`.
 
     Examples:
         >>> logits = torch.tensor([[9.0, 0.0], [9.0, 0.0], [0.0, 0.1]])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from as_lightning.functional.argument_checks import check_class_weight, check_reduction
+from as_lightning.functional.argument_checks import check_class_weight
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import PLAIN_NAMES, check_label_smoothing, cross_entropy_of_head
-from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
+from as_lightning.functional.masking import DEFAULT_DELTA
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.masking_counter import MaskedLoss
 
@@ -42,10 +42,7 @@ class ASSoftmaxLoss(MaskedLoss):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> None:
-        super().__init__()
-        self.delta = check_delta(delta)
-        self.ignore_index = ignore_index
-        self.reduction = check_reduction(reduction)
+        super().__init__(delta, ignore_index, reduction)
         self.register_buffer("weight", weight)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -71,10 +68,7 @@ class MultiLabelASSoftmaxLoss(MaskedLoss):
     """
 
     def __init__(self, delta: float = DEFAULT_DELTA, *, ignore_index: int = -100, reduction: str = "mean") -> None:
-        super().__init__()
-        self.delta = check_delta(delta)
-        self.ignore_index = ignore_index
-        self.reduction = check_reduction(reduction)
+        super().__init__(delta, ignore_index, reduction)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         settings = {"ignore_index": self.ignore_index, "reduction": self.reduction}
@@ -124,12 +118,9 @@ class LinearCrossEntropyLoss(MaskedLoss):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(delta, ignore_index, reduction)
         check_label_smoothing(label_smoothing)
         check_class_weight(weight, num_classes)
-        self.delta = check_delta(delta)
-        self.reduction = check_reduction(reduction)
-        self.ignore_index = ignore_index
         self.register_buffer("weight", weight)
         self.linear = nn.Linear(in_features, num_classes, bias=bias, device=device, dtype=dtype)
 

@@ -10,7 +10,9 @@ import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 
+from as_lightning.functional.argument_checks import check_reduction
 from as_lightning.functional.counts import MaskingCounts
+from as_lightning.functional.masking import check_delta
 
 
 class MaskingCounter:
@@ -76,8 +78,7 @@ class MaskingCounter:
         return self._closed
 
     def start(self, trainer: pl.Trainer, open_counts: Tensor | None = None) -> None:
-        """Begin a training: forget the counts before it, and go on with the ``open_counts`` of a checkpoint inside a
-        window.
+        """Begin a training: forget the counts before it, and go on with those of a checkpoint inside a window.
 
         Several callbacks may call it with the same counts; the second call changes nothing.
         """
@@ -115,10 +116,13 @@ class MaskingCounter:
 class MaskedLoss(nn.Module):
     """A loss whose masking `MaskingMonitor` and `AdaptiveGradientAccumulation` count while a batch is trained."""
 
-    delta: float
-    ignore_index: int
-    reduction: str
     masking_counter: MaskingCounter | None = None  # set by the callbacks from a batch's start to its end, else None
+
+    def __init__(self, delta: float, ignore_index: int, reduction: str) -> None:
+        super().__init__()
+        self.delta = check_delta(delta)
+        self.ignore_index = ignore_index
+        self.reduction = check_reduction(reduction)
 
     def _counted(self, function: Callable[..., Any], *operands: Any, **settings: Any) -> Tensor:
         if self.masking_counter is None:

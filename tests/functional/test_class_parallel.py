@@ -219,8 +219,8 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_bad_input_is_refused_on_every_process(seen: Seen, name: str):
-    for rank in seen("refusals"):
+def test_bad_input_is_refused_on_every_process(two: Seen, name: str):
+    for rank in two("refusals"):
         assert re.match(REFUSALS[name], rank[name])
 
 
@@ -248,14 +248,9 @@ def assert_same_weights(rank: dict[str, Any], alone: program.WideClassifier) -> 
     assert rank["placement"] == "S(0)"
 
 
-OWN_ROWS = pytest.param(2, "lightning_training_by_rows", marks=skipped_by(TENSOR_PARALLEL_OUTSIDE))
-
-
-@pytest.mark.parametrize(("count", "scenario"), [(2, "lightning_training"), (3, "lightning_training"), OWN_ROWS])
-def test_training_with_model_parallel_strategy_equals_one_process(
-    count: int, scenario: str, folder: Path, alone: program.WideClassifier
-):
-    for rank in seen_by(folder, count)(scenario):
+@skipped_by(TENSOR_PARALLEL_OUTSIDE)
+def test_training_on_rows_of_its_own_equals_one_process(two: Seen, alone: program.WideClassifier):
+    for rank in two("lightning_training_by_rows"):
         assert_same_weights(rank, alone)
         torch.testing.assert_close(rank["losses"], torch.stack(alone.losses), **EXACT)
         assert torch.equal(rank["counts"], torch.stack(alone.counts))
@@ -272,7 +267,12 @@ def test_training_on_a_grid_of_rows_and_classes_equals_one_process(folder: Path,
     assert not torch.allclose(groups[0][0], groups[1][0])
 
 
-def test_a_checkpoint_of_two_processes_continues_on_three(three: Seen, alone: program.WideClassifier):
+def test_a_training_of_two_processes_that_continues_on_three_equals_one_process(
+    two: Seen, three: Seen, alone: program.WideClassifier
+):
+    for rank in two("half_of_a_training"):
+        torch.testing.assert_close(rank["losses"], torch.stack(alone.losses)[: program.BATCHES], **EXACT)
+        assert torch.equal(rank["counts"], torch.stack(alone.counts)[: program.BATCHES])
     for rank in three("other_half_of_a_training"):
-        assert_same_weights(rank, alone)
         torch.testing.assert_close(rank["losses"], torch.stack(alone.losses)[program.BATCHES :], **EXACT)
+        assert_same_weights(rank, alone)

@@ -38,9 +38,13 @@ def both_paths_of_the_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def fused_head(monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, Tensor, Tensor]:
-    """Hidden states, weight and targets of a head that takes the path of wide ones."""
+def _no_head_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head_loss, "FEW_LOGITS", 0)
+
+
+@pytest.fixture
+def fused_head(_no_head_is_too_small: None) -> tuple[Tensor, Tensor, Tensor]:
+    """Hidden states, weight and targets of a head that takes the path of wide ones."""
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(6, 4, generator=generator, dtype=torch.float64)
     weight = torch.randn(30, 4, generator=generator, dtype=torch.float64)
@@ -49,11 +53,6 @@ def fused_head(monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, Tensor, Tensor]
 
 def dense(hidden: Tensor, weight: Tensor, target: Tensor, delta: float = 0.1, **options: Any) -> Tensor:
     return as_cross_entropy(F.linear(hidden, weight), target, delta, **options)
-
-
-@pytest.fixture
-def _no_head_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_loss, "FEW_LOGITS", 0)
 
 
 def head_gradients(loss: Callable[..., Tensor], scale: float, autocast: bool) -> tuple[Tensor, Tensor]:
@@ -87,8 +86,8 @@ def test_the_fused_head_in_float16_loses_no_gradient(scale: float, reduction: st
         assert ((ours - expected).norm(dim=1) <= 0.02 * expected.norm(dim=1) + 1e-9).all()
 
 
-def test_float16_sums_over_many_rows_of_one_class_do_not_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_loss, "FEW_LOGITS", 0)
+@pytest.mark.usefixtures("_no_head_is_too_small")
+def test_float16_sums_over_many_rows_of_one_class_do_not_overflow() -> None:
     hidden = torch.full((4096, 1), 8.0, dtype=torch.float16)
     weight = torch.zeros(40, 1, dtype=torch.float16, requires_grad=True)
     as_linear_cross_entropy(hidden, weight, torch.zeros(4096, dtype=torch.long), 1.0).backward()

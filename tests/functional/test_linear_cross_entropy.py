@@ -10,7 +10,7 @@ import torch
 from harness.normal_floats import floats
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles.as_softmax import as_cross_entropy_reference, counts_reference, mask_reference
+from oracles.as_softmax import as_cross_entropy_reference, mask_reference
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -94,14 +94,13 @@ def workspace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, o
 
 def test_the_example_has_rows_of_every_kind() -> None:
     head = example()
-    keep = mask_reference(F.linear(head.hidden, head.weight, head.bias), head.target, 0.1).sum(1)
+    logits = F.linear(*head[:3])
+    keep = torch.cat([mask_reference(logits, head.target, delta).sum(1) for delta in (0.02, 0.1)])
     few = int(head_loss.LISTED_SHARE * 80)
     assert (keep == 80).any()
     assert (keep == 1).any()
     assert ((keep > 1) & (keep <= few)).any()
-    assert ((keep > few) & (keep < 80)).any() or mask_reference(
-        F.linear(head.hidden, head.weight, head.bias), head.target, 0.02
-    ).sum(1).gt(few).any()
+    assert ((keep > few) & (keep < 80)).any()
 
 
 @pytest.mark.usefixtures("workspace")
@@ -115,18 +114,10 @@ def test_value_and_gradients_follow_the_dense_formula(reduction: str, dtype: tor
         for options in ({}, {"class_weight": class_weight}):
             options = {**options, "ignore_index": -1, "reduction": reduction}
             exact = Head(head.hidden.double(), head.weight.double(), head.bias.double(), head.target)
-            if dtype in (torch.bfloat16, torch.float16):  # the logits are rounded to the half type, as F.linear's are
-                logits = F.linear(*head[:3])
-                if not torch.equal(
-                    mask_reference(logits, head.target, delta, -1),
-                    mask_reference(F.linear(*exact[:3]), head.target, delta, -1),
-                ):
-                    continue
-            assert_agrees(
-                value_and_gradients(fused, head, delta, **options),
-                value_and_gradients(dense, exact, delta, **options),
-                dtype,
-            )
+            masks = [mask_reference(F.linear(*of[:3]), head.target, delta, -1) for of in (head, exact)]
+            if dtype.itemsize > 2 or torch.equal(*masks):  # logits of a half type are rounded, as F.linear's are
+                ours = value_and_gradients(fused, head, delta, **options)
+                assert_agrees(ours, value_and_gradients(dense, exact, delta, **options), dtype)
 
 
 @settings(max_examples=60, deadline=None)
@@ -149,32 +140,6 @@ def test_any_shape_and_margin_follows_the_dense_formula(
         value_and_gradients(dense, head, delta, reduction=reduction),
         torch.float64,
     )
-
-
-@pytest.mark.usefixtures("workspace")
-@pytest.mark.parametrize("delta", [0.05, 0.1, 1.0])
-@pytest.mark.parametrize("reduction", ["none", "mean"])
-def test_gradients_agree_with_finite_differences(reduction: str, delta: float) -> None:
-    head = example((7,), classes=40, features=3, seed=2)
-    leaves = [x.requires_grad_() for x in head[:3]]
-
-    def loss(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return fused(hidden, weight, bias, head.target, delta, reduction=reduction)
-
-    assert torch.autograd.gradcheck(loss, leaves)
-
-
-@pytest.mark.usefixtures("workspace")
-@pytest.mark.parametrize("delta", DELTAS)
-def test_counts_follow_the_mask(delta: float) -> None:
-    head = example()
-    head.target[4] = -100
-    loss, counts = fused(*head, delta, return_counts=True)
-    logits = F.linear(head.hidden, head.weight, head.bias)
-    assert tuple(int(count) for count in counts) == counts_reference(logits, head.target, delta)
-    expected, expected_counts = as_cross_entropy(logits, head.target, delta, return_counts=True)
-    torch.testing.assert_close(loss, expected)
-    assert counts == expected_counts
 
 
 @pytest.mark.parametrize("frozen", ["hidden", "weight", "bias"])

@@ -124,13 +124,6 @@ def test_an_ignored_label_is_as_good_as_absent(delta: float, target_dtype: torch
     assert [int(count) for count in counts] == totals
 
 
-def test_traces_to_one_graph() -> None:
-    torch.compiler.reset()
-    compiled = torch.compile(multilabel_as_cross_entropy, fullgraph=True, backend="aot_eager")
-    logits, target = torch.tensor(README_LOGITS), torch.tensor(README_LABELS)
-    torch.testing.assert_close(compiled(logits, target, 0.1), multilabel_as_cross_entropy(logits, target, 0.1))
-
-
 @pytest.mark.parametrize(("delta", "classes", "message"), [(2, 3, r"delta .* got 2"), (0.1, 0, "at least one label")])
 def test_a_margin_out_of_range_and_no_label_are_refused(delta: float, classes: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -48,27 +48,6 @@ def test_ignored_tokens_take_no_part() -> None:
     assert fit_temperature(padded, with_ignored) == fit_temperature(logits, target)
 
 
-def with_unknown_labels() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Logits, targets of which every third label is not known, and where they are known."""
-    logits = 2 * torch.randn(200, 4)
-    known = (torch.arange(800) % 3 > 0).reshape(200, 4)
-    return logits, torch.bernoulli(logits.sigmoid() ** 2).masked_fill(~known, -100.0), known
-
-
-def test_unknown_labels_take_no_part_in_the_temperature() -> None:
-    logits, target, known = with_unknown_labels()
-    assert fit_temperature(logits, target) == fit_temperature(logits[known], target[known])
-    assert fit_temperature(logits, target.long()) == fit_temperature(logits[known], target[known])
-
-
-def test_unknown_labels_take_no_part_in_the_calibration_error() -> None:
-    logits, target, known = with_unknown_labels()
-    bins = reliability(logits, target)
-    assert float(bins.predictions.sum()) == int(known.sum())
-    for of_all, of_known in zip(bins, reliability(logits[known], target[known]), strict=True):
-        assert torch.equal(of_all, of_known)
-
-
 def test_predictions_that_are_all_right_give_a_finite_temperature() -> None:
     target = torch.arange(5).repeat(20)
     logits = F.one_hot(target, 5).float()
@@ -99,28 +78,30 @@ def test_bad_arguments_are_refused() -> None:
         reliability(torch.zeros(4, 3), torch.tensor([1, 3, 2, -100]))
 
 
+def test_unknown_labels_take_no_part() -> None:
+    logits = 2 * torch.randn(200, 4)
+    known = (torch.arange(800) % 3 > 0).reshape(200, 4)
+    target = torch.bernoulli(logits.sigmoid() ** 2).masked_fill(~known, -100.0)
+    assert fit_temperature(logits, target) == fit_temperature(logits[known], target[known])
+    assert fit_temperature(logits, target.long()) == fit_temperature(logits[known], target[known])
+    for of_all, of_known in zip(reliability(logits, target), reliability(logits[known], target[known]), strict=True):
+        assert torch.equal(of_all, of_known)
+
+
 def test_the_calibration_error_is_torchmetrics() -> None:
+    settings = {"n_bins": 15, "norm": "l1"}
     logits, target = drawn(0.5, rows=500)
-    expected = multiclass_calibration_error(logits.softmax(-1), target, num_classes=5, n_bins=15, norm="l1")
+    expected = multiclass_calibration_error(logits.softmax(-1), target, num_classes=5, **settings)
     assert float(reliability(logits, target).calibration_error) == pytest.approx(float(expected), abs=1e-5)
+    labels = torch.bernoulli(logits.sigmoid() ** 2)
+    expected = binary_calibration_error(logits.sigmoid().flatten(), labels.flatten().int(), **settings)
+    assert float(reliability(logits, labels).calibration_error) == pytest.approx(float(expected), abs=1e-5)
 
 
-def test_the_calibration_error_of_labels_is_torchmetrics() -> None:
-    logits = 2 * torch.randn(300, 4)
-    target = torch.bernoulli(logits.sigmoid() ** 2)
-    expected = binary_calibration_error(logits.sigmoid().flatten(), target.flatten().int(), n_bins=15, norm="l1")
-    assert float(reliability(logits, target).calibration_error) == pytest.approx(float(expected), abs=1e-5)
-
-
-def test_bins_add_up_over_batches() -> None:
+def test_bins_add_up_over_batches_and_extreme_logits_have_theirs() -> None:
     logits, target = drawn(1.0, rows=200)
-    whole = reliability(logits, target)
     halves = [reliability(logits[half], target[half]) for half in (slice(0, 70), slice(70, 200))]
-    for total, first, second in zip(whole, *halves, strict=True):
+    for total, first, second in zip(reliability(logits, target), *halves, strict=True):
         torch.testing.assert_close(total, first + second)
-
-
-def test_extreme_logits_have_their_bin() -> None:
     bins = reliability(torch.tensor([[1e4, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]))
-    assert bins.predictions.sum() == 2
-    assert bins.predictions[-1] == 1
+    assert (bins.predictions.sum(), bins.predictions[-1]) == (2, 1)

@@ -34,9 +34,9 @@ from as_lightning import ASSoftmaxMixin
 from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy, linear_cross_entropy
 from as_lightning.functional.kernels import head_loss
 
-SHARED = ("linear_heads", "sharded_logits", "refusals", "lightning_training")
+SHARED = ("linear_heads", "sharded_logits")
 PLAN = {
-    2: (*SHARED, "group_of_one", "hooks", "lightning_training_by_rows", "half_of_a_training"),
+    2: (*SHARED, "refusals", "group_of_one", "hooks", "lightning_training_by_rows", "half_of_a_training"),
     3: (*SHARED, "other_half_of_a_training"),
     4: ("lightning_training_on_a_grid",),
 }
@@ -416,7 +416,6 @@ def trained(module: WideClassifier, save: Path | None = None, **settings: Any) -
 
 
 TRAININGS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "lightning_training": lambda folder: trained(WideClassifier()),
     "lightning_training_by_rows": lambda folder: trained(OwnRows()),
     "lightning_training_on_a_grid": lambda folder: trained(Grid()),
     "half_of_a_training": lambda folder: trained(WideClassifier(), epochs=1, save=folder / "half"),

@@ -47,8 +47,7 @@ def fit_temperature(
         The temperature, in [0.001, 1000]; 1 if there are no rows.
 
     Raises:
-        ValueError: if the shapes do not fit, or ``prior_samples`` is negative.
-        ImportError: if SciPy is not installed.
+        ValueError, ImportError: if the shapes do not fit or ``prior_samples`` is negative; without SciPy.
 
     Source: Guo et al., "On Calibration of Modern Neural Networks", ICML 2017, section 4.2.
 

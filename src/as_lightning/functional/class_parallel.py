@@ -57,7 +57,7 @@ def refuse_transforms(**operands: Tensor | None) -> None:
 
 
 def is_placement_hook(hook: Callable[..., Any]) -> bool:
-    """Whether a module's hook is one that PyTorch's ``parallelize_module`` registers, to place input or output."""
+    """Whether PyTorch's ``parallelize_module`` has registered a module's hook, to place input or output."""
     return getattr(hook, "__module__", "").startswith("torch.distributed.tensor.")
 
 
@@ -76,9 +76,7 @@ def local_head(
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor | None, ClassShard | None]:
     """The operands as plain tensors, with all rows and this process's classes; the shard is None without a DTensor.
 
-    Hidden states, targets and class weights (DTensors on the mesh of ``weight``, or plain tensors alike on every
-    process) become whole on every process. The gradient of the hidden states goes back to their placement; that of
-    weight and bias stays ``Shard(0)``.
+    Hidden states, targets and class weights become whole on every process, unless they are plain tensors, alike on all.
     """
     if not isinstance(weight, DTensor):
         others = zip(names, (hidden, None, bias, target, class_weight), strict=True)
@@ -262,9 +260,8 @@ def shard_unit_gradient(logits: Tensor, target: Tensor, delta: float, shard: Cla
 class _ShardRows:
     """The exponentials of this process's logits, less the row's ``peak``, and the gradient that is made of them.
 
-    In float32 and float64 they take the place of the logits, each computed once. A half type cannot hold them to the
-    digits that the margin needs: there they are computed again, block by block. ``target`` counts from this process's
-    first class.
+    They take the place of the logits, but for half types, which cannot hold them to the digits that the margin needs:
+    there they are computed again, block by block. ``target`` counts from this process's first class.
     """
 
     def __init__(self, logits: Tensor, target: Tensor, peak: Tensor) -> None:

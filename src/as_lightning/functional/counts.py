@@ -11,14 +11,7 @@ CountT = TypeVar("CountT", int, Tensor)
 
 
 def masking_ratio(masked: CountT, total: CountT) -> float | Tensor:
-    """``masked / total``, and 0 if ``total`` is 0. This is the one place that divides counts.
-
-    Two integers give a ``float``; two tensors a ``float32`` tensor on their device, without a host read.
-
-    Examples:
-        >>> masking_ratio(3, 4), masking_ratio(0, 0)
-        (0.75, 0.0)
-    """
+    """``masked / total``, and 0 if ``total`` is 0; of two tensors a ``float32`` one, without a host read."""
     return masked / total.clamp(min=1) if isinstance(total, Tensor) else masked / max(total, 1)
 
 
@@ -53,9 +46,7 @@ class MaskingCounts(NamedTuple):
 
 
 def counts_of_rows(masked: Tensor, ignored: Tensor | None, classes: int) -> MaskingCounts:
-    """The counts of single-label rows of ``classes`` classes, from the masked competitors of each row (0 where
-    ignored).
-    """
+    """The counts of rows of ``classes`` classes, from the masked competitors of each row (0 where ignored)."""
     if ignored is None:
         rows, device = masked.numel(), masked.device
         samples = torch.scalar_tensor(rows, dtype=torch.int64, device=device)

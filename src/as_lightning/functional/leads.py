@@ -17,20 +17,9 @@ from as_lightning.functional.tracing import traced
 def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
     r"""The target's probability less the largest other one, in [-1, 1]: $p_t - \max_{i \ne t} p_i$.
 
-    With several labels it is $\min_{t \in P} p_t - \max_{i \in N} p_i$, with $p$ over the known labels. AS-Softmax
-    masks a sample whose lead is above the margin.
-
-    Args:
-        logits: shape ``(N, C)`` with ``C`` at least 2.
-        target: class indices of shape ``(N)``, or {0, 1} of shape ``(N, C)``.
-        ignore_index: target value of rows, or of single labels, that take no part.
-
-    Returns:
-        One number per sample that is not ignored and (with several labels) has positives and negatives.
-
-    Examples:
-        >>> target_leads(torch.tensor([[0.0, 0.0], [0.0, 100.0]]), torch.tensor([0, 1]))
-        tensor([0., 1.])
+    With several labels, ``target`` in {0, 1}, it is $\min_{t \in P} p_t - \max_{i \in N} p_i$, with $p$ over the known
+    labels. Logits are ``(N, C)`` with ``C`` at least 2. The result has one number for each sample that is not ignored
+    and, with several labels, has positives and negatives.
     """
     if is_multilabel(logits, target):
         sides = label_sides(label_rows(logits, target, ignore_index))
@@ -89,10 +78,7 @@ def live_samples(logits: Tensor, target: Tensor, delta: float = DEFAULT_DELTA, i
 
 
 def target_and_strongest(probability: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The target's probability and the largest other one, both of shape ``(..., 1)``; overwrites ``probability``.
-
-    Shapes: ``probability`` ``(..., C)``, ``target`` ``(...)``.
-    """
+    """The target's probability and the largest other one, ``(..., 1)``; overwrites ``probability``, ``(..., C)``."""
     column = target.unsqueeze(-1)
     own = probability.gather(-1, column)
     return own, probability.scatter_(-1, column, -1.0).amax(-1, keepdim=True)

@@ -17,9 +17,6 @@ from oracles.variants import by_rows
 from as_lightning.functional import (
     entmax_loss,
     label_smoothing_loss,
-    perturb_max_loss,
-    sparse_softmax_loss,
-    t_softmax_loss,
     taylor_softmax_loss,
 )
 
@@ -100,18 +97,6 @@ def test_label_smoothing_is_the_one_of_pytorch() -> None:
             label_smoothing_loss(logits, target, smoothing=0.2, weight=weight, reduction=reduction),
             F.cross_entropy(logits, target, label_smoothing=0.2, weight=weight, reduction=reduction),
         )
-
-
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_the_trivial_cases_are_cross_entropy(reduction: str) -> None:
-    logits, target = random_logits(7, 6), torch.tensor([0, 1, 2, 3, 4, 5, -100])
-    weight = torch.tensor([1.0, 2.0, 0.5, 3.0, 0.1, 1.0], dtype=torch.float64)
-    options = {"weight": weight, "reduction": reduction}
-    expected = F.cross_entropy(logits, target, **options)
-    torch.testing.assert_close(t_softmax_loss(logits, target, tau=1.0, **options), expected)
-    torch.testing.assert_close(sparse_softmax_loss(logits, target, k=6, **options), expected)
-    torch.testing.assert_close(label_smoothing_loss(logits, target, smoothing=0.0, **options), expected)
-    torch.testing.assert_close(perturb_max_loss(logits, target, noise="gumbel", **options), expected)
 
 
 @every_method
@@ -229,16 +214,6 @@ def test_entmax_losses_of_many_equal_classes_keep_their_digits() -> None:
     for alpha in (1.5, 2.0, 1.3):
         expected = entmax_loss(logits.double(), target, alpha=alpha, reduction="none")
         torch.testing.assert_close(entmax_loss(logits, target, alpha=alpha, reduction="none").double(), expected)
-
-
-def test_target_outside_the_k_largest_stays_in() -> None:
-    logits = torch.tensor([[5.0, 4.0, 3.0, 0.0]], dtype=torch.float64, requires_grad=True)
-    loss = sparse_softmax_loss(logits, torch.tensor([3]), k=2)
-    loss.backward()
-    kept = logits.detach()[0, [0, 1, 3]]
-    torch.testing.assert_close(loss.detach(), F.cross_entropy(kept, torch.tensor(2)))
-    assert logits.grad[0, 2] == 0
-    assert logits.grad[0, 3] < 0 < logits.grad[0, 0]
 
 
 def test_taylor_gradient_pulls_a_very_low_target_the_wrong_way() -> None:

@@ -22,7 +22,7 @@ from as_lightning.benchmark.compare.search import (
 )
 from as_lightning.benchmark.report.findings import clearly_cheaper
 from as_lightning.benchmark.report.record import ComparisonRecord, Trial
-from as_lightning.benchmark.report.verdicts import Arm, Verdict, still_open, verdicts
+from as_lightning.benchmark.report.verdicts import Arm, still_open
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import Result
 
@@ -81,7 +81,7 @@ class Engine:
         self._tune()
         if plan.baseline in record.settings:
             self._looks([Arm(method, plan.full_budget) for method in record.settings if method != plan.baseline])
-            worse = {verdict.arm.method for verdict in self._verdicts() if verdict.word == "worse"}
+            worse = {verdict.arm.method for verdict in self.record.verdicts() if verdict.word == "worse"}
             smaller = [
                 Arm(method, budget)
                 for method in record.settings
@@ -186,7 +186,7 @@ class Engine:
             self.remaining(len(runs) + len(later), sum(run.budget for run in [*runs, *later]))
             self._make(runs)
             self._gather()
-            found = self._verdicts()
+            found = self.record.verdicts()
             if look == looks[-1]:
                 undecided = [verdict.arm for verdict in found if not (verdict.decided or verdict.reason)]
             else:
@@ -222,15 +222,6 @@ class Engine:
             alike = [s for r, s in seconds.items() if (r.method, r.budget) == (run.method, run.budget)]
             total += float(np.mean(alike)) if alike else 0.0
         return total / 3600.0
-
-    def _verdicts(self) -> list[Verdict]:
-        return verdicts(
-            self.record.scores(),
-            baseline=self.plan.baseline,
-            design=self.plan.design,
-            disagreement=self.record.disagreement(),
-            higher_is_better=self.record.mode == "max",
-        )
 
     def _make(self, runs: Sequence[Run]) -> None:
         made = dict(self.execute(runs))

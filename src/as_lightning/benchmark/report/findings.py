@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from as_lightning.benchmark.report.record import ComparisonRecord, arm_of
-from as_lightning.benchmark.report.verdicts import POINT, Arm, Verdict, verdicts
+from as_lightning.benchmark.report.verdicts import POINT, Arm, Verdict
 from as_lightning.benchmark.run.result import Result
 from as_lightning.functional.counts import masking_ratio
 
@@ -72,7 +72,7 @@ class Row:
     time: TimeRatio
     verdict: Verdict | None
     same_budget: Verdict | None
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -117,18 +117,10 @@ def findings(record: ComparisonRecord) -> Findings:
         raise ValueError(
             f"no run of the baseline {reference.method!r} has finished, so there is nothing to compare with{failures}"
         )
-    found = verdicts(
-        record.scores(),
-        baseline=reference.method,
-        design=record.design,
-        disagreement=record.disagreement(),
-        higher_is_better=record.mode == "max",
-    )
-    by_pair = {(verdict.arm, verdict.against): verdict for verdict in found}
-    methods_in_order = list(dict.fromkeys([reference.method, *(arm.method for arm in runs)]))
+    by_pair = {(verdict.arm, verdict.against): verdict for verdict in record.verdicts()}
     base_seconds = {run.seed: run.train_seconds for run in runs[reference]}
     rows = []
-    for arm in sorted(runs, key=lambda arm: (methods_in_order.index(arm.method), -arm.budget)):
+    for arm in sorted(runs, key=lambda arm: (record.methods.index(arm.method), -arm.budget)):
         scores = pd.Series([run.metrics[run.score] / POINT for run in runs[arm]])
         about, same = runs[arm][0].config["comparison"], Arm(reference.method, arm.budget)
         row = Row(

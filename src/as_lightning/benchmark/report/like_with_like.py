@@ -119,12 +119,12 @@ def sweep_records(results: Sequence[Result], baseline: str | None = None) -> tup
         SettingError: if no run is of the method ``baseline``.
     """
     named, notes = comparable_results(results)
-    methods = {result.method for result in named}
+    methods = {run.method for run in named}
     if baseline is not None and named and baseline not in methods:
         raise SettingError(f"no run is of the method {baseline}: {nearest(baseline, methods)}")
     records = []
-    for name in dict.fromkeys(result.name for result in named):
-        runs = [result for result in named if result.name == name]
+    for name in dict.fromkeys(run.name for run in named):
+        runs = [run for run in named if run.name == name]
         present = list(dict.fromkeys(run.method for run in runs))
         base = next((known for known in (baseline, *BASELINES) if known in present), present[0])
         design = Design.fixed(sum(run.method == base for run in runs))

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
-from as_lightning.benchmark.report.verdicts import Arm, Design
+from as_lightning.benchmark.report.verdicts import Arm, Design, Verdict, verdicts
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import Result, read_runs, whole_file
 
@@ -97,19 +98,28 @@ class ComparisonRecord:
             scores.setdefault(Arm(method, budget), {})[seed] = math.nan
         return scores
 
+    def verdicts(self) -> list[Verdict]:
+        """The word of each arm, from all runs that there are."""
+        return verdicts(
+            self.scores(),
+            baseline=self.baseline,
+            design=self.design,
+            disagreement=self.disagreement(),
+            higher_is_better=self.mode == "max",
+        )
+
     def disagreement(self) -> dict[tuple[Arm, Arm], tuple[float, int]]:
         """For each arm and a baseline's arm the mean share of test examples on which they differ, and their number."""
-        shares: dict[tuple[Arm, Arm], list[float]] = {}
-        sizes: dict[tuple[Arm, Arm], int] = {}
+        shares: dict[tuple[Arm, Arm], list[tuple[float, int]]] = {}
         for (method, budget, seed), found in self.predictions.items():
             for against in {self.full_budget, budget}:
                 other = self.predictions.get((self.baseline, against, seed))
                 share = None if other is None or other is found else found.disagreement(other)
                 if share is not None:
                     pair = Arm(method, budget), Arm(self.baseline, against)
-                    shares.setdefault(pair, []).append(share)
-                    sizes[pair] = len(found.ids)
-        return {pair: (sum(found) / len(found), sizes[pair]) for pair, found in shares.items()} or self.disagreed
+                    shares.setdefault(pair, []).append((share, len(found.ids)))
+        means = {pair: (fmean(share for share, _ in found), found[-1][1]) for pair, found in shares.items()}
+        return means or self.disagreed
 
     def summarise_predictions(self, names: Mapping[int, str]) -> None:
         """Keep of the predictions what a page shows: the shares that differ, and the examples that differ most often.

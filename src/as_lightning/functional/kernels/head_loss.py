@@ -81,7 +81,7 @@ class HeadGradients:
         )
 
     def room(self) -> int:
-        """How many rows of logits the back of the workspace has room for. At least half of it is free then."""
+        """How many rows of logits the back of the workspace has room for: at least half of it."""
         if 2 * self.waiting >= self.workspace.size(0):
             self._multiply()
         return self.workspace.size(0) - self.waiting

@@ -47,11 +47,8 @@ def blocks(rows: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def gradient_unit(dtype: torch.dtype) -> float:
-    r"""What 1 is where a gradient between -1 and 1 is stored in ``dtype``: $2^{15}$ in float16, else 1.
-
-    float16 ends at 6e-8; times $2^{15}$, which changes no digit, numbers from 2e-12 on are kept, and 1 is still finite.
-    """
-    return 32768.0 if dtype == torch.float16 else 1.0
+    """What 1 is where a gradient between -1 and 1 is stored in ``dtype``; it keeps the digits of small float16 ones."""
+    return 32768.0 if dtype == torch.float16 else 1.0  # float16 ends at 6e-8: times 2^15 numbers from 2e-12 on are kept
 
 
 def store_gradient(gradient: Tensor, out: Tensor) -> None:
@@ -134,7 +131,7 @@ def losses_and_gradient(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The loss of each row, its masked competitors, and (where ``differentiated``) its gradient, times `gradient_unit`.
 
-    An ignored row has loss 0 and no masked competitor; the gradient is 0 in rows that are ignored or fully masked.
+    All three are 0 in an ignored row, the gradient also in a fully masked one.
     """
     count, classes = rows.shape
     dtype = accumulation_dtype(rows.dtype)
@@ -171,10 +168,7 @@ def _zero_rows(gradient: Tensor, dead: Tensor, pick: bool) -> None:
 
 
 class RowLoss(torch.autograd.Function):
-    """Loss, masked competitors and gradient of each row.
-
-    The gradient is the one saved tensor of the logits' size, and backward's answer is written into it.
-    """
+    """Loss, masked competitors and gradient of each row; backward writes its answer into the gradient."""
 
     @staticmethod
     def forward(
@@ -228,10 +222,7 @@ def _one_number(scale: Tensor) -> float | None:
 def differentiable_backward(
     gradient: Tensor, target: Tensor, grad_loss: Tensor | None, grad_gradient: Tensor | None
 ) -> Tensor | None:
-    """Backward's answer as operations that have a derivative: a row's gradient is a softmax less a constant.
-
-    (A row that is zero is its target's one-hot vector, whose derivative is 0.)
-    """
+    """Backward's answer as operations that have a derivative: a row's gradient is a softmax less a constant."""
     unit, grad_logits = gradient_unit(gradient.dtype), None
     if grad_loss is not None:
         grad_logits = (gradient * (grad_loss / unit).unsqueeze(-1)).to(gradient.dtype)

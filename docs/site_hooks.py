@@ -1,0 +1,93 @@
+"""Hooks of MkDocs: pages from outside ``docs/``, links to them, and formulas as MathML.
+
+Results, notebooks, the changelog and the pages for contributors stay where a reader of the repository looks for them.
+The site shows them under the same names, so a link such as ``../results/README.md`` of a page in ``docs/`` loses the
+``../`` that leaves the folder. What a reader would see raw ends the build.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")
+FOLDERS = {"results": (".md", ".png", ".svg", ".html"), "notebooks": (".ipynb",)}
+OUTSIDE = "|".join([*map(re.escape, PAGES), *(f"{folder}/" for folder in FOLDERS)])
+MARKED = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+DOLLARS = re.compile(r"(?P<dollars>\$\$?)(?P<formula>[^\s$<](?:[^$<]*[^\s$<])?)(?P=dollars)")
+AS_IT_IS = re.compile(r"<(?P<tag>pre|code|script|style|svg|math)\b.*?</(?P=tag)>|<[^>]*>", re.DOTALL)
+IN_NOTEBOOK = re.compile(rf"{AS_IT_IS.pattern}|{DOLLARS.pattern}", re.DOTALL)
+LEAKS = {
+    "a role or directive of reStructuredText": re.compile(r":(?:class|func|meth|attr|mod|exc|data|math):|\.\. \w+::"),
+    "a doctest as quotes in quotes, outside a section Examples": re.compile(r"(?:<blockquote>\s*){3}|(?:&gt;){3} "),
+    "a formula that is not rendered": re.compile(rf"{DOLLARS.pattern}|\\[(\[]"),
+}
+
+
+@event_priority(100)  # before mkdocs-jupyter, which makes pages of the notebooks that it finds
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages, figures, reports and notebooks outside ``docs/``."""
+    paths = [ROOT / page for page in PAGES]
+    for folder, endings in FOLDERS.items():
+        paths += [path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in endings]
+    for path in paths:
+        name = path.relative_to(ROOT).as_posix()
+        if path.suffix == ".ipynb":  # mkdocs-jupyter cannot wrap a generated file
+            files.append(File(name, str(ROOT), config.site_dir, config.use_directory_urls))
+        else:
+            files.append(File.generated(config, name, abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Links out of ``docs/`` (and from those pages into it) become links inside the site."""
+    depth = page.file.src_uri.count("/")
+    if (ROOT / page.file.src_uri).exists():  # a page from outside: docs/ is the site's root
+        return re.sub(r"(\]\((?:\.\./)*)docs/", r"\1", markdown)
+    climb = "../" * (depth + 1)
+    return re.sub(rf"\]\({re.escape(climb)}(?=(?:{OUTSIDE}))", f"]({'../' * depth}", markdown)
+
+
+def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
+    """Render the formulas, and make links of a notebook links inside the site: its page is a folder deeper.
+
+    Formulas are those that ``pymdownx.arithmatex`` has marked, and those between dollar signs in notebooks.
+
+    Raises:
+        PluginError: if the page shows markup that no part of the site's generator has read.
+    """
+    content = MARKED.sub(lambda match: _mathml(match[2], match[1] == "div"), content)
+    if page.file.src_uri.endswith(".ipynb"):
+        content = IN_NOTEBOOK.sub(
+            lambda m: _mathml(m["formula"], m["dollars"] == "$$") if m["formula"] else m[0], content
+        )
+        content = re.sub(r'href="(?:\.\./)docs/([^"]*)"', r'href="../\1"', content)
+        content = re.sub(r'href="([^"/:]*\.ipynb|\.\./[^":]*)"', r'href="../\1"', content)
+        content = re.sub(r'(href="[^":]*?/)README\.md"', r'\1"', content)
+        content = re.sub(r'(href="[^":]*?)\.(?:md|ipynb)"', r'\1/"', content)
+    for line in leaks(content):
+        raise PluginError(f"{page.file.src_uri} shows {line}")
+    return content
+
+
+def leaks(content: str) -> list[str]:
+    """What a reader of a page would see of its source, one line for each place."""
+    found = []
+    text = AS_IT_IS.sub(lambda match: match[0] if match[0] == "<blockquote>" else "\n", content)
+    for what, pattern in LEAKS.items():
+        found += [f"{what}: {text[match.start() :][:60]!r}" for match in pattern.finditer(text)]
+    return found
+
+
+def _mathml(latex: str, block: bool) -> str:
+    tag = "div" if block else "span"
+    formula = convert(html.unescape(latex), display="block" if block else "inline")
+    return f'<{tag} class="formula">{formula}</{tag}>'
