@@ -194,14 +194,12 @@ def still_open(found: Sequence[Verdict], design: Design, *, cheaper: Collection[
 
 
 class LookTest:
-    """The tests of a baseline with its arms, look after look, of many comparisons at once (leading axes).
+    """The tests of a baseline with its arms, look after look, of many comparisons at once (leading axes of ``shape``).
 
-    ``family`` is how many comparisons share the error, by default these arms; ``shape`` the leading axes.
-
-    Attributes:
-        rejected: of shape ``(..., arms, 4)``: not worse, no gain, better, worse; kept from look to look.
-        difference, error, degrees: of each arm's last look, with the standard error and its degrees of freedom.
-        pairs: in how many seeds of it neither the arm nor the baseline has failed.
+    ``family`` is how many comparisons share the error, by default these arms. ``rejected``, of shape ``(..., arms, 4)``
+    (not worse, no gain, better, worse), is kept from look to look; ``difference``, its standard ``error`` with
+    ``degrees`` of freedom, and ``pairs``, the seeds in which neither the arm nor the baseline has failed, are of the
+    last look.
     """
 
     def __init__(self, design: Design, arms: int, *, family: int | None = None, shape: tuple[int, ...] = ()) -> None:
