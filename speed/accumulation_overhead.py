@@ -22,8 +22,6 @@ import platform
 import random
 import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -265,31 +263,29 @@ def train_on_two_processes(steps: int, batches: int, width: int, layers: int) ->
     return {"seconds": clock.seconds, "optimizer_steps": len(timed)}
 
 
-def one_process(output: Path, rounds: int, batches: int, width: int, layers: int) -> None:
-    """Run as one of the two processes; the first writes what it has measured."""
-    train_on_two_processes(1, 12, width, layers)
+def one_process(rank: int, port: int, output: str, rounds: int, shape: tuple[int, int, int]) -> None:
+    """What each of the two processes runs; the first writes what it has measured."""
+    ranks = {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ.update(ranks)
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
+    train_on_two_processes(1, 12, *shape[1:])
     results = []
     for round_index in range(rounds):
         order = [1, 2, 4] if round_index % 2 == 0 else [4, 2, 1]
-        results.append({steps: train_on_two_processes(steps, batches, width, layers) for steps in order})
-    if os.environ["LOCAL_RANK"] == "0":
-        output.write_text(json.dumps(results), encoding="utf-8")
+        results.append({str(steps): train_on_two_processes(steps, *shape) for steps in order})
+    if rank == 0:
+        Path(output).write_text(json.dumps(results), encoding="utf-8")
     torch.distributed.destroy_process_group()
 
 
 def measure_processes(rounds: int, batches: int, width: int, layers: int) -> dict[str, Any]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": "0"}
+        port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "seconds.json"
-        shape = ["--rounds", str(rounds), "--batches", str(batches), "--width", str(width), "--layers", str(layers)]
-        command = [sys.executable, __file__, "one-process", "--output", str(output), *shape]
-        ranks = [subprocess.Popen(command, env=environment | {"LOCAL_RANK": str(rank)}) for rank in range(2)]
-        codes = [rank.wait() for rank in ranks]
-        if any(codes):
-            raise SystemExit("a process failed: its message is above")
+        torch.multiprocessing.spawn(one_process, (port, str(output), rounds, (batches, width, layers)), nprocs=2)
         results = json.loads(output.read_text(encoding="utf-8"))
     parameters = sum(parameter.numel() for parameter in Perceptron(width, layers).parameters())
     rows = {}
@@ -368,7 +364,7 @@ def table(report: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
-    parser.add_argument("what", choices=["overhead", "processes", "one-process"])
+    parser.add_argument("what", choices=["overhead", "processes"])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, default=400, help="overhead: steps of a round")
     parser.add_argument("--milliseconds", type=float, default=10.0, help="overhead: a step's length")
@@ -379,14 +375,10 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
-    shape = (arguments.batches, arguments.width, arguments.layers)
-    if arguments.what == "one-process":
-        one_process(arguments.output, arguments.rounds, *shape)
-        return
     if arguments.what == "overhead":
         result = measure_overhead(arguments.milliseconds, arguments.steps, arguments.rounds)
     else:
-        result = measure_processes(arguments.rounds, *shape)
+        result = measure_processes(arguments.rounds, arguments.batches, arguments.width, arguments.layers)
     report = {
         "command": command(),
         "machine": machine_description()["processor"],

@@ -140,13 +140,6 @@ def test_a_training_step_that_returns_none_adds_neither_gradient_nor_items() -> 
     assert distance(module, on_large_batches(Tagger(), left, speed)) < 1e-12
 
 
-def test_losses_that_are_sums_step_as_one_large_batch() -> None:
-    batches = token_batches((3, 0, 17, 1, 24, 8))
-    module = SumTagger()
-    speed = fit(module, by_items(loss_is="sum"), batches, gradient_clip_val=0.2)
-    assert distance(module, on_large_batches(Tagger(), batches, speed, clip_norm=0.2)) < 1e-12
-
-
 @pytest.mark.parametrize("beside", [[], [MaskingMonitor()]], ids=["alone", "with monitor"])
 @pytest.mark.parametrize("policy", [StepSchedule({0: 4}), MaskingPolicy(max_steps=3)])
 def test_the_items_of_a_mixin_module_come_from_its_masking_counter(policy: Any, beside: list[pl.Callback]) -> None:
@@ -163,11 +156,33 @@ class CountsItself(Tagger):
         return (batch[1] != -100).sum()
 
 
-def test_the_items_may_come_from_the_module() -> None:
-    batches = token_batches(COUNTS)
-    module = CountsItself()
-    speed = fit(module, by_items(items=None), batches)
-    assert distance(module, on_large_batches(Tagger(), batches, speed)) < 1e-12
+class Autocast(Tagger):
+    """The weights are float64 and what autocast rounds is each row's own: the sum over the window is as exact."""
+
+    def __init__(self, half: torch.dtype) -> None:
+        super().__init__()
+        self.half_type = half
+
+    def losses(self, window: list[Any]) -> Tensor:
+        with torch.autocast("cpu", dtype=self.half_type):
+            return super().losses(window)
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments"),
+    [
+        (SumTagger, {"loss_is": "sum"}),
+        (CountsItself, {"items": None}),
+        (lambda: Autocast(torch.bfloat16), {}),
+        (lambda: Autocast(torch.float16), {}),
+    ],
+    ids=["sums", "the module's items", "bfloat16", "float16"],
+)
+def test_other_losses_items_and_precisions_step_as_one_large_batch(make: Any, arguments: dict[str, Any]) -> None:
+    batches = token_batches((*COUNTS[:3], 0, *COUNTS[3:]))
+    module = make()
+    speed = fit(module, by_items(**arguments), batches, gradient_clip_val=0.2)
+    assert distance(module, on_large_batches(make(), batches, speed, clip_norm=0.2)) < 1e-12
 
 
 def test_items_may_be_weights_that_are_no_whole_numbers() -> None:
@@ -193,21 +208,6 @@ def test_items_may_be_weights_that_are_no_whole_numbers() -> None:
         reference.training_step(tuple(map(torch.cat, zip(*parts, strict=True))), 0).backward()
         optimizer.step()
     assert distance(module, reference) < 1e-12
-
-
-@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
-def test_under_autocast_a_window_steps_as_one_large_batch(half: torch.dtype) -> None:
-    """The weights are float64 and what autocast rounds is each row's own: the sum over the window is as exact."""
-
-    class Autocast(Tagger):
-        def losses(self, window: list[Any]) -> Tensor:
-            with torch.autocast("cpu", dtype=half):
-                return super().losses(window)
-
-    batches = token_batches(COUNTS)
-    module, reference = Autocast(), Autocast()
-    speed = fit(module, by_items(), batches)
-    assert distance(module, on_large_batches(reference, batches, speed)) < 1e-12
 
 
 class SmallScaler(torch.amp.GradScaler):

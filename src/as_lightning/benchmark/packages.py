@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -59,18 +59,11 @@ def loading(package: str) -> Iterator[None]:
         raise
     except (ImportError, OSError, RuntimeError) as error:
         raise ImportError(
-            f"{package} {_version(package)} does not load beside torch {_version('torch')}: it was built for another "
-            f"one ({' '.join(str(error).split())}). Install three that belong together: pip install "
-            f"{' '.join(TOGETHER)} (for a build without CUDA add --index-url https://download.pytorch.org/whl/cpu)",
+            f"{package} does not load beside torch {version('torch')}: it was built for another one "
+            f"({' '.join(str(error).split())}). Install three that belong together: pip install {' '.join(TOGETHER)} "
+            "(for a build without CUDA add --index-url https://download.pytorch.org/whl/cpu)",
             name=package,
         ) from error
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "of an unknown version"
 
 
 def config_dir() -> Path:

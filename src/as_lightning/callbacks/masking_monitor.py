@@ -179,10 +179,7 @@ class MaskingMonitor(Callback):
         if self._open_epoch is None:  # no window has ended in it
             return
         counts = MaskingCounts(*self._sum_of_epoch())
-        ratios = {
-            "masking/sample_ratio_epoch": counts.sample_ratio,
-            "masking/class_ratio_epoch": counts.class_ratio,
-        }
+        ratios = {"masking/sample_ratio_epoch": counts.sample_ratio, "masking/class_ratio_epoch": counts.class_ratio}
         pl_module.log_dict(ratios, logger=self.step == "optimizer")
         if self.step == "samples":
             samples_seen = self._samples_before + int(counts.samples)
@@ -216,8 +213,9 @@ class MaskingMonitor(Callback):
         self._epoch, self._windows = torch.tensor(state_dict["epoch"]), []
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        if windows.can_save_open_window(trainer):
-            windows.save_open_counts(trainer, masking_counter(pl_module, self), checkpoint)
+        counter = windows.find_counter(pl_module)
+        if counter is not None and windows.can_save_open_window(trainer):
+            windows.save_open_counts(trainer, counter, checkpoint)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if self._fitting:

@@ -73,18 +73,8 @@ class AutoModelEncoder(FrozenEncoder):
         self.model.train()  # from_pretrained leaves it in eval mode, without dropout
         self.padding_id, self.pooling = padding_id, pooling
         self.out_features = int(config.hidden_size)
-        self.top: nn.Module | None = None
         if trainable_layers is not None:
             self._freeze(name, trainable_layers)
-
-    def forward(self, inputs: Tensor | FrozenOutput) -> Tensor:
-        if isinstance(inputs, Tensor):
-            inputs = self.run_frozen(inputs) if self.trainable_layers is None else self.frozen_output(inputs)
-        hidden, present = inputs
-        if self.top is None:
-            return hidden
-        hidden = self.top(inputs_embeds=hidden, attention_mask=present.long()).last_hidden_state
-        return pool(hidden, present, self.pooling)
 
     def run_frozen(self, inputs: Tensor) -> FrozenOutput:
         present = inputs != self.padding_id
@@ -101,8 +91,12 @@ class AutoModelEncoder(FrozenEncoder):
 
         return f"{super().frozen_settings()} {__version__} {self.pooling} {self.padding_id} {self.model.config}"
 
-    def frozen_modules(self) -> list[nn.Module]:
-        return [self.model]
+    def run_top(self, top: nn.Module, frozen: FrozenOutput) -> Tensor:
+        hidden = top(inputs_embeds=frozen.values, attention_mask=frozen.present.long()).last_hidden_state
+        return pool(hidden, frozen.present, self.pooling)
+
+    def frozen_module(self) -> nn.Module:
+        return self.model
 
     def _hidden(self, token_ids: Tensor, present: Tensor) -> Tensor:
         return self.model(input_ids=token_ids, attention_mask=present.long()).last_hidden_state

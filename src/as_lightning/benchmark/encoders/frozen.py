@@ -36,14 +36,19 @@ class FrozenEncoder(nn.Module):
         if feature_cache not in get_args(Cache):
             raise ValueError(f"feature_cache must be one of {', '.join(get_args(Cache))}, got {feature_cache!r}")
         self.trainable_layers, self.feature_cache = trainable_layers, feature_cache
+        self.top: nn.Module | None = None  # the layers behind the frozen ones, where some of them are trained
 
     @abstractmethod
     def run_frozen(self, inputs: Tensor) -> FrozenOutput:
-        """The output of the frozen layers."""
+        """The output of the frozen layers; of the whole encoder where there is no `top`."""
 
     @abstractmethod
-    def frozen_modules(self) -> list[nn.Module]:
-        """The modules that stay in evaluation mode."""
+    def run_top(self, top: nn.Module, frozen: FrozenOutput) -> Tensor:
+        """The features, from the output of the frozen layers."""
+
+    @abstractmethod
+    def frozen_module(self) -> nn.Module:
+        """The module that stays in evaluation mode."""
 
     def frozen_settings(self) -> str:
         """What beside the weights decides the output."""
@@ -54,9 +59,13 @@ class FrozenEncoder(nn.Module):
         with torch.no_grad():
             return self.run_frozen(inputs)
 
+    def forward(self, inputs: Tensor | FrozenOutput) -> Tensor:
+        if isinstance(inputs, Tensor):
+            inputs = self.run_frozen(inputs) if self.trainable_layers is None else self.frozen_output(inputs)
+        return inputs.values if self.top is None else self.run_top(self.top, inputs)
+
     def train(self, mode: bool = True) -> FrozenEncoder:
         super().train(mode)
         if self.trainable_layers is not None:
-            for module in self.frozen_modules():
-                module.eval()
+            self.frozen_module().eval()
         return self

@@ -72,24 +72,20 @@ class TorchvisionEncoder(FrozenEncoder):
             _replace_first_convolution(network, in_channels, keep_weights=weights is not None)
         if stem != "imagenet":
             _replace_stem(network, name, weights, in_channels, stem)
-        self.top: nn.Module | None = None
         if trainable_layers is not None:
             network, self.top = _cut(network, name, trainable_layers)
             network.requires_grad_(False)
         self.network = network
         self.train()
 
-    def forward(self, images: Tensor | FrozenOutput) -> Tensor:
-        if self.trainable_layers is None:
-            return self.network(images)
-        values = (images if isinstance(images, FrozenOutput) else self.frozen_output(images)).values
-        return values if self.top is None else self.top(values)
-
     def run_frozen(self, inputs: Tensor) -> FrozenOutput:
         return FrozenOutput(self.network(inputs), torch.ones(len(inputs), 1, dtype=torch.bool, device=inputs.device))
 
-    def frozen_modules(self) -> list[nn.Module]:
-        return [self.network]
+    def run_top(self, top: nn.Module, frozen: FrozenOutput) -> Tensor:
+        return top(frozen.values)
+
+    def frozen_module(self) -> nn.Module:
+        return self.network
 
 
 def _build(name: str, weights: str | None) -> Any:

@@ -125,9 +125,8 @@ def _compute(encoder: FrozenEncoder, inputs: _Inputs, device: str) -> np.ndarray
 
 def _digest_of_weights(encoder: FrozenEncoder) -> str:
     digest = hashlib.sha256(f"{torch.__version__} {CHUNK} {encoder.frozen_settings()}".encode())
-    for module in encoder.frozen_modules():
-        for name, tensor in module.state_dict().items():
-            digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    for name, tensor in encoder.frozen_module().state_dict().items():
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 
