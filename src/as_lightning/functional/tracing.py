@@ -10,6 +10,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 # torch has no public question for it
 _functorch_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 _exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 2.7 and later
+_CAN_BE_ASKED = hasattr(torch.compiler, "is_exporting")
 
 
 def traced() -> bool:
@@ -28,8 +29,13 @@ def recorded(x: Tensor) -> bool:
 
 
 def certain(condition: bool) -> bool:
-    """Whether a condition on sizes holds; inside the compiler, for every size that the graph is for."""
-    return statically_known_true(condition) if torch.compiler.is_compiling() else bool(condition)
+    """Whether a condition on sizes holds; inside the compiler, for every size that the graph is for.
+
+    The compiler of torch 2.6 cannot ask that: there the condition guards the graph.
+    """
+    if not torch.compiler.is_compiling() or (torch.compiler.is_dynamo_compiling() and not _CAN_BE_ASKED):
+        return condition
+    return statically_known_true(condition)
 
 
 def innermost(x: Tensor) -> Tensor:
