@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,3 +59,10 @@ def test_the_corrupted_samples_come_with_the_wrong_and_the_true_label():
     assert torch.equal(pairs[:, 0], data.splits["train"].targets[wrong])
     assert torch.equal(pairs[:, 1], data.true_targets[wrong])
     assert bool((pairs[:, 0] != pairs[:, 1]).all())
+
+
+def test_noise_without_a_second_class_and_wrong_labels_without_noise_are_refused():
+    with pytest.raises(ValueError, match="label noise needs at least 2 classes, got 1"):
+        corrupt_labels(torch.zeros(3, dtype=torch.int64), 1, 0.5, 0)
+    with pytest.raises(RuntimeError, match="there are no corrupted labels: set label_noise"):
+        digits(0.0).corrupted_dataloader()

@@ -310,10 +310,11 @@ def _judged(
     for arm in twins:
         differences = np.diff(_table(scores, [against, arm], seeds), axis=0)
         pairs = int(np.isfinite(differences).sum())
-        few = f"{pairs} seed{'s' * (pairs != 1)} in common, at least {MIN_PAIRS} are needed" * (pairs < MIN_PAIRS)
         mean = float(np.nanmean(differences)) if pairs else nan
-        within = design.equal_within
-        found[arm] = Verdict(arm, against, pairs, 0, mean, nan, nan, "undecided", nan, within, reason=few)
+        found[arm] = Verdict(arm, against, pairs, 0, mean, nan, nan, "undecided", nan, design.equal_within)
+        if pairs < MIN_PAIRS:
+            seen = "1 seed" if pairs == 1 else f"{pairs} seeds"
+            found[arm] = replace(found[arm], reason=f"{seen} in common, at least {MIN_PAIRS} are needed")
     judged = [arm for arm, twin in twins.items() if arm == twin and not found[arm].reason]
     judged = [arm for arm in judged if scores[arm].keys() >= set(first)]
     while judged and complete(judged) < MIN_PAIRS:
