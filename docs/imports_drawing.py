@@ -8,6 +8,7 @@ this script's output; `make lint` checks the direction of the arrows (import-lin
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "ARCHITECTURE.md"
-START, END = "<!-- drawn by docs/imports_drawing.py -->", "<!-- end of drawing -->"
+DRAWN = re.compile(r"(?<=<!-- drawn by docs/imports_drawing.py -->\n).*?(?=\n<!-- end of drawing -->)", re.DOTALL)
 APP = "as_lightning.benchmark"
 OPENED = {"as_lightning", APP}  # what the drawing opens: any other package or module in them is one box
 
@@ -56,8 +57,7 @@ def drawing() -> str:
 
 def page_with_drawing(text: str) -> str:
     """``text`` with the part between the two marks replaced by the drawing."""
-    before, _, rest = text.partition(START)
-    return f"{before}{START}\n{drawing()}\n{END}{rest.partition(END)[2]}"
+    return DRAWN.sub(lambda _: drawing(), text)
 
 
 if __name__ == "__main__":

@@ -10,23 +10,19 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
-from as_lightning.benchmark.run.result import RESULT_FILE, RUNS_FILE, Result
+from as_lightning.benchmark.run.result import RESULT_FILE, RUNS_FILE, Result, read_runs
 
 
 def gather(folder: Path) -> None:
     """Move the runs below a folder into its ``runs.jsonl``; one that is there already is replaced."""
-    together = folder / RUNS_FILE
-    lines = together.read_text(encoding="utf-8").splitlines() if together.exists() else []
-    records = {record["path"]: record for record in map(json.loads, lines)}
     files = sorted(folder.rglob(RESULT_FILE))
-    for file in files:
-        Result.read(file)  # refuses what is none
-        path = file.parent.relative_to(folder).as_posix()
-        records[path] = json.loads(file.read_text(encoding="utf-8")) | {"path": path}
-    lines = [json.dumps(records[path], sort_keys=True, separators=(",", ":")) for path in sorted(records)]
-    together.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    runs = read_runs(folder) | {file.parent.relative_to(folder).as_posix(): Result.read(file) for file in files}
+    records = [asdict(run) | {"path": path} for path, run in sorted(runs.items())]
+    lines = [json.dumps(record, sort_keys=True, separators=(",", ":")) for record in records]
+    (folder / RUNS_FILE).write_text("\n".join([*lines, ""]), encoding="utf-8")
     for file in files:
         file.unlink()
         for parent in file.parents:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import gc
 import itertools
 import json
 import os
@@ -90,6 +91,7 @@ def measure(case: Case, sides: list[str], quick: bool) -> dict[str, Any]:
             found["not_measured"][side] = f"{type(error).__name__}: {error}".splitlines()[0]
     hidden.grad = weight.grad = None
     found["peak_bytes"] = {}
+    gc.freeze()  # what is imported by now: each measurement collects garbage before it
     start = time.perf_counter()
     for side, one in calls.items():
         found["peak_bytes"][side] = peak_memory(one, device)

@@ -38,23 +38,18 @@ def test_accumulation_steps_of_the_authors_example() -> None:
     assert compute_accumulation_step(as_logits, 2, speedup=False) == (1, 5, 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        (AS_Softmax, ["delta"]),
-        (AS_Softmax.forward, ["self", "logits", "labels"]),
-        (Multi_label_AS_Softmax, ["delta"]),
-        (Multi_label_AS_Softmax.forward, ["self", "logits", "labels"]),
-        (
-            Multi_label_AS_Softmax.as_multilabel_categorical_crossentropy,
-            ["self", "y_pred", "y_true", "mask_neg", "mask_pos"],
-        ),
-        (compute_accumulation_step, ["logits", "lamb", "speedup"]),
-    ],
-)
-def test_signatures_are_the_authors(name: object, parameters: list[str]) -> None:
-    assert callable(name)
-    assert list(inspect.signature(name).parameters) == parameters
+SIGNATURES = {
+    AS_Softmax: "delta",
+    AS_Softmax.forward: "self logits labels",
+    Multi_label_AS_Softmax: "delta",
+    Multi_label_AS_Softmax.forward: "self logits labels",
+    Multi_label_AS_Softmax.as_multilabel_categorical_crossentropy: "self y_pred y_true mask_neg mask_pos",
+    compute_accumulation_step: "logits lamb speedup",
+}
+
+
+def test_signatures_are_the_authors() -> None:
+    assert {name: " ".join(inspect.signature(name).parameters) for name in SIGNATURES} == SIGNATURES
 
 
 @pytest.mark.parametrize("shape", [(4, 6), (2, 3, 6)], ids=str)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import lightning.pytorch as pl
 import numpy as np
 import pytest
@@ -106,13 +104,6 @@ def test_state_dicts_of_the_plain_and_the_mixed_module_are_interchangeable():
     plain.load_state_dict(mixed.state_dict())
 
 
-def test_a_deep_copy_counts_and_computes_on_its_own():
-    module = WithAS(4, delta=0.3)
-    other = copy.deepcopy(module)
-    other.criterion(torch.randn(2, 3), torch.tensor([0, 1]))
-    assert (module.masking_counter.counted, other.masking_counter.counted) == (False, True)
-
-
 def test_a_dotted_name_reaches_into_a_submodule():
     class Nested(pl.LightningModule):
         def __init__(self):
@@ -169,17 +160,6 @@ def test_the_warmup_counts_batches_and_not_optimizer_steps_and_validation_uses_t
     assert module.deltas == [1.0] * 6 + [0.2] * 6
     assert module.validation_delta == 0.2
     assert [epoch.samples for epoch in monitor.history] == [24, 24]
-
-
-def test_the_warmup_goes_on_where_the_checkpoint_was_written(batches, tmp_path):
-    warmup = DeltaWarmup(batches=10, shape="linear")
-    whole = New(delta=0.1, delta_warmup=warmup)
-    fit(whole, batches, tmp_path, max_epochs=3)
-    first = New(delta=0.1, delta_warmup=warmup)
-    fit(first, batches, tmp_path, max_epochs=1).save_checkpoint(tmp_path / "first.ckpt")
-    resumed = New(delta=0.1, delta_warmup=warmup)
-    fit(resumed, batches, tmp_path, max_epochs=3, ckpt_path=tmp_path / "first.ckpt")
-    assert first.deltas + resumed.deltas == whole.deltas
 
 
 class ChangesLength(New):
@@ -355,13 +335,6 @@ def test_two_losses_in_one_step_are_both_counted(batches, tmp_path):
 
     fit(TwoLosses(), batches, tmp_path, max_epochs=1, callbacks=[monitor := MaskingMonitor()])
     assert monitor.history[0].samples == 2 * sum(len(batch[1]) for batch in batches)
-
-
-def test_what_was_counted_before_fit_is_forgotten(batches, tmp_path):
-    module = New()
-    module.as_softmax_loss(torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1]))
-    fit(module, batches, tmp_path, max_epochs=1)
-    assert module.masking_counter.open_counts[1] == sum(len(batch[1]) for batch in batches)
 
 
 class Validates(WithAS):

@@ -52,11 +52,14 @@ class WithCriterion(pl.LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         return self.criterion(self(batch[0]), batch[1])
 
+    def accuracy(self, batch: Any) -> Tensor:
+        return (self(batch[0]).argmax(-1) == batch[1]).float().mean()
+
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val/acc", (self(batch[0]).argmax(-1) == batch[1]).float().mean())
+        self.log("val/acc", self.accuracy(batch))
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("test/acc", (self(batch[0]).argmax(-1) == batch[1]).float().mean())
+        self.log("test/acc", self.accuracy(batch))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), lr=self.hparams["lr"])
@@ -85,13 +88,14 @@ class Sentences(pl.LightningDataModule):
     val_dataloader = test_dataloader = train_dataloader
 
 
-class HuggingFace(pl.LightningModule):
+class HuggingFace(WithCriterion):
     """A sequence classifier of ``transformers``, which computes its loss itself."""
 
     def __init__(self, lr: float = 1e-3) -> None:
         super().__init__()
         from transformers import AutoModelForSequenceClassification, BertConfig
 
+        self.hparams.clear()
         self.lr = lr
         config = BertConfig(
             vocab_size=50,
@@ -110,11 +114,8 @@ class HuggingFace(pl.LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         return self(**batch).loss
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val/acc", (self(**batch).logits.argmax(-1) == batch["labels"]).float().mean())
-
-    def test_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("test/acc", (self(**batch).logits.argmax(-1) == batch["labels"]).float().mean())
+    def accuracy(self, batch: Any) -> Tensor:
+        return (self(**batch).logits.argmax(-1) == batch["labels"]).float().mean()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), lr=self.lr)

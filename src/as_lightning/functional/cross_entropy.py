@@ -147,13 +147,9 @@ def traceable_loss(
         weight = weight.to(rows.dtype)
     loss = F.cross_entropy(rows, target, weight=weight, ignore_index=IGNORED, reduction=reduction)
     loss = loss + 0.0 if reduction == "none" else loss  # of a fully masked row it is -0.0
-    counts = counts_of_rows(_masked(mask, batch), batch.ignored, batch.classes) if counting else None
-    return loss, counts
-
-
-def _masked(mask: Tensor | None, batch: ClassRows) -> Tensor:
-    """The number of masked competitors of each row, shape ``(R,)``, 0 where it is ignored."""
-    if mask is None:
-        return torch.zeros_like(batch.target)
-    masked = mask.sum(-1)
-    return masked if batch.ignored is None else masked.masked_fill(batch.ignored, 0)
+    if not counting:
+        return loss, None
+    masked = torch.zeros_like(batch.target) if mask is None else mask.sum(-1)
+    if mask is not None and batch.ignored is not None:
+        masked = masked.masked_fill(batch.ignored, 0)
+    return loss, counts_of_rows(masked, batch.ignored, batch.classes)

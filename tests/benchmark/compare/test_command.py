@@ -199,7 +199,7 @@ def test_a_comparison_that_is_interrupted_says_so_and_goes_on(
     finally:
         gc.enable()
         signal.signal(signal.SIGINT, handler)
-    assert stopped.error == "as-lightning-compare: stopped; the same command again makes the missing runs"
+    assert stopped.error == "as-lightning-compare: stopped; the same command again goes on from here"
     assert len(list(tmp_path.rglob("result.json"))) == 2
     done = as_lightning_compare(*command)
     assert done.error == 0, done

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from as_lightning.benchmark.compare.api import compare
-from as_lightning.benchmark.compare.plan import SETTINGS, ComparisonPlan, Run, default_settings, epochs_of
+from as_lightning.benchmark.compare.plan import SETTINGS, ComparisonPlan, Run, default_settings
 
 
 def plan(*methods: str, epochs: int = 12, **settings) -> ComparisonPlan:
@@ -41,11 +41,6 @@ def test_given_budgets_are_for_all_and_those_of_the_same_epochs_are_one() -> Non
     assert plan(budgets=[0.25, 0.5, 1], epochs=2).budgets_of("as_softmax") == (0.5, 1.0)
     assert plan(budgets=[0.25, 0.5, 1], epochs=2).budgets_of("softmax") == (0.5, 1.0)
     assert plan(epochs=1).budgets_of("softmax") == (1.0,)
-
-
-@pytest.mark.parametrize(("budget", "epochs"), [(0.25, 2), (0.5, 3), (1.0, 6), (0.01, 1), (2.0, 12)])
-def test_a_budget_is_a_share_of_the_epochs_and_at_least_one(budget: float, epochs: int) -> None:
-    assert epochs_of(budget, 6) == epochs
 
 
 def test_the_cost_counts_the_fewest_and_the_most_runs() -> None:

@@ -20,17 +20,6 @@ def test_splits_are_disjoint_complete_and_stratified():
         assert shares.max() < 0.12
 
 
-def test_the_split_depends_on_its_own_seed_and_on_no_other():
-    def targets(split_seed: int, seed: int) -> torch.Tensor:
-        torch.manual_seed(seed)
-        data = Digits(split_seed=split_seed)
-        data.setup()
-        return data.splits["test"].targets
-
-    assert torch.equal(targets(0, 1), targets(0, 2))
-    assert not torch.equal(targets(0, 1), targets(1, 1))
-
-
 def test_a_batch_is_images_in_the_unit_interval_and_class_indices():
     data = Digits(batch_size=16)
     data.setup()

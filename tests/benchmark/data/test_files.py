@@ -75,12 +75,6 @@ def test_an_archive_reads_as_the_folder_it_was_made_of(folder, ending, inner):
     assert [path.name for path in archive.parent.iterdir()] == [archive.name]  # nothing was unpacked beside it
 
 
-def test_a_linked_folder_is_followed(folder, tmp_path):
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "linked").symlink_to(folder)
-    assert contents(tmp_path / "other") == {f"linked/{name}": content for name, content in FILES.items()}
-
-
 def test_links_into_the_folder_or_to_one_that_holds_it_are_not_followed(folder, tmp_path):
     (folder / "a" / "itself").symlink_to(folder / "a")
     (folder / "a" / "above").symlink_to(folder.parent)
@@ -135,10 +129,6 @@ def test_an_encrypted_zip_is_named_as_such(tmp_path):
     (tmp_path / "set.zip").write_bytes(content)
     with pytest.raises(ValueError, match=r"set.zip: File 'a.txt' is encrypted.*: unpack the archive"):
         open_tree(tmp_path / "set.zip")
-
-
-def test_suffixes_are_found_whatever_their_case(folder):
-    assert open_tree(folder).with_suffixes((".bin",)) == ["a/deeper/two.BIN", "a/one.bin"]
 
 
 def cut(content: bytes) -> Iterator[bytes]:

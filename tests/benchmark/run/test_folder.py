@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import platform
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from omegaconf import DictConfig
 
 from as_lightning.benchmark.data.text import standard_library as python_code
 from as_lightning.benchmark.run.folder import run_inputs
@@ -17,7 +15,6 @@ from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.train import train
 
-Compose = Callable[..., DictConfig]
 BRIEF = ("trainer.max_epochs=1", "trainer.limit_train_batches=2", "method=softmax", "logger=none")
 
 
@@ -40,9 +37,7 @@ def write_reviews(path: Path, good: str = "good") -> None:
     path.write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
 
 
-def test_a_run_whose_data_file_has_changed_is_made_anew(
-    composed: Compose, tmp_path: Path, trained: list[int], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_whose_data_file_has_changed_is_made_anew(composed, tmp_path, trained, caplog):
     file = tmp_path / "reviews.csv"
     write_reviews(file)
     config = composed("data=text_file", f"data.path={file}", *BRIEF)
@@ -60,9 +55,7 @@ def test_a_run_whose_data_file_has_changed_is_made_anew(
     assert len(trained) == 2
 
 
-def test_an_interrupted_run_does_not_go_on_with_other_data(
-    composed: Compose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_does_not_go_on_with_other_data(composed, tmp_path, monkeypatch):
     file = tmp_path / "reviews.csv"
     write_reviews(file)
     config = composed("data=text_file", f"data.path={file}", *BRIEF)
@@ -74,7 +67,7 @@ def test_an_interrupted_run_does_not_go_on_with_other_data(
     assert not train(config).resumed
 
 
-def test_a_result_without_a_record_of_its_data_counts(composed: Compose, tmp_path: Path, trained: list[int]) -> None:
+def test_a_result_without_a_record_of_its_data_counts(composed, tmp_path, trained):
     file = tmp_path / "reviews.csv"
     write_reviews(file)
     config = composed("data=text_file", f"data.path={file}", *BRIEF)
@@ -89,22 +82,16 @@ def test_a_result_without_a_record_of_its_data_counts(composed: Compose, tmp_pat
 
 
 @pytest.mark.parametrize("data", ["docstrings", "python_code"])
-def test_data_of_the_standard_library_record_the_version_of_python(composed: Compose, data: str) -> None:
+def test_data_of_the_standard_library_record_the_version_of_python(composed, data):
     assert run_inputs(composed(f"data={data}")) == {"python": f"CPython {platform.python_version()}"}
 
 
-def test_other_data_do_not_depend_on_the_version_of_python(composed: Compose, tmp_path: Path) -> None:
+def test_other_data_do_not_depend_on_the_version_of_python(composed, tmp_path):
     assert run_inputs(composed("experiment=digits")) == {}
     assert run_inputs(composed("data=python_code", f"data.root={tmp_path}")) == {}
 
 
-def test_a_run_of_another_python_is_made_anew(
-    composed: Compose,
-    tmp_path: Path,
-    trained: list[int],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_of_another_python_is_made_anew(composed, tmp_path, trained, caplog, monkeypatch):
     for number in range(10):  # a library of ten files: what is tested is which Python it is said to be of
         (tmp_path / f"module_{number}.py").write_text("x = [1, 2, 3]\n" * 20)
     monkeypatch.setattr(python_code, "library_folder", lambda: tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import resource
 import shutil
 import signal
 from pathlib import Path
@@ -114,17 +113,12 @@ def test_a_truncated_result_is_set_aside_and_the_run_made_again(composed, tmp_pa
     assert Result.read(tmp_path / "run" / "result.json") == result
 
 
-def test_a_full_disk_leaves_the_checkpoint_before_as_it_was(tmp_path):
+def test_a_full_disk_leaves_the_checkpoint_before_as_it_was(tmp_path, full_disk):
     path = tmp_path / "last.ckpt"
     files = WholeFileCheckpointIO()
     files.save_checkpoint({"step": 1}, path)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
-    try:
-        with pytest.raises((OSError, RuntimeError)):
-            files.save_checkpoint({"step": 2, "weights": torch.zeros(100_000)}, path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with full_disk(), pytest.raises((OSError, RuntimeError)):
+        files.save_checkpoint({"step": 2, "weights": torch.zeros(100_000)}, path)
     assert torch.load(path) == {"step": 1}
     assert [entry.name for entry in tmp_path.iterdir()] == ["last.ckpt"]
 

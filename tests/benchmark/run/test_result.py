@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import resource
-from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 
@@ -83,20 +80,10 @@ def test_fields_of_an_earlier_version_of_the_same_format_are_read_over(result, t
     assert Result.read(path) == written
 
 
-def write_result(folder: Path, content: int, result: Callable[..., Result]) -> None:
-    result("softmax", 0, 0.8, epoch_seconds=[1.0] * content).write(folder)
-
-
-def test_a_full_disk_leaves_the_result_before_as_it_was(tmp_path: Path, result: Callable[..., Result]) -> None:
-    write_result(tmp_path, 1, result)
-    [before] = tmp_path.iterdir()
+def test_a_full_disk_leaves_the_result_before_as_it_was(tmp_path, result, full_disk):
+    before = result("softmax", 0, 0.8).write(tmp_path)
     content = before.read_bytes()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            write_result(tmp_path, 100_000, result)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with full_disk(), pytest.raises(OSError, match="File too large"):
+        result("softmax", 0, 0.8, epoch_seconds=[1.0] * 100_000).write(tmp_path)
     assert list(tmp_path.iterdir()) == [before]
     assert before.read_bytes() == content

@@ -237,9 +237,3 @@ def test_counts_of_two_ranks_add_up(first, second):
             update(score, sentence)
     ranks[0].merge_state(ranks[1])
     assert float(ranks[0].compute()) == pytest.approx(seqevals(first + second), abs=1e-6)
-
-
-def test_the_score_without_any_entity_is_zero():
-    score = SpanF1(TAGS)
-    update(score, [(4, 4, True)] * 3)
-    assert float(score.compute()) == 0.0

@@ -38,7 +38,7 @@ def main() -> None:
     # a module of one's own lies where the command is given; other processes of a launcher find it there too
     sys.path.insert(0, os.getcwd())
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
-    run_command("compare", run_job, as_multirun, again="makes the missing runs")
+    run_command("compare", run_job, as_multirun)
 
 
 if __name__ == "__main__":

@@ -29,19 +29,15 @@ def run_command(
     config_name: str,
     job: Callable[[DictConfig], Any],
     arguments: Callable[[list[str]], list[str]],
-    *,
-    again: str,
     failures: Callable[[], int] = lambda: 0,
 ) -> None:
     """Run `job` as Hydra's main. Where the user can mend the error, or has stopped it, the program ends in words.
 
-    Args:
-        config_name: `train` or `compare`.
-        job: what is done with each configuration.
-        arguments: gives Hydra's arguments for those of the command.
-        again: what the same command does after an interrupt.
-        failures: reports a sweep that an error has ended, and counts its failed runs.
+    `arguments` gives Hydra's arguments for those of the command; `failures` reports a sweep that an error has ended,
+    and counts its failed runs.
     """
+    global _interrupted
+    _interrupted = False
     command = "as-lightning" if config_name == "train" else f"as-lightning-{config_name}"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     stack_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
@@ -57,7 +53,7 @@ def run_command(
         # Lightning leaves the program where it meets an interrupt
         if not isinstance(end, KeyboardInterrupt) and not isinstance(end.__context__, KeyboardInterrupt):
             raise
-        sys.exit(f"{command}: stopped; the same command again {again}")
+        sys.exit(f"{command}: stopped; the same command again goes on from here")
     except Exception as error:
         failed = failures()  # what has finished is reported, what has failed is listed there
         if stack_traces or not (failed or is_mistake(error)):

@@ -25,19 +25,15 @@ def _comparison_among(paths: Sequence[Path], *, alone: bool) -> Path | None:
 
 
 def _refuse_runs_of_comparisons(results: Sequence[Result], paths: Sequence[Path]) -> None:
-    if not any("comparison" in result.config for result in results):
-        return
-    around = {folder for path in paths for folder in path.parents if (folder / COMPARISON_FILE).is_file()}
-    folders = sorted(around | {file.parent for path in paths for file in path.rglob(COMPARISON_FILE)})
-    if folders:
+    """Raise a `SettingError` that says what to give in place of runs of comparisons."""
+    if any("comparison" in result.config for result in results):
+        around = {folder for path in paths for folder in path.parents if (folder / COMPARISON_FILE).is_file()}
+        folders = sorted(around | {file.parent for path in paths for file in path.rglob(COMPARISON_FILE)})
         raise SettingError(
-            "these are runs of comparisons, which are reported one by one: give the folder of a comparison: "
-            f"{', '.join(map(str, folders))}"
+            f"these are runs of comparisons: give the folder of a comparison: {', '.join(map(str, folders))}"
+            if folders
+            else "these are runs of a comparison that has not ended: give the same as-lightning-compare command again"
         )
-    raise SettingError(
-        "these are runs of a comparison that has not ended: give the same as-lightning-compare command again, which "
-        "makes the missing runs and writes the report"
-    )
 
 
 def _described_error(error: ValueError | OSError) -> str:

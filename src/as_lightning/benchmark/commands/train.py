@@ -52,7 +52,7 @@ def open_method_settings(arguments: Sequence[str]) -> list[str]:
 
 def main() -> None:
     """The console script `as-lightning`."""
-    run_command("train", run_job, open_method_settings, again="goes on from the last checkpoint", failures=finish_sweep)
+    run_command("train", run_job, open_method_settings, finish_sweep)
 
 
 if __name__ == "__main__":

@@ -123,6 +123,7 @@ def split_limits(name: str, limit: Limit) -> dict[str, int | None]:
     return {split: limits.get(split) for split in SPLITS}
 
 
+# a target is one class for a sample, any number of classes, one class per token, or the class of the token after each
 Task = Literal["multiclass", "multilabel", "token", "next_token"]
 
 SHOWN = 10  # classes that the summary names
@@ -136,21 +137,11 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     The settings are described in ``conf/data/base.yaml``. ``label_noise_seed`` and ``split_seed`` are apart from the
     run's seed: every method and every run sees the same labels and splits.
-
-    Attributes:
-        task: what a target is: ``"multiclass"`` one class for each sample, ``"multilabel"`` any number of classes,
-            ``"token"`` one class per token, ``"next_token"`` the class of the token after each.
-        from_standard_library: whether the samples come from the standard library, which differs between Pythons.
-        splits_by_seed: whether the test split follows an argument ``split_seed``: False where there is an official one.
-        class_names: the names of the classes.
-        splits: the data sets ``train``, ``validation`` and ``test``.
-        true_targets: of the training split before label noise; None without noise.
-        texts: of each split the texts, or the places of the files; empty where the data have neither.
     """
 
     task: ClassVar[Task] = "multiclass"
-    from_standard_library: bool = False
-    splits_by_seed: bool = False
+    from_standard_library: bool = False  # which differs between Pythons
+    splits_by_seed: bool = False  # whether the test split follows an argument `split_seed`: there is no official one
 
     def __init__(
         self,
@@ -180,8 +171,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
         self.label_noise, self.label_noise_seed = label_noise, label_noise_seed
         self.class_names: list[str] = []
         self.splits: dict[str, LabelledDataset] = {}
-        self.true_targets: Tensor | None = None
-        self.texts: dict[str, Sequence[str]] = {}
+        self.true_targets: Tensor | None = None  # of the training split before label noise
+        self.texts: dict[str, Sequence[str]] = {}  # of each split the texts or the files' places, where it has such
 
     @abstractmethod
     def load_splits(self) -> dict[str, LabelledDataset]:

@@ -42,13 +42,7 @@ def mean_and_std(sums: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:
 
 
 class DecodedFiles(Sequence[Tensor]):
-    """Files of one split, each decoded when it is taken; a ValueError names one that cannot be.
-
-    Args:
-        files: what ``decode`` is called with, one for each sample.
-        places: the files as error messages name them.
-        decode: gives a file's tensor; a ValueError or OSError says why it cannot.
-    """
+    """Files of one split, each decoded when it is taken; a ValueError names the place of one that cannot be."""
 
     def __init__(self, files: Sequence[Any], places: Sequence[str], decode: Callable[[Any], Tensor]) -> None:
         self.files, self.places, self.decode = files, places, decode
@@ -73,10 +67,8 @@ def decode_once(
     """Decode each file once, on several threads: the inputs of each split, and `value_sums` of the training split.
 
     ``cache`` keeps what is decoded as one tensor a split (True), decodes each time (False), or keeps all splits below
-    1 GiB (``"auto"``). ``kind`` names the files in messages, ``advice`` says what to do with files of several sizes.
-
-    Raises:
-        ValueError: if files cannot be decoded (the first five are named), or are of another shape than the others.
+    1 GiB (``"auto"``). ``kind`` names the files in messages, ``advice`` says what to do with files of several sizes. A
+    ValueError names files that cannot be decoded, or are of another shape than the others.
     """
     if cache not in (True, False, "auto"):
         raise ValueError(f"cache must be True, False or 'auto', got {cache!r}")

@@ -154,12 +154,7 @@ def _zip_members(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
 
 
 def open_tree(path: str | Path) -> FileTree:
-    """The files of a folder, or of a ``.tar``, ``.tar.gz``, ``.tgz``, ``.tar.bz2``, ``.tar.xz`` or ``.zip`` archive.
-
-    Raises:
-        FileNotFoundError: if there is nothing at ``path``.
-        ValueError: if it is neither a folder nor an archive, or an archive that is damaged.
-    """
+    """The files of a folder or archive; a ValueError refuses what is neither, or an archive that is damaged."""
     path = Path(path).expanduser()
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: expected a folder or an archive")

@@ -20,13 +20,10 @@ ClassFiles = dict[str, list[str]]  # the files of each class
 
 
 class ClassFolder(BenchmarkDataModule):
-    """A user's own files in a folder for each class; comes before `ImageDataModule` or `AudioDataModule`.
-
-    ``kind`` is what the files are, in the plural, for messages.
-    """
+    """A user's own files in a folder for each class; comes before `ImageDataModule` or `AudioDataModule`."""
 
     suffixes: ClassVar[tuple[str, ...]]
-    kind: ClassVar[str]
+    kind: ClassVar[str]  # what the files are, in the plural, for messages
     split_seed: int
 
     def __init__(self, path: str | Path, validation_share: float, **settings: Any) -> None:
@@ -134,14 +131,11 @@ def _check_split_folders(tree: FileTree, tops: set[str], kind: str) -> None:
 def _subfolders(tree: FileTree, above: tuple[str, ...]) -> set[str]:
     """The names of the folders right below ``above``; an archive's empty ones are not known."""
     depth = len(above)
-    found = {parts[depth] for parts in map(_parts, tree.names) if len(parts) > depth + 1 and parts[:depth] == above}
+    names = (PurePosixPath(name).parts for name in tree.names)
+    found = {parts[depth] for parts in names if len(parts) > depth + 1 and parts[:depth] == above}
     folder = tree.root.joinpath(*above)
     entries = folder.iterdir() if folder.is_dir() else ()
     return found | {entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name)}
-
-
-def _parts(name: str) -> tuple[str, ...]:
-    return PurePosixPath(name).parts
 
 
 def _split_off(classes: ClassFiles, shares: Mapping[str, float], kind: str) -> dict[str, ClassFiles]:

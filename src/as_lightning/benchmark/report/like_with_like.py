@@ -33,11 +33,7 @@ TUNED = re.compile(r"optimizer\.lr|lr_scheduler\.max_lr")
 
 
 def settings_table(results: Sequence[Result]) -> pd.DataFrame:
-    """The configurations as text, a row a run and a column a setting, ``null`` where a run has none.
-
-    A setting is called ``method.delta``, and the checksum of the user's files ``inputs.data``. The shortest names come
-    first.
-    """
+    """The configurations as text, a row a run, ``null`` where it has no such setting; the shortest names come first."""
     rows = [_flat(run.config) | ({INPUT_DATA: run.inputs["data"]} if run.inputs.get("data") else {}) for run in results]
     table = pd.DataFrame(rows, index=range(len(rows)), dtype=object).fillna("null")
     return table[sorted(table, key=lambda name: (len(name), name))]

@@ -194,14 +194,12 @@ def still_open(found: Sequence[Verdict], design: Design, *, cheaper: Collection[
 
 
 class LookTest:
-    """The tests of a baseline with its arms, look after look, of many comparisons at once (leading axes).
+    """The tests of a baseline with its arms, look after look, of many comparisons at once (leading axes of ``shape``).
 
-    ``family`` is how many comparisons share the error, by default these arms; ``shape`` the leading axes.
-
-    Attributes:
-        rejected: of shape ``(..., arms, 4)``: not worse, no gain, better, worse; kept from look to look.
-        difference, error, degrees: of each arm's last look, with the standard error and its degrees of freedom.
-        pairs: in how many seeds of it neither the arm nor the baseline has failed.
+    ``family`` is how many comparisons share the error, by default these arms. ``rejected``, of shape ``(..., arms, 4)``
+    (not worse, no gain, better, worse), is kept from look to look; ``difference``, its standard ``error`` with
+    ``degrees`` of freedom, and ``pairs``, the seeds in which neither the arm nor the baseline has failed, are of the
+    last look.
     """
 
     def __init__(self, design: Design, arms: int, *, family: int | None = None, shape: tuple[int, ...] = ()) -> None:
@@ -312,10 +310,11 @@ def _judged(
     for arm in twins:
         differences = np.diff(_table(scores, [against, arm], seeds), axis=0)
         pairs = int(np.isfinite(differences).sum())
-        few = f"{pairs} seed{'s' * (pairs != 1)} in common, at least {MIN_PAIRS} are needed" * (pairs < MIN_PAIRS)
         mean = float(np.nanmean(differences)) if pairs else nan
-        within = design.equal_within
-        found[arm] = Verdict(arm, against, pairs, 0, mean, nan, nan, "undecided", nan, within, reason=few)
+        found[arm] = Verdict(arm, against, pairs, 0, mean, nan, nan, "undecided", nan, design.equal_within)
+        if pairs < MIN_PAIRS:
+            seen = "1 seed" if pairs == 1 else f"{pairs} seeds"
+            found[arm] = replace(found[arm], reason=f"{seen} in common, at least {MIN_PAIRS} are needed")
     judged = [arm for arm, twin in twins.items() if arm == twin and not found[arm].reason]
     judged = [arm for arm in judged if scores[arm].keys() >= set(first)]
     while judged and complete(judged) < MIN_PAIRS:

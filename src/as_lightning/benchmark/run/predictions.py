@@ -24,16 +24,13 @@ IGNORED = -100
 class Predictions(NamedTuple):
     """The predictions of a test split, an example a row.
 
-    Attributes:
-        ids: of the examples, `(N,)`: the same example has the same id in every run of the data set.
-        predicted: classes `(N,)`; for several labels, or for tokens, `(N, 3)`: the right, the predicted and the
-            true labels (tokens) of each example, from which the score follows.
-        target: classes `(N,)`; empty with several labels or tokens.
+    `predicted` are classes `(N,)`; for several labels, or for tokens, `(N, 3)`: how many labels (tokens) of an example
+    are right, predicted and true, from which the score follows.
     """
 
-    ids: np.ndarray
+    ids: np.ndarray  # `(N,)`: the same example has the same id in every run of the data set
     predicted: np.ndarray
-    target: np.ndarray
+    target: np.ndarray  # classes `(N,)`; empty with several labels or tokens
 
     @classmethod
     def read(cls, folder: str | Path) -> Predictions | None:

@@ -75,13 +75,6 @@ class RunRecorder(pl.Callback):
         settings: the run's configuration as text, for the checkpoints: a run goes on from its own alone.
         monitor: the name under which the score is logged; `val/` and the score by default.
         clock: the time in seconds.
-
-    Attributes:
-        train_seconds: wall time of training so far.
-        evaluations: of each validation `epoch`, `step`, `train_seconds`, `score`, and `loss` if `val/loss` is logged.
-        epoch_seconds: the training time of each epoch, with what prepares it.
-        passed_over: what was logged in each validation that has not logged `monitor`, where a name is given.
-        accumulation: the windows of `AdaptiveGradientAccumulation`, also those before the run was resumed.
     """
 
     def __init__(
@@ -94,10 +87,10 @@ class RunRecorder(pl.Callback):
         self.score, self.settings = score, settings
         self.monitor = monitor or f"val/{score}"
         self.train_seconds = 0.0
-        self.epoch_seconds: list[float] = []
-        self.evaluations: list[dict[str, float]] = []
-        self.accumulation: list[AccumulationWindow] = []
-        self.passed_over: list[str] = []
+        self.epoch_seconds: list[float] = []  # with what prepares an epoch
+        self.evaluations: list[dict[str, float]] = []  # epoch, step, train_seconds, score, and loss if it is logged
+        self.accumulation: list[AccumulationWindow] = []  # also those before the run was resumed
+        self.passed_over: list[str] = []  # what was logged in each validation that has not logged `monitor`
         self._clock = clock
         self._mark = 0.0
         self._epoch_start = 0.0

@@ -34,53 +34,31 @@ FORMAT = 2
 
 @dataclass
 class Result:
-    """One finished run.
+    """One finished run."""
 
-    Attributes:
-        name: the experiment, a column of the report.
-        method: the method, a row of the report.
-        score: the metric that runs are compared by, a key of `metrics`; higher is better.
-        seed: what the runs of different methods are paired by.
-        metrics: of the test split, at the weights of the best validation score.
-        train_seconds: training time, validation excluded.
-        epoch_seconds: the same, per epoch.
-        evaluations: see `RunRecorder`.
-        loss_accuracy_correlation: Pearson's, over the evaluations; None where it is not defined.
-        masking: per epoch the counts `epoch, masked_samples, samples, masked_classes, classes`.
-        accumulation: per window of adaptive accumulation `[epoch, batch, length, masked_samples, samples]`.
-        resumed: whether the run was interrupted and went on from a checkpoint.
-        command: of the sweep that made it; empty for a single run.
-        versions: of the packages that the numbers depend on.
-        machine: processor, cores and accelerator.
-        reliability: of the test split, per diagram (`unscaled`, `scaled`) its bins, as `Reliability.points` gives them.
-        test_samples: how many samples the test metrics are of; None where unknown.
-        peak_memory: bytes, see `PeakMemory`; None where unknown.
-        inputs: checksums of what the run has read beside its configuration, see `run_inputs`.
-        format: version of this file's format.
-    """
-
-    name: str
-    method: str
-    score: str
-    seed: int
-    metrics: dict[str, float]
-    train_seconds: float
-    epoch_seconds: list[float]
-    evaluations: list[dict[str, float]]
-    loss_accuracy_correlation: float | None
-    masking: list[dict[str, int]]
-    accumulation: list[list[int]]
+    name: str  # the experiment, a column of the report
+    method: str  # the method, a row of the report
+    score: str  # the metric that runs are compared by, a key of `metrics`; higher is better
+    seed: int  # what the runs of different methods are paired by
+    metrics: dict[str, float]  # of the test split, at the weights of the best validation score
+    train_seconds: float  # training time, validation excluded
+    epoch_seconds: list[float]  # the same, per epoch
+    evaluations: list[dict[str, float]]  # see `RunRecorder`
+    loss_accuracy_correlation: float | None  # Pearson's, over the evaluations; None where it is not defined
+    masking: list[dict[str, int]]  # per epoch the counts `epoch, masked_samples, samples, masked_classes, classes`
+    accumulation: list[list[int]]  # per adaptive window `[epoch, batch, length, masked_samples, samples]`
     optimizer_steps: int
     config: dict[str, Any]
-    resumed: bool = False
-    command: str = ""
-    versions: dict[str, str] = field(default_factory=package_versions)
-    machine: dict[str, Any] = field(default_factory=machine_description)
+    resumed: bool = False  # whether the run was interrupted and went on from a checkpoint
+    command: str = ""  # of the sweep that made it; empty for a single run
+    versions: dict[str, str] = field(default_factory=package_versions)  # of the packages that the numbers depend on
+    machine: dict[str, Any] = field(default_factory=machine_description)  # processor, cores and accelerator
+    # of the test split, per diagram (`unscaled`, `scaled`) its bins, as `Reliability.points` gives them
     reliability: dict[str, list[dict[str, float]]] = field(default_factory=dict)
-    test_samples: int | None = None
-    peak_memory: int | None = None
-    inputs: dict[str, str] = field(default_factory=dict)
-    format: int = FORMAT
+    test_samples: int | None = None  # how many samples the test metrics are of; None where unknown
+    peak_memory: int | None = None  # bytes, see `PeakMemory`; None where unknown
+    inputs: dict[str, str] = field(default_factory=dict)  # of what it has read beside its configuration
+    format: int = FORMAT  # version of this file's format
 
     def write(self, directory: str | Path) -> Path:
         """Write `result.json` into `directory`, in one move, so that no reader ever meets half a file."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import zipfile
 from functools import partial
 
 import numpy as np
@@ -140,15 +139,6 @@ def test_a_clip_of_another_rate_is_resampled(tmp_path):
     waveform = clip_features(clip.read, sample_rate=8000, samples=4000, log_mel=None)
     inner = slice(100, -100)  # the filter of the resampling rings at the ends
     torch.testing.assert_close(waveform[inner], tone(1000.0)[inner], atol=2e-3, rtol=0)
-
-
-def test_an_archive_member_is_read_where_it_lies(tmp_path):
-    write_clip(tmp_path / "a.wav", tone(300))
-    with zipfile.ZipFile(tmp_path / "set.zip", "w") as archive:
-        archive.write(tmp_path / "a.wav", "inner/a.wav")
-    waveform, rate = LabelledClip.of_file(open_tree(tmp_path / "set.zip"), "inner/a.wav", "tone").read()
-    assert rate == 8000
-    torch.testing.assert_close(waveform, tone(300), atol=2**-15, rtol=0)
 
 
 @pytest.mark.parametrize("hz", [300.0, 1000.0, 2500.0])

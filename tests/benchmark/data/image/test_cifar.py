@@ -80,19 +80,6 @@ def test_cifar_images_are_the_bytes_of_its_files_in_order(server, tmp_path):
     assert targets.tolist() == [index % 2 for index in range(20)]
 
 
-def test_cifars_validation_depends_on_the_split_seed_alone(server, tmp_path):
-    small = small_cifar(CIFAR10, server)
-
-    def validation(split_seed: int, seed: int) -> set[bytes]:
-        torch.manual_seed(seed)
-        data = small(**IMAGES, data_dir=tmp_path / "data", validation_size=10, split_seed=split_seed)
-        data.setup()
-        return images(data, "validation")
-
-    assert validation(0, 1) == validation(0, 2)
-    assert validation(0, 1) != validation(1, 1)
-
-
 def test_a_download_that_breaks_off_says_where_to_put_the_archive_and_can_be_tried_again(server, tmp_path):
     with pytest.raises(RuntimeError, match=r"cifar-10-python.tar.gz could not be downloaded .* AS_LIGHTNING_DATA"):
         small_cifar(CIFAR10, server, below="cut/")(**IMAGES, data_dir=tmp_path / "data").prepare_data()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 from functools import partial
 from pathlib import Path
 
@@ -108,16 +107,6 @@ def test_corrupted_training_images_are_given_without_augmentation(split_folder):
         assert {image.round().to(torch.uint8).numpy().tobytes() for image in batch} <= known
 
 
-@pytest.mark.parametrize("cache", [True, False])
-def test_loader_processes_give_what_the_main_process_gives(split_folder, cache):
-    alone = list(ready(split_folder, cache=cache, batch_size=3).test_dataloader())
-    spread = list(ready(split_folder, cache=cache, batch_size=3, num_workers=2).test_dataloader())
-    assert len(alone) == 3
-    for (images_a, targets_a), (images_b, targets_b) in zip(alone, spread, strict=True):
-        assert torch.equal(images_a, images_b)
-        assert torch.equal(targets_a, targets_b)
-
-
 def test_small_sets_are_kept_decoded_and_others_decoded_when_taken(split_folder, monkeypatch):
     kept = ready(split_folder, **PLAIN)
     assert isinstance(kept.splits["train"].inputs, torch.Tensor)
@@ -150,11 +139,6 @@ def test_max_per_class_limits_every_split_and_takes_part_of_what_a_larger_one_ta
         assert images(small, split) <= images(large, split) <= images(whole, split)
 
 
-def test_classes_are_mixed_in_the_order_of_a_split(flat_folder):
-    targets = ready(flat_folder).splits["validation"].targets.tolist()
-    assert targets != sorted(targets)
-
-
 def test_damaged_files_are_counted_and_the_first_five_named_before_training(split_folder):
     whole = (split_folder / "train/cat/001.png").read_bytes()
     (split_folder / "test/dog/000.png").write_bytes(whole[: len(whole) // 2])
@@ -167,13 +151,6 @@ def test_damaged_files_are_counted_and_the_first_five_named_before_training(spli
     assert f"{split_folder}/train/cat/005.png: not an image" in message
     assert message.count(".png") == 5
     assert message.endswith("; and 2 more")
-
-
-def test_a_damaged_image_in_an_archive_is_named_with_the_archive(split_folder):
-    (split_folder / "train/cat/003.png").write_bytes(b"no image")
-    archive = shutil.make_archive(str(split_folder), "zip", split_folder)
-    with pytest.raises(ValueError, match=r"1 of 37 images .*pets.zip/train/cat/003.png: not an image$"):
-        ready(Path(archive))
 
 
 def test_an_image_of_another_size_is_named_unless_a_size_is_set(split_folder):

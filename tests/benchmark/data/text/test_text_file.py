@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 from harness.data_settings import TEXT
 
 from as_lightning.benchmark.data.base import collected_messages
@@ -21,19 +20,6 @@ def write_table(path: Path, sizes: dict[str, int]) -> Path:
     rows = [f"text {index} of {label},{label}\n" for label, size in sizes.items() for index in range(size)]
     path.write_text("text,label\n" + "".join(rows))
     return path
-
-
-def test_a_text_file_alone_is_split_the_same_whatever_the_runs_seed(tmp_path):
-    with (tmp_path / "set.csv").open("w") as file:
-        file.write("text,label\n" + "".join(f"text {index},{'ab'[index % 2]}\n" for index in range(100)))
-    targets = []
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        data = partial(TextFile, **TEXT)("set.csv", data_dir=tmp_path)
-        data.setup()
-        assert [len(data.splits[split]) for split in ("train", "validation", "test")] == [80, 10, 10]
-        targets.append([ids.tolist() for ids in data.splits["test"].inputs])
-    assert targets[0] == targets[1]
 
 
 def test_text_files_of_their_own_are_the_splits(tmp_path):

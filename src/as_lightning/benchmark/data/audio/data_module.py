@@ -116,9 +116,6 @@ class AudioDataModule(BenchmarkDataModule):
     The settings are described in ``conf/data/fsdd.yaml``. A clip that is too long is cut off, one that is too short is
     followed by zeros. ``freq_mask`` and ``time_mask`` are SpecAugment's, of the training split alone.
 
-    Raises:
-        ValueError: if an argument is out of range, files are no audio, or a later split has a class of its own.
-
     Source of SpecAugment: Park et al., Interspeech 2019 (arXiv 1904.08779), without time warping.
     """
 

@@ -120,9 +120,6 @@ class PythonCode(BenchmarkDataModule):
 
     The settings are described in ``conf/data/python_code.yaml``. Batches of validation and test have at most 1,024
     tokens.
-
-    Raises:
-        ValueError: if an argument is out of range, or there are fewer than 10 source files.
     """
 
     task = "next_token"

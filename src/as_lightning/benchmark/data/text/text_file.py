@@ -90,10 +90,7 @@ def _json_rows(path: Path, content: str) -> Iterator[tuple[int, dict[str, Any]]]
 class TextFile(TextDataModule):
     """A user's own texts: CSV, TSV or JSON Lines files with a column of texts and one of labels.
 
-    The settings are described in ``conf/data/text_file.yaml``.
-
-    Raises:
-        ValueError: if a file is malformed (the message names file and line), or has fewer than two classes.
+    The settings are described in ``conf/data/text_file.yaml``. A ValueError names file and line of what is malformed.
     """
 
     def __init__(
@@ -111,9 +108,7 @@ class TextFile(TextDataModule):
     ) -> None:
         super().__init__(**text)
         if (validation_path is None) != (test_path is None):
-            raise ValueError(
-                f"give validation_path and test_path, or neither, got {validation_path=!s}, {test_path=!s}"
-            )
+            raise ValueError(f"give validation_path and test_path, or neither, got {validation_path} and {test_path}")
         check_least(1, min_per_class=1 if min_per_class is None else min_per_class)
         self.paths = {"train": path, "validation": validation_path, "test": test_path}
         self.columns, self.encoding = (text_column, label_column), encoding

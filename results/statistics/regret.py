@@ -1,0 +1,112 @@
+"""What the search loses: test scores of the settings that it chooses against the best of a dense grid, on the digits.
+
+python results/statistics/regret.py      # two hours on one core; writes regret.json and .md beside this file
+python results/statistics/regret.py --choosing 2 --judging 3 --searches 1 --output /tmp
+
+Some seeds choose the best point of the grid, others score it and the chosen settings, so that the best is not the
+luckiest. Finished runs are kept in --runs, and the same command goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hydra import compose, initialize_config_dir
+
+from as_lightning.benchmark.compare.api import new_record
+from as_lightning.benchmark.compare.engine import Engine, one_by_one
+from as_lightning.benchmark.compare.own_loss import OwnLosses
+from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, default_settings
+from as_lightning.benchmark.compare.search import learning_rates
+from as_lightning.benchmark.packages import config_dir
+from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.run.runner import quiet_training
+from as_lightning.benchmark.run.train import train
+
+KNOBS: dict[str, dict[str, list[float]]] = {
+    "softmax": {},
+    "as_softmax": {"delta": [0.05, 0.1, 0.2, 0.4, 0.7, 1.0]},
+    "label_smoothing": {"smoothing": [0.0, 0.05, 0.1, 0.2, 0.4]},
+}
+DEFAULT_RATE, EPOCHS = 3e-3, 12  # of conf/experiment/digits.yaml
+RATES = [DEFAULT_RATE * 2**step for step in range(7)]
+
+
+def trained(folder: Path, method: str, settings: Mapping[str, Any], seed: int) -> Result:
+    """The run of a method with these settings; the seed also splits the data, as in a comparison."""
+    chosen = {("optimizer.lr" if name == "lr" else f"method.{name}"): value for name, value in settings.items()}
+    name = ",".join(f"{key}={value}" for key, value in chosen.items())
+    overrides = ["experiment=digits", f"method={method}", f"seed={seed}", f"+data.split_seed={seed}", "logger=none"]
+    overrides += [f"{key}={value}" for key, value in chosen.items()]
+    overrides += ["trainer.enable_progress_bar=false", f"output_dir='{folder / method / name / str(seed)}'"]
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        config = compose("train", overrides=overrides)
+    return train(config)
+
+
+def chosen_settings(folder: Path, number: int) -> dict[str, Mapping[str, Any]]:
+    """What the search number so-and-so chooses for each method, by tuning seeds of its own."""
+    plan = ComparisonPlan.of(
+        list(KNOBS), EPOCHS, seeds=1, budgets=1, tuning_seeds=[1000 + 2 * number, 1001 + 2 * number]
+    )
+    rates = learning_rates(DEFAULT_RATE, default_settings()["search"]["lr_factor"])
+    spaces = {method: {"lr": rates, **knobs} for method, knobs in OwnLosses(list(KNOBS)).knobs.items()}
+
+    def run_one(run: Run) -> Result:
+        result = trained(folder, run.method, run.settings, run.seed)
+        result.config["comparison"] = run.about(EPOCHS)
+        return result
+
+    return dict(
+        Engine(plan, spaces, one_by_one(run_one), new_record(plan, "digits", "accuracy"), folder).run().settings
+    )
+
+
+def scores(folder: Path, method: str, settings: Mapping[str, Any], seeds: Sequence[int]) -> np.ndarray:
+    """The test scores in points."""
+    return np.array([100 * trained(folder, method, settings, seed).metrics["accuracy"] for seed in seeds])
+
+
+def main() -> None:
+    """Measure, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--choosing", type=int, default=8)
+    parser.add_argument("--judging", type=int, default=40)
+    parser.add_argument("--searches", type=int, default=5)
+    parser.add_argument("--runs", type=Path, default=Path("regret_runs"))
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent)
+    asked = parser.parse_args()
+    choosing, judging = range(asked.choosing), range(asked.choosing, asked.choosing + asked.judging)
+    rows = []
+    with quiet_training():
+        searches = [chosen_settings(asked.runs, number) for number in range(asked.searches)]
+        for method, knobs in KNOBS.items():
+            axes = {"lr": RATES, **knobs}
+            grid = [dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())]
+            best = max(grid, key=lambda settings: scores(asked.runs, method, settings, choosing).mean())
+            reached = scores(asked.runs, method, best, judging)
+            lost = np.array([reached - scores(asked.runs, method, found[method], judging) for found in searches])
+            error = lost.mean(0).std(ddof=1) / np.sqrt(len(judging))
+            row = {"method": method, "grid": len(grid), "best": best, "score": reached.mean(), "regret": lost.mean()}
+            rows.append(row | {"error": error, "chosen": [dict(found[method]) for found in searches]})
+    lines = [
+        "| method | points of the grid | the best | its score | regret, points |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        point = ", ".join(f"{name} {value:g}" for name, value in row["best"].items())
+        regret = f"{row['regret']:+.2f} ± {row['error']:.2f}"
+        lines.append(f"| {row['method']} | {row['grid']} | {point} | {row['score']:.2f} | {regret} |")
+    (asked.output / "regret.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    (asked.output / "regret.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
