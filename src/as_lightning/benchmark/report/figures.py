@@ -110,9 +110,8 @@ class PageFigure:
 
 def method_colors(findings: Findings) -> dict[str, str]:
     """The colour of each method that has runs or trials."""
-    return dict(
-        zip(dict.fromkeys([*findings.methods, *findings.record.tuning]), itertools.cycle(PALETTE), strict=False)
-    )
+    methods = dict.fromkeys([*findings.methods, *findings.record.tuning])
+    return dict(zip(methods, itertools.cycle(PALETTE), strict=False))
 
 
 def file_name(name: str) -> str:

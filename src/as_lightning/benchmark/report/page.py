@@ -30,6 +30,7 @@ LEGEND = (
     "the number of methods and looks: all of them are right with probability 95%. Equal, not worse and no gain mean by "
     "{:g} points."
 )
+SHARED = " (the baseline's)"
 DIFFER = "{} and {} differ on {:.1f}% of {} test examples, mean over the seeds."
 
 
@@ -209,7 +210,7 @@ def _numbers(found: Findings) -> list[Fold]:
     chosen = [[*arm, settings(row.settings), f"{row.seconds:.1f}"] for arm, row in zip(own, found.rows, strict=True)]
     tables = [(["method", "epochs", "settings", "seconds"], chosen)]
     for method, trials in found.record.tuning.items():
-        tried = [[settings(t.settings) + " (the baseline's)" * t.shared, f"{t.score:.4f}"] for t in trials]
+        tried = [[settings(t.settings) + (SHARED if t.shared else ""), f"{t.score:.4f}"] for t in trials]
         tables.append(([f"trials of {method}", "mean of the best validation scores"], tried))
     metrics = pd.DataFrame([dict(row.metrics) for row in found.rows]).map(lambda v: "–" if pd.isna(v) else f"{v:.4g}")
     rows = [[*arm, *values] for arm, values in zip(own, metrics.to_numpy().tolist(), strict=True)]
