@@ -121,7 +121,5 @@ def multiply_gradients(optimizer: Optimizer, factor: Items) -> None:
         return
     parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if gradients:  # a number would be made a tensor for each of them
-        torch._foreach_mul_(
-            gradients, factor if isinstance(factor, Tensor) else torch.tensor(factor, dtype=torch.float64)
-        )
+    if gradients:
+        torch._foreach_mul_(gradients, factor)

@@ -195,7 +195,7 @@ def test_without_a_trial_of_the_baseline_no_final_run_is_made_and_the_failures_a
     plan = ComparisonPlan.of(["sparsemax"], 6, trials=2)
     record = new_record(plan, "set", "accuracy")
     spaces = {method: SPACES[method] for method in plan.methods}
-    with pytest.raises(ValueError, match=r"no run of softmax has finished(.|\n)*no rain"):
+    with pytest.raises(ValueError, match=r"no run of the baseline .softmax. has finished(.|\n)*no rain"):
         made_comparison(plan, spaces, one_by_one(run_one), record, tmp_path, Console(quiet=True))
 
 

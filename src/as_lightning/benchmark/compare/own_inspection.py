@@ -164,6 +164,9 @@ def _look(own: OwnModule, method: str, *, first: bool = False, **settings: float
         if not result.evaluations:
             kind = "training" if not trainer.num_training_batches else "validation"
             raise ValueError(f"the {kind} data of {type(data).__name__} hold no batch: settings are chosen by it")
+        groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
+        trained: list[Any] = [{k: v for k, v in group.items() if isinstance(v, (int, float))} for group in groups]
+        trained += [float(part.detach().double().sum()) for part in module.parameters()]
         if first:
             callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
             (seen,) = (callback for callback in callbacks if isinstance(callback, SeenLogits))
@@ -178,9 +181,7 @@ def _look(own: OwnModule, method: str, *, first: bool = False, **settings: float
                 "chosen the settings and the epoch.": bool(missing),
             }
             own.notes += [note for note, holds in notes.items() if holds]
-        groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
-        numbers = [{k: v for k, v in group.items() if isinstance(v, (int, float))} for group in groups]
-        return [*numbers, *(float(part.detach().double().sum()) for part in module.parameters())]
+        return trained
 
 
 def _find_test_metric(own: OwnModule, trainer: pl.Trainer) -> str:
