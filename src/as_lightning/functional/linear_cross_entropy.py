@@ -17,7 +17,7 @@ from as_lightning.functional.calling_convention import (
     loss_dtype,
     safe_targets,
 )
-from as_lightning.functional.class_parallel import ClassShard, HeadNames, local_head, refuse_transforms
+from as_lightning.functional.class_parallel import HeadNames, local_head, refuse_transforms
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.kernels.head_loss import HeadLoss, dense_is_faster
@@ -197,8 +197,8 @@ def cross_entropy_of_head(
     row_weight = class_weight.to(summed).index_select(0, safe_target)
     if reduction == "mean":
         row_weight = row_weight / row_weight.sum()
-    head = flat_hidden, weight, bias, safe_target, row_weight
-    loss, masked = _head_loss(*head, delta, dtype, reduction == "none", shard)
+    settings = delta, dtype, reduction == "none", shard
+    loss, masked = _head_loss((flat_hidden, weight, bias), safe_target, row_weight, *settings)
     if active is not None:
         masked = masked.new_zeros(rows).index_copy(0, active, masked)
     if reduction == "none":
@@ -212,20 +212,10 @@ def cross_entropy_of_head(
 
 
 @torch.compiler.disable
-def _head_loss(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    row_weight: Tensor,
-    delta: float,
-    dtype: torch.dtype,
-    each_row: bool,
-    shard: ClassShard | None,
-) -> tuple[Tensor, Tensor]:
-    differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (hidden, weight, bias))
-    with torch.autocast(hidden.device.type, enabled=False):
-        return HeadLoss.apply(hidden, weight, bias, target, row_weight, delta, dtype, each_row, differentiated, shard)
+def _head_loss(head: tuple[Tensor, Tensor, Tensor | None], *others: Any) -> tuple[Tensor, Tensor]:
+    differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in head)
+    with torch.autocast(head[0].device.type, enabled=False):
+        return HeadLoss.apply(*head, *others, differentiated)
 
 
 def check_head(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_reduction
-from as_lightning.functional.calling_convention import LabelRows, label_rows, loss_dtype, reduce_rows, unknown_samples
+from as_lightning.functional.calling_convention import label_rows, loss_dtype, reduce_rows, unknown_samples
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.leads import live_labels, multilabel_keep
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
@@ -94,19 +94,11 @@ def multilabel_as_cross_entropy(
     loss = log_one_plus_sum_exp(scores, kept_negative) + log_one_plus_sum_exp(-scores, kept_positive)
     loss = reduce_rows(loss, unknown_samples(labels), None, reduction)
     loss = loss.to(loss_dtype(logits.dtype, logits.device))
-    live = live_labels(labels, keep_as_negative, keep_as_positive)
-    return (loss, _counts(labels, kept_negative | kept_positive, live)) if return_counts else loss
-
-
-def _counts(labels: LabelRows, kept: Tensor, live: Tensor) -> MaskingCounts:
-    known = labels.positive | labels.negative
-    counted = known.any(-1)
-    return MaskingCounts(
-        masked_samples=(counted & ~live).sum(),
-        samples=counted.sum(),
-        masked_classes=(known & ~kept).sum(),
-        classes=known.sum(),
-    )
+    if not return_counts:
+        return loss
+    live, known = live_labels(labels, keep_as_negative, keep_as_positive), positive | negative
+    counted, masked = known.any(-1), known & ~(kept_negative | kept_positive)
+    return loss, MaskingCounts((counted & ~live).sum(), counted.sum(), masked.sum(), known.sum())
 
 
 def log_one_plus_sum_exp(scores: Tensor, kept: Tensor) -> Tensor:

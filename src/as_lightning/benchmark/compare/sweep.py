@@ -137,11 +137,6 @@ class ComparisonSweep:
         console.print("\n".join(messages), markup=False, highlight=False)
         return data
 
-    @property
-    def splits(self) -> str:
-        """Whether each seed has a split of its own."""
-        return "official" if self.split_seed is None else PER_SEED if self.split_seed == PER_SEED else "fixed"
-
     def space(self, config: DictConfig) -> Space:
         """What is tuned of a method: the learning rate, and the ``search`` node of its configuration."""
         space: dict[str, Any] = {}
@@ -226,9 +221,8 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
     job = ComparisonSweep(config, launcher, loader, arguments)
     directory, console = job.directory, Console()
     names: dict[int, str] = {}
-    where = f"The runs are in {directory}."
+    console.print(f"The runs are in {directory}.", markup=False, highlight=False)
     if job.own is not None:
-        console.print(where, markup=False, highlight=False)
         record = compare_module(job.own, job.plan, directory, console, job.sample.search.lr_factor)
     else:
         data = job.look_at_data(console)
@@ -237,8 +231,8 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
             names |= zip(example_ids(examples).tolist(), examples, strict=True)
         check_inputs(directory, data_digest(data))
         spaces = {name: job.space(method) for name, method in job.configured.items()}
-        console.print(where, markup=False, highlight=False)
-        record = new_record(job.plan, str(job.sample.name), job.sample.data.score, splits=job.splits)
+        splits = {None: "official", PER_SEED: PER_SEED}.get(job.split_seed, "fixed")
+        record = new_record(job.plan, str(job.sample.name), job.sample.data.score, splits=splits)
         made_comparison(job.plan, spaces, job.execute, record, directory, console)
     record.commands = [shlex.join(["as-lightning-compare", *(a for a in arguments if not a.startswith("data_dir="))])]
     record.summarise_predictions(names)

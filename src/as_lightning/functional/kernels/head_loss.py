@@ -257,8 +257,8 @@ class HeadLoss(torch.autograd.Function):
         delta: float,
         dtype: torch.dtype,
         each_row: bool,
-        differentiated: bool,
         shard: ClassShard | None,
+        differentiated: bool,
     ) -> tuple[Tensor, Tensor]:
         head = Head(hidden, weight, bias).to(dtype)
         count = hidden.size(0)

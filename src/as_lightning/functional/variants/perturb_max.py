@@ -71,7 +71,7 @@ def _nodes(rows: Tensor, logit: Tensor, noise: str) -> tuple[Tensor, Tensor]:
 def perturb_max(logits: Tensor, *, noise: str = "normal", dim: int = -1) -> Tensor:
     r"""The probability that a class has the largest logit once independent noise is added to every logit.
 
-    $$ p_i = P[\arg\max_j (o_j + \varepsilon_j) = i] = \int f(e - o_i) \prod_{j \ne i} F(e - o_j) \, de $$
+    $$ p_i = P[\operatorname{argmax}_j (o_j + \varepsilon_j) = i] = \int f(e - o_i) \prod_{j \ne i} F(e - o_j) \, de $$
 
     ``noise="gumbel"`` is softmax; ``"normal"`` (multinomial probit) and ``"logistic"`` are integrated, with an error
     below 1e-6 in float32 and 1e-9 in float64.
