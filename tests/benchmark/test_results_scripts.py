@@ -11,7 +11,7 @@ import pytest
 
 from as_lightning.benchmark.run.result import find_results, read_runs
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 
 

@@ -16,7 +16,7 @@ from torch import nn
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import checked_settings
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
