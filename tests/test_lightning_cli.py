@@ -59,39 +59,28 @@ def command_line(cls: type[pl.LightningModule], *args: str) -> pl.LightningModul
     return LightningCLI(cls, args=list(args), trainer_defaults=defaults, run=False, seed_everything_default=1).model
 
 
-def test_the_command_line_sets_the_margin_its_warmup_and_the_modules_own_arguments():
-    module = command_line(WithAS, "--model.delta=0.2", "--model.lr=0.25", "--model.delta_warmup.batches=3")
-    assert (module.as_softmax_delta, module.hparams.delta, module.hparams.lr) == (0.2, 0.2, 0.25)
-    assert module.hparams.delta_warmup["batches"] == 3
-    module = command_line(WithAS)
-    assert (module.as_softmax_delta, module.hparams.delta, module.hparams.lr) == (0.1, 0.1, 0.5)
-
-
-def test_a_module_with_a_delta_of_its_own_keeps_it_beside_the_margin():
-    module = command_line(HuberAS)
-    assert (module.huber, module.as_softmax_delta) == (5.0, 0.1)
-    module = command_line(HuberAS, "--model.delta=2", "--model.as_softmax_delta=0.3", "--model.features=4")
-    assert (module.huber, module.as_softmax_delta) == (2.0, 0.3)
-
-
 @pytest.mark.parametrize(
-    ("cls", "args"),
+    ("cls", "args", "expected"),
     [
-        (WithAS, []),
-        (WithAS, ["--model.delta=0.2", "--model.lr=0.25", "--model.delta_warmup.ratio=0.5"]),
-        (HuberAS, ["--model.as_softmax_delta=0.3"]),
-        (HuberAS, ["--model.as_softmax_delta=0.3", "--model.delta=2"]),
+        (WithAS, [], (0.1, 0.5, None)),
+        (WithAS, ["delta=0.2", "lr=0.25", "delta_warmup.batches=3"], (0.2, 0.25, None)),
+        (HuberAS, [], (0.1, 0.5, 5.0)),
+        (HuberAS, ["as_softmax_delta=0.3", "delta=2"], (0.3, 0.5, 2.0)),
     ],
 )
-def test_a_printed_configuration_makes_the_same_module_again(cls, args, tmp_path, capsys):
+def test_the_command_line_sets_each_argument_and_what_it_prints_makes_the_same_module_again(
+    cls, args, expected, tmp_path, capsys
+):
+    args = [f"--model.{argument}" for argument in args]
     with pytest.raises(SystemExit):
         command_line(cls, *args, "--print_config")
     config = tmp_path / "config.yaml"
     config.write_text(capsys.readouterr().out)
     module, again = command_line(cls, *args), command_line(cls, f"--config={config}")
     assert again.hparams == module.hparams
-    assert again.as_softmax_delta == module.as_softmax_delta
-    assert getattr(again, "huber", None) == getattr(module, "huber", None)
+    for made in (module, again):
+        assert (made.as_softmax_delta, made.hparams.lr, getattr(made, "huber", None)) == expected
+    assert (module.hparams.delta_warmup or {"batches": 3})["batches"] == 3
 
 
 def test_a_run_saves_its_configuration_and_a_checkpoint_that_loads_back(tmp_path):

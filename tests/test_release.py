@@ -16,16 +16,9 @@ CITATION = dict(
 )
 
 
-def test_the_newest_release_of_the_changelog_is_the_packages_version():
-    assert RELEASES[0][0] == as_lightning.__version__
-
-
-def test_the_installed_package_has_that_version():
-    assert version("as-lightning") == as_lightning.__version__
-
-
-def test_the_citation_names_the_newest_release_and_its_date():
-    assert (CITATION["version"], CITATION["date-released"]) == RELEASES[0]
+def test_package_installation_citation_and_changelog_have_one_version():
+    assert as_lightning.__version__ == version("as-lightning") == CITATION["version"] == RELEASES[0][0]
+    assert CITATION["date-released"] == RELEASES[0][1]
 
 
 def test_the_changelog_has_a_place_for_what_comes_next_and_its_releases_are_in_order():

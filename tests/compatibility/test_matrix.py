@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from compatibility import features, matrix, runs, two_ranks, ways_to_differentiate
+from compatibility import features, matrix, runs, two_ranks
 from harness.rank_processes import Seen, run_two_ranks
 from harness.torch_limits import skipped_by
 
@@ -79,6 +79,10 @@ def test_the_temperature_of_two_processes_is_that_of_the_whole_validation_set(se
         assert rank["temperature"] != pytest.approx(rank["of its own"], rel=0.01)
 
 
+def test_the_masking_rate_is_summed_over_two_processes(seen: Seen) -> None:
+    assert [rank["masking rate"] for rank in seen("temperature")] == pytest.approx([3 / 40, 3 / 40])
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @features_on("CUDA")
@@ -88,5 +92,4 @@ def test_a_feature_on_a_gpu_is_supported_as_the_page_says(feature: matrix.Featur
 
 def test_the_page_is_the_table() -> None:
     assert features.__doc__
-    assert ways_to_differentiate.__doc__
     assert matrix.PAGE.read_text(encoding="utf-8") == matrix.page(), "run `python docs/compatibility_table.py`"

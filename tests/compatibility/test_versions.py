@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from compatibility.matrix import CONSTRAINTS, PACKAGES, ROOT, pinned
+from compatibility.matrix import PACKAGES, ROOT, pinned
 
 
 def test_the_lower_bounds_of_the_package_are_the_versions_of_the_oldest_environment() -> None:
@@ -19,12 +19,3 @@ def test_the_readme_names_the_lower_bounds() -> None:
     torch, lightning = (oldest[package].removesuffix(".0") for package in PACKAGES[:2])
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"torch {torch} and lightning {lightning} are the oldest supported ones" in readme
-
-
-def test_ci_runs_the_targets_of_all_versions() -> None:
-    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
-    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
-    others = [target.removeprefix("test-") for target in CONSTRAINTS if target != "test"]
-    assert f"versions: [{', '.join(others)}]" in workflow
-    assert "make test-${{ matrix.versions }}" in workflow
-    assert {"make test", "make test-slow"} <= set(script)

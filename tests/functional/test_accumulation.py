@@ -43,13 +43,6 @@ def test_monotone_steps_stay_between_the_previous_and_one_more(
     assert min(previous, max_steps) <= steps <= min(previous + 1, max_steps)
 
 
-@given(samples=st.integers(1, 1000), data=st.data())
-def test_more_masked_samples_never_ask_for_fewer_steps(samples: int, data: st.DataObject) -> None:
-    fewer, more = sorted(data.draw(st.tuples(st.integers(0, samples), st.integers(0, samples))))
-    options = {"max_steps": 16, "previous": 16, "monotone": False}
-    assert accumulation_steps(samples, fewer, **options) <= accumulation_steps(samples, more, **options)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
