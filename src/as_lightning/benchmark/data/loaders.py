@@ -121,17 +121,16 @@ class ResumableLoader(DataLoader[Any]):
         if self.generator is not None:
             entropy = np.random.SeedSequence((getattr(sampler, "seed", 0), epoch, first))
             self.generator.manual_seed(int(entropy.generate_state(1)[0]))
-        for batch in self._batches_from(first):
+        if first:
+            assert self.batch_sampler is not None
+            rest = islice(self.batch_sampler, first, None)
+            settings = {name: getattr(self, name) for name in SETTINGS.split()}
+            batches = iter(DataLoader(self.dataset, batch_sampler=rest, **settings))
+        else:
+            batches = super().__iter__()
+        for batch in batches:
             self._given += 1
             yield batch
-
-    def _batches_from(self, first: int) -> Iterator[Any]:
-        if not first:
-            return super().__iter__()
-        assert self.batch_sampler is not None
-        rest = islice(self.batch_sampler, first, None)
-        settings = {name: getattr(self, name) for name in SETTINGS.split()}
-        return iter(DataLoader(self.dataset, batch_sampler=rest, **settings))
 
     def state_dict(self) -> dict[str, int]:
         """The epoch, and the batches of it that were given."""
