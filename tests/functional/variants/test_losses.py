@@ -35,28 +35,22 @@ def test_loss_equals_reference(method: Method, num_classes: int, scale: float) -
 
 @every_method
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_autocast_gives_a_float32_loss_as_cross_entropy_does(method: Method, reduction: str) -> None:
-    logits, target = random_logits(6, 10, dtype=torch.bfloat16), torch.arange(6)
-    wide = method.loss(logits.float(), target, reduction=reduction, **method.all_loss_arguments)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = method.loss(logits, target, reduction=reduction, **method.all_loss_arguments)
-        assert loss.dtype == F.cross_entropy(logits, target).dtype == torch.float32
-    torch.testing.assert_close(loss, wide, rtol=1e-6, atol=1e-6)
-
-
-@every_method
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_types_are_computed_in_float32(method: Method, dtype: torch.dtype) -> None:
+def test_half_types_are_computed_in_float32_which_autocast_keeps(
+    method: Method, dtype: torch.dtype, reduction: str
+) -> None:
     logits = random_logits(6, 10).to(dtype).requires_grad_()
-    wide = logits.detach().float().requires_grad_()
-    target = torch.arange(6)
-    loss = method.loss(logits, target, **method.all_loss_arguments)
-    expected = method.loss(wide, target, **method.all_loss_arguments)
-    loss.backward()
-    expected.backward()
+    wide, target = logits.detach().float().requires_grad_(), torch.arange(6)
+    loss, expected = (method.loss(x, target, reduction=reduction, **method.all_loss_arguments) for x in (logits, wide))
+    loss.sum().backward()
+    expected.sum().backward()
     assert loss.dtype == dtype
     assert torch.equal(loss, expected.to(dtype))
     assert torch.equal(logits.grad, wide.grad.to(dtype))
+    with torch.autocast("cpu", dtype=dtype):
+        loss = method.loss(logits, target, reduction=reduction, **method.all_loss_arguments)
+        assert loss.dtype == F.cross_entropy(logits, target).dtype == torch.float32
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_label_smoothing_is_the_one_of_pytorch() -> None:
