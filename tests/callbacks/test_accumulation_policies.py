@@ -144,17 +144,10 @@ def test_a_resumed_run_may_go_on_with_another_policy(tmp_path: Path) -> None:
     assert resumed.history[0].step == speed.history[-1].step + 1
 
 
-def test_a_callback_starts_its_policy_anew_in_another_training() -> None:
-    speed = AdaptiveGradientAccumulation(StepSchedule({0: 1, 10: 4}, by="samples"))
-    histories = []
-    for _ in range(2):
-        quiet_trainer(max_epochs=2, callbacks=[speed]).fit(Plain(), loader_of(batches_of(24)))
-        histories.append(speed.history)
-    assert histories[0] == histories[1]
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda speed: pickle.loads(pickle.dumps(speed))])
-def test_a_copy_of_the_callback_decides_for_itself(copied: Any) -> None:
+@pytest.mark.parametrize(
+    "copied", [lambda speed: speed, copy.deepcopy, lambda speed: pickle.loads(pickle.dumps(speed))]
+)
+def test_a_callback_starts_its_policy_anew_in_another_training_and_a_copy_decides_for_itself(copied: Any) -> None:
     """Strategies that start processes pickle the callbacks."""
     speed = AdaptiveGradientAccumulation(StepSchedule({0: 1, 10: 4}, by="samples"), lr_scale="sqrt")
     other = copied(speed)
