@@ -100,7 +100,7 @@ def test_with_samples_as_the_axis_runs_of_other_window_lengths_end_at_the_same_p
 
 
 def test_an_axis_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match=r"step must be 'optimizer' or 'samples', got 'epochs'"):
+    with pytest.raises(ValueError, match=r"step must be one of 'optimizer', 'samples', got 'epochs'"):
         MaskingMonitor(step="epochs")
 
 

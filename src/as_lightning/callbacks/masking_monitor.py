@@ -11,6 +11,7 @@ from torch import Tensor
 
 from as_lightning.callbacks import window as windows
 from as_lightning.callbacks.window import masking_counter
+from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.counts import MaskingCounts, masking_ratio
 
 # TensorBoard's dashboard Custom Scalars opens with these charts. It matches the patterns at the start of a tag, and
@@ -74,8 +75,7 @@ class MaskingMonitor(Callback):
     """
 
     def __init__(self, step: Literal["optimizer", "samples"] = "optimizer") -> None:
-        if step not in ("optimizer", "samples"):
-            raise ValueError(f"step must be 'optimizer' or 'samples', got {step!r}")
+        check_choice("step", step, ("optimizer", "samples"))
         self.step = step
         self._fitting = True
         self._forget()
