@@ -127,7 +127,11 @@ def variants() -> Test:
     for path in comparisons("other_losses"):
         name = path.parts[-3]
         means = [full_budget(f"{name}/{of}").groupby("method")["score"].mean() for of in ("comparison", "other_losses")]
-        best[name] = means[0].combine_first(means[1]).idxmax()
+        leads = [
+            mean - mean.filter(regex="^(multilabel_)?softmax$").item() for mean in means
+        ]  # each over its own seeds
+        lead = leads[0].combine_first(leads[1])
+        best[name] = lead.idxmax() if lead.max() > 0 else "softmax"
     ours = sum(method.endswith(("as_softmax", "as_speed")) for method in best.values())
     cells = "; ".join(f"{name}: {method}" for name, method in best.items())
     number = f"the best mean has {cells}; AS-Softmax or AS-Speed on {ours} of {len(best)}"
@@ -145,7 +149,9 @@ def ledger() -> list[tuple[str, str, str, Sequence[Test | None]]]:
     hierarchy = "macro 80.40 → 80.94 / 81.07, micro 86.00 → 86.39 / 86.71"
     sst5 = [tuned_rates("sst5", "SST-5"), scratch("sst5", "SST-5")]
     clinc = [tuned_rates("clinc150_20", "CLINC150, 20 examples a class"), scratch("clinc150", "CLINC150")]
-    tokens = [tuned_rates("wnut17", "WNUT-17"), scratch("wnut17", "WNUT-17")]
+    tokens = [
+        tuned_rates("wnut17", "WNUT-17") or untested("takes a pretrained encoder: without one, WNUT-17 is 6 of 100")
+    ]
     labels = scratch("goemotions", "GoEmotions", ("f1_macro", "f1_micro"))
     better, own_table = "better than softmax", "its own table has ties and losses, see below"
     return [

@@ -38,18 +38,6 @@ def test_weight_follows_the_module_to_another_dtype() -> None:
     assert module(LOGITS.double(), TARGET).dtype == torch.float64
 
 
-def test_margin_may_change_between_calls() -> None:
-    module = ASSoftmaxLoss(1.0, ignore_index=-1)
-    module.delta = 0.1
-    assert torch.equal(module(LOGITS, TARGET), as_cross_entropy(LOGITS, TARGET, 0.1, ignore_index=-1))
-
-
-def test_repr_names_the_settings() -> None:
-    module = ASSoftmaxLoss(0.2, weight=torch.ones(5), reduction="sum")
-    assert repr(module) == "ASSoftmaxLoss(delta=0.2, ignore_index=-100, reduction='sum', weight of 5 classes)"
-    assert repr(MultiLabelASSoftmaxLoss()) == "MultiLabelASSoftmaxLoss(delta=0.1, ignore_index=-100, reduction='mean')"
-
-
 @pytest.mark.parametrize("loss", [ASSoftmaxLoss, MultiLabelASSoftmaxLoss])
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),

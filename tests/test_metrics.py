@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 import torch
 from harness.normal_floats import floats
-from harness.prepared_processes import context
-from harness.rank_processes import free_port
-from harness.rate_of_ranks import rate_of_a_rank
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -38,17 +35,6 @@ def test_rate_before_any_sample_is_zero():
 def test_rate_refuses_an_unknown_level_by_name():
     with pytest.raises(ValueError, match="level must be 'sample' or 'class', got 'token'"):
         MaskingRate("token")
-
-
-def test_rate_is_summed_over_two_processes():
-    rates, port = context().SimpleQueue(), free_port()
-    ranks = [context().Process(target=rate_of_a_rank, args=(rank, port, rates)) for rank in range(2)]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join()
-    assert [rank.exitcode for rank in ranks] == [0, 0]
-    assert [rates.get(), rates.get()] == pytest.approx([3 / 40, 3 / 40])
 
 
 @given(

@@ -389,13 +389,10 @@ supported("detect_anomaly")(by_hand(detect_anomaly=True))
 supported("barebones", "nothing is logged; history is kept")(by_hand(barebones=True))
 
 
-@supported("profiler: simple, advanced")
+@supported("profiler: simple, advanced, pytorch")
 def profilers(folder: Path) -> None:
-    for profiler in ("simple", "advanced"):
+    for profiler in ("simple", "advanced", "pytorch"):
         Run(folder, profiler=profiler).trained()
-
-
-supported("profiler: pytorch")(lambda folder: Run(folder, profiler="pytorch").trained())
 
 
 @supported("validate, test, predict", "these count nothing; the counts of fit stay")

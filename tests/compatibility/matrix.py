@@ -76,7 +76,7 @@ def page() -> str:
             for feature in FEATURES.values()
             if feature.group == group
         ]
-    return "\n".join([*lines, *versions(), ""])
+    return "\n".join([*lines, *DERIVATIVES.splitlines(), *versions(), ""])
 
 
 def pinned(target: str) -> dict[str, str]:
@@ -104,6 +104,21 @@ def versions() -> list[str]:
     ]
 
 
+DERIVATIVES = """
+## Derivatives
+
+`tests/functional/test_derivatives.py` shows what the losses and the head that never holds its logits do when they are
+differentiated otherwise than by a training.
+
+| feature | support | note |
+| --- | --- | --- |
+| create_graph=True with as_cross_entropy | supported | the right second derivative |
+| create_graph=True with the head that never holds its logits | refused | use as_cross_entropy of the logits |
+| is_grads_batched | supported | of a reduced loss |
+| jacobian(vectorize=True) of the head with reduction="none" | refused | use vectorize=False, or the logits |
+| forward-mode differentiation | supported | holds the logits |
+| torch.func: grad, vmap, jacrev | supported | holds the logits |
+"""
 PACKAGES = ("torch", "lightning", "torchmetrics")
 CONSTRAINTS = {
     "test-oldest": "constraints-oldest.txt",

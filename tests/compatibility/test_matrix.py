@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import torch
-from compatibility import features, matrix, runs, two_ranks, ways_to_differentiate
+from compatibility import features, matrix, runs, two_ranks
 from harness.rank_processes import Seen, run_two_ranks
 from harness.torch_limits import skipped_by
 
@@ -79,6 +80,10 @@ def test_the_temperature_of_two_processes_is_that_of_the_whole_validation_set(se
         assert rank["temperature"] != pytest.approx(rank["of its own"], rel=0.01)
 
 
+def test_the_masking_rate_is_summed_over_two_processes(seen: Seen) -> None:
+    assert [rank["masking rate"] for rank in seen("temperature")] == pytest.approx([3 / 40, 3 / 40])
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @features_on("CUDA")
@@ -88,5 +93,15 @@ def test_a_feature_on_a_gpu_is_supported_as_the_page_says(feature: matrix.Featur
 
 def test_the_page_is_the_table() -> None:
     assert features.__doc__
-    assert ways_to_differentiate.__doc__
     assert matrix.PAGE.read_text(encoding="utf-8") == matrix.page(), "run `python docs/compatibility_table.py`"
+
+
+def test_the_lower_bounds_of_package_and_readme_are_the_versions_of_the_oldest_environment() -> None:
+    oldest = matrix.pinned("test-oldest")
+    project = (matrix.ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for package, version in oldest.items():
+        (bound,) = re.findall(rf'^  "{package}>=([\d.]+)"', project, re.MULTILINE)
+        assert version == f"{bound}.0"
+    readme_torch, readme_lightning = (oldest[package].removesuffix(".0") for package in matrix.PACKAGES[:2])
+    readme = (matrix.ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"torch {readme_torch} and lightning {readme_lightning} are the oldest supported ones" in readme

@@ -24,19 +24,20 @@ from harness.two_ranks import full, main
 from lightning.pytorch.callbacks import OnExceptionCheckpoint
 from lightning.pytorch.strategies import ModelParallelStrategy
 
-from as_lightning import MarginHistogram, TemperatureScaling
+from as_lightning import MarginHistogram, MaskingRate, TemperatureScaling
 from as_lightning.callbacks.adaptive_gradient_accumulation import GRADIENTS
 from as_lightning.callbacks.window import COUNTS
-from as_lightning.functional import fit_temperature
+from as_lightning.functional import MaskingCounts, fit_temperature
 
 RANK = int(os.environ.get("LOCAL_RANK", "0"))
+DDP: dict[str, Any] = {"devices": 2, "strategy": "ddp", "use_distributed_sampler": False}
 
 
 def train(folder: Path, module: WithAS, strategy: Any, rank: int) -> dict[str, Any]:
     """A training and its validations; ``rank`` is that of the batches, which ranks of one model share."""
     data = loader_of(batches()[rank:] + batches()[:rank])  # other batches on each rank, unless they share a rank's
     histogram = MarginHistogram()
-    settings: dict[str, Any] = {"devices": 2, "strategy": strategy, "use_distributed_sampler": False}
+    settings = DDP | {"strategy": strategy}
     run = Run(folder, module=module, data=data, validation=True, callbacks=[histogram], **settings)
     weights = {name: full(weight) for name, weight in run.trainer.strategy.lightning_module_state_dict().items()}
     return {
@@ -83,8 +84,7 @@ def temperature(folder: Path) -> dict[str, Any]:
     whole[3] = inputs, (target + 1) % CLASSES
     own = whole[:3] if RANK == 0 else whole[3:]
     callback, module = TemperatureScaling(), WithAS(delta=0.1)
-    settings: dict[str, Any] = {"devices": 2, "strategy": "ddp", "use_distributed_sampler": False}
-    run = Run(folder, module=module, callbacks=[callback], fit=False, **settings)
+    run = Run(folder, module=module, callbacks=[callback], fit=False, **DDP)
     run.validation = loader_of(own)
     run.fit()
 
@@ -92,7 +92,10 @@ def temperature(folder: Path) -> dict[str, Any]:
         inputs, target = (torch.cat(tensors) for tensors in zip(*part, strict=True))
         return fit_temperature(module(inputs).detach(), target)
 
-    return {"temperature": callback.temperature, "of the whole": fitted(whole), "of its own": fitted(own)}
+    rate = MaskingRate()
+    rate.update(MaskingCounts(*torch.tensor([(3, 10, 0, 0), (0, 30, 0, 0)][RANK])))
+    fits = {"temperature": callback.temperature, "of the whole": fitted(whole), "of its own": fitted(own)}
+    return fits | {"masking rate": rate.compute().item()}
 
 
 def exception(folder: Path) -> dict[str, Any]:
@@ -104,16 +107,8 @@ def exception(folder: Path) -> dict[str, Any]:
                 raise ArithmeticError
 
     saves = OnExceptionCheckpoint(folder)
-    settings: dict[str, Any] = {"devices": 2, "strategy": "ddp", "use_distributed_sampler": False}
-    run = Run(
-        folder,
-        validation=True,
-        callbacks=[saves, Fails()],
-        fit=False,
-        val_check_interval=1,
-        enable_checkpointing=True,
-        **settings,
-    )
+    settings = DDP | {"val_check_interval": 1, "enable_checkpointing": True}
+    run = Run(folder, validation=True, callbacks=[saves, Fails()], fit=False, **settings)
     try:
         run.fit()
     except ArithmeticError:

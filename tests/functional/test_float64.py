@@ -36,8 +36,3 @@ def test_values_of_a_device_without_float64_are_widened_on_the_cpu() -> None:
     widened = in_float64(OnAnAppleGpu(values))
     assert widened.device == torch.device("cpu")
     assert torch.equal(widened, values.double())
-
-
-def test_values_of_other_devices_are_widened_where_they_are() -> None:
-    widened = in_float64(torch.empty(5, device="meta"))
-    assert (widened.device.type, widened.dtype) == ("meta", torch.float64)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.leads import target_leads
-from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 
 
 @given(seed=st.integers(0, 10_000), rows=st.integers(1, 8), classes=st.integers(2, 6))
@@ -40,17 +39,6 @@ def test_unknown_labels_and_ignored_rows_have_no_part_in_a_lead():
     torch.testing.assert_close(target_leads(logits, target.float()), expected)
     single = torch.tensor([0, -100, 2])
     torch.testing.assert_close(target_leads(logits, single), target_leads(logits[::2], single[::2]))
-
-
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 10_000), delta=st.floats(0.0, 0.9))
-def test_the_loss_of_several_labels_masks_what_leads_by_more_than_the_margin_also_with_unknown_labels(seed, delta):
-    generator = torch.Generator().manual_seed(seed)
-    logits = 3 * torch.randn(30, 5, generator=generator)
-    target = torch.randint(2, (30, 5), generator=generator)
-    target[torch.rand(30, 5, generator=generator) < 0.3] = -100
-    counts: MaskingCounts = multilabel_as_cross_entropy(logits, target, delta=delta, return_counts=True)[1]
-    assert int((target_leads(logits, target) > delta).sum()) == int(counts.masked_samples)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -155,16 +155,13 @@ def test_a_frozen_input_gets_no_gradient_and_changes_no_other(frozen: str, reduc
     assert getattr(head, frozen).grad is None
 
 
-def test_works_without_bias_and_without_gradients() -> None:
+def test_without_gradients_the_loss_is_the_same() -> None:
     head = example()
-    logits = F.linear(head.hidden, head.weight)
-    for reduction in ("none", "mean", "sum"):
-        loss = as_linear_cross_entropy(head.hidden, head.weight, head.target, 0.1, reduction=reduction)
-        assert not loss.requires_grad
-        torch.testing.assert_close(loss, as_cross_entropy(logits, head.target, 0.1, reduction=reduction))
     hidden = head.hidden.clone().requires_grad_()
     with torch.no_grad():
-        assert not as_linear_cross_entropy(hidden, head.weight, head.target, 0.1).requires_grad
+        loss = as_linear_cross_entropy(hidden, head.weight, head.target, 0.1)
+    assert not loss.requires_grad
+    torch.testing.assert_close(loss, as_linear_cross_entropy(hidden, head.weight, head.target, 0.1).detach())
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
@@ -291,10 +288,15 @@ def test_few_logits_are_held_with_the_same_result(monkeypatch: pytest.MonkeyPatc
             assert_agrees(value_and_gradients(fused, head, 0.1, **options), wide, torch.float64)
 
 
-def test_inside_a_compiled_function_it_gives_the_same_result() -> None:
+@pytest.mark.parametrize("held", [False, True])
+def test_compiled_it_gives_the_same_result_and_few_logits_break_no_graph(
+    held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_loss, "FEW_LOGITS", 1000 if held else 0)
     hidden, *rest = example((6,))
     torch.compiler.reset()
-    compiled = torch.compile(lambda h: fused(h * 2.0, *rest, delta=0.1) + 1.0, backend="eager")
+    backend = "aot_eager" if held else "eager"
+    compiled = torch.compile(lambda h: fused(h * 2.0, *rest, delta=0.1) + 1.0, backend=backend, fullgraph=held)
     torch.testing.assert_close(compiled(hidden), fused(hidden * 2.0, *rest, delta=0.1) + 1.0)
 
 
@@ -355,8 +357,6 @@ def test_a_margin_out_of_range_and_label_smoothing_are_refused_with_the_reason()
 MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "width": ({"input": torch.zeros(2, 5)}, ValueError, r"^input must have shape .* linear_weight \(C, d\), got"),
     "no tensor": ({"target": [0, 1]}, TypeError, "^target must be a tensor, got list"),
-    "nothing": ({"input": None}, TypeError, "^input must be a tensor, got NoneType"),
-    "integers": ({"input": torch.zeros(2, 4).long()}, TypeError, "^input must be a floating-point tensor"),
     "eight bits": (
         {"input": torch.zeros(2, 4).to(torch.float8_e4m3fn)},
         TypeError,
@@ -371,8 +371,6 @@ MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         r"^weight must not require a gradient.*weight.detach\(\)",
     ),
     "rows": ({"target": torch.tensor([0])}, ValueError, r"^target must have shape \(2,\), that of input without"),
-    "vector": ({"linear_weight": torch.zeros(4)}, ValueError, r"linear_weight \(C, d\), got \(2, 4\) and \(4,\)"),
-    "no index": ({"target": torch.tensor([0.0, 1.0])}, TypeError, "target must hold class indices .* torch.float32"),
     "no class": ({"target": torch.tensor([0, 3])}, IndexError, "target must hold class indices from 0 to 2 .* got 3"),
     "devices": (
         {"linear_weight": torch.zeros(3, 4, device="meta")},
@@ -380,7 +378,6 @@ MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         "^input, linear_weight, linear_bias and target must be on one device, .* linear_weight on meta",
     ),
     "ignore_index": ({"ignore_index": None}, TypeError, "^ignore_index must be an integer, got None: .* leave it out"),
-    "half an index": ({"ignore_index": 1.5}, TypeError, "^ignore_index must be an integer, got 1.5"),
 }
 
 
@@ -411,14 +408,6 @@ def test_shapes_without_values_are_enough(dtype: torch.dtype) -> None:
         loss.backward()
     assert loss.is_meta
     assert module.linear.weight.grad.shape == (90_000, 5)
-
-
-def test_few_logits_compile_without_a_graph_break(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_loss, "FEW_LOGITS", 1000)
-    hidden, weight, bias, target = example((6,))
-    compiled = torch.compile(linear_cross_entropy, backend="aot_eager", fullgraph=True)
-    loss = F.cross_entropy(F.linear(hidden, weight, bias), target)
-    torch.testing.assert_close(compiled(hidden, weight, target, linear_bias=bias), loss)
 
 
 def test_hidden_states_of_no_width_equal_cross_entropy() -> None:

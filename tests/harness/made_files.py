@@ -23,10 +23,10 @@ def write_clip(path: Path, waveform: torch.Tensor, rate: int = 8000, subtype: st
     return path
 
 
-def encoded(pixels: np.ndarray, ending: str = "png", **options) -> bytes:
-    """An image file of these pixels, shape ``(H, W)`` or ``(H, W, channels)``."""
+def encoded(image: np.ndarray | Image.Image, ending: str = "png", **options) -> bytes:
+    """An image file of an image, or of pixels of shape ``(H, W)`` or ``(H, W, channels)``."""
     buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, ending, **options)
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(buffer, ending, **options)
     return buffer.getvalue()
 
 

@@ -114,11 +114,3 @@ def multilabel_reference(
     if reduction == "none":
         return of_rows.reshape(logits.movedim(class_dim, -1).shape[:-1]), counts
     return of_rows.sum() / (samples if reduction == "mean" else 1), counts
-
-
-def live_reference(logits: Tensor, target: Tensor, delta: float, ignore_index: int = -100) -> list[bool]:
-    """Whether each row keeps a competitor: ``p_t - max of the others <= delta``; ignored rows do not."""
-    rows, targets = as_rows(logits, target)
-    return [
-        t != ignore_index and int(keep_of_row(row, t, delta).sum()) > 1 for row, t in zip(rows, targets, strict=True)
-    ]

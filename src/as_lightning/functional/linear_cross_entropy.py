@@ -252,7 +252,8 @@ def check_head(
 
 
 def _logits_dtype(hidden: Tensor, weight: Tensor, bias: Tensor | None, names: HeadNames) -> torch.dtype:
-    dtypes = {name: x.dtype for name, x in zip(names[:3], (hidden, weight, bias), strict=True) if x is not None}
+    operands = {names.hidden: hidden, names.weight: weight, names.bias: bias}
+    dtypes = {name: x.dtype for name, x in operands.items() if x is not None}
     for name, dtype in dtypes.items():
         if dtype not in DTYPES:
             raise TypeError(

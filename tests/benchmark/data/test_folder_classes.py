@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from as_lightning.benchmark.data.base import collected_messages
-from as_lightning.benchmark.data.files import open_tree
+from as_lightning.benchmark.data.files import FileTree
 from as_lightning.benchmark.data.folder_classes import find_classes, split_classes
 
 SPLIT_COUNTS = {"train/cat": 20, "train/dog": 10, "test/cat": 4, "test/dog": 3}
@@ -25,15 +25,13 @@ def write_files(root: Path, counts: dict[str, int]) -> Path:
 
 
 def split(path: Path, validation_share: float = 0.1, split_seed: int = 0) -> dict[str, dict[str, list[str]]]:
-    tree = open_tree(path)
+    tree = FileTree(path)
     return split_classes(tree, find_classes(tree, (".txt",), "files"), "files", validation_share, split_seed)
 
 
 def counts(path: Path, **arguments) -> dict[str, dict[str, int]]:
-    return {
-        name: {label: len(files) for label, files in classes.items()}
-        for name, classes in split(path, **arguments).items()
-    }
+    found = split(path, **arguments)
+    return {name: {label: len(files) for label, files in classes.items()} for name, classes in found.items()}
 
 
 def names(path: Path, name: str, **arguments) -> set[str]:
@@ -51,11 +49,7 @@ def test_train_and_test_folders_are_those_splits_and_a_share_of_each_class_is_va
 @pytest.mark.parametrize("name", ["validation", "val"])
 def test_a_validation_folder_is_the_validation_split(tmp_path, name):
     root = write_files(tmp_path / "set", {**SPLIT_COUNTS, f"{name}/cat": 5})
-    assert counts(root) == {
-        "train": {"cat": 20, "dog": 10},
-        "validation": {"cat": 5},
-        "test": {"cat": 4, "dog": 3},
-    }
+    assert counts(root) == {"train": {"cat": 20, "dog": 10}, "validation": {"cat": 5}, "test": {"cat": 4, "dog": 3}}
 
 
 @pytest.mark.parametrize("layout", [SPLIT_COUNTS, FLAT_COUNTS])

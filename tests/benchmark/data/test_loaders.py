@@ -56,17 +56,23 @@ def test_loading_batches_leaves_the_random_state_alone():
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=80)
 
 
-@given(lengths=LENGTHS, batch_size=st.integers(1, 9), pool_batches=st.integers(1, 5), shuffle=st.booleans())
-def test_every_index_comes_once_an_epoch_in_batches_of_the_size_asked_for(lengths, batch_size, pool_batches, shuffle):
-    sampler = LengthBatchSampler(
-        RandomSampler(lengths), batch_size, False, lengths=lengths, pool_batches=pool_batches, shuffle=shuffle
-    )
+@given(
+    lengths=LENGTHS,
+    batch_size=st.integers(1, 9),
+    drop_last=st.booleans(),
+    settings=st.fixed_dictionaries({"pool_batches": st.integers(1, 5), "shuffle": st.booleans()}),
+)
+def test_every_index_comes_once_an_epoch_and_short_batches_where_they_are_wanted(
+    lengths, batch_size, drop_last, settings
+):
+    sampler = LengthBatchSampler(RandomSampler(lengths), batch_size, drop_last, lengths=lengths, **settings)
+    whole, rest = divmod(len(lengths), batch_size)
+    sizes = [batch_size] * whole + ([rest] if rest and not drop_last else [])
     for _ in range(2):
         batches = list(sampler)
-        assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
-        assert len(batches) == len(sampler) == -(-len(lengths) // batch_size)
-        sizes = sorted((len(batch) for batch in batches), reverse=True)
-        assert set(sizes[:-1]) <= {batch_size}
+        assert sorted(map(len, batches), reverse=True) == sizes
+        assert len({index for batch in batches for index in batch} & set(range(len(lengths)))) == sum(sizes)
+    assert len(sampler) == len(sizes)
 
 
 @given(lengths=LENGTHS, batch_size=st.integers(1, 9), pool_batches=st.integers(1, 5))
@@ -79,18 +85,6 @@ def test_within_a_pool_the_lengths_are_sorted_and_the_pool_is_the_samplers(lengt
         pool = taken[start : start + size]
         assert sorted(pool) == sorted(order[start : start + size])
         assert [lengths[index] for index in pool] == sorted(lengths[index] for index in pool)
-
-
-@given(lengths=LENGTHS, batch_size=st.integers(1, 9), pool_batches=st.integers(1, 5), shuffle=st.booleans())
-def test_a_short_batch_is_left_out_where_that_is_asked_for(lengths, batch_size, pool_batches, shuffle):
-    batches = list(
-        LengthBatchSampler(
-            range(len(lengths)), batch_size, True, lengths=lengths, pool_batches=pool_batches, shuffle=shuffle
-        )
-    )
-    assert {len(batch) for batch in batches} <= {batch_size}
-    assert len(batches) == len(lengths) // batch_size
-    assert len({index for batch in batches for index in batch}) == len(batches) * batch_size
 
 
 def test_the_order_of_shuffled_batches_is_a_function_of_seed_and_epoch():

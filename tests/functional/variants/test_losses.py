@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from harness.normal_floats import floats
 from harness.variant_methods import METHODS, Method, random_logits
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,47 +35,22 @@ def test_loss_equals_reference(method: Method, num_classes: int, scale: float) -
 
 @every_method
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_autocast_gives_a_float32_loss_as_cross_entropy_does(method: Method, reduction: str) -> None:
-    logits, target = random_logits(6, 10, dtype=torch.bfloat16), torch.arange(6)
-    wide = method.loss(logits.float(), target, reduction=reduction, **method.all_loss_arguments)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = method.loss(logits, target, reduction=reduction, **method.all_loss_arguments)
-        assert loss.dtype == F.cross_entropy(logits, target).dtype == torch.float32
-    torch.testing.assert_close(loss, wide, rtol=1e-6, atol=1e-6)
-
-
-@every_method
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_types_are_computed_in_float32(method: Method, dtype: torch.dtype) -> None:
+def test_half_types_are_computed_in_float32_which_autocast_keeps(
+    method: Method, dtype: torch.dtype, reduction: str
+) -> None:
     logits = random_logits(6, 10).to(dtype).requires_grad_()
-    wide = logits.detach().float().requires_grad_()
-    target = torch.arange(6)
-    loss = method.loss(logits, target, **method.all_loss_arguments)
-    expected = method.loss(wide, target, **method.all_loss_arguments)
-    loss.backward()
-    expected.backward()
+    wide, target = logits.detach().float().requires_grad_(), torch.arange(6)
+    loss, expected = (method.loss(x, target, reduction=reduction, **method.all_loss_arguments) for x in (logits, wide))
+    loss.sum().backward()
+    expected.sum().backward()
     assert loss.dtype == dtype
     assert torch.equal(loss, expected.to(dtype))
     assert torch.equal(logits.grad, wide.grad.to(dtype))
-
-
-@every_method
-def test_reductions_and_ignore_index_are_those_of_cross_entropy(method: Method) -> None:
-    logits = random_logits(6, 5).requires_grad_()
-    target = torch.tensor([0, 1, -1, 4, -1, 2])
-    counted = target != -1
-    arguments = method.all_loss_arguments
-    none = method.loss(logits, target, ignore_index=-1, reduction="none", **arguments)
-    assert torch.equal(none[~counted], torch.zeros(2, dtype=torch.float64))
-    torch.testing.assert_close(
-        none[counted], method.loss(logits[counted], target[counted], reduction="none", **arguments)
-    )
-    torch.testing.assert_close(method.loss(logits, target, ignore_index=-1, reduction="sum", **arguments), none.sum())
-    mean = method.loss(logits, target, ignore_index=-1, **arguments)
-    torch.testing.assert_close(mean, none.sum() / 4)
-    mean.backward()
-    assert torch.equal(logits.grad[~counted], torch.zeros(2, 5, dtype=torch.float64))
-    assert (logits.grad[counted].abs().sum(-1) > 0).any()
+    with torch.autocast("cpu", dtype=dtype):
+        loss = method.loss(logits, target, reduction=reduction, **method.all_loss_arguments)
+        assert loss.dtype == F.cross_entropy(logits, target).dtype == torch.float32
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_label_smoothing_is_the_one_of_pytorch() -> None:
@@ -168,18 +142,6 @@ def test_classes_masked_with_minus_infinity_are_left_out(method: Method) -> None
     assert torch.equal(masked.grad[:, 6:], torch.zeros(3, 2, dtype=torch.float64))
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    name=st.sampled_from(sorted(METHODS)), seed=st.integers(0, 2**31), classes=st.integers(3, 200), scale=floats(0, 30)
-)
-def test_losses_are_never_negative(name: str, seed: int, classes: int, scale: float) -> None:
-    method = METHODS[name]
-    logits = random_logits(4, classes, scale=scale, seed=seed, dtype=torch.float32)
-    target = logits.argmax(-1)
-    loss = method.loss(logits, target, reduction="none", **method.all_loss_arguments)
-    assert (loss >= -2e-6).all()
-
-
 @pytest.mark.parametrize(("alpha", "lead"), [(2.0, 1.0), (1.5, 2.0), (1.25, 4.0)])
 def test_entmax_loss_vanishes_past_its_margin(alpha: float, lead: float) -> None:
     logits = random_logits(5, 8, scale=1.0)
@@ -210,15 +172,6 @@ def test_taylor_gradient_pulls_a_very_low_target_the_wrong_way() -> None:
     logits = torch.tensor([[-3.0, 0.0]], requires_grad=True)
     taylor_softmax_loss(logits, torch.tensor([0]), order=2).backward()
     assert logits.grad[0, 0] > 0
-
-
-def test_log_of_the_taylor_polynomial_stays_finite_far_beyond_its_documented_use() -> None:
-    for order, size in ((2, 1e18), (4, 1e9), (6, 1e6)):
-        logits = torch.tensor([[size, -size, 0.0]], requires_grad=True)
-        loss = taylor_softmax_loss(logits, torch.tensor([2]), order=order)
-        loss.backward()
-        assert loss.isfinite()
-        assert logits.grad.isfinite().all()
 
 
 BAD_CALLS: dict[str, tuple[dict[str, Any], type[Exception] | tuple[type[Exception], ...], str]] = {

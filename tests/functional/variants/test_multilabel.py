@@ -88,6 +88,8 @@ def test_a_label_or_a_sample_that_is_not_known_is_as_good_as_absent(loss: Any, a
     known = [0, 1, 3, 4]
     expected = loss(logits[1:, known], target[1:, known], **arguments)
     target[0], target[:, 2] = -1, -1
+    if loss is not bce_loss:
+        logits[:, 2] = torch.nan  # what an unknown label scores must not matter
     leaf = logits.requires_grad_()
     value = loss(leaf, target, ignore_index=-1, **arguments)
     value.backward()
@@ -102,9 +104,6 @@ def test_bce_is_the_one_of_pytorch(reduction: str) -> None:
     logits, target = sample(4, 5)
     expected = F.binary_cross_entropy_with_logits(logits, target.double(), reduction=reduction)
     torch.testing.assert_close(bce_loss(logits, target, reduction=reduction), expected)
-    if reduction == "none":
-        plain = np.stack([reference.bce(x, y) for x, y in zip(logits.numpy(), target.numpy(), strict=True)])
-        np.testing.assert_allclose(bce_loss(logits, target, reduction="none").numpy(), plain, rtol=1e-8)
 
 
 def test_multilabel_softmax_is_multilabel_as_softmax_at_delta_one() -> None:

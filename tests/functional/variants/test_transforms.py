@@ -8,15 +8,15 @@ import sys
 import numpy as np
 import pytest
 import torch
-from harness.normal_floats import floats
 from harness.variant_methods import WITH_TRANSFORM, Method, random_logits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from as_lightning import functional
 from as_lightning.functional import (
     am_softmax,
+    am_softmax_loss,
     entmax,
+    label_smoothing_loss,
     perturb_max,
     sparse_softmax,
     sparsemax,
@@ -25,14 +25,13 @@ from as_lightning.functional import (
 )
 
 every_transform = pytest.mark.parametrize("method", WITH_TRANSFORM.values(), ids=WITH_TRANSFORM.keys())
-SHIFT_INVARIANT = [name for name, method in WITH_TRANSFORM.items() if method.shift_invariant]
-POLYNOMIAL_MINIMUM = {2: -1.0, 4: -1.5961, 6: -2.1807}  # the real roots of the polynomials of order 1, 3 and 5
 
 
 @every_transform
 @pytest.mark.parametrize("scale", [0.3, 3.0])
-def test_transform_equals_reference(method: Method, scale: float) -> None:
-    logits = random_logits(3, 7, scale=scale)
+@pytest.mark.parametrize("classes", [7, 20])
+def test_transform_equals_reference(method: Method, classes: int, scale: float) -> None:
+    logits = random_logits(3, classes, scale=scale)
     expected = np.stack([method.reference_transform(row, **method.arguments) for row in logits.numpy()])
     np.testing.assert_allclose(method.transform(logits, **method.arguments).numpy(), expected, rtol=1e-6, atol=1e-9)
 
@@ -66,27 +65,6 @@ def test_a_transform_along_another_dimension_is_the_transposed_one(method: Metho
     logits = random_logits(4, 5, 6)
     expected = method.transform(logits.movedim(1, -1), **method.arguments).movedim(-1, 1)
     assert torch.equal(method.transform(logits, dim=1, **method.arguments), expected)
-
-
-@every_transform
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 2**31), classes=st.integers(3, 60), scale=st.sampled_from([0.3, 2.0, 8.0]))
-def test_order_is_preserved(method: Method, seed: int, classes: int, scale: float) -> None:
-    logits = random_logits(4, classes, scale=scale, seed=seed)
-    if "order" in method.arguments:  # only right of the polynomial's minimum
-        logits = logits - logits.amin(-1, keepdim=True) + POLYNOMIAL_MINIMUM[method.arguments["order"]]
-    p = method.transform(logits, **method.arguments)
-    ordered = p.gather(-1, logits.argsort(-1))
-    assert (ordered.diff(dim=-1) >= -1e-12).all()
-
-
-@pytest.mark.parametrize("name", SHIFT_INVARIANT)
-@settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 2**31), shift=floats(-50, 50))
-def test_a_shift_of_the_logits_changes_nothing(name: str, seed: int, shift: float) -> None:
-    method, logits = WITH_TRANSFORM[name], random_logits(3, 9, seed=seed)
-    p, shifted = (method.transform(x, **method.arguments) for x in (logits, logits + shift))
-    torch.testing.assert_close(p, shifted, rtol=0, atol=1e-10)
 
 
 @every_transform
@@ -161,6 +139,7 @@ def test_equal_logits_give_the_uniform_distribution_at_any_number_of_classes(noi
         torch.testing.assert_close(p, torch.full((1, classes), 1 / classes), rtol=1e-3, atol=0)
 
 
+PAIR = torch.tensor([0, 1])
 REFUSALS = {
     "k 0": (lambda x: sparse_softmax(x, k=0), ValueError, "k must be an integer of at least 1, got 0"),
     "k > C": (lambda x: sparse_softmax(x, k=5), ValueError, "k must be at most the number of classes, 4, got 5"),
@@ -174,28 +153,21 @@ REFUSALS = {
     "tau 0": (lambda x: t_softmax(x, tau=0), ValueError, "tau must be a positive temperature, got 0"),
     "tau str": (lambda x: t_softmax(x, tau="1"), TypeError, "tau must be a positive temperature, got '1' of type str"),
     "am tau": (lambda x: am_softmax(x, tau=0.0), ValueError, "tau must be a positive temperature"),
+    "margin": (
+        lambda x: am_softmax_loss(x, PAIR, margin=-0.1),
+        ValueError,
+        "margin must be a margin .*got -0.1",
+    ),
+    "smoothing": (
+        lambda x: label_smoothing_loss(x, PAIR, smoothing=1.0),
+        ValueError,
+        r"smoothing must be a number in \[0, 1\)",
+    ),
     "noise": (lambda x: perturb_max(x, noise="uniform"), ValueError, "noise must be one of 'gumbel'.*got 'uniform'"),
 }
-FIRST_TWO = torch.tensor([0, 1])
-LOSS_REFUSALS = {
-    f"{name}_loss {arguments}": (
-        lambda x, name=name, arguments=arguments: getattr(functional, f"{name}_loss")(x, FIRST_TWO, **arguments),
-        ValueError,
-        message,
-    )
-    for name, arguments, message in (
-        ("am_softmax", {"margin": -0.1}, "margin must be a margin between cosines.*got -0.1"),
-        ("label_smoothing", {"smoothing": 1.0}, r"smoothing must be a number in \[0, 1\)"),
-        ("sparse_softmax", {"k": 9}, "k must be at most the number of classes, 4, got 9"),
-        ("entmax", {"alpha": 1.0}, "alpha must be"),
-        ("taylor_softmax", {"order": 5}, "order must be 2, 4 or 6 .*, got 5"),
-        ("t_softmax", {"tau": 0.0}, "tau must be"),
-        ("perturb_max", {"noise": "cauchy"}, "noise must be one of"),
-    )
-}
 
 
-@pytest.mark.parametrize("case", [*REFUSALS.values(), *LOSS_REFUSALS.values()], ids=[*REFUSALS, *LOSS_REFUSALS])
+@pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS.keys())
 def test_arguments_out_of_range_are_refused(case: tuple) -> None:
     call, error, message = case
     with pytest.raises(error, match=message):

@@ -60,19 +60,6 @@ class LabelledDataset(Dataset[tuple[Any, Tensor]]):
         return (taken if self.transform is None else self.transform(taken)), self.targets[index]
 
 
-class Rows(Sequence[Any]):
-    """Some of the inputs of a data set, taken from it when they are asked for."""
-
-    def __init__(self, inputs: Sequence[Any], rows: Sequence[int]) -> None:
-        self.inputs, self.rows = inputs, rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.inputs[self.rows[index]]
-
-
 def corrupt_labels(targets: Tensor, num_classes: int, rate: float, seed: int) -> Tensor:
     """Give ``round(rate * N)`` of the class indices ``(N)`` another class, each other one with the same probability.
 
@@ -107,14 +94,7 @@ Limit = int | Mapping[str, int | None] | None
 
 
 def split_limits(name: str, limit: Limit) -> dict[str, int | None]:
-    """The limit of each split, of a number for every split or one for some of them; None is no limit.
-
-    A ValueError refuses a number below 1 and a split that there is not.
-
-    Examples:
-        >>> split_limits("max_tokens", {"train": 800})
-        {'train': 800, 'validation': None, 'test': None}
-    """
+    """The limit of each split, of one for every split or for some of them; a ValueError for below 1 or no split."""
     limits = limit if isinstance(limit, Mapping) else dict.fromkeys(SPLITS, limit)
     unknown = sorted(set(limits) - set(SPLITS))
     if unknown:
@@ -243,20 +223,16 @@ class BenchmarkDataModule(pl.LightningDataModule):
         self._keep(by_class[torch.arange(len(train)) - first < shots].sort().values.tolist())
 
     def _keep(self, rows: list[int]) -> None:
-        """Leave some samples in the training split."""
+        """Leave some samples in the training split; files that are decoded when they are taken stay undecoded."""
         train = self.splits["train"]
-        inputs, targets = (
-            kept[rows] if isinstance(kept, Tensor) else Rows(kept, rows) for kept in (train.inputs, train.targets)
-        )
-        self.splits["train"] = LabelledDataset(inputs, targets, train.transform)
+        both: list[Any] = [train.inputs, train.targets]
+        kept: list[Any] = [values[rows] if isinstance(values, Tensor) else Subset(values, rows) for values in both]
+        self.splits["train"] = LabelledDataset(kept[0], kept[1], train.transform)
         if "train" in self.texts:
-            self.texts["train"] = Rows(self.texts["train"], rows)
+            self.texts["train"] = [self.texts["train"][row] for row in rows]
 
     def encode_labels(self, labels: Mapping[str, Sequence[str]]) -> dict[str, Tensor]:
-        """Set `class_names` to the training split's labels, sorted, and number all splits' labels by it.
-
-        A ValueError names labels that the training split lacks.
-        """
+        """Set `class_names` to the training labels, sorted, and number all by it; a ValueError names other labels."""
         self.class_names = sorted(set(labels["train"]))
         index = {name: number for number, name in enumerate(self.class_names)}
         for split, names in labels.items():

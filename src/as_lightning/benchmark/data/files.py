@@ -36,13 +36,19 @@ class FileTree:
     link to another file of the archive is that file; any other is refused by name.
 
     ``hidden`` are the folders that are left out: those whose name starts with a dot, and ``__MACOSX``.
+
+    A ValueError refuses what is neither folder nor archive, and an archive that is damaged.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, path: str | Path) -> None:
+        self.root = root = Path(path).expanduser()
         self.hidden: set[str] = set()
         self._archived: dict[str, bytes] = {}
+        if not root.exists():
+            raise FileNotFoundError(f"{root} does not exist: expected a folder or an archive")
         if not root.is_dir():
+            if not root.name.endswith(ARCHIVES):
+                raise ValueError(f"{root}: expected a folder or a {', '.join(ARCHIVES)} archive")
             self._archived = self._unhidden_members()
             self.names = sorted(self._archived)
             return
@@ -52,7 +58,6 @@ class FileTree:
             rank_zero_warn(f"{root}: {len(unfollowed)} links are not followed: {shortened(unfollowed)}")
 
     def read(self, name: str) -> bytes:
-        """The content of a file."""
         return self._archived[name] if self._archived else (self.root / name).read_bytes()
 
     def where(self, name: str) -> str:
@@ -153,21 +158,8 @@ def _zip_members(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
                 yield posixpath.normpath(member.filename), functools.partial(read, member)
 
 
-def open_tree(path: str | Path) -> FileTree:
-    """The files of a folder or archive; a ValueError refuses what is neither, or an archive that is damaged."""
-    path = Path(path).expanduser()
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist: expected a folder or an archive")
-    if not path.is_dir() and not path.name.endswith(ARCHIVES):
-        raise ValueError(f"{path}: expected a folder or a {', '.join(ARCHIVES[:-1])} or {ARCHIVES[-1]} archive")
-    return FileTree(path)
-
-
 def find_path(path: str | Path, data_dir: str | Path) -> Path:
-    """An absolute ``path`` itself; a relative one in the working directory, or else in ``data_dir``.
-
-    A FileNotFoundError names the places that were searched.
-    """
+    """An absolute ``path`` itself; a relative one in the working directory, or else in ``data_dir``."""
     path = Path(path).expanduser()
     places = dict.fromkeys((Path.cwd() / path, Path(data_dir).expanduser() / path))  # one of an absolute path
     for place in places:

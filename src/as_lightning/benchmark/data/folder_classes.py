@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from as_lightning.benchmark.data.base import SPLITS, BenchmarkDataModule, say
-from as_lightning.benchmark.data.files import FileTree, find_path, is_hidden, open_tree, shortened
+from as_lightning.benchmark.data.files import FileTree, find_path, is_hidden, shortened
 
 SPLIT_FOLDERS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
 TEST_SHARE = 0.1  # of each class, where there are no split folders
@@ -38,7 +38,7 @@ class ClassFolder(BenchmarkDataModule):
 
     def class_files(self) -> tuple[FileTree, dict[str, ClassFiles]]:
         """The folder or archive, and the files of each split by class."""
-        tree = open_tree(*self.user_paths)
+        tree = FileTree(*self.user_paths)
         found = find_classes(tree, self.suffixes, self.kind)
         self.splits_by_seed = "all" in found
         return tree, split_classes(tree, found, self.kind, self.validation_share, self.split_seed)
@@ -47,10 +47,10 @@ class ClassFolder(BenchmarkDataModule):
 def split_classes(
     tree: FileTree, found: Mapping[str, ClassFiles], kind: str, validation_share: float, split_seed: int
 ) -> dict[str, ClassFiles]:
-    """The splits ``train``, ``validation`` and ``test`` of the files that `find_classes` has found.
+    """The three splits of what `find_classes` has found; a ValueError names classes with too few files to split.
 
     What is missing is taken from the other files, in an order that ``split_seed`` decides: of a class's ``n`` files
-    ``max(1, round(n * validation_share))``, a tenth for test. A ValueError names classes with too few files to split.
+    ``max(1, round(n * validation_share))``, a tenth for test.
     """
     if tree.hidden:
         say(f"{tree.root}: hidden folders are left out: {shortened(sorted(tree.hidden))}")
@@ -118,14 +118,12 @@ def _folders_around(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _check_split_folders(tree: FileTree, tops: set[str], kind: str) -> None:
-    expected = f"{tree.root}: expected the folders train, test and perhaps validation (or val)"
-    for name in ("train", "test"):
-        if name not in tops:
-            raise ValueError(f"{expected}, found no {kind} in {name}")
-    if {"validation", "val"} <= tops:
-        raise ValueError(f"{expected}, found both validation and val")
-    if others := sorted(tops - SPLIT_FOLDERS.keys()):
-        raise ValueError(f"{expected}, found {', '.join(others)} too")
+    found = [f"no {kind} in {name}" for name in ("train", "test") if name not in tops]
+    found += ["both validation and val"] if {"validation", "val"} <= tops else []
+    found += [f"{name} too" for name in sorted(tops - SPLIT_FOLDERS.keys())]
+    if found:
+        expected = "expected the folders train, test and perhaps validation (or val)"
+        raise ValueError(f"{tree.root}: {expected}, found {' and '.join(found)}")
 
 
 def _subfolders(tree: FileTree, above: tuple[str, ...]) -> set[str]:

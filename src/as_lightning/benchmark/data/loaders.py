@@ -80,18 +80,15 @@ class LengthBatchSampler(BatchSampler):
 
     def __iter__(self) -> Iterator[list[int]]:
         order = iter(self.sampler)
-        pools = iter(lambda: list(islice(order, self.pool_batches * self.batch_size)), [])
-        return (batch for number, pool in enumerate(pools) for batch in self._batches(pool, number))
-
-    def _batches(self, pool: list[int], number: int) -> list[list[int]]:
-        pool = sorted(pool, key=lambda index: self.lengths[index])
-        batches = [pool[start : start + self.batch_size] for start in range(0, len(pool), self.batch_size)]
-        if self.drop_last and len(batches[-1]) < self.batch_size:
-            batches.pop()
-        if self.shuffle:
-            seed, epoch = (getattr(self.sampler, name, 0) for name in ("seed", "epoch"))
-            batches = [batches[place] for place in permutation(len(batches), seed, epoch, number)]
-        return batches
+        for number, pool in enumerate(iter(lambda: list(islice(order, self.pool_batches * self.batch_size)), [])):
+            pool.sort(key=self.lengths.__getitem__)
+            batches = [pool[start : start + self.batch_size] for start in range(0, len(pool), self.batch_size)]
+            if self.drop_last and len(batches[-1]) < self.batch_size:
+                batches.pop()
+            if self.shuffle:
+                seed, epoch = (getattr(self.sampler, name, 0) for name in ("seed", "epoch"))
+                batches = [batches[place] for place in permutation(len(batches), seed, epoch, number)]
+            yield from batches
 
 
 # of a loader, apart from the data set and how batches are made
@@ -121,17 +118,16 @@ class ResumableLoader(DataLoader[Any]):
         if self.generator is not None:
             entropy = np.random.SeedSequence((getattr(sampler, "seed", 0), epoch, first))
             self.generator.manual_seed(int(entropy.generate_state(1)[0]))
-        for batch in self._batches_from(first):
+        if first:
+            assert self.batch_sampler is not None
+            rest = islice(self.batch_sampler, first, None)
+            settings = {name: getattr(self, name) for name in SETTINGS.split()}
+            batches = iter(DataLoader(self.dataset, batch_sampler=rest, **settings))
+        else:
+            batches = super().__iter__()
+        for batch in batches:
             self._given += 1
             yield batch
-
-    def _batches_from(self, first: int) -> Iterator[Any]:
-        if not first:
-            return super().__iter__()
-        assert self.batch_sampler is not None
-        rest = islice(self.batch_sampler, first, None)
-        settings = {name: getattr(self, name) for name in SETTINGS.split()}
-        return iter(DataLoader(self.dataset, batch_sampler=rest, **settings))
 
     def state_dict(self) -> dict[str, int]:
         """The epoch, and the batches of it that were given."""

@@ -12,14 +12,8 @@ import torch
 from harness.data_settings import AUDIO
 from harness.made_files import tone, write_clip
 
-from as_lightning.benchmark.data.audio.data_module import (
-    AudioDataModule,
-    LabelledClip,
-    LogMel,
-    clip_features,
-    decode,
-)
-from as_lightning.benchmark.data.files import open_tree
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule, LabelledClip, LogMel, clip_features, decode
+from as_lightning.benchmark.data.files import FileTree
 
 
 class Tones(AudioDataModule):
@@ -135,7 +129,7 @@ def test_what_is_no_audio_is_refused(content, message):
 
 def test_a_clip_of_another_rate_is_resampled(tmp_path):
     write_clip(tmp_path / "a.wav", tone(1000.0, rate=44_100, seconds=1.0), 44_100)
-    clip = LabelledClip.of_file(open_tree(tmp_path), "a.wav", "tone")
+    clip = LabelledClip.of_file(FileTree(tmp_path), "a.wav", "tone")
     waveform = clip_features(clip.read, sample_rate=8000, samples=4000, log_mel=None)
     inner = slice(100, -100)  # the filter of the resampling rings at the ends
     torch.testing.assert_close(waveform[inner], tone(1000.0)[inner], atol=2e-3, rtol=0)

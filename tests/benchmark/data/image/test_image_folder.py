@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import io
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from harness.data_settings import IMAGES
+from harness.data_settings import IMAGES, PLAIN, UNCHANGED
 from harness.made_files import encoded, write_images
 from PIL import Image
 
 from as_lightning.benchmark.data import decoded_files
 from as_lightning.benchmark.data.image.image_folder import ImageFolder, decode_image
 
-PLAIN = {"crop_padding": 0, "horizontal_flip": False}
-
-
-UNCHANGED = {**PLAIN, "mean": [0.0] * 3, "std": [1 / 255] * 3}  # batches hold the bytes' own values
-
-
 SPLIT_COUNTS = {"train/cat": 20, "train/dog": 10, "test/cat": 4, "test/dog": 3}
-
-
-FLAT_COUNTS = {"cat": 20, "dog": 10, "emu": 30}
 
 
 @pytest.fixture
@@ -34,21 +23,11 @@ def split_folder(tmp_path: Path) -> Path:
     return tmp_path / "pets"
 
 
-@pytest.fixture
-def flat_folder(tmp_path: Path) -> Path:
-    write_images(tmp_path / "animals", FLAT_COUNTS)
-    return tmp_path / "animals"
-
-
 def ready(path: Path, **arguments) -> ImageFolder:
-    data = partial(ImageFolder, **IMAGES)(path, **arguments)
+    data = ImageFolder(path, **(IMAGES | arguments))
     data.prepare_data()
     data.setup()
     return data
-
-
-def sizes(data) -> dict[str, int]:
-    return {split: len(dataset) for split, dataset in data.splits.items()}
 
 
 def images(data, split: str) -> set[bytes]:
@@ -77,7 +56,7 @@ def test_given_mean_and_deviation_are_those_used(split_folder):
     torch.testing.assert_close(data.splits["test"][0][0], expected)
 
 
-def test_training_images_are_shifted_and_mirrored_within_the_padding(split_folder):
+def test_training_images_alone_are_shifted_and_mirrored_within_the_padding(split_folder):
     data = ready(split_folder, **{**UNCHANGED, "crop_padding": 2, "horizontal_flip": True})
     original = data.splits["train"].inputs[0].float()
     padded = torch.nn.functional.pad(original, (2, 2, 2, 2))
@@ -90,13 +69,9 @@ def test_training_images_are_shifted_and_mirrored_within_the_padding(split_folde
         seen.add(match)
     assert len(seen) > 20
     assert {index // 25 for index in seen} == {0, 1}
-
-
-@pytest.mark.parametrize("split", ["validation", "test"])
-def test_only_training_images_are_augmented(split_folder, split):
-    data = ready(split_folder, **{**UNCHANGED, "crop_padding": 2, "horizontal_flip": True})
-    for index, image in enumerate(data.splits[split].inputs):
-        torch.testing.assert_close(data.splits[split][index][0], image.float(), atol=1e-3, rtol=0)
+    for split in ("validation", "test"):
+        for index, image in enumerate(data.splits[split].inputs):
+            torch.testing.assert_close(data.splits[split][index][0], image.float(), atol=1e-3, rtol=0)
 
 
 def test_corrupted_training_images_are_given_without_augmentation(split_folder):
@@ -105,6 +80,18 @@ def test_corrupted_training_images_are_given_without_augmentation(split_folder):
     for batch, targets in data.corrupted_dataloader():
         assert (targets[:, 0] != targets[:, 1]).all()
         assert {image.round().to(torch.uint8).numpy().tobytes() for image in batch} <= known
+
+
+@pytest.mark.parametrize("cache", [True, False], ids=["kept in memory", "decoded when taken"])
+def test_loader_processes_give_what_the_main_process_gives(split_folder, cache):
+    data = ready(split_folder, cache=cache, batch_size=3)
+    alone = list(data.test_dataloader())
+    data.num_workers = 2
+    spread = list(data.test_dataloader())
+    assert len(alone) == 3
+    for (images_a, targets_a), (images_b, targets_b) in zip(alone, spread, strict=True):
+        assert torch.equal(images_a, images_b)
+        assert torch.equal(targets_a, targets_b)
 
 
 def test_small_sets_are_kept_decoded_and_others_decoded_when_taken(split_folder, monkeypatch):
@@ -130,8 +117,9 @@ def test_each_image_has_the_class_of_its_folder(tmp_path):
     assert found == expected
 
 
-def test_max_per_class_limits_every_split_and_takes_part_of_what_a_larger_one_takes(flat_folder):
-    small, large, whole = (ready(flat_folder, max_per_class=limit) for limit in (2, 9, None))
+def test_max_per_class_limits_every_split_and_takes_part_of_what_a_larger_one_takes(tmp_path):
+    write_images(tmp_path / "animals", {"cat": 20, "dog": 10, "emu": 30})
+    small, large, whole = (ready(tmp_path / "animals", max_per_class=limit) for limit in (2, 9, None))
     assert small.splits["train"].targets.bincount().tolist() == [2, 2, 2]
     assert large.splits["train"].targets.bincount().tolist() == [9, 8, 9]
     assert small.splits["test"].targets.bincount().tolist() == [2, 1, 2]
@@ -168,10 +156,9 @@ def test_a_class_that_the_training_split_lacks_is_named(split_folder, split):
 
 
 def test_cifar10_as_jpeg_files_is_read_from_its_archive(real_data):
-    data = ready(
-        Path("cifar10_jpeg.tar.gz"), data_dir=real_data, max_per_class={"train": 20, "test": 5, "validation": 3}
-    )
-    assert sizes(data) == {"train": 200, "validation": 30, "test": 50}
+    limits = {"train": 20, "test": 5, "validation": 3}
+    data = ready(Path("cifar10_jpeg.tar.gz"), data_dir=real_data, max_per_class=limits)
+    assert [len(data.splits[split]) for split in ("train", "validation", "test")] == [200, 30, 50]
     assert data.class_names[:3] == ["airplane", "automobile", "bird"]
     assert data.num_classes == 10
     assert data.splits["train"].inputs.shape == (200, 3, 32, 32)
@@ -191,19 +178,13 @@ def test_decoding_gives_the_pixels_of_a_png_channels_first():
 def test_every_kind_of_pixels_becomes_rgb(kind):
     grey = np.random.default_rng(0).integers(0, 256, (5, 7), dtype=np.uint8)
     rgb = np.repeat(grey[..., None], 3, axis=2)
-    content = {
-        "grey": lambda: encoded(grey),
-        "16 bits": lambda: encoded(grey.astype(np.uint16) * 256 + 99),
-        "alpha": lambda: encoded(np.concatenate([rgb, grey[..., None]], axis=2)),
-        "palette": lambda: _palette(grey),
-    }[kind]()
-    assert np.array_equal(decode_image(content).numpy(), rgb.transpose(2, 0, 1))
-
-
-def _palette(grey: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(grey).convert("P").save(buffer, "png")
-    return buffer.getvalue()
+    pixels = {
+        "grey": grey,
+        "16 bits": grey.astype(np.uint16) * 256 + 99,
+        "alpha": np.concatenate([rgb, grey[..., None]], axis=2),
+        "palette": Image.fromarray(grey).convert("P"),
+    }[kind]
+    assert np.array_equal(decode_image(encoded(pixels)).numpy(), rgb.transpose(2, 0, 1))
 
 
 def test_a_photograph_taken_upright_is_decoded_upright():

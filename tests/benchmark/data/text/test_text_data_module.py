@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from harness.data_settings import TEXT
 
 from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule
@@ -32,16 +33,10 @@ def test_the_tokenizer_sees_the_training_split_alone():
     assert data.splits["validation"][0][0].unique().tolist() == [1]  # unknown, and not the padding
 
 
-def test_batches_are_padded_with_zero_to_their_longest_sentence():
-    data = Small(SPLITS)
+@pytest.mark.parametrize(("max_length", "lengths"), [(64, [4, 5]), (2, [2, 2])])
+def test_batches_are_padded_with_zero_to_their_longest_sentence_of_max_length_at_most(max_length, lengths):
+    data = Small(SPLITS, max_length=max_length)
     data.setup()
     token_ids, _ = data.collate([data.splits["train"][0], data.splits["train"][1]])
-    lengths = (token_ids != 0).sum(1)
-    assert token_ids.shape == (2, lengths.max())
-    assert lengths[0] < lengths[1]
-
-
-def test_long_sentences_are_cut_at_max_length():
-    data = Small(SPLITS, max_length=2)
-    data.setup()
-    assert max(len(ids) for ids in data.splits["train"].inputs) == 2
+    assert (token_ids != 0).sum(1).tolist() == lengths
+    assert token_ids.shape == (2, lengths[1])

@@ -40,11 +40,6 @@ class Chord(NamedTuple):
     detune: float
     snr_db: tuple[float, float]
 
-    def labelled(self) -> LabelledClip:
-        """The chord as a clip of its class."""
-        label = f"{ROOTS[self.root]} {self.quality}"
-        return LabelledClip(label, f"the chord {label} of seed {self.seed}", self.read)
-
     def read(self) -> tuple[Tensor, int]:
         random = np.random.default_rng(self.seed)
         semitones = np.array(QUALITIES[self.quality])
@@ -103,7 +98,7 @@ class Chords(AudioDataModule):
         splits, first = {}, 0
         for split, clips in self.CLIPS_A_CLASS.items():
             splits[split] = [
-                self._chord(root, quality, number).labelled()
+                self._clip(root, quality, number)
                 for root in range(len(ROOTS))
                 for quality in QUALITIES
                 for number in range(first, first + clips)
@@ -111,6 +106,7 @@ class Chords(AudioDataModule):
             first += clips
         return splits
 
-    def _chord(self, root: int, quality: str, number: int) -> Chord:
-        seed = (self.split_seed, root, tuple(QUALITIES).index(quality), number)
-        return Chord(root, quality, seed, self.sample_rate, self.seconds, self.octaves, self.detune, self.snr_db)
+    def _clip(self, root: int, quality: str, number: int) -> LabelledClip:
+        label, seed = f"{ROOTS[root]} {quality}", (self.split_seed, root, tuple(QUALITIES).index(quality), number)
+        chord = Chord(root, quality, seed, self.sample_rate, self.seconds, self.octaves, self.detune, self.snr_db)
+        return LabelledClip(label, f"the chord {label} of seed {seed}", chord.read)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -69,8 +69,8 @@ def _read_file(tree: FileTree, name: str) -> tuple[Tensor, int]:
 def decode(content: bytes) -> tuple[Tensor, int]:
     """The samples of an audio file, its channels averaged, ``float32`` of shape ``(samples,)``, and their rate in Hz.
 
-    A WAV file that was cut short is a shorter clip to libsndfile, and no error. A ValueError refuses what is no audio,
-    or has no samples, or some that are not finite.
+    A ValueError refuses what is no audio, has no samples, or some that are not finite; a WAV file that was cut short is
+    a shorter clip to libsndfile.
     """
     try:
         samples, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
@@ -82,20 +82,16 @@ def decode(content: bytes) -> tuple[Tensor, int]:
     return waveform, rate
 
 
-def fit_length(waveform: Tensor, samples: int) -> Tensor:
-    """The first ``samples`` samples; a shorter waveform gets zeros at its end."""
-    return F.pad(waveform[:samples], (0, max(0, samples - len(waveform))))
-
-
 def clip_features(
     read: Callable[[], tuple[Tensor, int]], sample_rate: int, samples: int, log_mel: LogMel | None
 ) -> Tensor:
-    """A clip as a waveform of this rate and length, or as the log-mel spectrogram of that."""
+    """A clip as a waveform of this rate and length, cut off or padded with zeros, or the log-mel spectrogram of it."""
     with loading("torchaudio"):
         from torchaudio.functional import resample
 
     waveform, rate = read()
-    waveform = fit_length(resample(waveform, rate, sample_rate), samples)
+    waveform = resample(waveform, rate, sample_rate)[:samples]
+    waveform = F.pad(waveform, (0, samples - len(waveform)))
     return waveform if log_mel is None else log_mel(waveform)
 
 
@@ -173,17 +169,15 @@ class AudioDataModule(BenchmarkDataModule):
             for split, rows in indexed.items()
         }
         inputs, training_sums = decode_once(clips, self.cache, kind="audio files")
-        transforms: dict[str, Callable[[Tensor], Tensor]] = {}
+        transforms: Mapping[str, Callable[[Tensor], Tensor]] = {}
         if self.log_mel is not None:
             mean, std = (value.item() for value in mean_and_std(training_sums))
-            transforms = dict.fromkeys(clips, partial(standardised, mean=mean, std=std))
-            transforms["train"] = partial(standardised, mean=mean, std=std, masks=self._masks())
+            plain = partial(standardised, mean=mean, std=std)
+            masks: list[nn.Module] = []
+            if self.random_inputs:
+                with loading("torchaudio"):
+                    from torchaudio.transforms import FrequencyMasking, TimeMasking
+
+                masks = [FrequencyMasking(self.freq_mask), TimeMasking(self.time_mask)]
+            transforms = dict.fromkeys(clips, plain) | {"train": partial(plain, masks=masks)}
         return {split: LabelledDataset(inputs[split], targets[split], transforms.get(split)) for split in clips}
-
-    def _masks(self) -> list[nn.Module]:
-        if not self.random_inputs:
-            return []
-        with loading("torchaudio"):
-            from torchaudio.transforms import FrequencyMasking, TimeMasking
-
-        return [FrequencyMasking(self.freq_mask), TimeMasking(self.time_mask)]

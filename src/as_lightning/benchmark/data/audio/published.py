@@ -10,8 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from as_lightning.benchmark.data.audio.data_module import AudioDataModule, LabelledClip
+from as_lightning.benchmark.data.base import SPLITS
 from as_lightning.benchmark.data.download import HINT, RemoteFile, fetch
-from as_lightning.benchmark.data.files import FileTree, open_tree
+from as_lightning.benchmark.data.files import FileTree
 from as_lightning.benchmark.packages import loading
 
 RECORDINGS = 50  # of each digit by each speaker
@@ -49,11 +50,10 @@ class FSDD(AudioDataModule):
         return folder if folder.is_dir() else fetch(RemoteFile("fsdd.tar.gz", self.URL, None), self.data_dir)
 
     def index_clips(self) -> dict[str, list[LabelledClip]]:
-        tree = open_tree(self._path())
-        recordings = [PurePosixPath(name) for name in tree.names if name.endswith(".wav")]
-        recordings = [path for path in recordings if path.parent.name == "recordings"]
+        tree = FileTree(self._path())
+        recordings = [path for path in map(PurePosixPath, tree.names) if path.match("recordings/*.wav")]
         self._check(tree, recordings)
-        splits: dict[str, list[LabelledClip]] = {"train": [], "validation": [], "test": []}
+        splits: dict[str, list[LabelledClip]] = {split: [] for split in SPLITS}
         order = list(range(RECORDINGS))
         if self.split_seed is not None:
             random.Random(self.split_seed).shuffle(order)
@@ -113,7 +113,7 @@ class SpeechCommands(AudioDataModule):
         with loading("torchaudio"):
             from torchaudio.datasets import SPEECHCOMMANDS
 
-        tree = open_tree(self.data_dir / "SpeechCommands")
+        tree = FileTree(self.data_dir / "SpeechCommands")
         splits = {}
         for split, subset in self.SUBSETS.items():
             listed = SPEECHCOMMANDS(self.data_dir, url=self.URL, subset=subset)

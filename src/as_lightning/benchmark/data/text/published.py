@@ -14,9 +14,9 @@ from as_lightning.benchmark.data.text.data_module import Sentence, TaggedSentenc
 from as_lightning.benchmark.data.text.tagging import TaggingDataModule, read_conll
 
 
-def remote_files(home: str, **files: tuple[str, str, str]) -> dict[str, RemoteFile]:
-    """Files below one address: of each its name in ``data_dir``, its name there, and its SHA-256."""
-    return {part: RemoteFile(name, f"{home}/{there}", checksum) for part, (name, there, checksum) in files.items()}
+def remote_files(home: str, **files: tuple[str, str]) -> dict[str, RemoteFile]:
+    """Files by name and SHA-256; what follows a name's first underscore, behind ``home``, is the address."""
+    return {part: RemoteFile(name, home + name.partition("_")[2], checksum) for part, (name, checksum) in files.items()}
 
 
 class SST5(TextDataModule):
@@ -27,10 +27,10 @@ class SST5(TextDataModule):
     """
 
     FILES: ClassVar[dict[str, RemoteFile]] = remote_files(
-        "https://raw.githubusercontent.com/prrao87/fine-grained-sentiment/master/data/sst",
-        train=("sst5_train.txt", "sst_train.txt", "1e30d2895f7b1569f9faa42a5e7b0da03dab41439cff08c65b6eb11c8f9ba707"),
-        validation=("sst5_dev.txt", "sst_dev.txt", "ba0d66e70e51daca3b371a5b3da3d0d0534f03d935d0570fb43fa3ae117bd773"),
-        test=("sst5_test.txt", "sst_test.txt", "ae78588874d7653eb416992014ccc9ead5d3540e3f83158186202c9a5bf9461b"),
+        "https://raw.githubusercontent.com/prrao87/fine-grained-sentiment/master/data/sst/sst_",
+        train=("sst5_train.txt", "1e30d2895f7b1569f9faa42a5e7b0da03dab41439cff08c65b6eb11c8f9ba707"),
+        validation=("sst5_dev.txt", "ba0d66e70e51daca3b371a5b3da3d0d0534f03d935d0570fb43fa3ae117bd773"),
+        test=("sst5_test.txt", "ae78588874d7653eb416992014ccc9ead5d3540e3f83158186202c9a5bf9461b"),
     )
 
     def read_splits(self) -> dict[str, list[Sentence]]:
@@ -51,10 +51,13 @@ class Clinc150(TextDataModule):
     training, 1,000 of the 5,500 for the test.
     """
 
-    FILES: ClassVar[dict[str, RemoteFile]] = remote_files(
-        "https://raw.githubusercontent.com/clinc/oos-eval/master/data",
-        all=("clinc150.json", "data_full.json", "36923c3705a59e08fe9c3883d8bc2dd966ef93e22cb78ac41171782a698d56e0"),
-    )
+    FILES: ClassVar[dict[str, RemoteFile]] = {
+        "all": RemoteFile(
+            "clinc150.json",
+            "https://raw.githubusercontent.com/clinc/oos-eval/master/data/data_full.json",
+            "36923c3705a59e08fe9c3883d8bc2dd966ef93e22cb78ac41171782a698d56e0",
+        )
+    }
 
     def __init__(self, out_of_scope: bool = True, **text: Any) -> None:
         super().__init__(**text)
@@ -68,6 +71,9 @@ class Clinc150(TextDataModule):
         }
 
 
+GOEMOTIONS = "https://raw.githubusercontent.com/google-research/google-research/master/goemotions/data"
+
+
 class GoEmotions(TextDataModule):
     """GoEmotions: comments with any of 27 emotions or neutral, 43,410 / 5,426 / 5,427, several labels a comment.
 
@@ -79,20 +85,17 @@ class GoEmotions(TextDataModule):
 
     task = "multilabel"
     FILES: ClassVar[dict[str, RemoteFile]] = remote_files(
-        "https://raw.githubusercontent.com/google-research/google-research/master/goemotions/data",
-        train=("goemotions_train.tsv", "train.tsv", "1c254a142be5c00e80d819b9ae1bbd36d94b2eeb8f4b1271846508d57e57d9c5"),
-        validation=(
-            "goemotions_dev.tsv",
-            "dev.tsv",
-            "575489c079c9de1097062a01738f998590d6b7ead66dd1c9fd1d2ba01fd8bc62",
-        ),
-        test=("goemotions_test.tsv", "test.tsv", "0587b2dd8b27b97352adbfc3fb083d46005c8946657fdc2b1ca8b1cc7f1f8be4"),
-        labels=(
+        f"{GOEMOTIONS}/",
+        train=("goemotions_train.tsv", "1c254a142be5c00e80d819b9ae1bbd36d94b2eeb8f4b1271846508d57e57d9c5"),
+        validation=("goemotions_dev.tsv", "575489c079c9de1097062a01738f998590d6b7ead66dd1c9fd1d2ba01fd8bc62"),
+        test=("goemotions_test.tsv", "0587b2dd8b27b97352adbfc3fb083d46005c8946657fdc2b1ca8b1cc7f1f8be4"),
+    ) | {
+        "labels": RemoteFile(
             "goemotions_labels.txt",
-            "emotions.txt",
+            f"{GOEMOTIONS}/emotions.txt",
             "45c3ef86782d2a4d7fedcd6d8c111aa0d0e94720689bd164fac94fefb4495a89",
-        ),
-    )
+        )
+    }
 
     def read_splits(self) -> dict[str, list[Sentence]]:
         paths = self.fetch_files()
@@ -121,23 +124,11 @@ class WNUT17(TaggingDataModule):
     """
 
     FILES: ClassVar[dict[str, RemoteFile]] = remote_files(
-        "https://raw.githubusercontent.com/leondz/emerging_entities_17/master",
-        train=(
-            "wnut17_wnut17train.conll",
-            "wnut17train.conll",
-            "731820e13f71af324c6b55a1575ec2ce59fbaa2a0806f8f0400b98d56cd6a7a5",
-        ),
-        validation=(
-            "wnut17_emerging.dev.conll",
-            "emerging.dev.conll",
-            "e053b752b8155113ca66e7db08af5f2f5f43ab993694e4774f1ec5bad42312d8",
-        ),
-        test=(
-            "wnut17_emerging.test.annotated",
-            "emerging.test.annotated",
-            "2aa79b764e56ec9264a1b30fdd9b70195bd00ff400b62edd8f399d5f13c178f0",
-        ),
+        "https://raw.githubusercontent.com/leondz/emerging_entities_17/master/",
+        train=("wnut17_wnut17train.conll", "731820e13f71af324c6b55a1575ec2ce59fbaa2a0806f8f0400b98d56cd6a7a5"),
+        validation=("wnut17_emerging.dev.conll", "e053b752b8155113ca66e7db08af5f2f5f43ab993694e4774f1ec5bad42312d8"),
+        test=("wnut17_emerging.test.annotated", "2aa79b764e56ec9264a1b30fdd9b70195bd00ff400b62edd8f399d5f13c178f0"),
     )
 
     def read_splits(self) -> dict[str, list[TaggedSentence]]:
-        return {split: list(read_conll(path)) for split, path in self.fetch_files().items()}
+        return {split: read_conll(path) for split, path in self.fetch_files().items()}

@@ -75,9 +75,8 @@ class Docstrings(TextDataModule):
         for file in source_files(root):
             module = file.relative_to(root).parts[0].removesuffix(".py")
             if module in sys.stdlib_module_names and not module.startswith("_"):
-                found |= {
-                    Sentence(text, module) for text in docstring_paragraphs(file) if len(text.split()) >= MIN_WORDS
-                }
+                paragraphs = [text for text in docstring_paragraphs(file) if len(text.split()) >= MIN_WORDS]
+                found |= {Sentence(text, module) for text in paragraphs}
         sizes = Counter(sentence.label for sentence in found)
         sentences = sorted(sentence for sentence in found if sizes[sentence.label] >= MIN_PARAGRAPHS)
         if not sentences:

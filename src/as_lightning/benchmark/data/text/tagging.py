@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import torch
 from torch import Tensor
 
 from as_lightning.benchmark.data.base import LabelledDataset
-from as_lightning.benchmark.data.files import find_path
 from as_lightning.benchmark.data.text.data_module import TaggedSentence, read_text
 from as_lightning.benchmark.data.text.tokenized import IGNORED, TokenizedDataModule
 
@@ -36,9 +34,8 @@ class TaggingDataModule(TokenizedDataModule):
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         sentences = self.read_splits()
-        tags = self.encode_labels(
-            {split: [tag for row in rows for tag in row.tags] for split, rows in sentences.items()}
-        )
+        labels = {split: [tag for row in rows for tag in row.tags] for split, rows in sentences.items()}
+        tags = self.encode_labels(labels)
         self.make_tokenizer(row.words for row in sentences["train"])
         splits = {}
         for split, rows in sentences.items():
@@ -85,42 +82,38 @@ class Conll(TaggingDataModule):
         self.paths = {"train": path, "validation": validation_path, "test": test_path}
         self.word_column, self.tag_column, self.encoding = word_column, tag_column, encoding
 
-    @property
-    def user_paths(self) -> list[Path]:
-        return [find_path(path, self.data_dir) for path in self.paths.values()]
-
     def read_splits(self) -> dict[str, list[TaggedSentence]]:
         return {
-            split: list(read_conll(path, self.word_column, self.tag_column, self.encoding))
+            split: read_conll(path, self.word_column, self.tag_column, self.encoding)
             for split, path in zip(self.paths, self.user_paths, strict=True)
         }
 
 
 def read_conll(
     path: Path, word_column: int = 0, tag_column: int = -1, encoding: str | None = None
-) -> Iterator[TaggedSentence]:
+) -> list[TaggedSentence]:
     """Read CoNLL columns: one word with its tag on each line, columns parted by a tab or spaces.
 
     A blank line ends a sentence; lines that start with ``-DOCSTART-`` are left out. A ValueError names the line that
     lacks a column, or whose tag is not ``O``, ``B-...`` or ``I-...``.
     """
+    sentences: list[TaggedSentence] = []
     rows: list[tuple[str, str]] = []
-    empty = True
     for number, line in enumerate([*read_text(path, encoding).split("\n"), ""], start=1):
         if line.startswith("-DOCSTART-") or not line.strip():
             if rows:
-                empty = False
-                yield TaggedSentence(*zip(*rows, strict=True))
+                sentences.append(TaggedSentence(*zip(*rows, strict=True)))
                 rows = []
             continue
         columns = line.rstrip("\r").split("\t") if "\t" in line else line.split()
         try:
             word, tag = columns[word_column], columns[tag_column]
         except IndexError:
-            columns_asked = f"a word in column {word_column} and a tag in column {tag_column}"
-            raise ValueError(f"{path}:{number}: expected {columns_asked}, got {line[:80]!r}") from None
+            asked = f"a word in column {word_column} and a tag in column {tag_column}"
+            raise ValueError(f"{path}:{number}: expected {asked}, got {line[:80]!r}") from None
         if len(columns) < 2 or not (tag == "O" or tag.startswith(("B-", "I-"))):
             raise ValueError(f"{path}:{number}: expected a tag O, B-... or I-..., got {line[:80]!r}")
         rows.append((word, tag))
-    if empty:
+    if not sentences:
         raise ValueError(f"{path}: expected sentences in columns, found none")
+    return sentences

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from as_lightning.benchmark.data.base import check_least, say
-from as_lightning.benchmark.data.files import find_path, shortened
+from as_lightning.benchmark.data.files import shortened
 from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule, read_text, split_sentences
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}  # the usual one; others are tried where the columns are not found
@@ -69,8 +69,7 @@ def _delimited_rows(path: Path, content: str, columns: set[str]) -> Iterator[tup
     try:
         for row in reader:
             if None in row:
-                columns_of_header = f"the {len(row) - 1} columns of the first line"
-                raise ValueError(f"{path}:{reader.line_num}: more fields than {columns_of_header}")
+                raise ValueError(f"{path}:{reader.line_num}: more fields than the {len(row) - 1} of the first line")
             yield reader.line_num, row
     except csv.Error as error:
         raise ValueError(f"{path}:{reader.line_num + 1}: {error}") from error  # line_num is of the row before
@@ -80,8 +79,8 @@ def _json_rows(path: Path, content: str) -> Iterator[tuple[int, dict[str, Any]]]
     for number, line in enumerate(io.StringIO(content), start=1):
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}:{number}: expected a JSON object, got {error}") from error
+        except json.JSONDecodeError:
+            row = None
         if not isinstance(row, dict):
             raise ValueError(f"{path}:{number}: expected a JSON object, got {line.strip()[:80]!r}")
         yield number, row
@@ -115,10 +114,6 @@ class TextFile(TextDataModule):
         self.drop_blank, self.min_per_class = drop_blank, min_per_class
         self.split_seed, self.splits_by_seed = split_seed, validation_path is None
 
-    @property
-    def user_paths(self) -> list[Path]:
-        return [find_path(path, self.data_dir) for path in self.paths.values() if path is not None]
-
     def read_splits(self) -> dict[str, list[Sentence]]:
         splits = {
             split: read_table(path, *self.columns, drop_blank=self.drop_blank, encoding=self.encoding)
@@ -134,8 +129,7 @@ class TextFile(TextDataModule):
         if len(kept) < 2:
             found = ", ".join(f"{label!r} ({sizes[label]} rows)" for label in kept) or "none"
             left_out = f"; data.min_per_class={self.min_per_class} leaves {len(rare)} out" if rare else ""
-            raise ValueError(
-                f"{place}: expected at least 2 classes in column {self.columns[1]!r}, got {found}{left_out}"
-            )
+            column = self.columns[1]
+            raise ValueError(f"{place}: expected at least 2 classes in column {column!r}, got {found}{left_out}")
         splits = {split: [row for row in rows if row.label not in rare] for split, rows in splits.items()}
         return split_sentences(splits["train"], self.split_seed) if self.splits_by_seed else splits

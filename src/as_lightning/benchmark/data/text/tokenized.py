@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ from torch.utils.data import RandomSampler, Sampler
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least
 from as_lightning.benchmark.data.download import RemoteFile, fetch
+from as_lightning.benchmark.data.files import find_path
 from as_lightning.benchmark.data.loaders import POOL_BATCHES, LengthBatchSampler
 
 PADDING, UNKNOWN = "[PAD]", "[UNK]"
@@ -34,10 +35,7 @@ def fit_tokenizer(texts: Iterable[str] | Iterable[Sequence[str]], vocab_size: in
 
 
 def pretrained_tokenizer(name: str) -> tuple[Tokenizer, int]:
-    """The tokeniser of a Hugging Face model, by name or local path, and its padding token.
-
-    A ValueError says if there is no such model, or none of the fast kind with a padding token.
-    """
+    """The fast tokeniser of a Hugging Face model, by name or local path, and its padding token; else a ValueError."""
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
@@ -63,6 +61,7 @@ class TokenizedDataModule(BenchmarkDataModule):
     """
 
     FILES: ClassVar[dict[str, RemoteFile]] = {}  # what a published data set consists of, by what a file holds
+    paths: Mapping[str, str | Path | None] = {}  # of a user's own files, by split
 
     def __init__(
         self,
@@ -82,6 +81,10 @@ class TokenizedDataModule(BenchmarkDataModule):
         self.pretrained, self.lowercase, self.length_buckets = tokenizer, lowercase, length_buckets
         self.tokenizer: Tokenizer | None = None
         self.padding_id = 0
+
+    @property
+    def user_paths(self) -> list[Path]:
+        return [find_path(path, self.data_dir) for path in self.paths.values() if path is not None]
 
     def prepare_data(self) -> None:
         self.fetch_files()

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from as_lightning.benchmark.run.result import Result, find_results, read_runs
+from as_lightning.benchmark.run.result import find_results, read_runs
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 
 
@@ -41,17 +39,6 @@ def test_gathered_runs_are_read_as_they_were_and_a_run_made_anew_replaces_its_li
     first.write(folder / "seed=1")
     script("gather").gather(tmp_path)
     assert read_runs(tmp_path) == dict.fromkeys(before, first)
-
-
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/*/runs.jsonl")), ids=lambda path: path.parent.name)
-def test_committed_records_are_sorted_and_hold_nothing_else_than_results(path: Path) -> None:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    records = [json.loads(line) for line in lines]
-    assert [record["path"] for record in records] == sorted({record["path"] for record in records})
-    for line, record in zip(lines, records, strict=True):
-        assert list(record) == sorted(record)
-        assert {*record} - {"path"} <= {*asdict(Result(**{k: v for k, v in record.items() if k != "path"}))}
-        assert line == json.dumps(record, sort_keys=True, separators=(",", ":"))
 
 
 def test_the_summary_is_that_of_the_committed_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
