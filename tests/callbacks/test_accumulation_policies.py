@@ -144,17 +144,10 @@ def test_a_resumed_run_may_go_on_with_another_policy(tmp_path: Path) -> None:
     assert resumed.history[0].step == speed.history[-1].step + 1
 
 
-def test_a_callback_starts_its_policy_anew_in_another_training() -> None:
-    speed = AdaptiveGradientAccumulation(StepSchedule({0: 1, 10: 4}, by="samples"))
-    histories = []
-    for _ in range(2):
-        quiet_trainer(max_epochs=2, callbacks=[speed]).fit(Plain(), loader_of(batches_of(24)))
-        histories.append(speed.history)
-    assert histories[0] == histories[1]
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda speed: pickle.loads(pickle.dumps(speed))])
-def test_a_copy_of_the_callback_decides_for_itself(copied: Any) -> None:
+@pytest.mark.parametrize(
+    "copied", [lambda speed: speed, copy.deepcopy, lambda speed: pickle.loads(pickle.dumps(speed))]
+)
+def test_a_callback_starts_its_policy_anew_in_another_training_and_a_copy_decides_for_itself(copied: Any) -> None:
     """Strategies that start processes pickle the callbacks."""
     speed = AdaptiveGradientAccumulation(StepSchedule({0: 1, 10: 4}, by="samples"), lr_scale="sqrt")
     other = copied(speed)
@@ -186,9 +179,9 @@ def test_what_is_no_policy_is_refused(arguments: dict[str, Any], error: type[Exc
 
 @pytest.mark.parametrize("schedule", [{}, {1: 2}, {0: 0}, {-1: 2, 0: 1}, {0: 1.5}, {0: True}, {0.0: 1}])
 def test_a_schedule_that_says_no_length_everywhere_is_refused(schedule: Any) -> None:
-    with pytest.raises(ValueError, match="by must be 'step' or 'samples', got 'epoch'"):
+    with pytest.raises(ValueError, match="by must be one of 'step', 'samples', got 'epoch'"):
         StepSchedule({0: 1}, by="epoch")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="schedule must map integers of at least 0, a 0 among them"):
+    with pytest.raises((TypeError, ValueError), match=r"schedule must (say the length from 0 on|be an integer)"):
         StepSchedule(schedule)
 
 

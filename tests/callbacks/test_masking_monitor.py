@@ -8,7 +8,6 @@ import torch
 from harness.scripted_masking import KeepsRows, SavesEveryBatch, quiet_trainer
 from harness.searches import FindsInTheSecondEpoch
 from lightning.pytorch.callbacks import LearningRateFinder, ModelCheckpoint
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -100,7 +99,7 @@ def test_with_samples_as_the_axis_runs_of_other_window_lengths_end_at_the_same_p
 
 
 def test_an_axis_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match=r"step must be 'optimizer' or 'samples', got 'epochs'"):
+    with pytest.raises(ValueError, match=r"step must be one of 'optimizer', 'samples', got 'epochs'"):
         MaskingMonitor(step="epochs")
 
 
@@ -137,22 +136,6 @@ def test_beside_adaptive_accumulation_the_monitor_adds_no_reduction(tmp_path, mo
     assert len(reductions) == len(speed.history) < 12
     lengths = [entry["masking/accumulate_grad_batches"] for entry in having(logger, "masking/sample_ratio")]
     assert lengths == [taken.length for taken in speed.history]
-
-
-def test_a_module_without_a_counter_is_refused_when_fit_starts_and_names_the_mixin(tmp_path):
-    module = Scripted([])
-    del module.masking_counter
-    with pytest.raises(MisconfigurationException, match=r"MaskingMonitor needs .* Mix in as_lightning.ASSoftmaxMixin"):
-        fit(module, [MaskingMonitor()], tmp_path)
-
-
-def test_a_counter_that_nobody_updates_is_refused_at_the_first_step(tmp_path):
-    class Silent(Scripted):
-        def training_step(self, batch, batch_idx):
-            return self.net(batch[0]).mean()
-
-    with pytest.raises(MisconfigurationException, match=r"reported no masking counts .*as_softmax_loss"):
-        fit(Silent([]), [MaskingMonitor()], tmp_path)
 
 
 class Classifier(ASSoftmaxMixin, pl.LightningModule):
