@@ -14,7 +14,6 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from harness.scripted_masking import (
-    SAMPLES,
     SavesEveryBatch,
     ScriptedMasking,
     batches_of,
@@ -246,20 +245,6 @@ def test_nothing_changes_before_the_warm_up_windows(update_every: int) -> None:
 def test_the_first_decision_after_the_warm_up_looks_at_its_last_windows_only() -> None:
     counts = [(0, 1000)] * 3 + [(7, 8)] * 2
     assert wanted_after(counts, warmup_windows=4)[-1] == 2
-
-
-def test_history_holds_the_counts_of_every_window() -> None:
-    speed = AdaptiveGradientAccumulation(max_steps=3)
-    quiet_trainer(max_epochs=2, callbacks=[speed]).fit(ScriptedMasking((2,)), loader_of(batches_of(8)))
-    assert all(isinstance(window, AccumulationWindow) for window in speed.history)
-    half = SAMPLES // 2
-    assert speed.history[:3] == [
-        (0, 0, 1, half, SAMPLES, SAMPLES, 1),
-        (0, 1, 1, half, SAMPLES, SAMPLES, 2),
-        (0, 2, 2, SAMPLES, 2 * SAMPLES, 2 * SAMPLES, 3),
-    ]
-    assert [window.epoch for window in speed.history] == sorted(window.epoch for window in speed.history)
-    assert sum(window.length for window in speed.history) == 16
 
 
 class WithLossModule(ScriptedMasking):

@@ -230,19 +230,6 @@ def test_a_checkpoint_of_an_epochs_last_step_loses_no_epoch_and_doubles_none(tmp
     assert [tuple(epoch) for epoch in resumed.history] == [(0, 6, 12, 18, 24), (1, 6, 12, 18, 24)]
 
 
-def test_testing_a_checkpoint_does_not_rewind_the_history(tmp_path):
-    class Tests(Classifier):
-        def test_step(self, batch, batch_idx):
-            pass
-
-    monitor = MaskingMonitor()
-    module = Tests()
-    _, trainer = fit(module, [monitor, SavesEveryBatch(tmp_path)], tmp_path, epochs=2, batches=3)
-    loader = DataLoader(TensorDataset(torch.ones(3, 1)), batch_size=1)
-    trainer.test(module, loader, ckpt_path=tmp_path / "0-01.ckpt", verbose=False)
-    assert samples(monitor) == [3, 3]
-
-
 @pytest.mark.parametrize("optimizers", [1, 2, 3])
 def test_with_manual_optimizers_the_monitor_logs_at_the_steps_of_the_modules_own_metrics(optimizers, tmp_path):
     class Manual(Classifier):

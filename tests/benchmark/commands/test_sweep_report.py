@@ -13,12 +13,8 @@ from as_lightning.benchmark.packages import config_dir
 
 
 def test_a_sweep_that_begins_in_the_folder_of_another_leaves_its_notes_alone(result, tmp_path, monkeypatch):
-    settings = [
-        f"hydra.sweep.dir={tmp_path}",
-        "hydra.mode=MULTIRUN",
-        "hydra.job.num=0",
-        f"hydra.runtime.cwd={tmp_path}",
-    ]
+    settings = [f"hydra.sweep.dir={tmp_path}", "hydra.mode=MULTIRUN", "hydra.job.num=0"]
+    settings += [f"hydra.runtime.cwd={tmp_path}"]
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         config = compose("train", ["experiment=digits", *settings], return_hydra_config=True)
 

@@ -83,9 +83,7 @@ def fitted(folder: Path, **options: Any) -> tuple[RunRecorder, pl.Trainer]:
     return recorder, trainer
 
 
-def test_the_time_counts_batches_and_what_lies_between_epochs_but_neither_validation_nor_checkpoints(
-    tmp_path: Path,
-) -> None:
+def test_the_time_counts_batches_and_what_lies_between_epochs_but_neither_validation_nor_checkpoints(tmp_path):
     recorder, trainer = fitted(tmp_path)
     epoch = BATCHES * BATCH + REFRESH + PLAN
     expected = [epoch, *[epoch + LOADER] * (EPOCHS - 1)]  # the first loader comes before the training

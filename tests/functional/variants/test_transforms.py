@@ -42,7 +42,7 @@ def test_transform_equals_reference(method: Method, classes: int, scale: float) 
     seed=st.integers(0, 2**31),
     shape=st.lists(st.integers(1, 5), min_size=0, max_size=2),
     classes=st.integers(3, 60),
-    scale=st.sampled_from([0.0, 1.0, 30.0]),
+    scale=st.sampled_from([0.0, 1.0, 30.0, 1000.0]),
     dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16]),
     dim_from_end=st.integers(0, 2),
 )
@@ -71,15 +71,6 @@ def test_a_transform_along_another_dimension_is_the_transposed_one(method: Metho
 def test_gradient_of_the_transform_passes_gradcheck(method: Method) -> None:
     logits = random_logits(2, 5, scale=0.7).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: method.transform(x, **method.arguments), (logits,))
-
-
-@every_transform
-@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e4), (torch.bfloat16, 1e3), (torch.float16, 1e3)])
-def test_large_logits_stay_on_the_simplex(method: Method, dtype: torch.dtype, size: float) -> None:
-    logits = torch.tensor([[size, -size, 0.0, size], [-size] * 4, [size] * 4, [size, 0.0, -size, 1.0]], dtype=dtype)
-    p = method.transform(logits, **method.arguments)
-    assert (p >= 0).all()
-    torch.testing.assert_close(p.float().sum(-1), torch.ones(4), rtol=0, atol=4 * torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("alpha", [1.2, 1.5, 2.0])
