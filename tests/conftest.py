@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,14 +47,3 @@ def real_data() -> Path:
 def pytest_collection_finish() -> None:
     """Keep the modules out of all garbage collections: each run of the app asks for one."""
     gc.freeze()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Add up what tests have counted with ``record_property``; their own output is not seen with several processes."""
-    counted: Counter[str] = Counter()
-    for report in terminalreporter.getreports("passed"):
-        for name, value in report.user_properties:
-            if isinstance(value, int):
-                counted[name] += value
-    for name, count in counted.items():
-        terminalreporter.write_line(f"{count:,} {name}")

@@ -39,20 +39,14 @@ def test_the_recipe_trains_masks_and_accumulates_as_one_large_batch(recipe: dict
     assert logged == pytest.approx(float(recipe["as_cross_entropy"](logits, labels, 0.1)), rel=1e-4)
 
     weights = []
+    settings: dict[str, Any] = {"optim": "sgd", "learning_rate": 0.5, "report_to": "none", "use_cpu": True}
+    settings |= {"max_steps": 8, "seed": 1}
     recipe["config"].hidden_dropout_prob = recipe["config"].attention_probs_dropout_prob = 0.0
     fresh = recipe["AutoModelForSequenceClassification"].from_config(recipe["config"]).double()
     for accumulated in (1, 4):
         model = copy.deepcopy(fresh)
-        settings: dict[str, Any] = {"per_device_train_batch_size": 16 // accumulated, "max_steps": 8, "seed": 1}
-        arguments = TrainingArguments(
-            "runs",
-            gradient_accumulation_steps=accumulated,
-            optim="sgd",
-            learning_rate=0.5,
-            report_to="none",
-            use_cpu=True,
-            **settings,
-        )
+        sizes = {"gradient_accumulation_steps": accumulated, "per_device_train_batch_size": 16 // accumulated}
+        arguments = TrainingArguments("runs", **settings, **sizes)
         train_set = recipe["texts"]
         Trainer(model, arguments, train_dataset=train_set, compute_loss_func=recipe["as_softmax"]).train()
         weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))

@@ -1,4 +1,4 @@
-"""Whose ``delta`` is it: the margin, or an argument of the module that the mixin is mixed into."""
+"""Whose ``delta`` is it: the margin, or the module's own argument; in Python and on the command line of Lightning."""
 
 from __future__ import annotations
 
@@ -8,25 +8,36 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from as_lightning import ASSoftmaxMixin
 
 
-class Plain(pl.LightningModule):
-    def __init__(self, features: int = 4) -> None:
+class Existing(pl.LightningModule):
+    """Somebody's module, with arguments of its own."""
+
+    def __init__(self, features: int = 4, lr: float = 0.5) -> None:
         super().__init__()
         self.save_hyperparameters()
         self.net = nn.Linear(features, 3)
+        self.criterion = nn.CrossEntropyLoss()
+
+    def training_step(self, batch, batch_idx):
+        return self.criterion(self.net(batch[0]), batch[1])
+
+    def train_dataloader(self):
+        return DataLoader(TensorDataset(torch.ones(4, 4), torch.zeros(4, dtype=torch.int64)), batch_size=2)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=self.hparams.lr)
 
 
-class Huber(pl.LightningModule):
+class Huber(Existing):
     """Has a delta of its own, as a Huber loss does."""
 
-    def __init__(self, features: int = 4, delta: float = 5.0) -> None:
-        super().__init__()
-        self.save_hyperparameters()
+    def __init__(self, features: int = 4, delta: float = 5.0, lr: float = 0.5) -> None:
+        super().__init__(features, lr)
         self.huber = delta
-        self.net = nn.Linear(features, 3)
 
 
 class PassesOn(Huber):
@@ -35,12 +46,12 @@ class PassesOn(Huber):
         self.extra = extra
 
 
-class PlainAS(ASSoftmaxMixin, Plain):
-    pass
+class ExistingAS(ASSoftmaxMixin, Existing):
+    as_softmax_replaces = "criterion"
 
 
 class HuberAS(ASSoftmaxMixin, Huber):
-    pass
+    as_softmax_replaces = "criterion"
 
 
 class PassesOnAS(ASSoftmaxMixin, PassesOn):
@@ -49,15 +60,15 @@ class PassesOnAS(ASSoftmaxMixin, PassesOn):
 
 @pytest.mark.parametrize("name", ["delta", "as_softmax_delta"])
 def test_both_names_set_the_margin_of_a_module_without_a_delta_of_its_own(name):
-    module = PlainAS(**{name: 0.3})
+    module = ExistingAS(**{name: 0.3})
     assert module.as_softmax_delta == 0.3
-    assert dict(module.hparams) == {"features": 4, "delta": 0.3, "delta_warmup": None}
-    assert PlainAS(**{name: None}).hparams.delta == 0.1
+    assert dict(module.hparams) == {"features": 4, "lr": 0.5, "delta": 0.3, "delta_warmup": None}
+    assert ExistingAS(**{name: None}).hparams.delta == 0.1
 
 
 def test_the_margin_given_twice_is_refused():
     with pytest.raises(TypeError, match=r"delta=0\.2 and as_softmax_delta=0\.3 are the same margin"):
-        PlainAS(delta=0.2, as_softmax_delta=0.3)
+        ExistingAS(delta=0.2, as_softmax_delta=0.3)
 
 
 @pytest.mark.parametrize("cls", [HuberAS, PassesOnAS])
@@ -98,7 +109,7 @@ def test_a_checkpoint_loads_back_with_both_deltas(cls, tmp_path):
 
 
 def test_setting_the_margin_changes_the_hyperparameter_that_holds_it():
-    plain, huber = PlainAS(delta=0.3), HuberAS(delta=2.0, as_softmax_delta=0.3)
+    plain, huber = ExistingAS(delta=0.3), HuberAS(delta=2.0, as_softmax_delta=0.3)
     plain.as_softmax_delta = huber.as_softmax_delta = 0.4
     assert plain.hparams.delta == 0.4
     assert (huber.hparams.delta, huber.hparams.as_softmax_delta, huber.huber) == (2.0, 0.4, 2.0)
@@ -106,8 +117,55 @@ def test_setting_the_margin_changes_the_hyperparameter_that_holds_it():
 
 @pytest.mark.parametrize("delta", [-0.1, 1.5])
 def test_a_margin_outside_zero_and_one_is_refused_when_it_is_set(delta):
-    module = PlainAS()
+    module = ExistingAS()
     with pytest.raises(ValueError, match=r"delta .* \[0, 1\], got"):
         module.as_softmax_delta = delta
     assert module.as_softmax_delta == 0.1
     assert torch.is_grad_enabled()
+
+
+@pytest.fixture
+def command_line(monkeypatch):
+    """Makes Lightning's command line of a module."""
+    pytest.importorskip("jsonargparse", reason="LightningCLI needs jsonargparse: pip install jsonargparse[signatures]")
+    from lightning.pytorch.cli import LightningCLI
+
+    monkeypatch.setattr("sys.argv", ["train.py"])
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "max_epochs": 1}
+
+    def made(cls, *args: str, run: bool = False) -> LightningCLI:
+        return LightningCLI(cls, args=list(args), trainer_defaults=quiet, run=run, seed_everything_default=1)
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("cls", "args", "expected"),
+    [
+        (ExistingAS, [], (0.1, 0.5, None)),
+        (ExistingAS, ["delta=0.2", "lr=0.25", "delta_warmup.batches=3"], (0.2, 0.25, None)),
+        (HuberAS, [], (0.1, 0.5, 5.0)),
+        (HuberAS, ["as_softmax_delta=0.3", "delta=2"], (0.3, 0.5, 2.0)),
+    ],
+)
+def test_the_command_line_sets_each_argument_and_what_it_prints_makes_the_same_module_again(
+    command_line, cls, args, expected, tmp_path, capsys
+):
+    args = [f"--model.{argument}" for argument in args]
+    with pytest.raises(SystemExit):
+        command_line(cls, *args, "--print_config")
+    config = tmp_path / "config.yaml"
+    config.write_text(capsys.readouterr().out)
+    module, again = command_line(cls, *args).model, command_line(cls, f"--config={config}").model
+    assert again.hparams == module.hparams
+    for made in (module, again):
+        assert (made.as_softmax_delta, made.hparams.lr, getattr(made, "huber", None)) == expected
+    assert (module.hparams.delta_warmup or {"batches": 3})["batches"] == 3
+
+
+def test_a_run_saves_its_configuration_and_a_checkpoint_that_loads_back(command_line, tmp_path):
+    folder = f"--trainer.default_root_dir={tmp_path}"
+    cli = command_line(ExistingAS, "fit", "--model.delta=0.2", folder, run=True)
+    assert "delta: 0.2" in next(tmp_path.rglob("config.yaml")).read_text()
+    loaded = ExistingAS.load_from_checkpoint(cli.trainer.checkpoint_callback.best_model_path, weights_only=False)
+    assert (loaded.as_softmax_delta, loaded.hparams.lr) == (0.2, 0.5)

@@ -32,11 +32,6 @@ def test_rate_before_any_sample_is_zero():
     assert rate.compute() == 0
 
 
-def test_rate_refuses_an_unknown_level_by_name():
-    with pytest.raises(ValueError, match="level must be 'sample' or 'class', got 'token'"):
-        MaskingRate("token")
-
-
 @given(
     st.lists(
         st.tuples(floats(0, 10), floats(0, 1)), min_size=3, max_size=20, unique_by=(lambda p: p[0], lambda p: p[1])

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxMixin, DeltaWarmup, MaskingMonitor
-from as_lightning.functional import as_cross_entropy, multilabel_as_cross_entropy
+from as_lightning.functional import as_cross_entropy
 
 
 class New(ASSoftmaxMixin, pl.LightningModule):
@@ -109,16 +109,6 @@ def test_a_dotted_name_reaches_into_a_submodule():
     module = NestedAS(delta=0.2)
     logits, target = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
     assert module.task.loss(logits, target) == as_cross_entropy(logits, target, 0.2)
-
-
-def test_labels_that_are_not_known_take_no_part_in_the_multi_label_loss():
-    logits, target = torch.randn(5, 4), torch.randint(0, 2, (5, 4))
-    target[1] = -1
-    module = New(delta=0.2)
-    known = [0, 2, 3, 4]
-    loss = module.multilabel_as_softmax_loss(logits, target, ignore_index=-1)
-    torch.testing.assert_close(loss, multilabel_as_cross_entropy(logits[known], target[known], 0.2))
-    assert module.masking_counter.open_counts[1] == 4
 
 
 @pytest.mark.parametrize("parametrized", [False, True])
@@ -281,8 +271,7 @@ def test_bad_arguments_are_refused_when_the_module_is_made(arguments, error, mes
         WithAS(4, **arguments)
 
 
-def test_a_margin_of_none_is_the_default_and_one_of_numpy_a_number():
-    assert WithAS(4, delta=None).as_softmax_delta == 0.1
+def test_a_margin_of_numpy_is_a_number():
     margin = WithAS(4, delta=np.float32(0.25)).as_softmax_delta
     assert (type(margin), margin) == (float, 0.25)
 
@@ -324,15 +313,6 @@ def test_a_first_batch_that_returns_none_is_no_silence(callbacks, batches, tmp_p
     trainer = fit(module, batches, tmp_path, max_epochs=1, callbacks=[callback() for callback in callbacks])
     assert module.masking_counter.counted
     assert trainer.fit_loop.total_batch_idx == len(batches) - 1
-
-
-def test_two_losses_in_one_step_are_both_counted(batches, tmp_path):
-    class TwoLosses(New):
-        def training_step(self, batch, batch_idx):
-            return super().training_step(batch, batch_idx) + super().training_step(batch, batch_idx)
-
-    fit(TwoLosses(), batches, tmp_path, max_epochs=1, callbacks=[monitor := MaskingMonitor()])
-    assert monitor.history[0].samples == 2 * sum(len(batch[1]) for batch in batches)
 
 
 class Validates(WithAS):

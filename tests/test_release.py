@@ -1,4 +1,4 @@
-"""The version: one number in the package, the changelog, the citation and what is installed."""
+"""One version everywhere; and the page of a package index, whose links lead to the repository where it is known."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 import as_lightning
 
 ROOT = Path(__file__).parents[1]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 RELEASES = re.findall(r"^## \[(\d\S*)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
 CITATION = dict(
     re.findall(r"^(version|date-released): (\S+)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE)
@@ -26,3 +30,40 @@ def test_the_changelog_has_a_place_for_what_comes_next_and_its_releases_are_in_o
     assert 0 < text.index("## [Unreleased]") < text.index(f"## [{RELEASES[0][0]}]")
     days = [date.fromisoformat(day) for _, day in RELEASES]
     assert days == sorted(days, reverse=True)
+
+
+def built():
+    """What a package index is told."""
+    pytest.importorskip("hatchling", reason="it builds the package: the extra dev has it")
+    from hatchling.metadata.core import ProjectMetadata
+    from hatchling.plugin.manager import PluginManager
+
+    return ProjectMetadata(str(ROOT), PluginManager()).core
+
+
+def test_where_the_address_is_known_each_link_is_absolute_and_leads_to_the_same_file(monkeypatch):
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://github.com")
+    monkeypatch.setenv("GITHUB_REPOSITORY", "owner/name")
+    core = built()
+    before, after = LINK.findall(README), LINK.findall(core.readme)
+    assert len(before) == len(after) > 20
+    for old, new in zip(before, after, strict=True):
+        if old.startswith(("https://", "#")):
+            assert new == old
+        elif old.startswith("../../"):
+            assert new == f"https://github.com/owner/name/{old[6:]}"
+        else:
+            assert (ROOT / old.partition("#")[0]).exists()
+            kind = "raw" if old.endswith((".png", ".svg")) else "blob"
+            assert new == f"https://github.com/owner/name/{kind}/main/{old}"
+    assert {"Repository", "Documentation", "Changelog", "Issues", "Paper"} == set(core.urls)
+    assert LINK.sub("", core.readme) == LINK.sub("", README)
+
+
+def test_where_the_address_is_not_known_none_is_invented(monkeypatch):
+    for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY"):
+        monkeypatch.delenv(name, raising=False)
+    core = built()
+    assert core.readme == README
+    assert list(core.urls) == ["Paper"]
+    assert core.readme_content_type == "text/markdown"

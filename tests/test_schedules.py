@@ -16,16 +16,12 @@ from torch import nn
 from as_lightning import ASSoftmaxMixin, DeltaWarmup
 
 
-def test_hold_stays_at_initial_and_then_drops_to_delta():
-    warmup = DeltaWarmup(ratio=0.3, initial=0.9)
-    assert [warmup.delta_at(batch, 10, 0.1) for batch in range(10)] == [0.9] * 3 + [0.1] * 7
-
-
-def test_linear_goes_in_equal_steps_from_initial_to_delta():
-    warmup = DeltaWarmup(batches=4, initial=0.9, shape="linear")
-    assert [warmup.delta_at(batch, math.inf, 0.1) for batch in range(6)] == pytest.approx(
-        [0.9, 0.7, 0.5, 0.3, 0.1, 0.1]
-    )
+def test_hold_stays_at_initial_and_then_drops_to_delta_and_linear_goes_there_in_equal_steps():
+    hold = DeltaWarmup(ratio=0.3, initial=0.9)
+    assert [hold.delta_at(batch, 10, 0.1) for batch in range(10)] == [0.9] * 3 + [0.1] * 7
+    linear = DeltaWarmup(batches=4, initial=0.9, shape="linear")
+    deltas = [linear.delta_at(batch, math.inf, 0.1) for batch in range(6)]
+    assert deltas == pytest.approx([0.9, 0.7, 0.5, 0.3, 0.1, 0.1])
 
 
 @given(

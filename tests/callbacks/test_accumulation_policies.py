@@ -14,7 +14,6 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from harness.scripted_masking import (
-    SAMPLES,
     SavesEveryBatch,
     ScriptedMasking,
     batches_of,
@@ -144,17 +143,10 @@ def test_a_resumed_run_may_go_on_with_another_policy(tmp_path: Path) -> None:
     assert resumed.history[0].step == speed.history[-1].step + 1
 
 
-def test_a_callback_starts_its_policy_anew_in_another_training() -> None:
-    speed = AdaptiveGradientAccumulation(StepSchedule({0: 1, 10: 4}, by="samples"))
-    histories = []
-    for _ in range(2):
-        quiet_trainer(max_epochs=2, callbacks=[speed]).fit(Plain(), loader_of(batches_of(24)))
-        histories.append(speed.history)
-    assert histories[0] == histories[1]
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda speed: pickle.loads(pickle.dumps(speed))])
-def test_a_copy_of_the_callback_decides_for_itself(copied: Any) -> None:
+@pytest.mark.parametrize(
+    "copied", [lambda speed: speed, copy.deepcopy, lambda speed: pickle.loads(pickle.dumps(speed))]
+)
+def test_a_callback_starts_its_policy_anew_in_another_training_and_a_copy_decides_for_itself(copied: Any) -> None:
     """Strategies that start processes pickle the callbacks."""
     speed = AdaptiveGradientAccumulation(StepSchedule({0: 1, 10: 4}, by="samples"), lr_scale="sqrt")
     other = copied(speed)
@@ -186,9 +178,9 @@ def test_what_is_no_policy_is_refused(arguments: dict[str, Any], error: type[Exc
 
 @pytest.mark.parametrize("schedule", [{}, {1: 2}, {0: 0}, {-1: 2, 0: 1}, {0: 1.5}, {0: True}, {0.0: 1}])
 def test_a_schedule_that_says_no_length_everywhere_is_refused(schedule: Any) -> None:
-    with pytest.raises(ValueError, match="by must be 'step' or 'samples', got 'epoch'"):
+    with pytest.raises(ValueError, match="by must be one of 'step', 'samples', got 'epoch'"):
         StepSchedule({0: 1}, by="epoch")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="schedule must map integers of at least 0, a 0 among them"):
+    with pytest.raises((TypeError, ValueError), match=r"schedule must (say the length from 0 on|be an integer)"):
         StepSchedule(schedule)
 
 
@@ -253,20 +245,6 @@ def test_nothing_changes_before_the_warm_up_windows(update_every: int) -> None:
 def test_the_first_decision_after_the_warm_up_looks_at_its_last_windows_only() -> None:
     counts = [(0, 1000)] * 3 + [(7, 8)] * 2
     assert wanted_after(counts, warmup_windows=4)[-1] == 2
-
-
-def test_history_holds_the_counts_of_every_window() -> None:
-    speed = AdaptiveGradientAccumulation(max_steps=3)
-    quiet_trainer(max_epochs=2, callbacks=[speed]).fit(ScriptedMasking((2,)), loader_of(batches_of(8)))
-    assert all(isinstance(window, AccumulationWindow) for window in speed.history)
-    half = SAMPLES // 2
-    assert speed.history[:3] == [
-        (0, 0, 1, half, SAMPLES, SAMPLES, 1),
-        (0, 1, 1, half, SAMPLES, SAMPLES, 2),
-        (0, 2, 2, SAMPLES, 2 * SAMPLES, 2 * SAMPLES, 3),
-    ]
-    assert [window.epoch for window in speed.history] == sorted(window.epoch for window in speed.history)
-    assert sum(window.length for window in speed.history) == 16
 
 
 class WithLossModule(ScriptedMasking):

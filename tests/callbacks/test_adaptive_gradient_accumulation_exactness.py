@@ -201,18 +201,6 @@ def test_a_second_fit_of_the_trainer_goes_on_and_one_of_another_trainer_starts_a
     assert taken(callback) == first_fit
 
 
-def test_training_that_fails_leaves_the_trainer_as_it_was() -> None:
-    class Fails(ScriptedMasking):
-        def on_train_batch_end(self, *args: Any) -> None:
-            if self.trainer.global_step == 3:
-                raise RuntimeError("out of luck")
-
-    trainer = quiet_trainer(max_epochs=1, callbacks=[AdaptiveGradientAccumulation(max_steps=4)])
-    with pytest.raises(RuntimeError, match="out of luck"):
-        trainer.fit(Fails((16,)), loader_of(batches_of(20)))
-    assert trainer.accumulate_grad_batches == 1
-
-
 def test_every_hook_of_a_batch_sees_the_same_accumulation() -> None:
     seen: dict[tuple[int, int], set[int]] = {}
 

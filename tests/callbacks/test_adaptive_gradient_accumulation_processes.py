@@ -139,20 +139,17 @@ def test_a_checkpoint_that_slurm_may_have_asked_for_starts_no_collective_of_its_
         assert rank["collectives"]["all_reduce", 4] == len(rank["history"])
 
 
-def test_a_run_that_slurm_requeued_inside_a_window_takes_its_windows_and_says_what_is_lost(seen: Seen) -> None:
-    requeued, _ = seen("requeued_by_slurm")
-    whole, _ = seen("uninterrupted")
-    lengths = [window[:3] for window in whole["history"]]
-    assert [window[:3] for window in requeued["history"]] == lengths[-len(requeued["history"]) :]
-    assert any("after 2 of its 4 batches" in message for message in requeued["warnings"])
+SHARDED = "sharded_resumed_inside_a_window", "sharded_uninterrupted", 7
+INSIDE_A_WINDOW = [("requeued_by_slurm", "uninterrupted", 3), pytest.param(*SHARDED, marks=skipped_by(FSDP2_ON_A_CPU))]
 
 
-@skipped_by(FSDP2_ON_A_CPU)
-def test_a_sharded_run_resumed_inside_a_window_takes_its_windows_and_says_what_is_lost(seen: Seen) -> None:
-    resumed, _ = seen("sharded_resumed_inside_a_window")
-    whole, _ = seen("sharded_uninterrupted")
-    assert resumed["history"] == whole["history"][-len(resumed["history"]) :]
-    assert any("after 2 of its 4 batches" in message for message in resumed["warnings"])
+@pytest.mark.parametrize(("resumed", "uninterrupted", "known"), INSIDE_A_WINDOW)  # known without a collective: 3 fields
+def test_a_run_resumed_without_its_gradients_takes_its_windows_and_says_what_is_lost(
+    resumed: str, uninterrupted: str, known: int, seen: Seen
+) -> None:
+    rest, whole = ([window[:known] for window in seen(name)[0]["history"]] for name in (resumed, uninterrupted))
+    assert rest == whole[-len(rest) :]
+    assert any("after 2 of its 4 batches" in message for message in seen(resumed)[0]["warnings"])
 
 
 @pytest.mark.gpu

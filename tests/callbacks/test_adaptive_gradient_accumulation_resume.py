@@ -243,13 +243,14 @@ def test_testing_the_best_checkpoint_does_not_rewind_the_history(tmp_path: Path)
         def test_step(self, batch: Any, batch_idx: int) -> None:
             self.loss_of(batch)
 
-    speed = AdaptiveGradientAccumulation(max_steps=4)
-    trainer = quiet_trainer(max_epochs=2, callbacks=[speed, SavesEveryBatch(tmp_path)])
+    callbacks = speed, monitor = AdaptiveGradientAccumulation(max_steps=4), MaskingMonitor()
+    trainer = quiet_trainer(max_epochs=2, callbacks=[*callbacks, SavesEveryBatch(tmp_path)])
     trainer.fit(Tests((4,)), loader_of(batches_of(8)))
-    history = list(speed.history)
+    histories = [list(callback.history) for callback in callbacks]
     trainer.test(ckpt_path=tmp_path / "0-03.ckpt", dataloaders=loader_of(batches_of(1)), verbose=False)
-    assert speed.history == history
-    assert len(history) > 4
+    assert [callback.history for callback in callbacks] == histories
+    assert len(speed.history) > 4
+    assert len(monitor.history) == 2
 
 
 def test_state_is_plain_data_of_a_size_that_does_not_grow() -> None:

@@ -8,7 +8,6 @@ import torch
 from harness.scripted_masking import KeepsRows, SavesEveryBatch, quiet_trainer
 from harness.searches import FindsInTheSecondEpoch
 from lightning.pytorch.callbacks import LearningRateFinder, ModelCheckpoint
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -100,7 +99,7 @@ def test_with_samples_as_the_axis_runs_of_other_window_lengths_end_at_the_same_p
 
 
 def test_an_axis_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match=r"step must be 'optimizer' or 'samples', got 'epochs'"):
+    with pytest.raises(ValueError, match=r"step must be one of 'optimizer', 'samples', got 'epochs'"):
         MaskingMonitor(step="epochs")
 
 
@@ -137,22 +136,6 @@ def test_beside_adaptive_accumulation_the_monitor_adds_no_reduction(tmp_path, mo
     assert len(reductions) == len(speed.history) < 12
     lengths = [entry["masking/accumulate_grad_batches"] for entry in having(logger, "masking/sample_ratio")]
     assert lengths == [taken.length for taken in speed.history]
-
-
-def test_a_module_without_a_counter_is_refused_when_fit_starts_and_names_the_mixin(tmp_path):
-    module = Scripted([])
-    del module.masking_counter
-    with pytest.raises(MisconfigurationException, match=r"MaskingMonitor needs .* Mix in as_lightning.ASSoftmaxMixin"):
-        fit(module, [MaskingMonitor()], tmp_path)
-
-
-def test_a_counter_that_nobody_updates_is_refused_at_the_first_step(tmp_path):
-    class Silent(Scripted):
-        def training_step(self, batch, batch_idx):
-            return self.net(batch[0]).mean()
-
-    with pytest.raises(MisconfigurationException, match=r"reported no masking counts .*as_softmax_loss"):
-        fit(Silent([]), [MaskingMonitor()], tmp_path)
 
 
 class Classifier(ASSoftmaxMixin, pl.LightningModule):
@@ -245,19 +228,6 @@ def test_a_checkpoint_of_an_epochs_last_step_loses_no_epoch_and_doubles_none(tmp
     resumed = MaskingMonitor()
     fit(Scripted(script), [resumed], tmp_path, epochs=2, ckpt_path=tmp_path / "step=6.ckpt")
     assert [tuple(epoch) for epoch in resumed.history] == [(0, 6, 12, 18, 24), (1, 6, 12, 18, 24)]
-
-
-def test_testing_a_checkpoint_does_not_rewind_the_history(tmp_path):
-    class Tests(Classifier):
-        def test_step(self, batch, batch_idx):
-            pass
-
-    monitor = MaskingMonitor()
-    module = Tests()
-    _, trainer = fit(module, [monitor, SavesEveryBatch(tmp_path)], tmp_path, epochs=2, batches=3)
-    loader = DataLoader(TensorDataset(torch.ones(3, 1)), batch_size=1)
-    trainer.test(module, loader, ckpt_path=tmp_path / "0-01.ckpt", verbose=False)
-    assert samples(monitor) == [3, 3]
 
 
 @pytest.mark.parametrize("optimizers", [1, 2, 3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,14 @@ def test_a_feature_on_a_gpu_is_supported_as_the_page_says(feature: matrix.Featur
 def test_the_page_is_the_table() -> None:
     assert features.__doc__
     assert matrix.PAGE.read_text(encoding="utf-8") == matrix.page(), "run `python docs/compatibility_table.py`"
+
+
+def test_the_lower_bounds_of_package_and_readme_are_the_versions_of_the_oldest_environment() -> None:
+    oldest = matrix.pinned("test-oldest")
+    project = (matrix.ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for package, version in oldest.items():
+        (bound,) = re.findall(rf'^  "{package}>=([\d.]+)"', project, re.MULTILINE)
+        assert version == f"{bound}.0"
+    readme_torch, readme_lightning = (oldest[package].removesuffix(".0") for package in matrix.PACKAGES[:2])
+    readme = (matrix.ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"torch {readme_torch} and lightning {readme_lightning} are the oldest supported ones" in readme

@@ -14,16 +14,22 @@ from as_lightning.functional import accumulation_steps
 counts = st.integers(0, 10**9).flatmap(lambda samples: st.tuples(st.just(samples), st.integers(0, samples)))
 
 
-@example(counts=(8, 8), max_steps=5, previous=4, scale=1.0)
-@example(counts=(0, 0), max_steps=5, previous=3, scale=1.0)
-@example(counts=(5, 3), max_steps=4, previous=2, scale=1.0)  # 2.5 rounds up
-@given(counts=counts, max_steps=st.integers(1, 64), previous=st.integers(1, 64), scale=st.sampled_from([0.5, 1.0, 2.0]))
-def test_steps_are_the_rounded_ratio_clipped(
-    counts: tuple[int, int], max_steps: int, previous: int, scale: float
+@example(counts=(8, 8), max_steps=5, previous=4, scale=1.0, monotone=False)
+@example(counts=(0, 0), max_steps=5, previous=3, scale=1.0, monotone=False)
+@example(counts=(5, 3), max_steps=4, previous=2, scale=1.0, monotone=False)  # 2.5 rounds up
+@given(
+    counts=counts,
+    max_steps=st.integers(1, 64),
+    previous=st.integers(1, 64),
+    scale=st.sampled_from([0.5, 1.0, 2.0]),
+    monotone=st.booleans(),
+)
+def test_steps_are_the_rounded_ratio_clipped_and_never_fewer_than_before_where_they_are_monotone(
+    counts: tuple[int, int], max_steps: int, previous: int, scale: float, monotone: bool
 ) -> None:
     samples, masked = counts
     previous = min(previous, max_steps)
-    steps = accumulation_steps(samples, masked, scale=scale, max_steps=max_steps, previous=previous, monotone=False)
+    steps = accumulation_steps(samples, masked, scale=scale, max_steps=max_steps, previous=previous, monotone=monotone)
     if samples == 0:
         expected = previous
     elif masked == samples:
@@ -32,15 +38,7 @@ def test_steps_are_the_rounded_ratio_clipped(
         ratio = Fraction(scale) * samples / (samples - masked)
         rounded = math.floor(ratio + Fraction(1, 2))
         expected = min(max(rounded, 1), max_steps, previous + 1)
-    assert steps == expected
-
-
-@given(counts=counts, max_steps=st.integers(1, 64), previous=st.integers(1, 64))
-def test_monotone_steps_stay_between_the_previous_and_one_more(
-    counts: tuple[int, int], max_steps: int, previous: int
-) -> None:
-    steps = accumulation_steps(*counts, max_steps=max_steps, previous=previous)
-    assert min(previous, max_steps) <= steps <= min(previous + 1, max_steps)
+    assert steps == (max(expected, previous) if monotone else expected)
 
 
 @pytest.mark.parametrize(

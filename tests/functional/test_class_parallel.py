@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from harness import class_parallel_ranks as program
-from harness.class_parallel_ranks import LINEAR_CASES, LOGITS_CASES, TIED, Case, operands
+from harness.class_parallel_ranks import LINEAR_CASES, LOGITS_CASES, Case, operands
 from harness.prepared_processes import run
 from harness.torch_limits import TENSOR_PARALLEL_OUTSIDE, skipped_by
 from oracles.as_softmax import as_cross_entropy_reference, counts_reference
@@ -162,15 +162,6 @@ def test_sharded_logits_of_a_half_type_equal_one_process(seen: Seen):
         found = rank["bfloat16"]
         assert tuple(map(int, found["counts"])) == expected["counts"]
         torch.testing.assert_close(found["logits"], expected["logits"], rtol=2e-2, atol=1e-4)
-
-
-def test_a_tie_with_the_target_is_kept_whichever_process_holds_it(seen: Seen):
-    case = LINEAR_CASES["ties"]
-    given = operands(case)
-    logits = given.logits
-    assert torch.equal(logits[:, TIED["lower"]], logits[:, TIED["upper"]])
-    for rank in seen("linear_heads"):
-        assert int(rank["ties"]["counts"].masked_samples) == 0
 
 
 def test_a_group_of_one_process_works(two: Seen):

@@ -288,10 +288,15 @@ def test_few_logits_are_held_with_the_same_result(monkeypatch: pytest.MonkeyPatc
             assert_agrees(value_and_gradients(fused, head, 0.1, **options), wide, torch.float64)
 
 
-def test_inside_a_compiled_function_it_gives_the_same_result() -> None:
+@pytest.mark.parametrize("held", [False, True])
+def test_compiled_it_gives_the_same_result_and_few_logits_break_no_graph(
+    held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_loss, "FEW_LOGITS", 1000 if held else 0)
     hidden, *rest = example((6,))
     torch.compiler.reset()
-    compiled = torch.compile(lambda h: fused(h * 2.0, *rest, delta=0.1) + 1.0, backend="eager")
+    backend = "aot_eager" if held else "eager"
+    compiled = torch.compile(lambda h: fused(h * 2.0, *rest, delta=0.1) + 1.0, backend=backend, fullgraph=held)
     torch.testing.assert_close(compiled(hidden), fused(hidden * 2.0, *rest, delta=0.1) + 1.0)
 
 
@@ -403,14 +408,6 @@ def test_shapes_without_values_are_enough(dtype: torch.dtype) -> None:
         loss.backward()
     assert loss.is_meta
     assert module.linear.weight.grad.shape == (90_000, 5)
-
-
-def test_few_logits_compile_without_a_graph_break(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_loss, "FEW_LOGITS", 1000)
-    hidden, weight, bias, target = example((6,))
-    compiled = torch.compile(linear_cross_entropy, backend="aot_eager", fullgraph=True)
-    loss = F.cross_entropy(F.linear(hidden, weight, bias), target)
-    torch.testing.assert_close(compiled(hidden, weight, target, linear_bias=bias), loss)
 
 
 def test_hidden_states_of_no_width_equal_cross_entropy() -> None:

@@ -1,8 +1,7 @@
 """Processes that share the classes of a head: ``python class_parallel_ranks.py FOLDER`` runs two, three, then four.
 
-Each process runs the scenarios of :data:`PLAN`, which are functions below; what it has seen in one goes to
-``FOLDER/<processes>/<scenario>-<rank>.pt``. The cases and their data are also what the test computes its references
-from. The processes are forked, so that PyTorch and Lightning are imported once.
+Each process runs the scenarios of :data:`PLAN`; what it has seen in one goes to
+``FOLDER/<processes>/<scenario>-<rank>.pt``. The test computes its references from the same cases.
 """
 
 from __future__ import annotations
@@ -174,15 +173,9 @@ def linear_head(case: Case, mesh: DeviceMesh) -> dict[str, Any]:
     hidden.requires_grad_()
     # a small workspace, so that there are several chunks
     with mock.patch.object(head_loss, "CPU_WORKSPACE", 1), torch.autocast("cpu", enabled=case.autocast):
+        settings: dict[str, Any] = {"class_weight": given.class_weight, "reduction": case.reduction}
         loss, counts = as_linear_cross_entropy(
-            hidden,
-            weight,
-            target,
-            case.delta,
-            bias=bias,
-            class_weight=given.class_weight,
-            reduction=case.reduction,
-            return_counts=True,
+            hidden, weight, target, case.delta, bias=bias, return_counts=True, **settings
         )
     loss.backward(given.upstream)
     return {

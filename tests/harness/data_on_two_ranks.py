@@ -83,6 +83,7 @@ def trainer(*callbacks: pl.Callback) -> pl.Trainer:
         strategy="ddp",
         num_sanity_val_steps=0,
         check_val_every_n_epoch=2,
+        enable_checkpointing=bool(callbacks),
         callbacks=list(callbacks),
     )
 
@@ -100,23 +101,12 @@ def loaders_handed_over(folder: Path) -> dict[str, Any]:
     return module.seen
 
 
-class SavesInside(pl.Callback):
-    """Saves a checkpoint inside the second epoch."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def on_train_batch_end(self, trainer: pl.Trainer, *arguments: Any) -> None:
-        if trainer.global_step == RESUMED_FROM:
-            trainer.save_checkpoint(self.path)
-
-
 def resumed(folder: Path) -> dict[str, Any]:
     undisturbed, later = Watches(), Watches()
-    path = folder / "inside.ckpt"
-    trainer(SavesInside(path)).fit(undisturbed, datamodule=Numbered())
+    inside = pl.callbacks.ModelCheckpoint(folder, "inside", every_n_train_steps=RESUMED_FROM)  # in the second epoch
+    trainer(inside).fit(undisturbed, datamodule=Numbered())
     torch.rand(3)
-    trainer().fit(later, datamodule=Numbered(), ckpt_path=str(path))
+    trainer().fit(later, datamodule=Numbered(), ckpt_path=str(folder / "inside.ckpt"))
     return {"undisturbed": undisturbed.batches, "resumed": later.batches}
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -41,14 +38,3 @@ class FileServer(ThreadingHTTPServer):
         self.home = home
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.requests: list[str] = []
-
-
-@contextmanager
-def file_server(home: Path) -> Iterator[FileServer]:
-    """Serve a folder until the context ends."""
-    with FileServer(home) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()

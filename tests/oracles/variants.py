@@ -13,17 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import integrate, optimize, special
+from scipy.special import logsumexp, softmax
 
 Row = NDArray[np.float64]
-
-
-def softmax(x: Row) -> Row:
-    powers = np.exp(x - x.max())
-    return powers / powers.sum()
-
-
-def log_sum_exp(x: Row) -> float:
-    return float(x.max() + np.log(np.exp(x - x.max()).sum()))
 
 
 def t_softmax(x: Row, tau: float) -> Row:
@@ -31,11 +23,11 @@ def t_softmax(x: Row, tau: float) -> Row:
 
 
 def t_softmax_loss(x: Row, t: int, tau: float) -> float:
-    return log_sum_exp(x / tau) - x[t] / tau
+    return logsumexp(x / tau) - x[t] / tau
 
 
 def label_smoothing_loss(x: Row, t: int, smoothing: float) -> float:
-    log_p = x - log_sum_exp(x)
+    log_p = x - logsumexp(x)
     return float(-(1 - smoothing) * log_p[t] - smoothing * log_p.mean())
 
 
@@ -48,7 +40,7 @@ def sparse_softmax(x: Row, k: int) -> Row:
 
 def sparse_softmax_loss(x: Row, t: int, k: int) -> float:
     kept = set(np.argsort(-x, kind="stable")[:k].tolist()) | {t}
-    return log_sum_exp(x[sorted(kept)]) - x[t]
+    return logsumexp(x[sorted(kept)]) - x[t]
 
 
 def sparsemax_threshold(x: Row) -> float:
@@ -101,7 +93,7 @@ def am_softmax(x: Row, tau: float) -> Row:
 def am_softmax_loss(x: Row, t: int, margin: float, tau: float) -> float:
     lowered = x.copy()
     lowered[t] -= margin
-    return log_sum_exp(lowered / tau) - lowered[t] / tau
+    return logsumexp(lowered / tau) - lowered[t] / tau
 
 
 # (log density, log distribution function); scipy.stats has the same, a hundred times slower a call

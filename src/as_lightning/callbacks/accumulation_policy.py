@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from as_lightning.functional.accumulation import accumulation_steps
-from as_lightning.functional.argument_checks import check_count, check_number
+from as_lightning.functional.argument_checks import check_choice, check_count, check_number
 
 
 class AccumulationWindow(NamedTuple):
@@ -34,11 +34,11 @@ class Policy(Protocol):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
 
 
+@dataclass
 class FunctionPolicy:
     """A user's function of the closed window; it has no state."""
 
-    def __init__(self, function: Callable[[AccumulationWindow], int]) -> None:
-        self.next_length = function
+    next_length: Callable[[AccumulationWindow], int]
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -110,14 +110,12 @@ class StepSchedule:
     """
 
     def __init__(self, schedule: Mapping[int, int], by: Literal["step", "samples"] = "step") -> None:
-        if by not in ("step", "samples"):
-            raise ValueError(f"by must be 'step' or 'samples', got {by!r}")
-        valid = all(_is_integer(key, 0) and _is_integer(length, 1) for key, length in schedule.items())
-        if not valid or 0 not in schedule:
-            raise ValueError(
-                "schedule must map integers of at least 0, a 0 among them, to lengths of at least 1, such as "
-                f"{{0: 1, 1000: 4}}, got {schedule!r}"
-            )
+        check_choice("by", by, ("step", "samples"))
+        if 0 not in schedule:
+            raise ValueError(f"schedule must say the length from 0 on, as in {{0: 1, 1000: 4}}, got {schedule!r}")
+        for start, length in schedule.items():
+            check_count("a key of schedule", start, least=0)
+            check_count("a length in schedule", length, least=1)
         self.schedule, self.by, self._samples = dict(sorted(schedule.items())), by, 0
 
     def next_length(self, window: AccumulationWindow) -> int:
@@ -130,7 +128,3 @@ class StepSchedule:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._samples = state_dict["samples"]
-
-
-def _is_integer(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -19,6 +19,7 @@ from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signatu
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from as_lightning.callbacks import window as windows
 from as_lightning.callbacks.accumulation_policy import (
@@ -29,12 +30,12 @@ from as_lightning.callbacks.accumulation_policy import (
     StepSchedule,
 )
 from as_lightning.callbacks.item_weights import Items, ItemWeights, multiply_gradients, on_device
-from as_lightning.callbacks.learning_rate import LRScale, ScaledRates, follow_batches
-from as_lightning.callbacks.window import COUNTS
+from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.masking_counter import MaskingCounter
 
 GRADIENTS = "as_lightning_open_gradients"  # key of a checkpoint: what an open window has gathered, and how it weighs
+RATE_FACTORS: dict[str, Callable[[int], float]] = {"sqrt": math.sqrt, "linear": float}  # of so many batches
 
 
 @dataclass
@@ -61,8 +62,8 @@ class AdaptiveGradientAccumulation(Callback):
         max_steps, scale, monotone, warmup_windows, update_every: those of the ``MaskingPolicy`` without a policy.
         lr_pace: what schedulers with ``interval="step"`` follow: ``"data"``, the batches, so that a schedule of
             ``trainer.estimated_stepping_batches`` ends with training; or ``"steps"``, as Lightning does it.
-        lr_scale: a step of $k$ batches takes the scheduler's rate (``"none"``), $\sqrt k$ times it
-            (``"sqrt"``) or $k$ times it (``"linear"``).
+        lr_scale: a step of $k$ batches takes the scheduler's rate (``"none"``), $\sqrt k$ times it (``"sqrt"``, for
+            Adam: Malladi et al., 2022) or $k$ times it (``"linear"``, for SGD: Goyal et al., 2017).
         normalize: the gradient is the mean over a window's ``"batches"``, or over all its ``"items"``.
         items: the number of items in a batch, ``items(batch)``; without it the module's ``items_in_batch(batch)``, and
             without that the samples of its masking counter.
@@ -70,7 +71,6 @@ class AdaptiveGradientAccumulation(Callback):
 
     Attributes:
         history: the `AccumulationWindow` of each window since ``fit`` began or was resumed.
-        policy: the policy.
 
     Raises:
         ValueError: if an argument lies outside its range, or the number of items in a batch is negative or not finite.
@@ -96,40 +96,36 @@ class AdaptiveGradientAccumulation(Callback):
         warmup_windows: int | None = None,
         update_every: int | None = None,
         lr_pace: Literal["data", "steps"] = "data",
-        lr_scale: LRScale = "none",
+        lr_scale: Literal["none", "sqrt", "linear"] = "none",
         normalize: Literal["batches", "items"] = "batches",
         items: Callable[[Any], Any] | None = None,
         loss_is: Literal["mean", "sum"] = "mean",
     ) -> None:
-        for name, value, choices in (
-            ("lr_pace", lr_pace, ("data", "steps")),
-            ("lr_scale", lr_scale, ("none", "sqrt", "linear")),
-            ("normalize", normalize, ("batches", "items")),
-            ("loss_is", loss_is, ("mean", "sum")),
-        ):
-            if value not in choices:
-                raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, got {value!r}")
+        check_choice("lr_pace", lr_pace, ("data", "steps"))
+        check_choice("lr_scale", lr_scale, ("none", *RATE_FACTORS))
+        check_choice("normalize", normalize, ("batches", "items"))
+        check_choice("loss_is", loss_is, ("mean", "sum"))
         if loss_is == "sum" and normalize == "batches":
             raise ValueError("loss_is='sum' says how items weigh: set normalize='items' too, or leave it out")
-        given: dict[str, Any] = {"max_steps": max_steps, "scale": scale, "monotone": monotone}
-        given |= {"warmup_windows": warmup_windows, "update_every": update_every}
-        given = {name: value for name, value in given.items() if value is not None}
+        limits = {"max_steps": max_steps, "scale": scale, "monotone": monotone}
+        limits |= {"warmup_windows": warmup_windows, "update_every": update_every}
+        given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
         if policy is not None and given:
             raise ValueError(f"{', '.join(given)}: arguments of MaskingPolicy, which cannot stand beside {policy!r}")
         if not (policy is None or isinstance(policy, Policy) or callable(policy)):
-            raise TypeError(
-                "policy must be a MaskingPolicy, a StepSchedule, an object with next_length, state_dict and "
-                f"load_state_dict, or a function of the closed window, got {policy!r} (for AS-Speed write max_steps=4)"
-            )
+            expected = "policy must be a MaskingPolicy, a StepSchedule, an object with their methods, or a function"
+            raise TypeError(f"{expected}, got {policy!r} (for AS-Speed write max_steps=4)")
         self.policy = MaskingPolicy(**given) if policy is None else policy
         # asked once: isinstance with a protocol takes 40 microseconds
         self._policy = self.policy if isinstance(self.policy, Policy) else FunctionPolicy(self.policy)
         self._policy_start = copy.deepcopy(self._policy.state_dict())
-        self.lr_pace, self.normalize = lr_pace, normalize
+        self.lr_pace, self.lr_scale, self.normalize = lr_pace, lr_scale, normalize
         self._weights = ItemWeights(items, loss_is)
-        self._rates = ScaledRates(lr_scale, self._batches_of_step)
+        self._rate_hooks: list[RemovableHandle] = []
+        self._own_rates: list[Any] = []  # the parameter groups' rates while a step runs at others
+        self._used_rates: list[Any] = []  # of the latest step, if it was scaled
         self._meaning: dict[str, Any] = {"normalize": normalize, "loss_is": loss_is}  # of the gradients
-        self._ranks = 1
+        self._ranks, self._is_first_rank = 1, True
         self._batch_sizes = MaskingCounter()  # of a module without a masking counter
         self._counts = self._counts_items = self._counts_sizes = False
         self._fitting, self._window = True, OpenWindow()
@@ -146,13 +142,9 @@ class AdaptiveGradientAccumulation(Callback):
         self._unwritten: tuple[int, int] | None = None  # the latest step and its batches, unless they are logged
 
     def _drop_sums(self) -> None:
-        """Forget what the batches of the open window have added up to."""
-        self._items: Items = 0.0  # of this rank
+        self._items: Items = 0.0  # of the open window, on this rank
         self._totals: Tensor | None = None  # of all ranks, once they are summed
-        self._batch_size, self._batch_items = 0, None  # type: int, Items | None
-
-    def _batches_of_step(self) -> int:
-        return self._window.accumulated + 1
+        self._batch_items: Items | None = None
 
     def _counter(self, pl_module: LightningModule) -> MaskingCounter:
         return windows.find_counter(pl_module) or self._batch_sizes
@@ -172,7 +164,7 @@ class AdaptiveGradientAccumulation(Callback):
         windows.find_losses(pl_module)
         source = self._weights.source(pl_module)
         refuse(trainer, pl_module, self, source)  # not in setup: the module's own setup comes after it
-        self._ranks = windows.ranks_with_own_batches(trainer)
+        _, self._ranks, self._is_first_rank = windows.ranks_with_own_batches(trainer)
         self._counts_items = self.normalize == "items" or source in ("items", "items_in_batch")
         self._meaning["items"] = source if self.normalize == "items" else None
         counts_masking = windows.find_counter(pl_module) is not None
@@ -181,9 +173,13 @@ class AdaptiveGradientAccumulation(Callback):
         self._counts = counts_masking or self._counts_sizes or self._counts_items
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        windows.start_counting(trainer, self._counter(pl_module), self._saved.get(COUNTS))
+        windows.start_counting(trainer, self._counter(pl_module), self._saved.get(windows.COUNTS))
         self._drop_sums()
-        self._rates.attach(trainer.optimizers[0])
+        self._own_rates, self._used_rates = [], []
+        if self.lr_scale != "none":
+            optimizer = trainer.optimizers[0]
+            before, after = optimizer.register_step_pre_hook, optimizer.register_step_post_hook
+            self._rate_hooks = [before(self._scale_rates), after(self._restore_rates)]
         # A resumed epoch loop looks at it to tell whether the checkpoint's batch had stepped. Not earlier than here:
         # trainer.estimated_stepping_batches divides by it, and configure_optimizers asks for that.
         trainer.accumulate_grad_batches = self._window.length
@@ -196,9 +192,8 @@ class AdaptiveGradientAccumulation(Callback):
         window = self._window
         if GRADIENTS not in self._saved:
             rank_zero_warn(
-                f"The checkpoint lies inside an accumulation window, after {window.accumulated} of its {window.length} "
-                "batches, and holds no gradients of these (as with sharded strategies, or after an exception in one of "
-                "several processes): the window's step takes the mean over its other batches."
+                f"The checkpoint lies inside a window, after {window.accumulated} of its {window.length} batches, and "
+                "holds no gradients of these: the window's step takes the mean over its other batches."
             )
             window.accumulated = 0
             return
@@ -208,7 +203,7 @@ class AdaptiveGradientAccumulation(Callback):
                 f"The checkpoint lies inside a window of {saved['meaning']}, whose gradients do not add to those of "
                 f"{self._meaning}: resume with its settings, or from a checkpoint between two windows."
             )
-        if windows.holds_the_sum(trainer):
+        if self._is_first_rank:
             self._items = saved["items"]
         # the mean over the ranks that have saved it counts once for each of them
         ranks = saved["ranks"] / self._ranks if self.normalize == "items" else 1.0
@@ -226,8 +221,10 @@ class AdaptiveGradientAccumulation(Callback):
 
     def _leave(self, trainer: Trainer) -> None:
         trainer.accumulate_grad_batches = 1
+        while self._rate_hooks:
+            self._rate_hooks.pop().remove()
         for optimizer in trainer.optimizers:  # there is none if the exception came early
-            self._rates.detach(optimizer)
+            self._restore_rates(optimizer)  # it may have come in a step
         self._weights.end_backward()
 
     # One window
@@ -241,7 +238,7 @@ class AdaptiveGradientAccumulation(Callback):
             self._open_window(trainer, batch_idx)
         counter.begin_batch()
         if self._counts_sizes:
-            self._batch_size = extract_batch_size(batch)
+            self._batch_samples = torch.tensor([0, extract_batch_size(batch), 0, 0])
         if self._counts_items:
             self._batch_items = self._weights.count(pl_module, batch, batch_idx)
 
@@ -259,7 +256,7 @@ class AdaptiveGradientAccumulation(Callback):
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
         if self._counts_sizes:
-            self._batch_sizes.update(MaskingCounts(*torch.tensor([0, self._batch_size, 0, 0])))
+            self._batch_sizes.update(MaskingCounts(*self._batch_samples))
         if not self._counts_items:
             return
         items = self._batch_items
@@ -282,7 +279,18 @@ class AdaptiveGradientAccumulation(Callback):
             multiply_gradients(optimizer, self._weights.factor(items, self._ranks, self._window.length))
         else:
             # The end may have come unforeseen (or a checkpoint lost gradients): each loss was divided by the length.
-            multiply_gradients(optimizer, self._window.length / self._batches_of_step())
+            multiply_gradients(optimizer, self._window.length / (self._window.accumulated + 1))
+
+    def _scale_rates(self, optimizer: Optimizer, *_: Any) -> None:
+        factor = RATE_FACTORS[self.lr_scale](self._window.accumulated + 1)
+        self._own_rates = [group["lr"] for group in optimizer.param_groups]
+        self._used_rates = [rate * factor for rate in self._own_rates]
+        set_rates(optimizer.param_groups, self._used_rates)
+
+    def _restore_rates(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._own_rates:
+            set_rates(optimizer.param_groups, self._own_rates)
+        self._own_rates = []
 
     def _knows(self, items: Items) -> TypeGuard[float]:
         """Whether the number is that of all ranks and need not be read from a device."""
@@ -313,8 +321,7 @@ class AdaptiveGradientAccumulation(Callback):
         counter.end_batch()
         ends = windows.window_ends(trainer, batch_idx)
         if not window.is_open:  # a batch of None, for which Lightning calls no on_train_batch_start
-            if self.lr_pace == "data":
-                follow_batches(trainer, pl_module, batch_idx, 1, stepped=ends)
+            self._follow_batches(trainer, pl_module, batch_idx, 1, stepped=ends)
             return
         window.accumulated += 1
         if not ends:
@@ -331,8 +338,7 @@ class AdaptiveGradientAccumulation(Callback):
         closed = trainer.current_epoch, window.first_batch, length, masked, samples, items, steps
         self.history.append(AccumulationWindow(*closed))
         self._next_length = self._length_after(self.history[-1])
-        if self.lr_pace == "data":
-            follow_batches(trainer, pl_module, batch_idx, length, stepped=True)
+        self._follow_batches(trainer, pl_module, batch_idx, length, stepped=True)
         self._unwritten = steps - 1, length
         if windows.is_written(trainer, steps - 1):
             self._write(trainer)
@@ -341,10 +347,8 @@ class AdaptiveGradientAccumulation(Callback):
         """What the policy says after ``window``."""
         length = self._policy.next_length(window)
         if isinstance(length, bool) or not isinstance(length, int) or length < 1:
-            raise MisconfigurationException(
-                "A policy must return the number of batches of the next window, an integer of at least 1, got "
-                f"{length!r} from {self.policy!r} after {window}."
-            )
+            expected = "A policy must return the number of batches of the next window, an integer of at least 1"
+            raise MisconfigurationException(f"{expected}, got {length!r} from {self.policy!r} after {window}.")
         return length
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -356,11 +360,28 @@ class AdaptiveGradientAccumulation(Callback):
         if batches and not trainer.should_stop:
             rank_zero_warn(
                 f"Epoch {trainer.current_epoch} ended inside an accumulation window: the gradients of its last "
-                f"{batches} batches are dropped. Its loader yielded fewer batches than it said, or "
-                "on_train_batch_start returned -1."
+                f"{batches} batches are dropped. Have its loader yield as many batches as its length says."
             )
-        if batches and self.lr_pace == "data":
-            follow_batches(trainer, pl_module, self._window.first_batch + batches - 1, batches, stepped=False)
+        self._follow_batches(trainer, pl_module, self._window.first_batch + batches - 1, batches, stepped=False)
+
+    def _follow_batches(
+        self, trainer: Trainer, pl_module: LightningModule, last_batch: int, batches: int, *, stepped: bool
+    ) -> None:
+        """Advance the schedulers by steps, at a window's end, as windows of one batch each would have."""
+        if self.lr_pace == "steps" or batches == 0:
+            return
+        end, counted = last_batch + 1, batches
+        if trainer.max_steps != -1:  # the rest of the schedule is min(steps left, batches left)
+            batches_left = math.inf
+            if trainer.max_epochs not in (None, -1) and trainer.num_training_batches != math.inf:
+                batches_left = (trainer.max_epochs - trainer.current_epoch) * trainer.num_training_batches - end
+            steps_left = trainer.max_steps - trainer.global_step
+            counted = int(min(steps_left + stepped, batches_left + batches) - min(steps_left, batches_left))
+        for config in trainer.lr_scheduler_configs:
+            if config.interval == "step" and not config.reduce_on_plateau:  # that one counts checks of its metric
+                taken = int(stepped and end % config.frequency == 0)  # by Lightning, on the last batch
+                for _ in range(end // config.frequency - (end - counted) // config.frequency - taken):
+                    pl_module.lr_scheduler_step(config.scheduler, None)
 
     def _refuse_other_assignments(self, trainer: Trainer) -> None:
         if trainer.accumulate_grad_batches != self._window.length:
@@ -374,9 +395,11 @@ class AdaptiveGradientAccumulation(Callback):
         if self._unwritten is None:
             return
         (step, length), self._unwritten = self._unwritten, None
-        rates = [float(rate) for rate in self._rates.used]
-        names = ["accumulation/lr"] if len(rates) == 1 else [f"accumulation/lr/pg{i + 1}" for i in range(len(rates))]
-        windows.publish(trainer, {"accumulation/steps": float(length), **dict(zip(names, rates, strict=True))}, step)
+        metrics = {"accumulation/steps": float(length)}
+        for group, rate in enumerate(self._used_rates, 1):
+            of_group = f"/pg{group}" if len(self._used_rates) > 1 else ""
+            metrics[f"accumulation/lr{of_group}"] = float(rate)
+        windows.publish(trainer, metrics, step)
 
     # Checkpoints
 
@@ -402,7 +425,8 @@ class AdaptiveGradientAccumulation(Callback):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Save what an open window has gathered so far, so that a run resumed inside it goes on exactly."""
-        self._rates.restore_in(checkpoint)
+        if self._own_rates:  # it is saved while a step runs, as a signal may ask for
+            set_rates(checkpoint["optimizer_states"][0]["param_groups"], self._own_rates)
         # not accumulate_grad_batches: callbacks that save on an exception come after on_exception, where it is 1 again
         length = self._window.length if self._window.is_open else 1
         if not windows.can_save_open_window(trainer, length):
@@ -416,7 +440,12 @@ class AdaptiveGradientAccumulation(Callback):
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if self._fitting:
-            self._saved = {key: checkpoint[key] for key in (COUNTS, GRADIENTS) if key in checkpoint}
+            self._saved = {key: checkpoint[key] for key in (windows.COUNTS, GRADIENTS) if key in checkpoint}
+
+
+def set_rates(groups: list[dict[str, Any]], rates: list[Any]) -> None:
+    for group, rate in zip(groups, rates, strict=True):
+        group["lr"] = rate
 
 
 def mean_gradients(trainer: Trainer, pl_module: LightningModule) -> dict[str, Tensor]:

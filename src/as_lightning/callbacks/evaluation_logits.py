@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -14,20 +14,6 @@ from torch.utils.hooks import RemovableHandle
 from as_lightning.functional.calibration import is_multilabel
 
 LogitsAndTarget = tuple[Tensor, Tensor]
-
-
-class EvaluatedBatch(NamedTuple):
-    """Logits and target of a batch, without gradients, and whether a target holds several labels."""
-
-    logits: Tensor
-    target: Tensor
-    multilabel: bool
-
-    def rows(self) -> LogitsAndTarget:
-        """Logits as rows of ``(C)``, the target as rows or class indices; the ignored ones are among them."""
-        classes = self.logits.shape[-1]
-        target = self.target.reshape(-1, classes) if self.multilabel else self.target.reshape(-1)
-        return self.logits.reshape(-1, classes), target
 
 
 class EvaluationLogits:
@@ -69,8 +55,11 @@ class EvaluationLogits:
         if isinstance(logits, Tensor) and logits.dim() >= 2:
             self._output = output
 
-    def of(self, pl_module: LightningModule, batch: Any) -> EvaluatedBatch:
-        """Logits and target of the batch that has just been evaluated; refused if there are none or they do not fit."""
+    def of(self, pl_module: LightningModule, batch: Any) -> tuple[Tensor, Tensor, bool]:
+        """Logits and target of the batch just evaluated, without gradients, and whether a target holds several labels.
+
+        Refused if there are none or they do not fit.
+        """
         if self.logits is not None:
             logits, target = self.logits(pl_module, batch)
         elif hasattr(pl_module, "validation_logits"):
@@ -82,15 +71,15 @@ class EvaluationLogits:
             missing = "logits" if not isinstance(logits, Tensor) else "target"
             raise MisconfigurationException(
                 f"{self.callback} found no {missing} of a batch: {type(pl_module).__name__} must call its forward, "
-                "as self(x), in validation_step and test_step, with a batch of (x, target) or a mapping with 'labels'. "
-                "If it does not, give it a method validation_logits(batch) that returns (logits, target), or use "
+                "as self(x), in validation_step and test_step, with a batch of (x, target) or a mapping with 'labels'; "
+                "or give it a method validation_logits(batch) that returns (logits, target), or use "
                 f"{self.callback}(logits=lambda module, batch: (module.net(batch[0]), batch[1]))."
             )
         try:
             multilabel = is_multilabel(logits, target)
         except ValueError as error:
             raise MisconfigurationException(f"{self.callback}: {error}, in {self.callback}(logits=...)") from None
-        return EvaluatedBatch(logits.detach(), target.detach(), multilabel)
+        return logits.detach(), target.detach(), multilabel
 
 
 def _target_of(batch: Any) -> Any:

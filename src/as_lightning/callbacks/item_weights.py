@@ -24,10 +24,10 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from as_lightning.callbacks.window import find_counter
+from as_lightning.functional.argument_checks import check_number
 from as_lightning.masking_counter import MaskingCounter
 
 Items = float | Tensor  # a number that only a device knows stays there
-INVALID = "the number of items in a batch must be finite and at least 0, {}: return how many terms its loss is made of"
 
 
 class ItemWeights:
@@ -55,15 +55,11 @@ class ItemWeights:
             self._samples_before = counter.open_counts[1] if counter else 0.0
             return None
         items = function(batch)
-        if isinstance(items, Tensor) and items.numel() == 1 and items.device.type != "cpu":
-            return items.detach().reshape(()).to(torch.float32 if items.device.type == "mps" else torch.float64)
-        try:
-            number = float(items)
-        except (TypeError, ValueError, RuntimeError):
-            number = math.nan
-        if not (math.isfinite(number) and number >= 0):
-            raise ValueError(INVALID.format(f"got {items!r} for batch {batch_idx}"))
-        return number
+        if isinstance(items, Tensor) and items.numel() == 1:
+            if items.device.type != "cpu":
+                return items.detach().reshape(()).to(torch.float32 if items.device.type == "mps" else torch.float64)
+            items = items.item()
+        return check_number(f"the items of batch {batch_idx}", items, lambda n: n >= 0, "a finite number of at least 0")
 
     def counted_since(self, counter: MaskingCounter) -> Items:
         """The samples that the counter has counted since `count`."""
@@ -105,7 +101,7 @@ class ItemWeights:
     def see(self, items: float, batches: int) -> None:
         """Learn from so many batches, those of all ranks, how many items a batch has."""
         if not math.isfinite(items):
-            raise ValueError(INVALID.format("and in one of the latest it was not"))
+            raise ValueError("the items of a batch must be a finite number of at least 0: one of the latest had others")
         if items > 0:
             self.unit = items / batches
 

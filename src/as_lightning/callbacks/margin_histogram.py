@@ -89,7 +89,9 @@ class MarginHistogram(Callback):
     ) -> None:
         if not fitting(trainer) or not self._source.takes(dataloader_idx):
             return
-        leads = in_float64(target_leads(*self._source.of(pl_module, batch).rows(), self.ignore_index))
+        logits, target, _ = self._source.of(pl_module, batch)
+        rows, target = logits.flatten(0, -2), target.flatten(0, logits.dim() - 2)  # of tokens too
+        leads = in_float64(target_leads(rows, target, self.ignore_index))
         index = ((leads + 1.0) * (self.bins / 2)).long().clamp(0, self.bins - 1)
         above = leads > _delta(pl_module)
         moments = torch.stack([leads.sum(), leads.square().sum(), leads.new_tensor(len(leads)), above.sum().double()])
@@ -114,18 +116,12 @@ class MarginHistogram(Callback):
         if _delta(pl_module) < 1.0:
             metrics["margin/share_above_delta"] = above / samples
         pl_module.log_dict(metrics, sync_dist=False)  # they are sums over the ranks already
-        if trainer.is_global_zero:
-            self._write(trainer, total, squares)
-
-    def _write(self, trainer: Trainer, total: float, squares: float) -> None:
-        assert self.counts is not None
-        edges = torch.linspace(-1.0, 1.0, self.bins + 1)
+        edges = torch.linspace(-1.0, 1.0, self.bins + 1)[1:].tolist()
+        moments = {"num": int(samples), "sum": total, "sum_squares": squares}
+        buckets = {"min": -1.0, "max": 1.0, "bucket_limits": edges, "bucket_counts": self.counts.tolist()}
         for logger in trainer.loggers:
-            if isinstance(logger, TensorBoardLogger):
-                moments = {"num": int(self.counts.sum()), "sum": total, "sum_squares": squares}
-                buckets = {"bucket_limits": edges[1:].tolist(), "bucket_counts": self.counts.tolist()}
-                span = {"min": -1.0, "max": 1.0, "global_step": trainer.global_step}
-                logger.experiment.add_histogram_raw(TAG, **span, **moments, **buckets)
+            if isinstance(logger, TensorBoardLogger):  # its experiment writes on the first rank alone
+                logger.experiment.add_histogram_raw(TAG, **moments, **buckets, global_step=trainer.global_step)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._source.stop()

@@ -10,7 +10,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
 from as_lightning.callbacks import window as windows
-from as_lightning.callbacks.window import masking_counter
+from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.counts import MaskingCounts, masking_ratio
 
 # TensorBoard's dashboard Custom Scalars opens with these charts. It matches the patterns at the start of a tag, and
@@ -74,8 +74,7 @@ class MaskingMonitor(Callback):
     """
 
     def __init__(self, step: Literal["optimizer", "samples"] = "optimizer") -> None:
-        if step not in ("optimizer", "samples"):
-            raise ValueError(f"step must be 'optimizer' or 'samples', got {step!r}")
+        check_choice("step", step, ("optimizer", "samples"))
         self.step = step
         self._fitting = True
         self._forget()
@@ -101,11 +100,11 @@ class MaskingMonitor(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         windows.find_losses(pl_module)  # not in setup: the module's own setup comes after it
-        masking_counter(pl_module, self)
+        windows.masking_counter(pl_module, self)
         write_layout(trainer)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        windows.start_counting(trainer, masking_counter(pl_module, self), self._saved_counts)
+        windows.start_counting(trainer, windows.masking_counter(pl_module, self), self._saved_counts)
         self._saved_counts = None
         # Lightning does not end an epoch whose last batch has saved the checkpoint that this training resumes
         if self._open_epoch not in (None, trainer.current_epoch):
@@ -117,7 +116,7 @@ class MaskingMonitor(Callback):
             self._start_epoch()
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        counter = masking_counter(pl_module, self)
+        counter = windows.masking_counter(pl_module, self)
         if batch_idx == 0:  # no window lies over the start of an epoch, where a search of the learning rate may lie
             counter.drop_window()
         counter.begin_batch()
@@ -125,7 +124,7 @@ class MaskingMonitor(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        counter = masking_counter(pl_module, self)
+        counter = windows.masking_counter(pl_module, self)
         counter.end_batch()
         if not windows.window_ends(trainer, batch_idx):
             return
@@ -224,9 +223,7 @@ class MaskingMonitor(Callback):
 
 def write_layout(trainer: Trainer) -> None:
     """Write the charts to each TensorBoard logger of the trainer; TensorBoard merges equal layouts of several runs."""
-    if not trainer.is_global_zero:
-        return
     for logger in trainer.loggers:
-        if isinstance(logger, TensorBoardLogger):
+        if isinstance(logger, TensorBoardLogger):  # its experiment writes on the first rank alone
             charts = {title: ["Multiline", tags] for title, tags in CHARTS.items()}
             logger.experiment.add_custom_scalars({"as-lightning": charts})

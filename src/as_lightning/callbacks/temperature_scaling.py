@@ -116,8 +116,6 @@ class TemperatureScaling(Callback):
         saving = [callback for callback in others if isinstance(callback, Checkpoint)]
         trainer.callbacks = [*changing, self, *saving]  # type: ignore[attr-defined]
 
-    # --- gathering
-
     def _start(self, pl_module: LightningModule, loaders: int) -> None:
         self._gathered.clear()
         self._test_sums.clear()
@@ -127,8 +125,6 @@ class TemperatureScaling(Callback):
         """What of the batch takes part: rows, so that token lengths may differ between batches, or single labels."""
         logits, target, self.multilabel = self._source.of(pl_module, batch)
         return known_entries(logits, target, self.ignore_index)
-
-    # --- fitting
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if self.temperature is not None:  # it was fitted for the weights before this batch
@@ -193,8 +189,6 @@ class TemperatureScaling(Callback):
             pl_module.as_softmax_multilabel = bool(self.multilabel)
             pl_module._as_softmax_calibrated = self._weights
 
-    # --- measuring
-
     def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._start(pl_module, len(trainer.num_test_batches))
         if isinstance(pl_module, ASSoftmaxMixin):  # it may come from load_from_checkpoint
@@ -244,8 +238,6 @@ class TemperatureScaling(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._source.stop()
-
-    # --- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
         return {"temperature": self.temperature, "multilabel": self.multilabel, "weights": self._weights}

@@ -1,8 +1,4 @@
-"""Accumulation windows as Lightning has them, the masking counts of each, and sums over the ranks that train together.
-
-The accumulation and the monitor share it: both close the windows of the module's masking counter, and both go on inside
-a window where a checkpoint was saved there.
-"""
+"""Accumulation windows as Lightning has them, the masking counts of each, and sums over the ranks that train."""
 
 from __future__ import annotations
 
@@ -66,10 +62,7 @@ def find_counter(pl_module: LightningModule) -> MaskingCounter | None:
 
 
 def find_losses(pl_module: LightningModule) -> None:
-    """Give a module that counts nothing itself a counter, which its `ASSoftmaxLoss` or the like report to.
-
-    Call it in ``on_fit_start``: the module may make its losses in its own setup.
-    """
+    """Give a module that counts nothing itself a counter, which its `ASSoftmaxLoss` or the like report to."""
     counter = getattr(pl_module, "masking_counter", None)
     if counter is None or (isinstance(counter, MaskingCounter) and counter.losses):  # not the module's own
         losses = [module for module in pl_module.modules() if isinstance(module, MaskedLoss)]
@@ -83,9 +76,8 @@ def masking_counter(pl_module: LightningModule, callback: Callback) -> MaskingCo
         raise MisconfigurationException(
             f"{type(callback).__name__} needs a module that reports masking counts, but {type(pl_module).__name__}."
             f"masking_counter is {getattr(pl_module, 'masking_counter', None)!r}. Mix in as_lightning.ASSoftmaxMixin "
-            "(and name it before the module's class), compute the loss with a submodule such as `self.criterion = "
-            "ASSoftmaxLoss(delta=0.1)`, or set `self.masking_counter = MaskingCounter()` and update it in "
-            "training_step."
+            "before the module's class, compute the loss with a submodule such as `self.criterion = "
+            "ASSoftmaxLoss(delta=0.1)`, or update a `self.masking_counter = MaskingCounter()` in training_step."
         )
     return counter
 
@@ -105,7 +97,7 @@ def save_open_counts(trainer: Trainer, counter: MaskingCounter, checkpoint: dict
 def start_counting(trainer: Trainer, counter: MaskingCounter, saved_counts: Tensor | None) -> None:
     """Start the counter anew, or inside the window whose counts a checkpoint held."""
     if saved_counts is not None:
-        saved_counts = saved_counts.to(trainer.strategy.root_device) if holds_the_sum(trainer) else None
+        saved_counts = saved_counts.to(trainer.strategy.root_device) if ranks_with_own_batches(trainer)[-1] else None
     counter.start(trainer, saved_counts)
 
 
@@ -149,26 +141,14 @@ def sum_over_ranks(trainer: Trainer, sums: Tensor) -> Tensor:
     sums = sums.to(strategy.root_device)
     if trainer.world_size == 1 or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return strategy.reduce(sums, reduce_op="sum")
-    mesh = _data_mesh(trainer)
-    group = None if mesh is None else mesh.get_group()
-    sums = sums.clone()
+    sums, (group, _, _) = sums.clone(), ranks_with_own_batches(trainer)
     torch.distributed.all_reduce(sums, op=torch.distributed.ReduceOp.SUM, group=group)
     return sums
 
 
-def ranks_with_own_batches(trainer: Trainer) -> int:
-    """Over how many ranks `sum_over_ranks` adds up, and gradients are averaged."""
-    mesh = _data_mesh(trainer)
-    return trainer.world_size if mesh is None else mesh.size()
-
-
-def holds_the_sum(trainer: Trainer) -> bool:
-    """Whether this rank keeps what `sum_over_ranks` has added up before the next sum."""
-    mesh = _data_mesh(trainer)
-    return trainer.is_global_zero if mesh is None else mesh.get_local_rank() == 0
-
-
-def _data_mesh(trainer: Trainer) -> Any:
-    """The ranks with batches of their own, where others share them; None where each rank has its own."""
-    strategy = trainer.strategy
-    return strategy.device_mesh["data_parallel"] if isinstance(strategy, ModelParallelStrategy) else None
+def ranks_with_own_batches(trainer: Trainer) -> tuple[Any, int, bool]:
+    """The group over which `sum_over_ranks` adds up (None for all), its size, and whether this rank is its first."""
+    if not isinstance(trainer.strategy, ModelParallelStrategy):
+        return None, trainer.world_size, trainer.is_global_zero
+    mesh = trainer.strategy.device_mesh["data_parallel"]  # other ranks share their batches
+    return mesh.get_group(), mesh.size(), mesh.get_local_rank() == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Real
 
 from torch import Tensor
@@ -11,11 +11,15 @@ from torch import Tensor
 REDUCTIONS = ("none", "mean", "sum")
 
 
+def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
+    """Return ``value``, or raise ``ValueError`` where it is none of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
 def check_reduction(reduction: str) -> str:
-    """Return ``reduction``, or raise ``ValueError`` where it is not one of the three."""
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}, got {reduction!r}")
-    return reduction
+    return check_choice("reduction", reduction, REDUCTIONS)
 
 
 def check_number(name: str, value: object, allowed: Callable[[float], bool], expected: str) -> float:

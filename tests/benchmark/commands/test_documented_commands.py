@@ -109,9 +109,7 @@ def test_a_documented_comparison_is_planned(command: str, tmp_path: Path, monkey
 
 
 @called(*(script for script in SCRIPTS if script not in HYDRA_APPS))
-def test_the_arguments_of_a_documented_call_are_understood(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_arguments_of_a_documented_call_are_understood(command, tmp_path, monkeypatch, capsys):
     """In an empty folder the call ends because files are missing (status 1), not because of its arguments (2)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", words_of(command))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,11 +13,11 @@ from as_lightning.benchmark.commands.report import main
 from as_lightning.benchmark.report.page import write_comparison
 from as_lightning.benchmark.report.record import COMPARISON_FILE, ComparisonRecord, run_folder
 from as_lightning.benchmark.report.verdicts import Design
-from as_lightning.benchmark.run.result import Result, read_runs
+from as_lightning.benchmark.run.result import read_runs
 
 
 @pytest.fixture
-def comparison(result: Callable[..., Result], tmp_path: Path) -> Path:
+def comparison(result, tmp_path) -> Path:
     """The folder of a finished comparison of two methods, with a run of its tuning."""
     folder = tmp_path / "comparisons" / "digits"
     record = ComparisonRecord("digits", "accuracy", "softmax", ["softmax", "as_softmax"], Design.fixed(3))
@@ -39,16 +38,14 @@ def comparison(result: Callable[..., Result], tmp_path: Path) -> Path:
     return folder
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def refused(capsys, *arguments: str) -> str:
     with pytest.raises(SystemExit) as end:
         main(list(arguments))
     assert end.value.code == 1
     return capsys.readouterr().err
 
 
-def test_the_folder_of_a_comparison_gives_the_report_of_the_comparison(
-    comparison: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_folder_of_a_comparison_gives_the_report_of_the_comparison(comparison, capsys):
     report = comparison / "report" / "report.md"
     before = report.read_text(encoding="utf-8")
     report.unlink()
@@ -59,7 +56,7 @@ def test_the_folder_of_a_comparison_gives_the_report_of_the_comparison(
     assert str(report) in printed
 
 
-def test_a_comparison_whose_runs_are_in_one_file_gives_the_same_report(comparison: Path) -> None:
+def test_a_comparison_whose_runs_are_in_one_file_gives_the_same_report(comparison):
     report = comparison / "report" / "report.md"
     before = report.read_text(encoding="utf-8")
     report.unlink()
@@ -70,15 +67,13 @@ def test_a_comparison_whose_runs_are_in_one_file_gives_the_same_report(compariso
     assert report.read_text(encoding="utf-8") == before
 
 
-def test_a_comparison_is_reported_whole_and_alone(comparison: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comparison_is_reported_whole_and_alone(comparison, capsys):
     for arguments in (["--baseline", "as_softmax"], ["--where", "seed=0"], [str(comparison.parent)]):
         said = refused(capsys, str(comparison), *arguments)
         assert f"{comparison} is a comparison, which is reported whole and alone" in said
 
 
-def test_runs_of_comparisons_are_refused_with_the_folders_to_give(
-    comparison: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_of_comparisons_are_refused_with_the_folders_to_give(comparison, capsys):
     for path in (comparison.parent, comparison / "runs"):
         said = refused(capsys, str(path))
         assert f"give the folder of a comparison: {comparison}\n" in said
@@ -86,9 +81,7 @@ def test_runs_of_comparisons_are_refused_with_the_folders_to_give(
     assert "give the same as-lightning-compare command again" in refused(capsys, str(comparison))
 
 
-def test_runs_without_test_metrics_are_left_out_and_named(
-    result: Callable[..., Result], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_without_test_metrics_are_left_out_and_named(result, tmp_path, capsys):
     for seed in range(3):
         for method, metrics in (("softmax", {"accuracy": 0.8}), ("as_softmax", {} if seed == 1 else {"accuracy": 0.9})):
             folder = tmp_path / f"{method}{seed}"
@@ -100,9 +93,7 @@ def test_runs_without_test_metrics_are_left_out_and_named(
     assert note in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
 
 
-def test_a_report_of_runs_without_test_metrics_alone_is_refused(
-    result: Callable[..., Result], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_of_runs_without_test_metrics_alone_is_refused(result, tmp_path, capsys):
     result("softmax", 0, 0.8, metrics={}).write(tmp_path)
     assert "has test metrics: make the runs with test=true" in refused(capsys, str(tmp_path))
     assert not (tmp_path / "report").exists()

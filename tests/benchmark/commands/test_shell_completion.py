@@ -26,9 +26,7 @@ echo "completed: ${{COMPREPLY[*]}}"
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @pytest.mark.parametrize(("command", "function"), [("as-lightning", "train"), ("as-lightning-compare", "compare")])
-def test_the_documented_line_installs_the_completion_of_the_command(
-    command: str, function: str, tmp_path: Path
-) -> None:
+def test_the_documented_line_installs_the_completion_of_the_command(command, function, tmp_path):
     line = f'eval "$({command} -sc install=bash)"'
     assert f"\n{line}\n" in PAGE.read_text(encoding="utf-8")
     program = tmp_path / command

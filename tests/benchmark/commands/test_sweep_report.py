@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 from hydra import compose, initialize_config_dir
 from hydra.core.utils import JobReturn, JobStatus
 
-from as_lightning.benchmark.commands.sweep_report import OpenSweep, ReportCallback, finish_sweep
+from as_lightning.benchmark.commands.sweep_report import ReportCallback, finish_sweep
 from as_lightning.benchmark.packages import config_dir
 
 
 def test_a_sweep_that_begins_in_the_folder_of_another_leaves_its_notes_alone(result, tmp_path, monkeypatch):
-    settings = [
-        f"hydra.sweep.dir={tmp_path}",
-        "hydra.mode=MULTIRUN",
-        "hydra.job.num=0",
-        f"hydra.runtime.cwd={tmp_path}",
-    ]
+    settings = [f"hydra.sweep.dir={tmp_path}", "hydra.mode=MULTIRUN", "hydra.job.num=0"]
+    settings += [f"hydra.runtime.cwd={tmp_path}"]
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         config = compose("train", ["experiment=digits", *settings], return_hydra_config=True)
 
@@ -28,7 +26,7 @@ def test_a_sweep_that_begins_in_the_folder_of_another_leaves_its_notes_alone(res
         ended.return_value = accuracy
         callback.on_job_end(config, ended)
 
-    def reported(sweep: OpenSweep | None) -> list[float]:
+    def reported(sweep: tuple[Path, Path] | None) -> list[float]:
         monkeypatch.setattr(ReportCallback, "open_sweep", sweep)  # each has a process of its own
         assert finish_sweep() == 0
         return pd.read_csv(tmp_path / "report" / "report.csv")["mean"].tolist()

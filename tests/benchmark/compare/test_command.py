@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 from hydra.core.global_hydra import GlobalHydra
 
 from as_lightning.benchmark.commands import jobs
 from as_lightning.benchmark.commands.compare import main
 from as_lightning.benchmark.report.page import write_comparison
 from as_lightning.benchmark.report.record import ComparisonRecord
-from as_lightning.benchmark.report.verdicts import Arm
 from as_lightning.benchmark.run.recorder import RunRecorder
 
 SHORT = ["trials=1", "trainer.limit_train_batches=3", "trainer.max_epochs=1", "budgets=1", "seeds=3"]
@@ -154,11 +154,7 @@ def test_a_module_and_a_loss_of_ones_own_in_the_working_directory_are_compared(
     folder = tmp_path / "comparisons" / "own"
     assert len(list((folder / "tuning").rglob("result.json"))) == 3 * 2
     scores = ComparisonRecord.read(folder).scores()
-    assert {arm: len(seeds) for arm, seeds in scores.items()} == {
-        Arm("softmax"): 3,
-        Arm("as_softmax"): 3,
-        Arm("focal"): 3,
-    }
+    assert {arm.method: len(seeds) for arm, seeds in scores.items()} == {"softmax": 3, "as_softmax": 3, "focal": 3}
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
     again = as_lightning_compare(*OWN, "+module.hidden=4")
     assert again.error == 0, again
@@ -211,7 +207,7 @@ def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_comp
     begin = RunRecorder.on_train_start
 
     def fail_one(self, trainer, module) -> None:
-        if hasattr(module, "as_softmax_delta") and torch_seed() == 1:
+        if hasattr(module, "as_softmax_delta") and torch.initial_seed() == 1:
             raise RuntimeError("no memory is left")
         begin(self, trainer, module)
 
@@ -223,17 +219,10 @@ def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_comp
     assert record.missing == [("as_softmax", 1.0, 1)]
 
 
-def torch_seed() -> int:
-    import torch
-
-    return torch.initial_seed()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["methods=as_softmx"], "there is no method=as_softmx: did you mean as_softmax"),
-        (["methods=entmax,entmax"], "methods names entmax twice"),
         (["methods="], "methods must be a list of at least one name, got ''"),
         (["method.dleta=0.2"], "did you mean delta"),
         (["method.dleta=0.05,0.2"], "no method of the comparison has method.dleta: did you mean delta? There are"),
@@ -242,7 +231,6 @@ def torch_seed() -> int:
         (["method.delta=0.05,0.1,0.2,0.3", "trials=3"], "trials=3 cannot try all 4 values of delta (0.05, 0.1, 0.2, 0"),
         (["trainer.max_epochs=1,2"], "cannot be swept in a comparison"),
         (["trainer.max_epochs=0"], "trainer.max_epochs must be a whole number of at least 1, got 0"),
-        (["budgets=3"], "in (0, 2], got 3"),
         (["max_seeds=4"], "max_seeds=4 is below the first look at 5 seeds: give at least 5, or a fixed number"),
         (["search.lr_factor=0.1"], "search.lr_factor must be a number above 1, got 0.1"),
         (["optimizer.lr=fast"], "optimizer.lr must be a number, got 'fast'"),
@@ -259,6 +247,7 @@ def torch_seed() -> int:
             ],
             "data=text_file has an official test split, which a comparison keeps: leave data.split_seed out",
         ),
+        (["data=text_file", "data.path=folder.csv"], "the data cannot be read, so no run has started: [Errno 21] Is a"),
         (["model=text_transformer"], "the model does not fit the data"),
         (["module._target_=harness.own_modules.Nothing"], "harness.own_modules.Nothing"),
         (
@@ -269,6 +258,7 @@ def torch_seed() -> int:
     ids=lambda value: ",".join(word.partition("=")[0] for word in value) if isinstance(value, list) else None,
 )
 def test_bad_input_is_refused_before_the_first_run(as_lightning_compare, arguments, message, tmp_path: Path) -> None:
+    (tmp_path / "folder.csv").mkdir()
     (tmp_path / "x.csv").write_text("text,label\n" + "\n".join(f"word {n},{n % 2}" for n in range(40)))
     done = as_lightning_compare("experiment=digits", *arguments)
     assert message in str(done.error)

@@ -151,32 +151,20 @@ def test_softmax_leaves_a_module_unchanged_and_is_the_margin_one_of_one_with_the
     assert with_method(WithMixin(), "as_softmax", None, delta=0.3).as_softmax_delta == 0.3
 
 
-class ScoresItsLoss(WithCriterion):
-    gaps: ClassVar[list[float]] = []
+@pytest.mark.parametrize(("base", "replaces"), [(WithCriterion, "criterion"), (WithMixin, None)])
+def test_a_comparison_by_the_loss_compares_softmax_cross_entropy_with_every_method(base, replaces) -> None:
+    gaps = []
 
     def validation_step(self, batch, batch_idx):
-        logits = self(batch[0])
-        loss = self.criterion(logits, batch[1])
-        self.gaps.append(float(loss - F.cross_entropy(logits, batch[1])))
+        loss = self.training_step(batch, batch_idx)
+        gaps.append(float(loss - F.cross_entropy(self(batch[0]), batch[1])))
         self.log("val/loss", loss)
 
-
-class MixinScoresItsLoss(WithMixin):
-    def validation_step(self, batch, batch_idx):
-        logits = self(batch[0])
-        loss = self.as_softmax_loss(logits, batch[1])
-        ScoresItsLoss.gaps.append(float(loss - F.cross_entropy(logits, batch[1])))
-        self.log("val/loss", loss)
-
-
-@pytest.mark.parametrize(("factory", "replaces"), [(ScoresItsLoss, "criterion"), (MixinScoresItsLoss, None)])
-def test_a_comparison_by_the_loss_compares_softmax_cross_entropy_with_every_method(factory, replaces) -> None:
-    ScoresItsLoss.gaps.clear()
     asked = {"monitor": "val/loss", "mode": "min", "replaces": replaces, "methods": ["as_softmax", "entmax"]}
-    record = compare(lambda: factory(lr=0.01), Points(), **(QUICK | asked)).record
+    record = compare(variant(base, validation_step=validation_step), Points(), **(QUICK | asked)).record
     assert record.failures == []
     assert sum(run.masking[-1]["masked_samples"] for run in record.results if run.masking) > 0
-    assert max(map(abs, ScoresItsLoss.gaps)) < 1e-6
+    assert max(map(abs, gaps)) < 1e-6
 
 
 TINY = {"vocab_size": 9, "n_embd": 4, "n_layer": 1, "n_head": 1, "n_positions": 4, "num_labels": 3}
@@ -195,20 +183,14 @@ def test_a_huggingface_model_has_the_masked_loss_of_its_logits_in_training_alone
 
 
 @pytest.mark.parametrize(
-    ("kind", "classifies"),
-    [
-        ("GPT2ForSequenceClassification", True),
-        ("GPT2ForTokenClassification", True),
-        ("GPT2LMHeadModel", False),
-        ("GPT2ForQuestionAnswering", False),
-        ("GPT2Model", False),
-    ],
+    "kind", ["SequenceClassification", "TokenClassification", "QuestionAnswering", "LMHeadModel", "Model"]
 )
-def test_a_classification_model_is_taken_also_subclassed_or_compiled_and_no_other(kind: str, classifies: bool) -> None:
+def test_a_classification_model_is_taken_also_subclassed_or_compiled_and_no_other(kind: str) -> None:
     transformers = pytest.importorskip("transformers")
-    own = variant(getattr(transformers, kind))(transformers.GPT2Config(**TINY))
+    name = f"GPT2{kind}" if kind.endswith("Model") else f"GPT2For{kind}"
+    own = variant(getattr(transformers, name))(transformers.GPT2Config(**TINY))
     for model in (own, torch.compile(own)):
-        if classifies:
+        if kind.endswith("Classification"):
             assert is_huggingface_classifier(model)
             continue
         with pytest.raises(ValueError, match=r"is no classification model of transformers.*ASSoftmaxMixin"):
@@ -331,15 +313,8 @@ def test_the_scored_weights_are_those_of_the_best_validation_whatever_the_user_a
 
 
 def test_the_scored_weights_are_the_averaged_ones_that_were_validated(tmp_path: Path) -> None:
-    class Scored(WithCriterion):
-        def validation_step(self, batch: Any, batch_idx: int) -> None:
-            self.log("val/acc", self.net[0].weight.double().norm())
-
-        def test_step(self, batch: Any, batch_idx: int) -> None:
-            self.log("test/acc", self.net[0].weight.double().norm())
-
-    callback = EMAWeightAveraging(decay=0.9)
-    result = own_module(Scored, max_epochs=2, callbacks=callback).train(FINAL, tmp_path)
+    scored = variant(WithCriterion, accuracy=lambda self, batch: self.net[0].weight.double().norm())
+    result = own_module(scored, max_epochs=2, callbacks=EMAWeightAveraging(decay=0.9)).train(FINAL, tmp_path)
     best = max(evaluation["score"] for evaluation in result.evaluations)
     assert result.metrics["val/acc"] == pytest.approx(best, abs=1e-9)
 
@@ -362,21 +337,18 @@ def test_a_metric_that_is_logged_in_every_second_epoch_is_read_where_it_is(first
     assert any("is not logged in every epoch" in note for note in own.notes) == (first == 1)
 
 
-class TwoLoaders(WithCriterion):
-    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
-        super().validation_step(batch, batch_idx)
-
-    def test_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
-        super().test_step(batch, batch_idx)
-
-
 def test_the_test_metric_may_come_from_any_of_several_test_dataloaders(tmp_path: Path) -> None:
     data = variant(
         Points,
         val_dataloader=lambda data: [Points.val_dataloader(data)] * 2,
         test_dataloader=lambda data: [Points.test_dataloader(data)] * 2,
     )
-    own = own_module(TwoLoaders, data, "val/acc/dataloader_idx_1")
+    two_loaders = variant(
+        WithCriterion,
+        validation_step=lambda self, batch, _, dataloader_idx: WithCriterion.validation_step(self, batch, 0),
+        test_step=lambda self, batch, _, dataloader_idx: WithCriterion.test_step(self, batch, 0),
+    )
+    own = own_module(two_loaders, data, "val/acc/dataloader_idx_1")
     assert own.test_metric == "test/acc/dataloader_idx_1"
     metrics = own.train(FINAL, tmp_path).metrics
     assert metrics[own.monitor] == metrics["acc/dataloader_idx_1"]
@@ -426,13 +398,6 @@ class Grouped(Points):
         ]
 
 
-class OwnTarget(WithCriterion):
-    """Its labels are made in the step, so no part of a batch."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        return self.criterion(self(batch[0]), 4 - batch[1])
-
-
 def test_calibration_and_predictions_take_the_target_of_the_training_loss_and_not_the_last_of_the_batch(
     tmp_path: Path,
 ) -> None:
@@ -450,7 +415,11 @@ def test_calibration_and_predictions_take_the_target_of_the_training_loss_and_no
 
 
 def test_without_the_target_in_the_batch_calibration_is_left_out_and_said(tmp_path: Path) -> None:
-    own = own_module(OwnTarget)
+    # the labels are made in the step
+    own_target = variant(
+        WithCriterion, training_step=lambda self, batch, _: self.criterion(self(batch[0]), 4 - batch[1])
+    )
+    own = own_module(own_target)
     assert "Calibration was not measured" in " ".join(own.notes)
     assert "calibration_error" not in own.train(FINAL, tmp_path).metrics
     assert Predictions.read(tmp_path) is None
@@ -487,11 +456,8 @@ def test_the_users_callbacks_and_data_are_copied_for_each_run() -> None:
 def test_bars_and_monitors_without_a_logger_are_left_out_with_a_note(tmp_path: Path) -> None:
     own = own_module(callbacks=[RichProgressBar(), LearningRateMonitor(), DeviceStatsMonitor()])
     assert own.train(FINAL, tmp_path).evaluations
-    assert [note.split(" was")[0] for note in own.notes] == [
-        "RichProgressBar",
-        "LearningRateMonitor",
-        "DeviceStatsMonitor",
-    ]
+    left_out = [note.split(" was")[0] for note in own.notes]
+    assert left_out == ["RichProgressBar", "LearningRateMonitor", "DeviceStatsMonitor"]
     stopped = own_module(max_epochs=3, callbacks=EarlyStopping("val/acc", mode="max", stopping_threshold=0.0))
     assert len(stopped.train(FINAL, tmp_path / "stopped").evaluations) == 1
 
@@ -549,16 +515,8 @@ TRAINER = {"max_epochs": 2}
     [
         ({"factory": lambda: MODULE}, ValueError, "returned the same object twice"),
         ({"factory": MODULE}, TypeError, "expected a function that makes a fresh module"),
-        (
-            {"factory": lambda: nn.Linear(2, 2)},
-            TypeError,
-            "expected a LightningModule, got Linear: the factory",
-        ),
-        (
-            {"factory": Foreign},
-            TypeError,
-            "got Variant: it is of the package pytorch_lightning: import",
-        ),
+        ({"factory": lambda: nn.Linear(2, 2)}, TypeError, "expected a LightningModule, got Linear: the factory"),
+        ({"factory": Foreign}, TypeError, "got Variant: it is of the package pytorch_lightning: import"),
         ({"factory": lambda lr: WithCriterion(lr)}, TypeError, "must work without arguments"),
         ({"factory": lambda lr=0: WithCriterion(lr)}, ValueError, "the learning rate of WithCriterion is 0"),
         ({"methods": ["as_softmx"]}, ValueError, "unknown method 'as_softmx': did you mean as_softmax"),
@@ -574,16 +532,8 @@ TRAINER = {"max_epochs": 2}
         ({"seeds": "auto", "max_seeds": 3}, ValueError, "max_seeds=3 is below the first look at 5 seeds"),
         ({"monitor": "val/f1"}, ValueError, r"'val/f1' is never logged.*val/acc"),
         ({"data": without(Points, "val_dataloader")}, ValueError, "Variant has no val_dataloader"),
-        (
-            {"data": variant(Points, val_dataloader=no_batch)},
-            ValueError,
-            "the validation data of .* hold no batch",
-        ),
-        (
-            {"data": variant(Points, train_dataloader=no_batch)},
-            ValueError,
-            "the training data of .* hold no batch",
-        ),
+        ({"data": variant(Points, val_dataloader=no_batch)}, ValueError, "the validation data of .* hold no batch"),
+        ({"data": variant(Points, train_dataloader=no_batch)}, ValueError, "the training data of .* hold no batch"),
         ({"data": list}, TypeError, "expected a LightningDataModule, got list: .*from_datasets"),
         ({"data": SplitsAnew}, ValueError, "SplitsAnew makes another validation split each time it is set up"),
         ({"data": lambda: Points(Lock())}, TypeError, "Points cannot be copied for each run .*: give a function that"),

@@ -12,7 +12,7 @@ from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.data.extreme import Extreme
 from as_lightning.benchmark.data.image.image_folder import ImageFolder
-from as_lightning.benchmark.data.text.published import SST5
+from as_lightning.benchmark.data.text.published import SST5, GoEmotions
 from as_lightning.benchmark.data.text.standard_library import PythonCode
 from as_lightning.benchmark.data.text.text_file import TextFile
 
@@ -51,6 +51,7 @@ PATH = {"path": "set"}
         (PythonCode, CODE, {"block_length": 0}, "block_length must be at least 1, got 0"),
         (PythonCode, CODE, {"batch_tokens": 12}, "batch_tokens must be a multiple of block_length=8, got 12"),
         (PythonCode, CODE, {"max_tokens": {"test": 8}}, "max_tokens must be more than block_length=8, got 8"),
+        (GoEmotions, TEXT, {"label_noise": 0.4}, "is for data of one class per sample, not for multilabel data"),
         (SST5, TEXT, {"vocab_size": 2}, "vocab_size must be at least 3"),
         (SST5, TEXT, {"max_length": 0}, "max_length must be at least 1"),
         (TextFile, TEXT | PATH, {"min_per_class": 0}, "min_per_class must be at least 1, got 0"),

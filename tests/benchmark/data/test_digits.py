@@ -7,8 +7,8 @@ import torch
 from as_lightning.benchmark.data.digits import Digits
 
 
-def test_splits_are_disjoint_complete_and_stratified():
-    data = Digits()
+def test_splits_are_disjoint_complete_and_stratified_and_a_batch_is_images_in_the_unit_interval():
+    data = Digits(batch_size=16)
     data.setup()
     sizes = {name: len(split) for name, split in data.splits.items()}
     assert sizes == {"train": 1257, "validation": 180, "test": 360}
@@ -18,11 +18,6 @@ def test_splits_are_disjoint_complete_and_stratified():
         shares = split.targets.bincount() / len(split)
         assert shares.min() > 0.08
         assert shares.max() < 0.12
-
-
-def test_a_batch_is_images_in_the_unit_interval_and_class_indices():
-    data = Digits(batch_size=16)
-    data.setup()
     images, targets = next(iter(data.train_dataloader()))
     assert (images.shape, images.dtype, targets.dtype) == ((16, 1, 8, 8), torch.float32, torch.int64)
     assert 0.0 <= images.min() < images.max() <= 1.0

@@ -8,16 +8,16 @@ from functools import partial
 import pytest
 import torch
 from harness.data_settings import TEXT
-from hydra import compose, initialize_config_dir
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
 from as_lightning.benchmark.data.text.published import WNUT17, Clinc150
 from as_lightning.benchmark.data.text.tokenized import fit_tokenizer, pretrained_tokenizer
 from as_lightning.benchmark.encoders.auto_model import AutoModelEncoder
-from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.train import train
 
 VOCAB, POSITIONS = 1000, 40
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+SIZES |= {"max_position_embeddings": POSITIONS}
 
 
 @pytest.fixture(scope="module")
@@ -35,34 +35,14 @@ def checkpoint(tmp_path_factory, real_data) -> str:
     )
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[FILL]").save_pretrained(folder)
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=VOCAB,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=POSITIONS,
-    )
-    BertModel(config).save_pretrained(folder)
+    BertModel(BertConfig(vocab_size=VOCAB, **SIZES)).save_pretrained(folder)
     return folder
 
 
-def test_a_run_of_the_app_trains_an_encoder_with_its_own_tokeniser(checkpoint, real_data, tmp_path):
-    overrides = [
-        "experiment=clinc150",
-        "model=auto_model",
-        f"model.name={checkpoint}",
-        f"data_dir={real_data}",
-        f"output_dir={tmp_path / 'run'}",
-        "trainer.max_epochs=1",
-        "trainer.limit_train_batches=30",
-        "trainer.limit_val_batches=3",
-        "trainer.limit_test_batches=3",
-        "trainer.enable_progress_bar=false",
-        "logger=none",
-    ]
-    with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        config = compose("train", overrides=overrides)
+def test_a_run_of_the_app_trains_an_encoder_with_its_own_tokeniser(checkpoint, real_data, composed):
+    few = [f"trainer.{limit}" for limit in ("max_epochs=1", "limit_train_batches=30", "limit_test_batches=3")]
+    model = ("model=auto_model", f"model.name={checkpoint}")
+    config = composed("experiment=clinc150", *model, f"data_dir={real_data}", *few, "logger=none")
     assert config.data.tokenizer == checkpoint
     result = train(config)
     assert result.optimizer_steps == 30
@@ -108,27 +88,20 @@ def test_padding_does_not_change_the_features_of_a_text(checkpoint, pooling, sha
     torch.testing.assert_close(among[:, :5] if pooling == "none" else among, alone, atol=1e-5, rtol=1e-5)
 
 
-def test_more_tokens_than_the_encoder_knows_are_refused_with_the_way_out(checkpoint):
-    with pytest.raises(ValueError, match=rf"the data have {VOCAB + 1} tokens, .* knows {VOCAB}: set data.token"):
-        encoder(checkpoint, vocab_size=VOCAB + 1)
-
-
-def test_texts_longer_than_the_encoders_positions_are_refused(checkpoint):
-    with pytest.raises(ValueError, match=rf"data.max_length is {POSITIONS + 1}, .* has {POSITIONS} positions"):
-        encoder(checkpoint, max_length=POSITIONS + 1)
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"vocab_size": VOCAB + 1}, rf"the data have {VOCAB + 1} tokens, .* knows {VOCAB}: set data.token"),
+        ({"max_length": POSITIONS + 1}, rf"data.max_length is {POSITIONS + 1}, .* has {POSITIONS} positions"),
+    ],
+)
+def test_more_tokens_or_positions_than_the_encoder_has_are_refused_with_the_way_out(checkpoint, sizes, message):
+    with pytest.raises(ValueError, match=message):
+        encoder(checkpoint, **sizes)
 
 
 def test_positions_that_an_encoder_counts_from_behind_the_padding_are_fewer(tmp_path):
-    config = RobertaConfig(
-        vocab_size=50,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=POSITIONS,
-        pad_token_id=1,
-    )
-    RobertaModel(config).save_pretrained(tmp_path)
+    RobertaModel(RobertaConfig(vocab_size=50, pad_token_id=1, **SIZES)).save_pretrained(tmp_path)
     sizes = {"vocab_size": 50, "padding_id": 1, "pooling": "mean"}
     model = AutoModelEncoder(str(tmp_path), max_length=POSITIONS - 2, **sizes)
     assert model(torch.full((1, POSITIONS - 2), 7)).shape == (1, 16)

@@ -80,21 +80,20 @@ def test_the_architecture_is_the_bundles(bundle):
     assert shapes[0] == shapes[1]
 
 
-def test_another_networks_weights_are_refused_by_name(tmp_path):
-    torch.save({"weight": torch.zeros(1)}, tmp_path / "other.pth")
-    with torch.device("meta"), pytest.raises(ValueError, match=r"other.pth does not hold the weights of WAV2VEC2_BASE"):
-        encoder_of(weights=tmp_path / "other.pth")
-
-
-@pytest.mark.parametrize("layers", [0, 13])
-def test_layers_that_there_are_not_are_refused(layers):
-    with torch.device("meta"), pytest.raises(ValueError, match=f"layers must be between 1 and the 12 .*, got {layers}"):
-        encoder_of(pretrained=False, layers=layers)
-
-
-def test_an_unknown_bundle_is_refused():
-    with pytest.raises(ValueError, match=r"bundle must be one of WAV2VEC2_BASE, .*, got 'WAV2VEC3'"):
-        encoder_of(bundle="WAV2VEC3")
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"weights": "other.pth"}, r"other.pth does not hold the weights of WAV2VEC2_BASE"),
+        ({"pretrained": False, "layers": 0}, "layers must be between 1 and the 12 .*, got 0"),
+        ({"pretrained": False, "layers": 13}, "layers must be between 1 and the 12 .*, got 13"),
+        ({"bundle": "WAV2VEC3"}, r"bundle must be one of WAV2VEC2_BASE, .*, got 'WAV2VEC3'"),
+    ],
+)
+def test_weights_layers_and_bundles_that_there_are_not_are_refused(tmp_path, monkeypatch, settings, message):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"weight": torch.zeros(1)}, "other.pth")
+    with torch.device("meta"), pytest.raises(ValueError, match=message):
+        encoder_of(**settings)
 
 
 def test_spectrograms_are_refused(small):

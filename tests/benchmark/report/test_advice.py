@@ -7,7 +7,7 @@ import math
 import pytest
 
 from as_lightning.benchmark.report.advice import advice, contradiction, in_words, recommended
-from as_lightning.benchmark.report.findings import Findings, Row, TimeRatio, clearly_cheaper, findings, time_ratio
+from as_lightning.benchmark.report.findings import Findings, Row, TimeRatio, findings, time_ratio
 from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.report.verdicts import Arm, Design, Verdict
 
@@ -136,7 +136,7 @@ def test_findings_are_those_of_the_runs(result):
     assert [each.arm.method for each in both.rows] == ["softmax", "quick"]
     assert both.reference.mean == pytest.approx(80.4)
     assert both.full("quick").verdict.word == "equal"
-    assert clearly_cheaper(record) == {Arm("quick")}
+    assert both.full("quick").time.clearly_less
     assert advice(both)[0].startswith("Use quick, 4 epochs: ")
 
 

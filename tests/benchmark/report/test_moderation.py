@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
-from as_lightning.benchmark.report.moderation import (
-    inverse_trigamma,
-    moderate,
-    seed_residual_variances,
-    variance_prior,
-)
+from as_lightning.benchmark.report.moderation import inverse_trigamma, moderate, seed_residual_variances, variance_prior
 
 
 def prior_by_the_formula(variances: list[float], degrees: list[float]) -> tuple[float, float]:

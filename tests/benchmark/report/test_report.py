@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -251,8 +250,7 @@ def refused(capsys, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("folder", "message"),
-    [("missing", "missing does not exist"), (".", "no result.json and no runs.jsonl below")],
+    ("folder", "message"), [("missing", "missing does not exist"), (".", "no result.json and no runs.jsonl below")]
 )
 def test_a_folder_without_results_ends_with_a_message_that_is_not_about_the_output(tmp_path, capsys, folder, message):
     said = refused(capsys, str(tmp_path / folder))
@@ -260,47 +258,22 @@ def test_a_folder_without_results_ends_with_a_message_that_is_not_about_the_outp
     assert "--output" not in said
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{}", "result.json is not a result of as-lightning: expected format 2, got None"),
-        ("[]", "result.json is not a result of as-lightning: "),
-        ('{"format": 2, "na', "result.json is not a result of as-lightning: "),
-        ('{"format": 2, "name": "x", "method": "m", "score": "s", "seed": "one"}', "expected seed to be"),
-    ],
-    ids=["empty", "a list", "cut short", "a seed that is text"],
-)
-def test_a_file_that_is_no_result_ends_with_its_path_and_no_traceback(tmp_path, capsys, content, message):
+@pytest.mark.parametrize("content", ["{}", "[]", '{"format": 2, "na'], ids=["empty", "a list", "cut short"])
+def test_a_file_that_is_no_result_ends_with_its_path_and_no_traceback(tmp_path, capsys, content):
     (tmp_path / "result.json").write_text(content)
     said = refused(capsys, str(tmp_path))
-    assert said.startswith(f"as-lightning-report: {tmp_path}")
-    assert message in said
+    assert said.startswith(f"as-lightning-report: {tmp_path}/result.json is not a result of as-lightning: ")
 
 
-REASONS = {
-    "a file": "file/figures: Not a directory",
-    "below a file": "file/x",
-    "a device without space": "No space left on device",
-    "a read-only folder": "/sys/kernel/report: ",
-}
-
-
-@pytest.mark.parametrize("kind", REASONS)
-def test_an_output_that_cannot_be_written_ends_with_a_message(result, tmp_path, capsys, kind):
-    (tmp_path / "run").mkdir()
+@pytest.mark.parametrize(
+    ("output", "reason"), [("file", "file/figures: Not a directory"), ("full", "No space left on device")]
+)
+def test_an_output_that_cannot_be_written_ends_with_a_message(result, tmp_path, capsys, output, reason):
+    for folder in ("run", "full"):
+        (tmp_path / folder).mkdir()
     result("softmax", 0, 0.8).write(tmp_path / "run")
     (tmp_path / "file").write_text("")
-    output = {
-        "a file": tmp_path / "file",
-        "below a file": tmp_path / "file" / "x",
-        "a device without space": tmp_path / "full",
-        "a read-only folder": Path("/sys/kernel/report"),  # the administrator cannot make a folder there either
-    }[kind]
-    if kind == "a device without space":
-        output.mkdir()
-        (output / "report.md").symlink_to("/dev/full")
-    if kind == "a read-only folder" and not output.parent.is_dir():
-        pytest.skip("needs Linux's /sys")
-    said = refused(capsys, str(tmp_path / "run"), "--output", str(output))
-    assert REASONS[kind] in said
+    (tmp_path / "full" / "report.md").symlink_to("/dev/full")
+    said = refused(capsys, str(tmp_path / "run"), "--output", str(tmp_path / output))
+    assert reason in said
     assert said.endswith(": give another folder with --output\n")

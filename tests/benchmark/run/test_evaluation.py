@@ -55,9 +55,7 @@ def test_noise_too_little_for_a_single_wrong_label_tells_nothing(composed):
 
 AVERAGING = {
     "EMA": ["+callbacks.averaging={_target_: lightning.pytorch.callbacks.EMAWeightAveraging, decay: 0.9}"],
-    "SWA": [
-        "+callbacks.averaging={_target_: lightning.pytorch.callbacks.StochasticWeightAveraging, swa_lrs: 0.05}",
-    ],
+    "SWA": ["+callbacks.averaging={_target_: lightning.pytorch.callbacks.StochasticWeightAveraging, swa_lrs: 0.05}"],
     "neither": [],
 }
 

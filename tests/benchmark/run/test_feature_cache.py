@@ -10,7 +10,6 @@ import pytest
 import torch
 from harness.data_settings import TEXT
 from harness.tiny_encoder import save_encoder
-from torch.utils.data import Subset
 from transformers import BertModel
 
 from as_lightning.benchmark.data.base import collected_messages
@@ -82,29 +81,21 @@ def test_what_is_kept_has_the_bits_of_what_is_computed_anew(texts, folder, tmp_p
             assert torch.equal(results[0][split][index], anew)
 
 
-def test_a_batch_of_kept_outputs_gives_the_features_of_its_texts(texts, folder, tmp_path):
-    plain, data = data_of(texts, folder), data_of(texts, folder)
-    encoder = encoder_of(data, folder).eval()
-    cache_features(data, encoder, tmp_path)
-    for (ids, targets), (outputs, same_targets) in zip(plain.val_dataloader(), data.val_dataloader(), strict=True):
+@pytest.mark.parametrize("loader", ["val_dataloader", "corrupted_dataloader"])
+def test_a_batch_of_kept_outputs_gives_the_features_of_its_texts_also_with_noise_and_shots(
+    texts, folder, tmp_path, loader
+):
+    data = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        data.append(data_of(texts, folder, shots=10, label_noise=0.5))
+    plain, kept_data = data
+    encoder = encoder_of(kept_data, folder).eval()
+    cache_features(kept_data, encoder, tmp_path)
+    batches = zip(getattr(plain, loader)(), getattr(kept_data, loader)(), strict=True)
+    for (ids, targets), (outputs, same_targets) in batches:
         assert torch.equal(targets, same_targets)
-        assert torch.equal(outputs.present, ids != data.padding_id)
-        with torch.no_grad():
-            torch.testing.assert_close(encoder(outputs), encoder(ids))
-
-
-def test_noise_and_shots_keep_their_rows(texts, folder, tmp_path):
-    torch.manual_seed(3)
-    plain = data_of(texts, folder, shots=10, label_noise=0.5)
-    torch.manual_seed(3)
-    data = data_of(texts, folder, shots=10, label_noise=0.5)
-    encoder = encoder_of(data, folder).eval()
-    cache_features(data, encoder, tmp_path)
-    assert isinstance(data.corrupted_dataloader().dataset, Subset)
-    for (ids, targets), (outputs, same_targets) in zip(
-        plain.corrupted_dataloader(), data.corrupted_dataloader(), strict=True
-    ):
-        assert torch.equal(targets, same_targets)
+        assert torch.equal(outputs.present, ids != plain.padding_id)
         with torch.no_grad():
             torch.testing.assert_close(encoder(outputs), encoder(ids))
 
@@ -206,19 +197,9 @@ def test_data_for_an_encoder_without_frozen_layers_stay_as_they_are(texts, folde
 def test_a_run_that_finds_its_outputs_ends_as_the_run_that_computed_them(texts, folder, tmp_path, composed):
     results = []
     for output in ("first", "second"):
-        config = composed(
-            "experiment=text_file",
-            f"data.path={texts}",
-            "model=auto_model",
-            f"model.name={folder}",
-            "model.trainable_layers=1",
-            "method=as_softmax",
-            f"data_dir={tmp_path / 'data'}",
-            "trainer.max_epochs=2",
-            "logger=none",
-            output=output,
-        )
-        results.append(train(config))
+        data = ("experiment=text_file", f"data.path={texts}", f"data_dir={tmp_path / 'data'}", "logger=none")
+        model = ("model=auto_model", f"model.name={folder}", "model.trainable_layers=1", "trainer.max_epochs=2")
+        results.append(train(composed(*data, *model, output=output)))
     assert results[0].metrics == results[1].metrics
     assert [line["loss"] for line in results[0].evaluations] == [line["loss"] for line in results[1].evaluations]
     files = list((tmp_path / "data" / "frozen").glob("*.npy"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import platform
-from pathlib import Path
 
 import pytest
 
@@ -32,61 +31,51 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return begun
 
 
-def write_reviews(path: Path, good: str = "good") -> None:
-    rows = [f"{word} {index},{word}" for index in range(20) for word in (good, "bad")]
-    path.write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
+@pytest.fixture
+def reviews(composed, tmp_path):
+    """Writes the data of a run, and gives its configuration."""
+
+    def written(good: str = "good"):
+        rows = [f"{word} {index},{word}" for index in range(20) for word in (good, "bad")]
+        (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
+        return composed("data=text_file", f"data.path={tmp_path / 'reviews.csv'}", *BRIEF)
+
+    return written
 
 
-def test_a_run_whose_data_file_has_changed_is_made_anew(composed, tmp_path, trained, caplog):
-    file = tmp_path / "reviews.csv"
-    write_reviews(file)
-    config = composed("data=text_file", f"data.path={file}", *BRIEF)
-    train(config)
-    write_reviews(file)  # the same content, written later
-    train(config)
+def test_a_run_whose_data_file_has_changed_is_made_anew(reviews, trained, caplog):
+    train(reviews())
+    train(reviews())  # the same content, written later
     assert len(trained) == 1
-    write_reviews(file, good="fine")
     with caplog.at_level(logging.WARNING):
-        train(config)
+        train(reviews(good="fine"))
     assert len(trained) == 2
-    assert "data" in caplog.text
-    assert "changed" in caplog.text
-    train(config)
+    assert "finished with inputs that have changed" in caplog.text
+    train(reviews(good="fine"))
     assert len(trained) == 2
 
 
-def test_an_interrupted_run_does_not_go_on_with_other_data(composed, tmp_path, monkeypatch):
-    file = tmp_path / "reviews.csv"
-    write_reviews(file)
-    config = composed("data=text_file", f"data.path={file}", *BRIEF)
+def test_an_interrupted_run_does_not_go_on_with_other_data(reviews, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Result, "write", lambda self, directory: pytest.fail("stopped before its end"))
         with pytest.raises(pytest.fail.Exception):
-            train(config)
-    write_reviews(file, good="fine")
-    assert not train(config).resumed
+            train(reviews())
+    assert not train(reviews(good="fine")).resumed
 
 
-def test_a_result_without_a_record_of_its_data_counts(composed, tmp_path, trained):
-    file = tmp_path / "reviews.csv"
-    write_reviews(file)
-    config = composed("data=text_file", f"data.path={file}", *BRIEF)
-    train(config)
+def test_a_result_without_a_record_of_its_data_counts(reviews, tmp_path, trained):
+    train(reviews())
     path = tmp_path / "run" / "result.json"
     content = json.loads(path.read_text())
     assert content.pop("inputs").keys() == {"data"}
     path.write_text(json.dumps(content))
-    write_reviews(file, good="fine")
-    train(config)
+    train(reviews(good="fine"))
     assert len(trained) == 1
 
 
-@pytest.mark.parametrize("data", ["docstrings", "python_code"])
-def test_data_of_the_standard_library_record_the_version_of_python(composed, data):
-    assert run_inputs(composed(f"data={data}")) == {"python": f"CPython {platform.python_version()}"}
-
-
-def test_other_data_do_not_depend_on_the_version_of_python(composed, tmp_path):
+def test_data_of_the_standard_library_alone_record_the_version_of_python(composed, tmp_path):
+    for data in ("docstrings", "python_code"):
+        assert run_inputs(composed(f"data={data}")) == {"python": f"CPython {platform.python_version()}"}
     assert run_inputs(composed("experiment=digits")) == {}
     assert run_inputs(composed("data=python_code", f"data.root={tmp_path}")) == {}
 

@@ -33,7 +33,7 @@ def recorded(logits: torch.Tensor, target: torch.Tensor, ids=None, **loader) -> 
     return recorder.predictions
 
 
-def test_classes_of_each_example_are_kept_in_a_small_file_and_read_as_written(tmp_path: Path) -> None:
+def test_classes_of_each_example_are_kept_in_a_small_file_and_read_as_written(tmp_path: Path):
     logits, target = torch.randn(5, 300), torch.arange(5)
     found = recorded(logits, target, example_ids(list("abcde")))
     assert found is not None

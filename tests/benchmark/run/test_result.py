@@ -63,7 +63,7 @@ def test_runs_in_one_file_are_read_as_those_in_folders_of_their_own(result, tmp_
             {"seed": None},
             r"runs.jsonl, line 2, is not a result of as-lightning: expected seed to be of type int, got None",
         ),
-        ({"path": 3}, r"runs.jsonl, line 2, is no run of a runs.jsonl: expected path to be text, got 3"),
+        ({"path": 3}, r"runs.jsonl, line 2, is no run of a runs.jsonl: expected path as text, got 3"),
     ],
 )
 def test_a_line_that_is_no_run_is_refused_by_its_file_and_number(result, tmp_path, change, message):

@@ -62,13 +62,6 @@ def test_a_finished_run_is_not_run_again(composed, monkeypatch):
     assert asdict(train(config)) == asdict(first)
 
 
-def test_a_run_of_another_configuration_replaces_what_lies_there(composed):
-    train(composed(*BRIEF))
-    result = train(composed(*BRIEF, "method.delta=0.3"))
-    assert result.config["method"]["delta"] == 0.3
-    assert len(result.evaluations) == 3
-
-
 class Interrupted(Exception):
     """The machine goes down."""
 

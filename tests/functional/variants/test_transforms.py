@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from harness.normal_floats import floats
 from harness.variant_methods import WITH_TRANSFORM, Method, random_logits
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,14 +25,13 @@ from as_lightning.functional import (
 )
 
 every_transform = pytest.mark.parametrize("method", WITH_TRANSFORM.values(), ids=WITH_TRANSFORM.keys())
-SHIFT_INVARIANT = [name for name, method in WITH_TRANSFORM.items() if method.shift_invariant]
-POLYNOMIAL_MINIMUM = {2: -1.0, 4: -1.5961, 6: -2.1807}  # the real roots of the polynomials of order 1, 3 and 5
 
 
 @every_transform
 @pytest.mark.parametrize("scale", [0.3, 3.0])
-def test_transform_equals_reference(method: Method, scale: float) -> None:
-    logits = random_logits(3, 7, scale=scale)
+@pytest.mark.parametrize("classes", [7, 20])
+def test_transform_equals_reference(method: Method, classes: int, scale: float) -> None:
+    logits = random_logits(3, classes, scale=scale)
     expected = np.stack([method.reference_transform(row, **method.arguments) for row in logits.numpy()])
     np.testing.assert_allclose(method.transform(logits, **method.arguments).numpy(), expected, rtol=1e-6, atol=1e-9)
 
@@ -44,7 +42,7 @@ def test_transform_equals_reference(method: Method, scale: float) -> None:
     seed=st.integers(0, 2**31),
     shape=st.lists(st.integers(1, 5), min_size=0, max_size=2),
     classes=st.integers(3, 60),
-    scale=st.sampled_from([0.0, 1.0, 30.0]),
+    scale=st.sampled_from([0.0, 1.0, 30.0, 1000.0]),
     dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16]),
     dim_from_end=st.integers(0, 2),
 )
@@ -70,39 +68,9 @@ def test_a_transform_along_another_dimension_is_the_transposed_one(method: Metho
 
 
 @every_transform
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 2**31), classes=st.integers(3, 60), scale=st.sampled_from([0.3, 2.0, 8.0]))
-def test_order_is_preserved(method: Method, seed: int, classes: int, scale: float) -> None:
-    logits = random_logits(4, classes, scale=scale, seed=seed)
-    if "order" in method.arguments:  # only right of the polynomial's minimum
-        logits = logits - logits.amin(-1, keepdim=True) + POLYNOMIAL_MINIMUM[method.arguments["order"]]
-    p = method.transform(logits, **method.arguments)
-    ordered = p.gather(-1, logits.argsort(-1))
-    assert (ordered.diff(dim=-1) >= -1e-12).all()
-
-
-@pytest.mark.parametrize("name", SHIFT_INVARIANT)
-@settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 2**31), shift=floats(-50, 50))
-def test_a_shift_of_the_logits_changes_nothing(name: str, seed: int, shift: float) -> None:
-    method, logits = WITH_TRANSFORM[name], random_logits(3, 9, seed=seed)
-    p, shifted = (method.transform(x, **method.arguments) for x in (logits, logits + shift))
-    torch.testing.assert_close(p, shifted, rtol=0, atol=1e-10)
-
-
-@every_transform
 def test_gradient_of_the_transform_passes_gradcheck(method: Method) -> None:
     logits = random_logits(2, 5, scale=0.7).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: method.transform(x, **method.arguments), (logits,))
-
-
-@every_transform
-@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e4), (torch.bfloat16, 1e3), (torch.float16, 1e3)])
-def test_large_logits_stay_on_the_simplex(method: Method, dtype: torch.dtype, size: float) -> None:
-    logits = torch.tensor([[size, -size, 0.0, size], [-size] * 4, [size] * 4, [size, 0.0, -size, 1.0]], dtype=dtype)
-    p = method.transform(logits, **method.arguments)
-    assert (p >= 0).all()
-    torch.testing.assert_close(p.float().sum(-1), torch.ones(4), rtol=0, atol=4 * torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("alpha", [1.2, 1.5, 2.0])

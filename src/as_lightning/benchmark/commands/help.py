@@ -61,8 +61,7 @@ def first_comment(path: Path) -> str:
 
 
 def names(group: str) -> list[str]:
-    """What can be chosen of a group."""
-    # a file that others take their settings from alone is no choice
+    """What can be chosen of a group: not the files that others take their settings from."""
     return sorted(path.stem for path in (config_dir() / group).glob("*.yaml") if not path.stem.endswith("base"))
 
 

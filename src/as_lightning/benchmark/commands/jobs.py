@@ -14,7 +14,6 @@ from types import FrameType
 from typing import Any
 
 import hydra
-from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, read_write
@@ -42,10 +41,8 @@ def run_command(
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     stack_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # then Hydra hands its errors on
-    overrides: list[str] = []
     try:
         sys.argv[1:] = arguments(sys.argv[1:])
-        overrides = get_args_parser().parse_args().overrides
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _remember)
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=config_name)(job)()
@@ -62,7 +59,7 @@ def run_command(
             from as_lightning.benchmark.run.summary import counted_runs
 
             sys.exit(f"{command}: {counted_runs(failed)} failed")
-        sys.exit(f"{command}: {in_words(error, overrides, config_name)}")
+        sys.exit(f"{command}: {in_words(error)}")
 
 
 def stop_if_interrupted() -> None:

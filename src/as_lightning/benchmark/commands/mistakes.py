@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, InstantiationException, MissingConfigException, OverrideParseException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from as_lightning.benchmark.commands.help import names
 from as_lightning.benchmark.packages import config_dir, how_to_install, package_of
 from as_lightning.benchmark.run.settings import GROUPS, SettingError, known_settings, method_settings, nearest
 
@@ -33,9 +29,9 @@ def is_mistake(error: BaseException) -> bool:
     return isinstance(error, (ValueError, OSError, ImportError)) or type(error).__name__ == "MisconfigurationException"
 
 
-def in_words(error: BaseException, overrides: Sequence[str], config_name: str = "train") -> str:
-    """What went wrong, by `error`'s own text, or with the nearest name where one of the `overrides` was misspelt."""
-    package, message = package_of(error), str(error)
+def in_words(error: BaseException) -> str:
+    """What went wrong, by `error`'s own text, or with the nearest name where one was misspelt."""
+    package, message, cause = package_of(error), str(error), error.__cause__
     if package is not None:
         return f"this {how_to_install([package])}"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
@@ -44,60 +40,32 @@ def in_words(error: BaseException, overrides: Sequence[str], config_name: str = 
         return f"there is no {group}={name}: {nearest(name, [o for o in error.options if not o.endswith('base')])}"
     if isinstance(error, OverrideParseException):
         return f"expected settings as name=value, got {error.override!r}{_meant(str(error.override))}"
-    if isinstance(error, InstantiationException) and error.__cause__ is not None and is_mistake(error.__cause__):
-        return f"{error.__cause__} {STACK_TRACE}"
-    if misspelt := re.match(r"Could not override '([\w.]+)'", message):
-        return _misspelt(misspelt.group(1), overrides, config_name) or message
-    cause = f"\n{error.__cause__}" if isinstance(error.__cause__, OmegaConfBaseException) else ""
-    return message if isinstance(error, SettingError) else f"{message}{cause} {STACK_TRACE}"
+    if isinstance(error, InstantiationException) and cause is not None and is_mistake(cause):
+        return f"{cause} {STACK_TRACE}"
+    if isinstance(error, SettingError):
+        return message
+    if not isinstance(cause, OmegaConfBaseException):
+        return f"{message} {STACK_TRACE}"
+    if message.startswith("Could not override") and cause.parent_node:
+        return _misspelt(cause.parent_node, str(cause.key), str(cause.full_key))
+    return f"{message}\n{cause} {STACK_TRACE}"
 
 
-def _misspelt(setting: str, overrides: Sequence[str], config_name: str) -> str:
-    """What there is in place of a setting that there is not; empty where the command has another mistake beside it."""
-    path, _, key = setting.rpartition(".")
-    known = _settings_of(path, [o for o in overrides if not o.startswith(f"{setting}=")], config_name)
-    if not known:
-        group = setting.split(".")[0]
-        groups = _settings_of("", [o for o in overrides if not o.startswith(setting)], config_name)
-        return f"there is no {group}: {nearest(group, groups)}" if groups and group not in groups else ""
+def _misspelt(group: DictConfig, key: str, setting: str) -> str:
+    """What there is in place of a setting that there is not."""
+    path = setting.rpartition(".")[0]
+    known = known_settings(group, path) if path in GROUPS and "_target_" in group else set(map(str, group))
     if key in known:
         return f"{setting} is not in the configuration: set it with +{setting}=..."
     if path == "method" and key in method_settings():
         return f"{setting} is no setting of this method, but of another one. There are: {', '.join(sorted(known))}"
-    files = sorted((config_dir() / "data").glob("*.yaml")) if path == "data" else []
-    having = [file.stem for file in files if re.search(rf"^{re.escape(key)}:", file.read_text("utf-8"), re.M)]
-    if choices := [f"data={name}" for name in having if not name.endswith("base")]:
-        return f"these data have no {setting}: add {' or '.join(choices)}"
+    files = {name: config_dir() / "data" / f"{name}.yaml" for name in names("data")} if path == "data" else {}
+    if having := [f"data={name}" for name, file in files.items() if f"\n{key}:" in file.read_text("utf-8")]:
+        return f"these data have no {setting}: add {' or '.join(having)}"
     return f"there is no {setting}: {nearest(key, known, method_settings() if path == 'method' else ())}"
 
 
 def _meant(word: str) -> str:
     """`did you mean experiment=digits?` where a bare word is a name of a group."""
-    for group in ("experiment", "method", "data", "model"):
-        if (config_dir() / group / f"{word}.yaml").is_file():
-            return f": did you mean {group}={word}?"
-    return " (a value that holds , or = needs quotes inside the shell's)"
-
-
-def _settings_of(path: str, overrides: Sequence[str], config_name: str) -> set[str]:
-    """The settings of a group, with the first value of each override that sweeps; none where they do not compose."""
-    first = []
-    for override in parsed(overrides):
-        if override.is_sweep_override():
-            first.append(f"{override.get_key_element()}={next(override.sweep_string_iterator())}")
-        elif not override.is_hydra_override():
-            first.append(str(override.input_line))
-    try:
-        with initialize_config_dir(str(config_dir()), version_base="1.3"):
-            config = compose(config_name, overrides=first)
-    except HydraException:
-        return set()
-    group = OmegaConf.select(config, path) if path else config
-    if not isinstance(group, DictConfig):
-        return set()
-    return known_settings(group, path) if path in GROUPS and "_target_" in group else {str(key) for key in group}
-
-
-def parsed(overrides: Sequence[str]) -> list[Override]:
-    """The overrides of a command line, taken apart."""
-    return OverridesParser.create().parse_overrides(list(overrides))
+    groups = [group for group in ("experiment", "method", "data", "model") if word in names(group)]
+    return f": did you mean {groups[0]}={word}?" if groups else " (a value that holds , or = needs quotes of its own)"

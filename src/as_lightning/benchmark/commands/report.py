@@ -9,23 +9,22 @@ from pathlib import Path
 from as_lightning.benchmark.report.like_with_like import chosen, sweep_records
 from as_lightning.benchmark.report.page import publish
 from as_lightning.benchmark.report.record import COMPARISON_FILE, ComparisonRecord
-from as_lightning.benchmark.run.result import Result, find_results
+from as_lightning.benchmark.run.result import find_results
 from as_lightning.benchmark.run.settings import SettingError
 
 
-def _comparison_among(paths: Sequence[Path], *, alone: bool) -> Path | None:
-    """The folder of a comparison that is asked for; None for a sweep; a `SettingError` if more than it is asked for."""
-    folders = [path for path in paths if (path / COMPARISON_FILE).is_file()]
-    if folders and (len(paths) > 1 or not alone):
+def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[str]]:
+    """What is asked for, and notes on it; a `SettingError` if it is more than one comparison or less than a run."""
+    paths: list[Path] = options.paths
+    comparisons = [path for path in paths if (path / COMPARISON_FILE).is_file()]
+    if comparisons and (len(paths) > 1 or options.where or options.baseline):
         raise SettingError(
-            f"{folders[0]} is a comparison, which is reported whole and alone: give no other path, no --where and no "
-            "--baseline"
+            f"{comparisons[0]} is a comparison, which is reported whole and alone: give no other path, no --where and "
+            "no --baseline"
         )
-    return folders[0] if folders else None
-
-
-def _refuse_runs_of_comparisons(results: Sequence[Result], paths: Sequence[Path]) -> None:
-    """Raise a `SettingError` that says what to give in place of runs of comparisons."""
+    if comparisons:
+        return [ComparisonRecord.read(comparisons[0])], []
+    results = find_results(paths)
     if any("comparison" in result.config for result in results):
         around = {folder for path in paths for folder in path.parents if (folder / COMPARISON_FILE).is_file()}
         folders = sorted(around | {file.parent for path in paths for file in path.rglob(COMPARISON_FILE)})
@@ -34,6 +33,10 @@ def _refuse_runs_of_comparisons(results: Sequence[Result], paths: Sequence[Path]
             if folders
             else "these are runs of a comparison that has not ended: give the same as-lightning-compare command again"
         )
+    records, notes = sweep_records(chosen(results, options.where), options.baseline)
+    if not records:
+        raise SettingError("no run has test metrics: make the runs with test=true")
+    return records, notes
 
 
 def _described_error(error: ValueError | OSError) -> str:
@@ -54,17 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     first = options.paths[0]
     output = options.output or (first if first.is_dir() else first.parent) / "report"
-    notes: list[str] = []
     try:
-        comparison = _comparison_among(options.paths, alone=not (options.where or options.baseline))
-        if comparison is not None:
-            records = [ComparisonRecord.read(comparison)]
-        else:
-            results = find_results(options.paths)
-            _refuse_runs_of_comparisons(results, options.paths)
-            records, notes = sweep_records(chosen(results, options.where), options.baseline)
-            if not records:
-                raise SettingError("no run has test metrics: make the runs with test=true")
+        records, notes = _records(options)
     except (ValueError, OSError) as error:
         parser.exit(1, f"as-lightning-report: {_described_error(error)}\n")
     try:

@@ -10,7 +10,7 @@ import tempfile
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
@@ -23,26 +23,16 @@ RUNS_FOLDER = ".runs"
 COMMAND_FILE = "command.txt"
 
 
-class OpenSweep(NamedTuple):
-    """A sweep that has begun and whose report is not written yet."""
-
-    directory: Path
-    notes: Path
-
-
 class ReportCallback(Callback):
     """At the end of a sweep: the comparison table on the terminal, the report beside the runs, and where they are.
 
-    The report is of the runs of this sweep alone, also where another sweep runs in the same folder. Each job that has
-    ended notes its folder and its error in a file of its own, since launchers run jobs side by side, in other processes
-    and on other machines; launchers hand this callback, which knows the notes' folder, to their jobs.
-
-    Attributes:
-        open_sweep: the sweep that this process has started and whose report is not written yet. Where a run fails,
-            Hydra raises its error in place of calling `on_multirun_end`: then `finish_sweep` is left to the command.
+    Each job that has ended notes its folder and its error in a file of its own, since launchers run jobs side by side,
+    in other processes and on other machines; they hand this callback, which knows the notes' folder, to their jobs.
     """
 
-    open_sweep: ClassVar[OpenSweep | None] = None
+    # the folders of the sweep whose report is not written yet, and of its notes: where a run fails, Hydra raises its
+    # error in place of calling `on_multirun_end`, and the command calls `finish_sweep`
+    open_sweep: ClassVar[tuple[Path, Path] | None] = None
 
     def __init__(self) -> None:
         self.notes: Path | None = None
@@ -53,7 +43,7 @@ class ReportCallback(Callback):
         # with hydra.job.chdir a job stands in its own folder, and the sweep's may be a relative path
         self.notes = Path(tempfile.mkdtemp(dir=directory / RUNS_FOLDER)).absolute()
         (self.notes / COMMAND_FILE).write_text(_command(config), encoding="utf-8")
-        ReportCallback.open_sweep = OpenSweep(directory, self.notes)
+        ReportCallback.open_sweep = directory, self.notes
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         if config.hydra.mode != RunMode.MULTIRUN:
@@ -61,7 +51,9 @@ class ReportCallback(Callback):
         assert self.notes is not None
         folder, command = str(config.hydra.sweep.subdir), self.notes / COMMAND_FILE
         run = Path(config.hydra.runtime.cwd, config.hydra.sweep.dir, folder)
-        note = {"folder": folder, "error": None, "of_another_call": _is_older(run / RESULT_FILE, command)}
+        made = run / RESULT_FILE
+        older = made.exists() and made.stat().st_mtime < command.stat().st_mtime  # which the sweep has begun with
+        note = {"folder": folder, "error": None, "of_another_call": older}
         try:
             _ = job_return.return_value
         except Exception as error:
@@ -78,16 +70,18 @@ def finish_sweep() -> int:
     """Write the report of the open sweep, if there is one; returns how many of its runs have failed."""
     if ReportCallback.open_sweep is None:
         return 0
+    directory, folder = ReportCallback.open_sweep
+    ReportCallback.open_sweep = None
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    shutil.rmtree(folder)
+    if not runs:  # Hydra has refused the settings
+        return 0
     # here, so that the command, which asks after each error, need not wait for torch and pandas
     from as_lightning.benchmark.report.like_with_like import sweep_records
     from as_lightning.benchmark.report.page import publish
     from as_lightning.benchmark.run.folder import run_lock
     from as_lightning.benchmark.run.summary import counted_runs, has_events, tensorboard_lines
 
-    directory, folder = ReportCallback.open_sweep
-    ReportCallback.open_sweep = None
-    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    shutil.rmtree(folder)
     finished = [run for run in runs if run["error"] is None]
     results = find_results(sorted({directory / run["folder"] / RESULT_FILE for run in finished})) if finished else []
     records, notes = sweep_records(results)
@@ -109,11 +103,6 @@ def _command(config: DictConfig) -> str:
     task = [override.removeprefix("++") for override in overrides.task if not override.startswith("data_dir=")]
     sweeper = [override for override in overrides.hydra if re.match("hydra[./]sweeper", override)]
     return shlex.join(["as-lightning", "-m", *task, *sweeper])
-
-
-def _is_older(result: Path, command: Path) -> bool:
-    """Whether a run has finished before the sweep has begun, which writes its command first."""
-    return result.exists() and result.stat().st_mtime < command.stat().st_mtime
 
 
 def _note_command(run: Path, command: str) -> None:

@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 
 from as_lightning.benchmark.commands.jobs import run_command, stop_if_interrupted
 from as_lightning.benchmark.commands.sweep_report import finish_sweep
+from as_lightning.benchmark.run.settings import method_settings
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,8 @@ def open_method_settings(arguments: Sequence[str]) -> list[str]:
     away from `softmax`.
     """
     multirun = get_args_parser().parse_args(list(arguments)).multirun
-    return [f"++{word}" if multirun and word.startswith("method.") else word for word in arguments]
+    of_methods = {f"method.{name}" for name in method_settings()}  # a misspelt one stays, for Hydra to refuse
+    return [f"++{word}" if multirun and word.partition("=")[0] in of_methods else word for word in arguments]
 
 
 def main() -> None:

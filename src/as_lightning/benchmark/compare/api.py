@@ -127,7 +127,7 @@ def compare(
 
     Source: Kaddour et al., "No Train No Gain", NeurIPS 2023, for fully decayed baselines of equal time.
     """
-    own_losses = OwnLosses([BASELINE, *(method for method in methods if method != BASELINE)], losses)
+    own_losses = OwnLosses(methods, losses)
     own = OwnModule(factory, datamodule, replaces, monitor, mode, trainer, own_losses, name)
     plan = ComparisonPlan.of(
         own_losses.names,

@@ -20,7 +20,7 @@ from as_lightning.benchmark.compare.search import (
     is_neutral,
     next_trials,
 )
-from as_lightning.benchmark.report.findings import clearly_cheaper
+from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.record import ComparisonRecord, Trial
 from as_lightning.benchmark.report.verdicts import Arm, still_open
 from as_lightning.benchmark.run.predictions import Predictions
@@ -192,7 +192,8 @@ class Engine:
             else:
                 # This is the one decision that rests on measured times. A comparison that goes on reads those of its
                 # finished runs, and no word depends on when an arm stops: each look has its share of the error.
-                undecided = still_open(found, plan.design, cheaper=clearly_cheaper(self.record))
+                cheaper = {row.arm for row in findings(self.record).rows if row.time.clearly_less}
+                undecided = still_open(found, plan.design, cheaper=cheaper)
             open_arms = [arm for arm in open_arms if arm in undecided]
             if not open_arms:
                 return

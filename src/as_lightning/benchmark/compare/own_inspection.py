@@ -82,13 +82,13 @@ def _fresh_module(own: OwnModule) -> pl.LightningModule:
         raise TypeError(
             f"the factory must work without arguments ({error}): give them defaults, as in lambda lr=1e-3: LitModel(lr)"
         ) from None
-    first, second = own.factory(), own.factory()
-    if first is second and first is not None:
+    module = checked(own.factory(), pl.LightningModule, "the factory must return a module at each call")
+    if module is own.factory():
         raise ValueError(
             "the factory returned the same object twice: it must make a new module at each call, as "
             "lambda: LitModel(...) does, or the second run would go on from the first one's weights"
         )
-    return checked(first, pl.LightningModule, "the factory must return a module at each call")
+    return module
 
 
 def _default_rate(own: OwnModule, module: pl.LightningModule) -> float | None:

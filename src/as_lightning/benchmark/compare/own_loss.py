@@ -28,16 +28,20 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 def method_config(name: str) -> DictConfig:
     """The configuration of a method, as ``conf/method`` has it, with what it takes from others."""
-    own = OmegaConf.load(config_dir() / "method" / f"{name}.yaml")
-    assert isinstance(own, DictConfig)
+    own: Any = OmegaConf.load(config_dir() / "method" / f"{name}.yaml")
     bases = [base for base in own.pop("defaults", []) if base != "_self_"]
     merged = OmegaConf.merge(*[method_config(base) for base in bases], own)
     assert isinstance(merged, DictConfig)
     return merged
 
 
+def plain(value: Any) -> Any:
+    """A node of a configuration as a dict or a list of Python's; anything else as it is."""
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+
+
 class OwnLosses:
-    """The methods of a comparison of one's own module: what each tunes, and the loss that it puts in.
+    """The methods of a comparison of one's own module, softmax first: what each tunes, and the loss that it puts in.
 
     ``methods`` and ``losses`` are as `compare` takes them; ``fixed`` are settings of built-in methods that are not
     tuned, as ``{"delta": 0.2}``.
@@ -48,7 +52,8 @@ class OwnLosses:
     ) -> None:
         self.fixed = dict(fixed or {})
         self.losses = {name: made if isinstance(made, tuple) else (made, {}) for name, made in (losses or {}).items()}
-        self.names = (*methods, *(name for name in self.losses if name not in methods))
+        others = (method for method in methods if method != BASELINE)
+        self.names = (BASELINE, *others, *(name for name in self.losses if name not in methods))
         self.knobs: dict[str, dict[str, Range | Choice]] = {}
         known = {path.stem for path in (config_dir() / "method").glob("*.yaml")}
         for name in self.names:
@@ -65,10 +70,9 @@ class OwnLosses:
             config = self.configured(name, {})
             if config.head is not None or str(config._target_).endswith("FusedSoftmaxClassifier"):
                 raise ValueError(f"{name} needs a head of its own, which it cannot put into your module: leave it out")
-            search = OmegaConf.to_container(config.get("search") or OmegaConf.create())
-            assert isinstance(search, dict)
+            search = plain(config.get("search")) or {}
             self.knobs[name] = {
-                str(key): setting_range(value, config[key]) for key, value in search.items() if key not in self.fixed
+                key: setting_range(value, config[key]) for key, value in search.items() if key not in self.fixed
             }
 
     def configured(self, name: str, settings: Mapping[str, Any]) -> DictConfig:

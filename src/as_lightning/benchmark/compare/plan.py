@@ -122,7 +122,8 @@ class ComparisonPlan:
                 f"seeds {sorted(shared)} are in seeds and in tuning_seeds: settings must be chosen by other runs than "
                 "those that judge them"
             )
-        baseline = baseline or default_baseline(methods)
+        several_labels = all(name.startswith(("multilabel_", "bce")) for name in methods)
+        baseline = baseline or ("multilabel_softmax" if several_labels else "softmax")
         return cls(
             tuple(dict.fromkeys([baseline, *methods])),
             baseline,
@@ -153,20 +154,11 @@ class ComparisonPlan:
         tuning, others = trials * len(self.tuning_seeds), len(self.methods) - 1
         least = [*self.baseline_budgets, *[self.full_budget] * others]
         most = [*self.baseline_budgets, *self.method_budgets * others]
-        of_least, of_most = (
-            (tuning + seeds * len(budgets), tuning * self.full_budget + seeds * sum(budgets))
-            for seeds, budgets in ((self.design.looks[0], least), (self.design.looks[-1], most))
-        )
-        return of_least, of_most
 
+        def total(seeds: int, budgets: Sequence[float]) -> tuple[int, float]:
+            return tuning + seeds * len(budgets), tuning * self.full_budget + seeds * sum(budgets)
 
-def default_baseline(methods: Sequence[str]) -> str:
-    """What the methods are compared with: for methods of several labels alone, softmax over one label and the others.
-
-    >>> default_baseline(["multilabel_as_softmax", "bce"]), default_baseline(["as_softmax", "bce"])
-    ('multilabel_softmax', 'softmax')
-    """
-    return "multilabel_softmax" if all(name.startswith(("multilabel_", "bce")) for name in methods) else "softmax"
+        return total(self.design.looks[0], least), total(self.design.looks[-1], most)
 
 
 def epochs_of(budget: float, full_epochs: int) -> int:

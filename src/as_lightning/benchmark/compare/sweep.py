@@ -16,16 +16,18 @@ from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.core.utils import JobReturn, JobStatus
+from hydra.errors import InstantiationException
 from hydra.plugins.launcher import Launcher
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from as_lightning.benchmark.compare.api import check_inputs, compare_module, made_comparison, new_record
 from as_lightning.benchmark.compare.engine import Outcome, failure
-from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses
+from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, plain
 from as_lightning.benchmark.compare.own_module import OwnModule
 from as_lightning.benchmark.compare.plan import METHODS, SETTINGS, ComparisonPlan, Run, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Choice, Space, learning_rates, setting_range
@@ -68,8 +70,8 @@ class ComparisonSweep:
             raise SettingError(f"name={self.sample.name} cannot name a folder below comparisons: leave out / and ..")
         methods = self.settings["methods"]
         if methods is None:
-            several = "multilabel_" if str(self.sample.method.name).startswith("multilabel_") else ""
-            methods = [f"{several}{name}" for name in METHODS]
+            form = "multilabel_" if str(self.sample.method.name).startswith("multilabel_") else ""
+            methods = [f"{form}{name}" for name in METHODS]
         self.settings["methods"] = [methods] if isinstance(methods, str) and methods else methods
         self.own: OwnModule | None = None
         if self.sample.module._target_:
@@ -123,8 +125,14 @@ class ComparisonSweep:
 
     def look_at_data(self, console: Console) -> BenchmarkDataModule:
         """The configured data; says their classes, the samples of each split, and what is left out."""
-        with collected_messages() as messages:
-            data = read_data(self.sample)
+        try:
+            with collected_messages() as messages:
+                data = read_data(self.sample)
+        except (SettingError, OmegaConfBaseException):
+            raise
+        except Exception as error:  # whatever it is, every run would end in it
+            cause = error.__cause__ if isinstance(error, InstantiationException) and error.__cause__ else error
+            raise SettingError(f"the data cannot be read, so no run has started: {cause}") from error
         if self.split_seed is not None and not data.splits_by_seed:
             raise SettingError(
                 f"data={self.sample.data.name} has an official test split, which a comparison keeps: leave "
@@ -282,7 +290,7 @@ def configured_module(config: DictConfig, methods: Sequence[str], given: Mapping
         config.module.monitor,
         config.module.mode,
         trainer,
-        OwnLosses([BASELINE, *(method for method in methods if method != BASELINE)], losses, set_method),
+        OwnLosses(methods, losses, set_method),
         name,
     )
 
@@ -296,13 +304,12 @@ def _own_loss(node: Mapping[str, Any]) -> Any:
 
 def data_digest(data: BenchmarkDataModule) -> str:
     """A digest of all examples, whatever their split."""
-    rows = []
-    for split, dataset in data.splits.items():
-        if data.texts or split == "test":
-            rows += [
-                f"{name} {target.tolist()}"
-                for name, target in zip(data.example_names(split), dataset.targets, strict=True)
-            ]
+    rows = [
+        f"{name} {target.tolist()}"
+        for split, dataset in data.splits.items()
+        if data.texts or split == "test"
+        for name, target in zip(data.example_names(split), dataset.targets, strict=True)
+    ]
     return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()[:16]
 
 
@@ -319,11 +326,5 @@ def override_value(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(override_value, value)) + "]"
     if isinstance(value, str):
-        escaped = value.replace("\\'", "\\\\\\'").replace("'", "\\'")
-        return f"'{escaped}'"
+        return QuotedString(value, Quote.single).with_quotes()
     return str(value) if isinstance(value, float) else json.dumps(value)
-
-
-def plain(value: Any) -> Any:
-    """A node of a configuration as a dict or a list of Python's; anything else as it is."""
-    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value

@@ -226,8 +226,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
         """Leave some samples in the training split; files that are decoded when they are taken stay undecoded."""
         train = self.splits["train"]
         both: list[Any] = [train.inputs, train.targets]
-        parts: list[Any] = [values[rows] if isinstance(values, Tensor) else Subset(values, rows) for values in both]
-        self.splits["train"] = LabelledDataset(*parts, train.transform)
+        kept: list[Any] = [values[rows] if isinstance(values, Tensor) else Subset(values, rows) for values in both]
+        self.splits["train"] = LabelledDataset(kept[0], kept[1], train.transform)
         if "train" in self.texts:
             self.texts["train"] = [self.texts["train"][row] for row in rows]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,9 +17,9 @@ CONSTANT = 1e-9  # variance below which values count as all equal
 
 
 def value_sums(values: Tensor) -> Tensor:
-    """Number, sum and sum of squares of each channel's values ``(..., C, H, W)`` (or fewer dimensions for one channel).
+    """Number, sum and sum of squares ``(3, C)`` of each channel's values ``(..., C, H, W)``; ``(N)`` is one channel's.
 
-    Shape ``(3, C)``, exact (``int64``) for integers and ``float64`` for floating-point values.
+    They are exact (``int64``) for integers, and ``float64`` for floating-point values.
     """
     dtype = torch.float64 if values.is_floating_point() else torch.int64
     channels = (values.movedim(-3, 0) if values.ndim > 2 else values[None]).flatten(1).to(dtype)
@@ -72,16 +73,17 @@ def decode_once(
     """
     if cache not in (True, False, "auto"):
         raise ValueError(f"cache must be True, False or 'auto', got {cache!r}")
-    count = sum(map(len, files.values()))
+    places = [(split, index) for split, rows in files.items() for index in range(len(rows))]
     first = _first_decodable(files["train"])
     inputs: dict[str, Tensor | DecodedFiles] = dict(files)
-    if first is not None and cache and (cache is True or count * first.nbytes < CACHE_LIMIT):
+    if first is not None and cache and (cache is True or len(places) * first.nbytes < CACHE_LIMIT):
         inputs = {split: torch.empty(len(rows), *first.shape, dtype=first.dtype) for split, rows in files.items()}
     damaged: list[str] = []
     other_sizes: list[str] = []
 
-    def decode_one(split: str, index: int) -> Tensor | None:
-        """The sums of a training file."""
+    def decode_one(place: tuple[str, int]) -> Tensor | None:
+        """Keep a file where files are kept, and give the sums of one of the training split."""
+        split, index = place
         try:
             decoded = files[split][index]
         except ValueError as error:
@@ -95,19 +97,14 @@ def decode_once(
             kept[index] = decoded
         return value_sums(decoded) if split == "train" else None
 
-    training_sums: Tensor | None = None
     with ThreadPoolExecutor() as pool:  # Pillow, libsndfile and PyTorch let go of the interpreter's lock
-        for split, rows in files.items():
-            for sums in pool.map(decode_one, [split] * len(rows), range(len(rows))):
-                if sums is not None:
-                    training_sums = sums if training_sums is None else training_sums + sums
+        training_sums = [sums for sums in pool.map(decode_one, places) if sums is not None]
     if damaged:
-        raise ValueError(f"{len(damaged)} of {count} {kind} cannot be used: {shortened(sorted(damaged))}")
+        raise ValueError(f"{len(damaged)} of {len(places)} {kind} cannot be used: {shortened(sorted(damaged))}")
     assert first is not None
-    assert training_sums is not None
     if other_sizes:
         raise ValueError(f"{kind} must be of one size, {min(other_sizes)}, others are {_size(first)}: {advice}")
-    return inputs, training_sums
+    return inputs, functools.reduce(torch.add, training_sums)
 
 
 def _first_decodable(files: DecodedFiles) -> Tensor | None:

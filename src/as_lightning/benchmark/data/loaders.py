@@ -80,18 +80,15 @@ class LengthBatchSampler(BatchSampler):
 
     def __iter__(self) -> Iterator[list[int]]:
         order = iter(self.sampler)
-        pools = iter(lambda: list(islice(order, self.pool_batches * self.batch_size)), [])
-        return (batch for number, pool in enumerate(pools) for batch in self._batches(pool, number))
-
-    def _batches(self, pool: list[int], number: int) -> list[list[int]]:
-        pool = sorted(pool, key=lambda index: self.lengths[index])
-        batches = [pool[start : start + self.batch_size] for start in range(0, len(pool), self.batch_size)]
-        if self.drop_last and len(batches[-1]) < self.batch_size:
-            batches.pop()
-        if self.shuffle:
-            seed, epoch = (getattr(self.sampler, name, 0) for name in ("seed", "epoch"))
-            batches = [batches[place] for place in permutation(len(batches), seed, epoch, number)]
-        return batches
+        for number, pool in enumerate(iter(lambda: list(islice(order, self.pool_batches * self.batch_size)), [])):
+            pool.sort(key=self.lengths.__getitem__)
+            batches = [pool[start : start + self.batch_size] for start in range(0, len(pool), self.batch_size)]
+            if self.drop_last and len(batches[-1]) < self.batch_size:
+                batches.pop()
+            if self.shuffle:
+                seed, epoch = (getattr(self.sampler, name, 0) for name in ("seed", "epoch"))
+                batches = [batches[place] for place in permutation(len(batches), seed, epoch, number)]
+            yield from batches
 
 
 # of a loader, apart from the data set and how batches are made

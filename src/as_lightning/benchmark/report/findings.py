@@ -140,11 +140,6 @@ def findings(record: ComparisonRecord) -> Findings:
     return Findings(record, tuple(rows))
 
 
-def clearly_cheaper(record: ComparisonRecord) -> set[Arm]:
-    """The arms whose training takes clearly less time than the baseline's: the interval of the ratio lies below 1."""
-    return {row.arm for row in findings(record).rows if row.time.clearly_less}
-
-
 def _measured(run: Result) -> dict[str, float | None]:
     """The test metrics of a run, and what else it has counted."""
     last = run.masking[-1] if run.masking else None

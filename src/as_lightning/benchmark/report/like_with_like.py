@@ -78,8 +78,9 @@ def comparable_results(results: Sequence[Result]) -> tuple[list[Result], list[st
     Raises:
         ValueError: if two runs do not differ in any setting, but in what they have found.
     """
-    untested = [run for run in results if not run.metrics]
-    notes = [_left_out(untested)] if untested else []
+    notes = []
+    if untested := [f"{run.method}, seed {run.seed}" for run in results if not run.metrics]:
+        notes = [f"Without test metrics, as made with test=false, and left out: {'; '.join(untested)}."]
     tested: dict[str, Result] = {}
     for run in results:
         found = [run.name, run.method, run.seed, run.config, run.metrics]
@@ -161,8 +162,3 @@ def _kept_apart(name: str, differing: dict[str, list[str]]) -> str:
         f"The runs of {name} differ in {found}. {changed}Runs are compared with their like alone: a table each. "
         f"as-lightning-report {choice} reports one of them."
     )
-
-
-def _left_out(untested: Sequence[Result]) -> str:
-    names = "; ".join(f"{run.method}, seed {run.seed}" for run in untested)
-    return f"Without test metrics, as made with test=false, and left out: {names}."

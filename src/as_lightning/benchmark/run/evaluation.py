@@ -12,11 +12,7 @@ from as_lightning.benchmark.data.base import BenchmarkDataModule
 
 
 class CheckpointWeights(pl.Callback):
-    """Test the `state_dict` of the checkpoint, whatever the callbacks before this one have put in its place.
-
-    A trainer that has fitted hands the checkpoint to the callbacks of the fit too: `EMAWeightAveraging` then loads the
-    weights that training would go on from, not the averaged ones, which were validated.
-    """
+    """Test the `state_dict` of the checkpoint, in whose place callbacks of the fit, as of EMA, may have put weights."""
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]

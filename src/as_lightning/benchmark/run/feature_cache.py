@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -49,12 +49,10 @@ def _collated(collate: Callable[[list[Any]], Any], samples: list[Any]) -> tuple[
 
 
 def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, data_dir: Path) -> None:
-    """Put the outputs of the encoder's frozen layers in the place of the inputs of all splits.
+    """Put the outputs of the encoder's frozen layers, if it has any, in the place of the inputs of all splits.
 
-    The file of a split is `data_dir/frozen/<key>.npy`, with its checksum beside it. The key is of the frozen weights,
-    the inputs (so also of the tokenizer and of what normalises an image) and the versions of the libraries. A file that
-    is damaged is made again, and a message says so. An encoder without frozen layers is left alone, as are data whose
-    training inputs change by epoch.
+    The file of a split is `data_dir/frozen/<key>.npy`, with its checksum beside it; a damaged one is made again. The
+    key is of the frozen weights, the inputs (so also of the tokenizer) and the version of torch.
     """
     if not isinstance(encoder, FrozenEncoder) or encoder.trainable_layers is None or encoder.feature_cache == "off":
         return
@@ -100,17 +98,14 @@ class _Inputs:
         self.digest = digest.hexdigest()
         self.ends = np.cumsum(lengths) if all(len(shape) == 1 for shape in self.sizes) else None
 
-    def chunks(self) -> Iterator[tuple[list[int], Tensor]]:
-        """Samples of one size, so that no padding takes part, and their numbers."""
-        for _, indices in sorted(self.sizes.items()):
-            for start in range(0, len(indices), CHUNK):
-                chunk = indices[start : start + CHUNK]
-                yield chunk, torch.stack([self.dataset[index][0] for index in chunk])
-
 
 def _compute(encoder: FrozenEncoder, inputs: _Inputs, device: str) -> np.ndarray:
     values: np.ndarray | None = None
-    for indices, batch in inputs.chunks():
+    chunks = [
+        same[start : start + CHUNK] for _, same in sorted(inputs.sizes.items()) for start in range(0, len(same), CHUNK)
+    ]
+    for indices in chunks:  # of one size, so that no padding takes part
+        batch = torch.stack([inputs.dataset[index][0] for index in indices])
         output = encoder.frozen_output(batch.to(device)).values.float().cpu().numpy()
         ends = inputs.ends if output.ndim == 3 else None  # an output for each token
         if values is None:
@@ -132,13 +127,10 @@ def _digest_of_weights(encoder: FrozenEncoder) -> str:
 
 def _read(path: Path) -> np.ndarray | None:
     """The values of a file, mapped into memory; None where there is no sound one."""
+    note = path.with_suffix(".sha256")
     if not path.exists():
         return None
-    try:
-        sound = path.with_suffix(".sha256").read_text(encoding="utf-8") == _note(path, path)
-    except OSError:
-        sound = False
-    if sound:
+    if note.exists() and note.read_text(encoding="utf-8") == _note(path, path):
         return np.load(path, mmap_mode="c")
     say(f"{path} is damaged, or not what its name says: it is made again")
     return None

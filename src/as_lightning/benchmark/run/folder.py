@@ -16,6 +16,9 @@ from omegaconf import DictConfig
 from as_lightning.benchmark.data.files import checksum
 from as_lightning.benchmark.run.settings import class_arguments
 
+log = logging.getLogger(__name__)
+LOCK_FILE = "run.lock"
+
 
 def run_inputs(config: DictConfig) -> dict[str, str]:
     """The checksum of the user's own data, as `data`; Python's version where its library is the data, as `python`."""
@@ -29,10 +32,6 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
     except OSError:
         pass  # the run itself says what is missing; a finished one needs it no more
     return inputs
-
-
-log = logging.getLogger(__name__)
-LOCK_FILE = "run.lock"
 
 
 @contextmanager

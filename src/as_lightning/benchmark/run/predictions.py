@@ -52,8 +52,11 @@ class Predictions(NamedTuple):
 
     def disagreement(self, other: Predictions) -> float | None:
         """The share of the examples on which two runs differ; None if they are of other examples."""
-        same_examples = np.array_equal(self.ids, other.ids) and self.predicted.shape == other.predicted.shape
-        if not len(self.ids) or not same_examples:
+        if (
+            not len(self.ids)
+            or not np.array_equal(self.ids, other.ids)
+            or self.predicted.shape != other.predicted.shape
+        ):
             return None
         differ = self.predicted != other.predicted
         return float((differ.any(-1) if differ.ndim > 1 else differ).mean())
@@ -70,13 +73,10 @@ def example_ids(names: Sequence[str]) -> np.ndarray:
 
 
 class PredictionRecorder(pl.Callback):
-    """Gathers the predictions of a test, on one process. A test loader that shuffles gives none.
+    """Gathers `predictions` of a test on one process; None where the loader shuffles or the module shows no logits.
 
-    Args:
-        ids: of the test examples, in the order of the data set; by default their numbers.
-        logits: returns logits and target of a batch; by default they are found as `TemperatureScaling` finds them.
-
-    `predictions` are those of the last test; None where the logits or targets could not be found.
+    `ids` are of the test examples, in the order of the data set, by default their numbers. `logits` returns logits and
+    target of a batch; by default they are found as `TemperatureScaling` finds them.
     """
 
     def __init__(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -39,12 +38,6 @@ class PeakMemory(pl.Callback):
             reset_peak()
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._look(trainer)
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._look(trainer)
-
-    def _look(self, trainer: pl.Trainer) -> None:
         if not self._watching:
             return
         self._watching = False
@@ -57,6 +50,8 @@ class PeakMemory(pl.Callback):
             return
         self.bytes = found if self.bytes is None else max(self.bytes, found)
 
+    on_train_epoch_end = on_validation_start
+
     def state_dict(self) -> dict[str, Any]:
         return {"bytes": self.bytes}
 
@@ -68,13 +63,8 @@ class RunRecorder(pl.Callback):
     """Record the time spent training, and every evaluation with the time at which it came.
 
     The clock stands still in validation and while a checkpoint is saved. It counts the loading of data, what happens
-    between two epochs, and what callbacks do that stand before this one.
-
-    Args:
-        score: the validation metric that runs are compared by.
-        settings: the run's configuration as text, for the checkpoints: a run goes on from its own alone.
-        monitor: the name under which the score is logged; `val/` and the score by default.
-        clock: the time in seconds.
+    between two epochs, and what callbacks do that stand before this one. `settings` is the run's configuration as text,
+    for the checkpoints: a run goes on from its own alone. `monitor` is the name under which the score is logged.
     """
 
     def __init__(
@@ -106,7 +96,6 @@ class RunRecorder(pl.Callback):
         # which counts; a checkpoint callback of our own would miss those of the user
         save = trainer.save_checkpoint
 
-        @functools.wraps(save)
         def save_outside_the_time(*args: Any, **kwargs: Any) -> None:
             self._count()
             save(*args, **kwargs)
@@ -116,9 +105,6 @@ class RunRecorder(pl.Callback):
         self._mark = self._clock()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        vars(trainer).pop("save_checkpoint", None)
-
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         vars(trainer).pop("save_checkpoint", None)
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any, **kwargs: Any) -> None:
@@ -137,11 +123,11 @@ class RunRecorder(pl.Callback):
         self._mark = self._clock()
         if trainer.sanity_checking:
             return
-        if self.monitor != f"val/{self.score}" and self.monitor not in trainer.callback_metrics:
-            self.passed_over.append(", ".join(sorted(trainer.callback_metrics)) or "nothing")
-            return
         logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
         if self.monitor not in logged:
+            if self.monitor != f"val/{self.score}":
+                self.passed_over.append(", ".join(sorted(logged)) or "nothing")
+                return
             names = sorted(name.removeprefix("val/") for name in logged if name.startswith("val/"))
             raise SettingError(f"data.score={self.score!r} is no metric of this task: {nearest(self.score, names)}")
         about = {"epoch": trainer.current_epoch, "step": trainer.global_step, "train_seconds": self.train_seconds}

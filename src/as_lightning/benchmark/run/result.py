@@ -12,13 +12,13 @@ from typing import Any
 
 from as_lightning.benchmark.machine import machine_description, package_versions
 
+RESULT_FILE = "result.json"
+RUNS_FILE = "runs.jsonl"
+
 
 @contextmanager
 def whole_file(place: Path) -> Iterator[Path]:
-    """A path to write to, beside `place`; when the block ends, the file moves to `place` in one step.
-
-    If the block raises (a full disk), the partial file is removed, and a file at `place` stays as it was.
-    """
+    """A path to write to, which moves to `place` in one step when the block ends, and is removed where it raises."""
     partial = place.with_name(f"{place.name}.partial")
     try:
         yield partial
@@ -27,8 +27,6 @@ def whole_file(place: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-RESULT_FILE = "result.json"
-RUNS_FILE = "runs.jsonl"
 FORMAT = 2
 
 
@@ -114,9 +112,7 @@ def _lines(file: Path) -> Iterator[tuple[str, Result]]:
         run = Result._parsed(line, f"{file}, line {number},")
         path = json.loads(line).get("path")
         if not isinstance(path, str):
-            raise ValueError(
-                f"{file}, line {number}, is no run of a {RUNS_FILE}: expected path to be text, got {path!r}"
-            )
+            raise ValueError(f"{file}, line {number}, is no run of a {RUNS_FILE}: expected path as text, got {path!r}")
         yield path, run
 
 

@@ -65,18 +65,17 @@ def checkpoint_to_resume(folder: Path, settings: str) -> Path | None:
         else:
             log.warning("%s is of another configuration: removed, the run starts anew", path)
             path.unlink()
-    if not steps:
-        return None
-    latest = max(steps, key=lambda path: (steps[path], path.name == "last.ckpt"))
-    log.info("%s: goes on from step %d", latest, steps[latest])
+    latest = max(steps, key=lambda path: (steps[path], path.name == "last.ckpt"), default=None)
+    if latest is not None:
+        log.info("%s: goes on from step %d", latest, steps[latest])
     return latest
 
 
 class DataLoaderState(pl.Callback):
     """Load the training loader's state from a checkpoint, also where Lightning does not.
 
-    A learning-rate schedule that asks for `trainer.estimated_stepping_batches` has the loader made before Lightning has
-    read its state from the checkpoint, and the rest of the epoch would begin with its first batches again.
+    For a schedule that asks for `trainer.estimated_stepping_batches` Lightning makes the loader before it has read the
+    state, and the rest of the epoch would begin with its first batches again.
     """
 
     def __init__(self) -> None:

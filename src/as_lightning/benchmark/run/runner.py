@@ -28,10 +28,7 @@ log = logging.getLogger(__name__)
 def finished_or_made(
     directory: Path, config: dict[str, Any], inputs: dict[str, str], make: Callable[[], Result]
 ) -> Result:
-    """The result that has been made in `directory` by the same configuration from the same inputs; else make it there.
-
-    While another process runs in that folder, this one waits for it.
-    """
+    """The result of the same configuration and inputs that is in `directory`, else one that is made there."""
     directory.mkdir(parents=True, exist_ok=True)
     with run_lock(directory):
         result = readable_result(directory)
@@ -40,11 +37,9 @@ def finished_or_made(
             if result.config == config and not changed:
                 log.info("%s: already finished (delete it to run again)", directory)
                 return result
-            if result.config == config:
-                was = "another Python, whose library is the data" if "python" in changed else "inputs that have changed"
-                log.warning("%s: finished with %s, running again", directory, was)
-            else:
-                log.warning("%s: was made with another configuration, running again", directory)
+            python = "another Python, whose library is the data"
+            was = python if "python" in changed else "inputs that have changed" if changed else "another configuration"
+            log.warning("%s: finished with %s, running again", directory, was)
             (directory / RESULT_FILE).unlink()
         result = make()
         if getattr(rank_zero_only, "rank", 0) == 0:
@@ -61,17 +56,13 @@ def fitted(
     checkpoint: Path | None = None,
     **about: Any,
 ) -> Result:
-    """Train, from a checkpoint if there is one, and take what the callbacks have measured.
-
-    `about` has the fields of the result that say what was run.
-    """
+    """Train, from a checkpoint if there is one, and take what the callbacks have measured; `about` says what is run."""
     trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
     callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     recorder = next(callback for callback in callbacks if isinstance(callback, RunRecorder))
     correlation = LossAccuracyCorrelation()
-    for evaluation in recorder.evaluations:
-        if "loss" in evaluation:
-            correlation.update(evaluation["loss"], evaluation["score"])
+    for evaluation in (found for found in recorder.evaluations if "loss" in found):
+        correlation.update(evaluation["loss"], evaluation["score"])
     pearson = float(correlation.compute())
     return Result(
         **about,
@@ -95,10 +86,7 @@ def measure_test(
     checkpoint: str | Path | None,
     directory: Path,
 ) -> None:
-    """Test the weights of a checkpoint (without one, those of the module), and put what is found into `result`.
-
-    The predictions go into `directory`.
-    """
+    """Put the test of a checkpoint (or of the module's own weights) into `result`, the predictions into `directory`."""
     metrics = metrics_of_test(trainer, module, data, checkpoint)
     result.metrics = {name.removeprefix("test/"): value for name, value in metrics.items()}
     for callback in trainer.callbacks:  # type: ignore[attr-defined]

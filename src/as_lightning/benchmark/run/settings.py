@@ -67,11 +67,11 @@ def accepted_arguments(target: Callable[..., Any]) -> set[str] | None:
 def class_arguments(group: DictConfig, name: str) -> DictConfig:
     """The settings of the group `data` or `method` that are arguments of its class."""
     accepted = accepted_arguments(located(group._target_))
-    left_out = APP_SETTINGS[name]
+    unread = APP_SETTINGS[name] if accepted is None else {str(key) for key in group} - (accepted - APP_SETTINGS[name])
     arguments = group.copy()  # which keeps its place in the configuration, and so its references
     with open_dict(arguments):
-        for key in map(str, group):
-            if not key.startswith("_") and (key in left_out or (accepted is not None and key not in accepted)):
+        for key in unread & group.keys():
+            if not key.startswith("_"):
                 del arguments[key]
     return arguments
 
@@ -90,20 +90,18 @@ def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
     with open_dict(config.method):
         for key in foreign:
             del config.method[key]
-    for group in GROUPS:
-        node = config.get(group)
-        for path, part in _parts_with_target(node, group):
-            for key in _without_reader(part, path, group):
-                reader = part._target_.rpartition(".")[2]
-                near = nearest(key, known_settings(part, path), method_settings() if path == "method" else ())
-                raise SettingError(f"{path}.{key} is read by nothing: {reader} has no such setting; {near}")
+    for path, part in (found for group in GROUPS for found in _parts_with_target(config.get(group), group)):
+        for key in _without_reader(part, path):
+            reader = part._target_.rpartition(".")[2]
+            near = nearest(key, known_settings(part, path), method_settings() if path == "method" else ())
+            raise SettingError(f"{path}.{key} is read by nothing: {reader} has no such setting; {near}")
     return config, foreign
 
 
 def foreign_settings(method: DictConfig) -> list[str]:
     """The settings of a method that are another method's."""
     known = method_settings()
-    return [key for key in _without_reader(method, "method", "method") if key in known]
+    return [key for key in _without_reader(method, "method") if key in known]
 
 
 @functools.cache
@@ -119,18 +117,16 @@ def known_settings(group: DictConfig, name: str) -> set[str]:
     """What can be set in a group: what its file sets, and the arguments of its class."""
     accepted = accepted_arguments(located(group._target_)) or set()
     declared = {str(key) for key in group if not str(key).startswith("_")}
-    unread = set(_without_reader(group, name, name))
-    given_by_app = {"encoder", "class_names", "task", "optimizer", "lr_scheduler", "args", "self"}
-    return (accepted | declared) - unread - given_by_app
+    given_by_app = {"encoder", "class_names", "task", "optimizer", "lr_scheduler"}
+    return (accepted | declared) - set(_without_reader(group, name)) - given_by_app
 
 
-def _without_reader(node: DictConfig, path: str, group: str) -> list[str]:
+def _without_reader(node: DictConfig, path: str) -> list[str]:
     accepted = accepted_arguments(located(node._target_))
     if accepted is None:
         return []
-    by_app = APP_SETTINGS[group] if path == group and group in APP_SETTINGS else set()
-    referred = set(re.findall(rf"\$\{{{re.escape(path)}\.(\w+)", OmegaConf.to_yaml(node)))
-    return [str(key) for key in node if not str(key).startswith("_") and str(key) not in accepted | by_app | referred]
+    read = accepted | APP_SETTINGS.get(path, set()) | set(re.findall(rf"\$\{{{path}\.(\w+)", OmegaConf.to_yaml(node)))
+    return [str(key) for key in node if not str(key).startswith("_") and str(key) not in read]
 
 
 def _parts_with_target(node: Any, path: str) -> Iterator[tuple[str, DictConfig]]:
@@ -139,9 +135,8 @@ def _parts_with_target(node: Any, path: str) -> Iterator[tuple[str, DictConfig]]
     if "_target_" in node:
         yield path, node
     for key in map(str, node):
-        if OmegaConf.is_missing(node, key) or OmegaConf.is_interpolation(node, key):
-            continue
-        yield from _parts_with_target(node[key], f"{path}.{key}")
+        if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
+            yield from _parts_with_target(node[key], f"{path}.{key}")
 
 
 LONGEST = 200  # characters; file systems end at 255 bytes
@@ -154,13 +149,12 @@ def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[
     A path is replaced by its last part and four digits that tell it from others of the same name.
     """
     ignored = {f"method.{name}" for name in foreign_settings(method)} | set(left_out)
-    name = ",".join(
-        sorted(
-            f"{override.key_or_group}={_without_slashes(override.get_value_element_as_str())}"
-            for override in OverridesParser.create().parse_overrides(list(overrides))
-            if override.key_or_group not in ignored
-        )
-    )
+    settings = [
+        f"{override.key_or_group}={_without_slashes(override.get_value_element_as_str())}"
+        for override in OverridesParser.create().parse_overrides(list(overrides))
+        if override.key_or_group not in ignored
+    ]
+    name = ",".join(sorted(settings))
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}-{_digits(name, 8)}"
 
 

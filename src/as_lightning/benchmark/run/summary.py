@@ -21,12 +21,8 @@ def tensorboard_lines(directory: str | Path) -> list[str]:
 
 def lines_of_report(html: Path, markdown: Path, csv: Path) -> list[str]:
     """Where the report is, and one line that opens it."""
-    return [
-        f"report:      {html}",
-        f"             {markdown}",
-        f"             {csv}",
-        f"open it:     {Path(sys.executable).name} -m webbrowser -t {shlex.quote(html.resolve().as_uri())}",
-    ]
+    opens = f"{Path(sys.executable).name} -m webbrowser -t {shlex.quote(html.resolve().as_uri())}"
+    return [f"report:      {html}", f"             {markdown}", f"             {csv}", f"open it:     {opens}"]
 
 
 def counted_runs(count: int) -> str:
@@ -50,8 +46,8 @@ def summary(result: Result, directory: str | Path) -> list[tuple[str, str]]:
     if result.score in result.metrics:
         lines.append((f"test {result.score}", f"{result.metrics[result.score]:.4f}"))
     if best is not None:
-        reached = f"{best['score']:.4f} at its best, in epoch {int(best['epoch']) + 1}"
-        lines.append((f"validation {result.score}", reached))
+        epoch = int(best["epoch"]) + 1
+        lines.append((f"validation {result.score}", f"{best['score']:.4f} at its best, in epoch {epoch}"))
     if result.masking:
         last = result.masking[-1]
         ratio = float(masking_ratio(last["masked_samples"], last["samples"]))
@@ -70,7 +66,6 @@ def summary(result: Result, directory: str | Path) -> list[tuple[str, str]]:
 
 @rank_zero_only
 def print_summary(result: Result, directory: str | Path) -> None:
-    """Print the summary of a run."""
     lines = summary(result, directory)
     width = max(len(name) for name, _ in lines)
     print("\n" + "\n".join(f"{name:<{width}}  {value}" for name, value in lines))

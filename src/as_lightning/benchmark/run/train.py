@@ -6,7 +6,6 @@ import inspect
 import json
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,7 @@ from as_lightning.benchmark.run.folder import run_inputs
 from as_lightning.benchmark.run.predictions import PredictionRecorder, example_ids
 from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder
 from as_lightning.benchmark.run.result import Result
-from as_lightning.benchmark.run.resume import (
-    DataLoaderState,
-    RandomState,
-    WholeFileCheckpointIO,
-    checkpoint_to_resume,
-)
+from as_lightning.benchmark.run.resume import DataLoaderState, RandomState, WholeFileCheckpointIO, checkpoint_to_resume
 from as_lightning.benchmark.run.runner import finished_or_made, fitted, measure_test
 from as_lightning.benchmark.run.settings import (
     SettingError,
@@ -52,8 +46,8 @@ def run_settings(config: DictConfig) -> dict[str, Any]:
         for key, value in config.method.items()
         if isinstance(value, (int, float, str)) and not str(key).startswith("_") and key not in ignored
     }
-    others = {"experiment": config.name, "batch_size": config.data.get("batch_size")}
-    others |= {"max_epochs": config.trainer.max_epochs, **knobs}
+    data = {"experiment": config.name, "batch_size": config.data.get("batch_size")}
+    others = {**data, "max_epochs": config.trainer.max_epochs, **knobs}
     budget = OmegaConf.select(config, "comparison.budget")
     return {
         "budget": 1.0 if budget is None else float(budget),
@@ -73,10 +67,7 @@ def log_settings(loggers: Sequence[Logger], settings: dict[str, Any], result: Re
         best = max(evaluation["score"] for evaluation in result.evaluations)
         scores[f"hparams/best_validation_{result.score}"] = best
     for logger in loggers:
-        if isinstance(logger, TensorBoardLogger):
-            logger.log_hyperparams(settings, scores)
-        else:
-            logger.log_hyperparams(settings)
+        logger.log_hyperparams(settings, *([scores] if isinstance(logger, TensorBoardLogger) else []))
         logger.finalize("success")
 
 
@@ -122,11 +113,9 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
         config.data_dir, config.output_dir = "<data_dir>", "<output_dir>"
         config.method.pop("search", None)  # what a comparison would tune is no setting of a run
         if config.get("test"):
-            config.pop("test")
-        if config.get("ckpt_path") is None:
-            config.pop("ckpt_path", None)
-        else:
-            config.ckpt_path = Path(config.ckpt_path).name
+            del config.test
+        if checkpoint := config.pop("ckpt_path", None):
+            config.ckpt_path = Path(checkpoint).name
     resolved: Any = OmegaConf.to_container(config, resolve=True)
     return {str(key): value for key, value in resolved.items()}
 
@@ -134,9 +123,8 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
 def train(config: DictConfig) -> Result:
     """Train, test, and write `result.json` into `config.output_dir`; a `SettingError` names a setting that is refused.
 
-    A run that has finished there with the same configuration and the same inputs (the user's data) is not run again;
-    one that was interrupted goes on from its last checkpoint. Anything else there is replaced. While another process
-    runs in that folder, this one waits for it.
+    What has finished there with the same configuration and inputs is not run again; what was interrupted goes on from
+    its last checkpoint; anything else there is replaced.
     """
     config, foreign = checked_settings(config)
     for setting in foreign:
@@ -149,16 +137,10 @@ def train(config: DictConfig) -> Result:
     if epochs is not None and (type(epochs) is not int or (epochs < 1 and epochs != -1)):
         raise SettingError(f"trainer.max_epochs must be an integer of at least 1, or -1 for no limit, got {epochs!r}")
     if config.compile is not None and not isinstance(config.compile, DictConfig):
-        raise SettingError(
-            "compile takes keyword arguments of torch.compile, such as compile={mode: reduce-overhead}, or compile={} "
-            f"for its defaults, got {config.compile!r}"
-        )
+        raise SettingError(f"compile takes keyword arguments of torch.compile, or {{}}, got {config.compile!r}")
     ckpt_path = config.get("ckpt_path")
     if ckpt_path is not None and not Path(ckpt_path).is_file():
-        raise SettingError(
-            f"ckpt_path={ckpt_path}: there is no such file. Expected a checkpoint of Lightning's, such as a run's "
-            "checkpoints/last.ckpt"
-        )
+        raise SettingError(f"ckpt_path={ckpt_path}: there is no such file; give a run's checkpoints/last.ckpt")
     directory, settings, inputs = Path(config.output_dir), comparable_config(config), run_inputs(config)
     return finished_or_made(directory, settings, inputs, lambda: _run(config, directory, settings, inputs))
 
@@ -172,6 +154,9 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     assert isinstance(module.encoder, torch.nn.Module)
     cache_features(datamodule, module.encoder, Path(config.data_dir))
     score = config.data.score
+    plugins = list(instantiate(config.trainer.get("plugins")) or [])
+    if str(config.trainer.strategy).startswith(("auto", "ddp")):  # others write checkpoints in their own way
+        plugins.append(WholeFileCheckpointIO())
     identity = settings | {"inputs": inputs} if inputs else settings  # what a checkpoint has to be of
     recorder = RunRecorder(score, settings=json.dumps(identity, sort_keys=True))
     method_callbacks = [instantiate(callback) for callback in config.method.callbacks.values()]
@@ -183,7 +168,9 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     # the app's callbacks come last: they see what the method's have logged and decided
     predictions = PredictionRecorder(example_ids(datamodule.example_names("test")) if config.test else None)
     callbacks = [*method_callbacks, recorder, memory, RandomState(), DataLoaderState(), predictions, *app_callbacks]
-    trainer = _trainer(config, directory, callbacks, loggers)
+    trainer = instantiate(
+        config.trainer, callbacks=callbacks, logger=loggers, plugins=plugins, default_root_dir=str(directory)
+    )
     checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.settings) or config.get("ckpt_path")
     # all that the callbacks hold is taken before the test: it puts them back to where the best checkpoint was written
     result = fitted(
@@ -244,20 +231,11 @@ def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.Light
 def _checked(group: str, config: DictConfig | None) -> Callable[..., Any] | None:
     """What makes the optimizer or its schedule once the parameters are there; None where there is none."""
     make = instantiate(config)
-    return None if make is None else partial(_made, group, make)
 
+    def made(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return make(*args, **kwargs)
+        except (TypeError, ValueError) as error:
+            raise SettingError(f"the settings of {group} are refused: {error}") from error
 
-def _made(group: str, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    try:
-        return make(*args, **kwargs)
-    except (TypeError, ValueError) as error:
-        raise SettingError(f"the settings of {group} are refused: {error}") from error
-
-
-def _trainer(config: DictConfig, directory: Path, callbacks: list[pl.Callback], loggers: list[Any]) -> pl.Trainer:
-    plugins = list(instantiate(config.trainer.get("plugins")) or [])
-    if str(config.trainer.strategy).startswith(("auto", "ddp")):  # others write checkpoints in their own way
-        plugins.append(WholeFileCheckpointIO())
-    return instantiate(
-        config.trainer, callbacks=callbacks, logger=loggers, plugins=plugins, default_root_dir=str(directory)
-    )
+    return None if make is None else made

@@ -29,7 +29,7 @@ class CountedF1(Metric):
     predicted: Tensor
     annotated: Tensor
 
-    def __init__(self, size: int, ignore_index: int | None, **kwargs: Any) -> None:
+    def __init__(self, size: int, ignore_index: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.ignore_index = ignore_index
         for name in ("right", "predicted", "annotated"):
@@ -56,9 +56,6 @@ class MacroF1(CountedF1):
     Shape:
         - update: scores ``(N, C)`` or ``(N, C, L)``, class indices ``(N)`` or ``(N, L)``.
     """
-
-    def __init__(self, num_classes: int, ignore_index: int | None = None, **kwargs: Any) -> None:
-        super().__init__(num_classes, ignore_index, **kwargs)
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Count the classes of a batch."""

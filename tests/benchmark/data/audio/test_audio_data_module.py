@@ -12,13 +12,7 @@ import torch
 from harness.data_settings import AUDIO
 from harness.made_files import tone, write_clip
 
-from as_lightning.benchmark.data.audio.data_module import (
-    AudioDataModule,
-    LabelledClip,
-    LogMel,
-    clip_features,
-    decode,
-)
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule, LabelledClip, LogMel, clip_features, decode
 from as_lightning.benchmark.data.files import FileTree
 
 

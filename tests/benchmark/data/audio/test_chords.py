@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import combinations
 
 import pytest
@@ -10,8 +9,6 @@ import torch
 from harness.data_settings import AUDIO
 
 from as_lightning.benchmark.data.audio.chords import QUALITIES, ROOTS, Chord, Chords
-
-SMALL = {"n_mels": 128, "n_fft": 2048, "hop_length": 800}
 
 
 def chord(root: int, quality: str, seed: int = 0, **changes) -> Chord:
@@ -25,7 +22,7 @@ def twelve_tones(root: int, quality: str) -> frozenset[int]:
 
 @pytest.fixture(scope="module")
 def chords() -> Chords:
-    data = partial(Chords, **AUDIO)(**SMALL)
+    data = Chords(**(AUDIO | {"n_mels": 128, "n_fft": 2048, "hop_length": 800}))
     data.setup()
     return data
 

@@ -67,10 +67,7 @@ def test_an_unpacked_fsdd_is_read_too_and_one_changed_byte_is_found(real_data, t
 
 
 def test_a_missing_fsdd_is_downloaded_whatever_its_root_folder_is_called(server, real_data, tmp_path, monkeypatch):
-    with (
-        tarfile.open(real_data / "fsdd.tar.gz") as given,
-        tarfile.open(server.home / "v1.0.10.tar.gz", "w") as archive,
-    ):
+    with tarfile.open(real_data / "fsdd.tar.gz") as given, tarfile.open(server.home / "v1.0.10.tar.gz", "w") as archive:
         for member in given:
             content = given.extractfile(member)
             member.name = f"free-spoken-digit-dataset-1.0.10/{member.name}"

@@ -7,15 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from harness.data_settings import IMAGES
+from harness.data_settings import IMAGES, PLAIN, UNCHANGED
 from harness.made_files import encoded, write_images
 from PIL import Image
 
 from as_lightning.benchmark.data import decoded_files
 from as_lightning.benchmark.data.image.image_folder import ImageFolder, decode_image
 
-PLAIN = {"crop_padding": 0, "horizontal_flip": False}
-UNCHANGED = {**PLAIN, "mean": [0.0] * 3, "std": [1 / 255] * 3}  # batches hold the bytes' own values
 SPLIT_COUNTS = {"train/cat": 20, "train/dog": 10, "test/cat": 4, "test/dog": 3}
 
 

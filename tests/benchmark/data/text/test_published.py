@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from functools import partial
 from itertools import islice
 
 import pytest
@@ -17,7 +16,7 @@ from as_lightning.benchmark.data.text.tokenized import fit_tokenizer
 
 @pytest.fixture(scope="module")
 def clinc(real_data) -> Clinc150:
-    data = partial(Clinc150, **TEXT)(data_dir=real_data, vocab_size=4000, max_length=32)
+    data = Clinc150(data_dir=real_data, **(TEXT | {"max_length": 32}))
     data.prepare_data()
     data.setup("fit")
     return data
@@ -72,12 +71,11 @@ def test_fitting_the_tokenizer_twice_gives_the_same_tokens(clinc):
 def test_a_damaged_file_is_found_by_its_checksum(tmp_path, real_data):
     (tmp_path / "clinc150.json").write_bytes((real_data / "clinc150.json").read_bytes()[:-1])
     with pytest.raises(ValueError, match=r"clinc150.json has the wrong checksum"):
-        partial(Clinc150, **TEXT)(data_dir=tmp_path).prepare_data()
+        Clinc150(data_dir=tmp_path, **TEXT).prepare_data()
 
 
 def test_sst5_has_its_published_sizes_and_classes(real_data):
-    data = partial(SST5, **TEXT)(data_dir=real_data)
-    data.prepare_data()
+    data = SST5(data_dir=real_data, **TEXT)
     data.setup()
     assert [len(data.splits[split]) for split in ("train", "validation", "test")] == [8_544, 1_101, 2_210]
     assert data.class_names == ["1", "2", "3", "4", "5"]
@@ -85,9 +83,7 @@ def test_sst5_has_its_published_sizes_and_classes(real_data):
 
 @pytest.fixture(scope="module")
 def emotions(real_data) -> GoEmotions:
-    data = partial(GoEmotions, **TEXT)(data_dir=real_data)
-    data.prepare_data()
-    return data
+    return GoEmotions(data_dir=real_data, **TEXT)
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +107,3 @@ def test_targets_are_ones_at_the_labels_of_the_file_alone(targets, real_data, sp
     expected = [(number, int(label)) for number, row in enumerate(rows) for label in row[1].split(",")]
     assert sorted(expected) == [tuple(place) for place in targets.nonzero().tolist()]
     assert set(targets.unique().tolist()) == {0, 1}
-
-
-def test_label_noise_is_refused_for_several_labels_a_comment():
-    with pytest.raises(ValueError, match=r"label_noise=0.4 is for data of one class per sample, not for multilabel"):
-        partial(GoEmotions, **TEXT)(label_noise=0.4)
