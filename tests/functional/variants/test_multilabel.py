@@ -88,8 +88,7 @@ def test_a_label_or_a_sample_that_is_not_known_is_as_good_as_absent(loss: Any, a
     known = [0, 1, 3, 4]
     expected = loss(logits[1:, known], target[1:, known], **arguments)
     target[0], target[:, 2] = -1, -1
-    if loss is not bce_loss:
-        logits[:, 2] = torch.nan  # what an unknown label scores must not matter
+    logits[:, 2] = torch.nan  # what an unknown label scores must not matter
     leaf = logits.requires_grad_()
     value = loss(leaf, target, ignore_index=-1, **arguments)
     value.backward()

@@ -81,12 +81,13 @@ def bce_loss(logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduct
     """
     labels = label_rows(logits, target, ignore_index)
     check_reduction(reduction)
-    known, positive = (x.to(labels.scores.dtype) for x in (labels.positive | labels.negative, labels.positive))
+    known = labels.positive | labels.negative
+    scores, positive = labels.scores.masked_fill(~known, 0.0), labels.positive.to(labels.scores.dtype)  # 0 * nan is nan
     # the sum is fused with the loss, which makes it several times as fast as reducing the losses of all the labels
     fused = "none" if reduction == "none" else "sum"
-    loss = F.binary_cross_entropy_with_logits(labels.scores, positive, weight=known, reduction=fused)
+    loss = F.binary_cross_entropy_with_logits(scores, positive, weight=known.to(scores.dtype), reduction=fused)
     if reduction == "none":
         loss = loss.movedim(-1, class_dimension(logits))
     elif reduction == "mean":
-        loss = loss / (labels.positive | labels.negative).sum()
+        loss = loss / known.sum()
     return loss.to(loss_dtype(logits.dtype, logits.device))
