@@ -28,7 +28,7 @@ echo "completed: ${{COMPREPLY[*]}}"
 @pytest.mark.parametrize(("command", "function"), [("as-lightning", "train"), ("as-lightning-compare", "compare")])
 def test_the_documented_line_installs_the_completion_of_the_command(command, function, tmp_path):
     line = f'eval "$({command} -sc install=bash)"'
-    assert f"\n{line}\n" in PAGE.read_text(encoding="utf-8")
+    assert f"`{line}`" in PAGE.read_text(encoding="utf-8")
     program = tmp_path / command
     program.write_text(PROGRAM.format(python=sys.executable, function=function), encoding="utf-8")
     program.chmod(0o755)
