@@ -24,7 +24,7 @@ from as_lightning.benchmark.compare.own_module import (
     rate_attribute,
 )
 from as_lightning.benchmark.compare.plan import Run
-from as_lightning.benchmark.run.evaluation import metrics_of_test
+from as_lightning.benchmark.run.runner import metrics_of_test
 
 LOOK = {
     "limit_train_batches": 1,

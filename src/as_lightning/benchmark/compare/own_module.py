@@ -232,7 +232,7 @@ class OwnModule:
         """Train a fresh module by the settings of a run, with ``limits`` in the place of the trainer's arguments."""
         pl.seed_everything(run.seed, workers=True, verbose=False)
         module, data = self.module(run.method, run.settings), self.data()
-        recorder = RunRecorder(self.monitor, monitor=self.monitor)
+        recorder = RunRecorder(self.monitor)
         seen = SeenLogits(self.replaces or "as_softmax_loss", self.target)
         best = BestWeights(folder, filename="best", monitor=self.monitor, mode=self.mode, save_on_train_epoch_end=False)
         callbacks = [*copy.deepcopy(self.trainer["callbacks"]), *self.losses.callbacks(run.method), recorder, seen]

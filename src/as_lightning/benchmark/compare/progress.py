@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from as_lightning.benchmark.compare.engine import Execute, Outcome
 from as_lightning.benchmark.compare.plan import Run
 from as_lightning.benchmark.run.result import RESULT_FILE
-from as_lightning.benchmark.run.summary import counted_runs
+from as_lightning.benchmark.run.summary import counted
 
 
 class ComparisonProgress:
@@ -50,10 +50,10 @@ class ComparisonProgress:
             self.progress.update(self.task, total=self.progress.tasks[self.task].completed, left="")
         self.progress.stop()
         if self.taken:
-            self.console.print(f"{counted_runs(self.taken)} taken from another call.", highlight=False)
+            self.console.print(f"{counted(self.taken, 'run')} taken from another call.", highlight=False)
         if self.anew:
             about = "the settings or the data have changed since an earlier call"
-            self.console.print(f"{counted_runs(self.anew)} made anew: {about}.", highlight=False)
+            self.console.print(f"{counted(self.anew, 'run')} made anew: {about}.", highlight=False)
 
     def remaining(self, runs: int, left: float) -> None:
         """At most so many runs are left, so long together: some methods are decided, or left out."""
