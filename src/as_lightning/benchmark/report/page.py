@@ -123,7 +123,7 @@ def page_in_html(markdown: str, title: str, figures: Sequence[PageFigure]) -> st
     headings: list[str] = []
     column = iter(headings)
     for token, following in itertools.pairwise(tokens):
-        text = reader.renderer.renderInlineAsText(following.children or [], reader.options, {})
+        text = "".join(part.content for part in following.children or [])
         if token.type == "thead_open":
             headings = []
         elif token.type == "th_open":
@@ -134,7 +134,7 @@ def page_in_html(markdown: str, title: str, figures: Sequence[PageFigure]) -> st
             token.attrs["data-name"] = next(column)
             if (word := text.partition(" (")[0]) in COLOURED:
                 token.attrs["class"] = word
-    body = str(reader.renderer.render(tokens, reader.options, {}))
+    body: str = reader.renderer.render(tokens, reader.options, {})
     body = body.replace("<p><figure", "<figure").replace("</figure></p>", "</figure>")
     body = NOTE.sub(r"\1<span>\2<small>\3</small></span></td>", body)
     body = body.replace("<table>", '<div class="scroll"><table>').replace("</table>", "</table></div>")
