@@ -9,9 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 # what no run, comparison or report goes without; packages of one modality are loaded where they are used
-OF_THEIR_NAME = ("scipy", "pandas", "matplotlib", "rich", "jinja2", "filelock")
-CORE = {"hydra": "hydra-core", "sklearn": "scikit-learn"} | dict(zip(OF_THEIR_NAME, OF_THEIR_NAME, strict=True))
+OF_THEIR_NAME = ("scipy", "pandas", "matplotlib", "rich", "filelock")
+OF_ANOTHER_NAME = {"hydra": "hydra-core", "sklearn": "scikit-learn", "markdown_it": "markdown-it-py"}
+CORE = OF_ANOTHER_NAME | dict(zip(OF_THEIR_NAME, OF_THEIR_NAME, strict=True))
 MODALITIES = ("torchvision", "torchaudio", "tensorboard", "pooch", "soundfile", "tokenizers", "seqeval", "entmax")
+
 COMMAND = 'pip install "as-lightning[benchmark]" (in a checkout: pip install -c constraints.txt ".[benchmark]")'
 
 
