@@ -121,7 +121,7 @@ def test_of_several_validation_loaders_the_chosen_one_is_counted(index):
     assert int(histogram.counts.sum()) == [50, 20][index]
     fit(Plain(), histogram, validation=None)  # a second training starts without the counts of the first
     assert histogram.counts is None
-    with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="bins must be an integer of at least 1, got 0"):
         MarginHistogram(bins=0)
 
 
