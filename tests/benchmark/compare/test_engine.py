@@ -66,17 +66,16 @@ def better_at_low_delta(run: Run) -> float:
     return 0.8 + gain - 0.1 * (1.0 - run.budget) + noisy(run)
 
 
-def test_tuning_comes_first_then_the_full_budget_then_smaller_ones(made) -> None:
-    runs = made(better_at_low_delta).runs
-    order = [(run.phase, run.budget) for run in runs]
-    assert order == sorted(order, key=lambda key: (key[0] == "final", -key[1]))
-    assert not {run.seed for run in runs if run.phase == "tuning"} & {run.seed for run in runs if run.phase == "final"}
-
-
-def test_an_arm_that_is_decided_at_the_first_look_stops_there(made) -> None:
+def test_tuning_comes_first_then_the_full_budget_and_an_arm_that_is_decided_at_the_first_look_stops(made) -> None:
     comparison = made(better_at_low_delta)
+    order = [(run.phase, run.budget) for run in comparison.runs]
+    assert order == sorted(order, key=lambda key: (key[0] == "final", -key[1]))
+    seeds = {phase: {run.seed for run in comparison.runs if run.phase == phase} for phase in ("tuning", "final")}
+    assert not seeds["tuning"] & seeds["final"]
     assert comparison.seeds("as_softmax") == comparison.seeds("softmax") == 5
     assert comparison.record.stopped == ""
+    again = made(better_at_low_delta)  # what is decided depends on the results alone
+    assert (again.runs, again.record) == (comparison.runs, comparison.record)
 
 
 def test_an_undecided_arm_goes_on_and_a_decided_one_does_not(made) -> None:
@@ -223,12 +222,6 @@ def test_runs_are_counted_failures_named_at_once_and_no_text_is_markup(result, t
     assert "softmax, sparsemax: 9 runs, as long as 7.5 full trainings. Equal means within 0.5 points." in printed
     assert "failed: sparsemax, final, budget 1, seed 2, lr=0.01: RuntimeError: the class [/b] is empty" in printed
     assert "9/9" in printed
-
-
-def test_what_is_decided_depends_on_the_results_alone(made) -> None:
-    first, second = made(better_at_low_delta), made(better_at_low_delta)
-    assert first.runs == second.runs
-    assert first.record == second.record
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])

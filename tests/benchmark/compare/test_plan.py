@@ -38,8 +38,8 @@ def test_looks_end_at_the_most_seeds_and_given_seeds_are_one_look(settings, look
 
 
 def test_given_budgets_are_for_all_and_those_of_the_same_epochs_are_one() -> None:
-    assert plan(budgets=[0.25, 0.5, 1], epochs=2).budgets_of("as_softmax") == (0.5, 1.0)
-    assert plan(budgets=[0.25, 0.5, 1], epochs=2).budgets_of("softmax") == (0.5, 1.0)
+    given = plan(budgets=[0.25, 0.5, 1], epochs=2)
+    assert given.budgets_of("as_softmax") == given.budgets_of("softmax") == (0.5, 1.0)
     assert plan(epochs=1).budgets_of("softmax") == (1.0,)
 
 
@@ -73,6 +73,7 @@ def test_the_folders_of_runs_name_what_they_are() -> None:
     [
         ({"methods": []}, "methods must be a list of at least one name"),
         ({"methods": "softmax"}, "methods must be a list of at least one name"),
+        ({"methods": ["entmax", "entmax"]}, "each given once, got"),
         ({"budgets": [0]}, r"in \(0, 2\].* got \[0\]"),
         ({"budgets": "half"}, "budgets must be a share"),
         ({"budgets": []}, "or a list of at least one"),

@@ -130,14 +130,8 @@ class Engine:
             if plan.baseline in record.settings:
                 self._looks([Arm(method, plan.full_budget) for method in record.settings if method != plan.baseline])
                 worse = {verdict.arm.method for verdict in record.verdicts() if verdict.word == "worse"}
-                smaller = [
-                    Arm(method, budget)
-                    for method in record.settings
-                    if method not in worse
-                    for budget in reversed(plan.budgets_of(method))
-                    if budget != plan.full_budget
-                ]
-                self._looks(smaller)
+                rest = [Arm(m, b) for m in record.settings if m not in worse for b in reversed(plan.budgets_of(m))]
+                self._looks([arm for arm in rest if arm.budget != plan.full_budget])
             self._bar.update(self._task, total=len(self._finished), left="")
         if self._diverged:
             record.notes.append(f"{self._diverged} final runs diverged and count as the worst score.")
