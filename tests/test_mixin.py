@@ -198,7 +198,7 @@ def test_a_search_of_the_learning_rate_leaves_a_warmup_ratio_as_it_is(finder, ba
     assert searched.deltas == plain.deltas
 
 
-def test_a_search_of_the_batch_size_leaves_a_warmup_ratio_as_it_is(batches, tmp_path):
+def test_a_search_of_the_batch_size_leaves_a_warmup_ratio_and_the_counts_as_they_are(batches, tmp_path):
     class Sized(pl.LightningDataModule):
         batch_size = 2
 
@@ -209,9 +209,12 @@ def test_a_search_of_the_batch_size_leaves_a_warmup_ratio_as_it_is(batches, tmp_
 
     module = New(delta=0.2, delta_warmup=DeltaWarmup(ratio=0.5))
     finder = BatchSizeFinder(max_trials=2, steps_per_trial=2)
-    fit(module, Sized(), tmp_path, callbacks=[finder])
+    callbacks = [finder, monitor := MaskingMonitor(), speed := AdaptiveGradientAccumulation()]
+    fit(module, Sized(), tmp_path, callbacks=callbacks)
     training = [1.0] * 6 + [0.2] * 6  # of 4 samples each
     assert module.deltas[-12:] == training
+    assert [epoch.samples for epoch in monitor.history] == [24, 24]
+    assert sum(window.samples for window in speed.history) == 48
 
 
 def test_a_warmup_ratio_passes_a_fast_dev_run(batches, tmp_path):
@@ -292,9 +295,15 @@ class Manual(New):
             self.optimizers().step()
 
 
-def test_a_manual_module_that_never_calls_the_masked_loss_is_refused_too(batches, tmp_path):
-    with pytest.raises(MisconfigurationException, match="has reported no masking counts"):
-        fit(Manual(counts=lambda batch_idx: False), batches, tmp_path)
+class Silent(New):
+    def training_step(self, batch, batch_idx):
+        return F.cross_entropy(self.net(batch[0]), batch[1])
+
+
+@pytest.mark.parametrize("make", [Silent, lambda: Manual(counts=lambda batch_idx: False)])
+def test_a_module_that_never_calls_the_masked_loss_is_refused(make, batches, tmp_path):
+    with pytest.raises(MisconfigurationException, match=r"no masking counts.*self\.as_softmax_loss.*_replaces"):
+        fit(make(), batches, tmp_path)
 
 
 def test_a_manual_batch_that_neither_steps_nor_counts_is_no_silence(batches, tmp_path):

@@ -8,12 +8,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from harness.torch_limits import LIMITS
 
 import as_lightning
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PACKAGES = ("torch", "lightning", "torchmetrics")
 RELEASES = re.findall(r"^## \[(\d\S*)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
 CITATION = dict(
     re.findall(r"^(version|date-released): (\S+)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE)
@@ -30,6 +32,21 @@ def test_the_changelog_has_a_place_for_what_comes_next_and_its_releases_are_in_o
     assert 0 < text.index("## [Unreleased]") < text.index(f"## [{RELEASES[0][0]}]")
     days = [date.fromisoformat(day) for _, day in RELEASES]
     assert days == sorted(days, reverse=True)
+
+
+def test_the_versions_of_package_readme_and_page_are_those_that_the_tests_run_with():
+    page = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for target in ("test-oldest", "test", "test-newest"):
+        file = ROOT / target.replace("test", "constraints", 1)
+        text = file.with_suffix(".txt").read_text(encoding="utf-8")
+        pins = {name: re.search(rf"^{name}==(.*)$", text, re.MULTILINE)[1] for name in PACKAGES}
+        assert f"| `make {target}` | {' | '.join(pins.values())} |" in page
+        if target == "test-oldest":
+            assert all(f'"{name}>={version.removesuffix(".0")}' in project for name, version in pins.items())
+            torch, lightning = (pins[name].removesuffix(".0") for name in PACKAGES[:2])
+            assert f"torch {torch} and lightning {lightning} are the oldest supported ones" in README
+    assert re.findall(r"^\* (torch .*)\.$", page, re.MULTILINE) == [str(limit) for limit in LIMITS]
 
 
 def built():

@@ -1,12 +1,14 @@
-"""docs/trust.md names tests that exist, and takes its figures from a run in which all of them passed."""
+"""The pages name tests that exist, and the trust page takes its figures from a run in which all of them passed."""
 
 from __future__ import annotations
 
 import ast
+import re
 import runpy
 from pathlib import Path
 
 import pytest
+from compatibility.features import FEATURES
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = runpy.run_path(str(ROOT / "docs" / "trust_page.py"))
@@ -14,12 +16,23 @@ TEXT = SCRIPT["PAGE"].read_text(encoding="utf-8")
 TESTS = SCRIPT["ROW"].findall(TEXT)
 
 
-def test_every_test_that_the_page_names_exists():
+COMPATIBILITY = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+
+
+def test_every_test_that_a_page_names_exists():
     assert len(TESTS) == len(set(TESTS)) == TEXT.count("`tests/")
-    for test in TESTS:
+    for test in {*TESTS, *re.findall(r"`(tests/.*?::.*?)`", COMPATIBILITY)}:
         file, name = test.split("::")
         tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
         assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, test
+
+
+def test_the_page_on_compatibility_has_a_row_for_each_feature_that_is_tested_and_each_row_names_what_shows_it():
+    rows = re.findall(r"^\| .* \| (?:supported|refused) \| .*\| (.*) \|$", COMPATIBILITY, re.MULTILINE)
+    shown = [name for row in rows for name in re.findall(r"`(.*?)`", row)]
+    assert len(rows) == COMPATIBILITY.count("| supported |") + COMPATIBILITY.count("| refused |")
+    assert {name for name in shown if "::" not in name} == FEATURES.keys()
+    assert all("`" in row for row in rows)
 
 
 def run_of(folder: Path, tests: list[str], content: str = "") -> Path:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric, PearsonCorrCoef
 
+from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calling_convention import widest_dtype
 from as_lightning.functional.counts import MaskingCounts, masking_ratio
 
@@ -46,9 +47,7 @@ class MaskingRate(Metric):
 
     def __init__(self, level: Literal["sample", "class"] = "sample", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if level not in ("sample", "class"):
-            raise ValueError(f"level must be 'sample' or 'class', got {level!r}")
-        self.level = level
+        self.level = check_choice("level", level, ("sample", "class"))
         self.add_state("masked", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("counted", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 

@@ -1,4 +1,4 @@
-"""Windows of any policy: what it decides, what a run costs, and that precision and compilation change nothing."""
+"""Windows of any policy: what it decides, and what a run costs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,10 @@ from hypothesis import strategies as st
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from oracles.accumulation_loop import train_by_hand, windows_of_training
 from torch import Tensor
-from torch._dynamo.utils import counters as dynamo
 
 from as_lightning import (
     AdaptiveGradientAccumulation,
     ASSoftmaxLoss,
-    ASSoftmaxMixin,
     MaskingMonitor,
     MaskingPolicy,
     StepSchedule,
@@ -200,9 +198,6 @@ def test_a_schedule_says_the_length_of_its_latest_key(schedule: dict[int, int], 
             assert policy.next_length(window) == (schedule[max(keys)] if keys else first)
 
 
-# The default policy in training: what it costs, and that precision and compilation change nothing
-
-
 def test_the_papers_formula_is_the_default() -> None:
     policy = AdaptiveGradientAccumulation().policy
     assert policy == MaskingPolicy(max_steps=4, scale=1.0, monotone=True, warmup_windows=0, update_every=1)
@@ -274,44 +269,6 @@ def test_one_host_read_a_window_and_none_a_batch(
     assert len(speed.history) < 48 or make is WithLossModule
 
 
-class Classifier(ASSoftmaxMixin, pl.LightningModule):
-    """Learns an easy task, so that real masking sets in."""
-
-    def __init__(self, classes: int = 8) -> None:
-        super().__init__(delta=0.1)
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            self.net = torch.nn.Sequential(torch.nn.Linear(classes, 16), torch.nn.ReLU(), torch.nn.Linear(16, classes))
-
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        inputs, target = batch
-        return self.as_softmax_loss(self.net(inputs), target)
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.5, momentum=0.9)
-
-
-def easy_batches(count: int) -> list[tuple[Tensor, Tensor]]:
-    generator = torch.Generator().manual_seed(0)
-    targets = [torch.randint(8, (16,), generator=generator) for _ in range(count)]
-    return [(torch.eye(8)[target] + 0.1 * torch.randn(16, 8, generator=generator), target) for target in targets]
-
-
-def test_bf16_mixed_equals_the_hand_written_loop() -> None:
-    data, speed, module = easy_batches(24), AdaptiveGradientAccumulation(max_steps=4), Classifier()
-    quiet_trainer(max_epochs=3, callbacks=[speed], precision="bf16-mixed").fit(module, loader_of(data))
-    reference = Classifier()
-
-    def loss_of(batch: Any) -> Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return reference.training_step(batch, 0)
-
-    windows = [(window.epoch, window.batch, window.length, window.length) for window in speed.history]
-    train_by_hand(reference, reference.configure_optimizers(), [data] * 3, windows, loss_of=loss_of)
-    assert max(window.length for window in speed.history) == 4
-    assert same_weights(module, reference)
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="counts device synchronisations of a CUDA device")
 def test_no_device_synchronisation_inside_a_window() -> None:
@@ -338,26 +295,3 @@ def test_no_device_synchronisation_inside_a_window() -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert max(window.length for window in speed.history) == 8
-
-
-GPU_ONLY = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="minutes of C++ on a CPU")]
-
-
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=GPU_ONLY)])
-def test_a_compiled_module_takes_the_same_windows(backend: str) -> None:
-    torch._dynamo.reset()
-    dynamo.clear()
-    data = easy_batches(24)
-    device = "gpu" if backend == "inductor" else "cpu"
-    plain, compiled = AdaptiveGradientAccumulation(max_steps=4), AdaptiveGradientAccumulation(max_steps=4)
-    module = Classifier()
-    quiet_trainer(max_epochs=3, callbacks=[plain], accelerator=device).fit(module, loader_of(data))
-    fast = Classifier()
-    quiet_trainer(max_epochs=3, callbacks=[compiled], accelerator=device).fit(
-        torch.compile(fast, backend=backend), loader_of(data)
-    )
-    assert compiled.history == plain.history
-    # A window's first batch and the others, and maybe a break in the loss: no graph for every batch that is counted.
-    assert dynamo["stats"]["unique_graphs"] <= 6
-    for trained, expected in zip(fast.parameters(), module.parameters(), strict=True):
-        torch.testing.assert_close(trained, expected)

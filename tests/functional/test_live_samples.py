@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from as_lightning.functional import as_cross_entropy, live_samples, multilabel_as_cross_entropy
-from as_lightning.functional.kernels import row_loss
 
 DELTAS = (0.0, 0.1, 0.5, 1.0)
 SHAPES = ((7,), (40, 7), (6, 7, 4), (3, 7, 2, 2), (5, 1))
@@ -43,13 +42,6 @@ def test_live_samples_are_those_with_a_loss_and_a_gradient_to_the_last_bit(
     assert torch.equal(live, losses > 0)
     assert torch.equal(live, logits.grad.any(0 if logits.dim() == 1 else 1))
     assert int(live.sum()) == int(counts.samples - counts.masked_samples)
-
-
-def test_live_samples_are_found_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    logits, target = example((40, 7))
-    whole = live_samples(logits, target, 0.3)
-    monkeypatch.setattr(row_loss, "CPU_BLOCK_PER_THREAD", 64)
-    assert torch.equal(live_samples(logits, target, 0.3), whole)
 
 
 def test_a_sample_without_a_known_label_is_not_live() -> None:

@@ -23,13 +23,17 @@ import lightning.pytorch as pl
 import torch
 from harness.scripted_masking import SAMPLES, ScriptedMasking, batches_of, loader_of, quiet_trainer
 from harness.stateful_loader import StatefulLoader
+from lightning.pytorch.callbacks import OnExceptionCheckpoint
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
 from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
+from as_lightning import MarginHistogram, MaskingRate, TemperatureScaling
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
-from as_lightning.functional import MaskingCounts
+from as_lightning.callbacks.adaptive_gradient_accumulation import GRADIENTS
+from as_lightning.callbacks.window import COUNTS
+from as_lightning.functional import MaskingCounts, fit_temperature
 
 BATCHES, EPOCHS = 26, 2
 RANK = int(os.environ.get("LOCAL_RANK", "0"))
@@ -107,7 +111,7 @@ def train(
     loader: Any = None,
     **arguments: Any,
 ) -> dict[str, Any]:
-    fit_arguments = {key: arguments.pop(key) for key in ("ckpt_path",) if key in arguments}
+    fit_arguments = {key: arguments.pop(key) for key in ("ckpt_path", "val_dataloaders") if key in arguments}
     counts = CountsCollectives()
     trainer = quiet_trainer(
         max_epochs=EPOCHS,
@@ -214,6 +218,52 @@ def stream() -> Any:
     return loader_of(data_of(RANK), length_known=False)
 
 
+def logits_and_target(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
+    return module.net(batch[0]), batch[1]
+
+
+def validated(module: RankScripted, data: list[Any], **arguments: Any) -> dict[str, Any]:
+    """What the callbacks of validations have found in this rank's batches and in those of the others."""
+    histogram, scaling = (callback(logits=logits_and_target) for callback in (MarginHistogram, TemperatureScaling))
+    train(module, [histogram, scaling], val_dataloaders=loader_of(data), limit_train_batches=4, **arguments)
+    return {"samples": int(histogram.counts.sum()), "temperature": scaling.temperature}
+
+
+def validated_parts(folder: Path) -> dict[str, Any]:
+    """Three batches of validation on the first rank, one on the second, whose targets are wrong."""
+    module = RankScripted()
+    data = [(inputs, module.net(inputs).argmax(-1)) for inputs, _ in batches_of(4, size=8, dtype=torch.float64)]
+    data[3] = data[3][0], (data[3][1] + 1) % 4
+    own = data[:3] if RANK == 0 else data[3:]
+    seen = validated(module, own)
+
+    def fitted(part: list[Any]) -> float:
+        inputs, target = (torch.cat(tensors) for tensors in zip(*part, strict=True))
+        return fit_temperature(module.net(inputs).detach(), target)
+
+    rate = MaskingRate()
+    rate.update(MaskingCounts(*torch.tensor([(3, 10, 0, 0), (0, 30, 0, 0)][RANK])))
+    return seen | {"of the whole": fitted(data), "of its own": fitted(own), "masking rate": rate.compute().item()}
+
+
+def failing_validation(folder: Path) -> dict[str, Any]:
+    """Both ranks fail in a validation inside a window, and each saves: a rank that fails alone must not wait."""
+
+    class Fails(pl.Callback):
+        def on_validation_batch_end(self, trainer: pl.Trainer, pl_module: Any, *args: Any) -> None:
+            if not trainer.sanity_checking and (trainer.fit_loop.batch_idx + 1) % trainer.accumulate_grad_batches:
+                raise ArithmeticError
+
+    saves, arguments = OnExceptionCheckpoint(folder), {"val_check_interval": 1, "enable_checkpointing": True}
+    try:
+        to_four(saves, Fails(), val_dataloaders=loader_of(data_of(RANK)[:1]), **arguments)
+    except ArithmeticError:
+        saved = torch.load(saves.ckpt_path, weights_only=True)
+        window = saved["callbacks"]["AdaptiveGradientAccumulation"]["window"]
+        return {"window is open": window["is_open"]} | {key: key in saved for key in (COUNTS, GRADIENTS)}
+    raise AssertionError("no validation lay inside a window")
+
+
 SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "without_accumulation": lambda folder: train(RankScripted(), []),
     "different_masking": lambda folder: to_six(RankScripted()),
@@ -235,6 +285,9 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     ),
     "sharded_resumed_inside_a_window": lambda folder: sharded(ckpt_path=folder / "sharded-inside"),
     "sharded_resumed_between_windows": lambda folder: sharded(ckpt_path=folder / "sharded-between"),
+    "validated_parts": validated_parts,
+    "validated_shared": lambda folder: validated(SharesBatches(), data_of(0)[:4], strategy=on_a_mesh(1, 2)),
+    "failing_validation": failing_validation,
 }
 ON_TWO_GPUS = {"fsdp": lambda folder: to_six(RankScripted(), strategy="fsdp", accelerator="gpu")}
 

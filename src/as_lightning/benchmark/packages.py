@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 # what no run, comparison or report goes without; packages of one modality are loaded where they are used
-CORE = {"hydra": "hydra-core", "sklearn": "scikit-learn"} | {
-    name: name for name in ("scipy", "pandas", "matplotlib", "rich", "jinja2", "filelock")
+CORE = {"hydra": "hydra-core", "sklearn": "scikit-learn", "markdown_it": "markdown-it-py"} | {
+    name: name for name in ("scipy", "pandas", "matplotlib", "rich", "filelock")
 }
 MODALITIES = {
     name: name

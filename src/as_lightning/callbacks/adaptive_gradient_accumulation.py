@@ -53,15 +53,15 @@ class AdaptiveGradientAccumulation(Callback):
 
     Each window takes as many batches as the policy wants and `aligned_window` allows. The weights equal, bit for bit,
     those of a loop that accumulates these windows by hand. Logs ``accumulation/steps`` and, with ``lr_scale``,
-    ``accumulation/lr``. Moves itself to the front of ``trainer.callbacks``.
+    ``accumulation/lr``. Moves itself to the front of ``trainer.callbacks``. Without a policy, ``max_steps``, ``scale``,
+    ``monotone``, ``warmup_windows`` and ``update_every`` are those of the `MaskingPolicy`.
 
     Args:
         policy: `MaskingPolicy` (the default, the paper's AS-Speed), `StepSchedule`, an object with
             ``next_length(window)``, ``state_dict`` and ``load_state_dict``, or a function of the closed
             `AccumulationWindow`, equal on all ranks.
-        max_steps, scale, monotone, warmup_windows, update_every: those of the ``MaskingPolicy`` without a policy.
-        lr_pace: what schedulers with ``interval="step"`` follow: ``"data"``, the batches, so that a schedule of
-            ``trainer.estimated_stepping_batches`` ends with training; or ``"steps"``, as Lightning does it.
+        lr_interval: what schedulers with ``interval="step"`` follow: ``"batch"``, the batches, so that a schedule of
+            ``trainer.estimated_stepping_batches`` ends with training; or ``"step"``, as Lightning does it.
         lr_scale: a step of $k$ batches takes the scheduler's rate (``"none"``), $\sqrt k$ times it (``"sqrt"``, for
             Adam: Malladi et al., 2022) or $k$ times it (``"linear"``, for SGD: Goyal et al., 2017).
         normalize: the gradient is the mean over a window's ``"batches"``, or over all its ``"items"``.
@@ -95,13 +95,13 @@ class AdaptiveGradientAccumulation(Callback):
         monotone: bool | None = None,
         warmup_windows: int | None = None,
         update_every: int | None = None,
-        lr_pace: Literal["data", "steps"] = "data",
+        lr_interval: Literal["batch", "step"] = "batch",
         lr_scale: Literal["none", "sqrt", "linear"] = "none",
         normalize: Literal["batches", "items"] = "batches",
         items: Callable[[Any], Any] | None = None,
         loss_is: Literal["mean", "sum"] = "mean",
     ) -> None:
-        check_choice("lr_pace", lr_pace, ("data", "steps"))
+        check_choice("lr_interval", lr_interval, ("batch", "step"))
         check_choice("lr_scale", lr_scale, ("none", *RATE_FACTORS))
         check_choice("normalize", normalize, ("batches", "items"))
         check_choice("loss_is", loss_is, ("mean", "sum"))
@@ -119,7 +119,7 @@ class AdaptiveGradientAccumulation(Callback):
         # asked once: isinstance with a protocol takes 40 microseconds
         self._policy = self.policy if isinstance(self.policy, Policy) else FunctionPolicy(self.policy)
         self._policy_start = copy.deepcopy(self._policy.state_dict())
-        self.lr_pace, self.lr_scale, self.normalize = lr_pace, lr_scale, normalize
+        self.lr_interval, self.lr_scale, self.normalize = lr_interval, lr_scale, normalize
         self._weights = ItemWeights(items, loss_is)
         self._rate_hooks: list[RemovableHandle] = []
         self._own_rates: list[Any] = []  # the parameter groups' rates while a step runs at others
@@ -368,7 +368,7 @@ class AdaptiveGradientAccumulation(Callback):
         self, trainer: Trainer, pl_module: LightningModule, last_batch: int, batches: int, *, stepped: bool
     ) -> None:
         """Advance the schedulers by steps, at a window's end, as windows of one batch each would have."""
-        if self.lr_pace == "steps" or batches == 0:
+        if self.lr_interval == "step" or batches == 0:
             return
         end, counted = last_batch + 1, batches
         if trainer.max_steps != -1:  # the rest of the schedule is min(steps left, batches left)

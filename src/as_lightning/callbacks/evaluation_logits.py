@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
@@ -88,6 +88,48 @@ def _target_of(batch: Any) -> Any:
     return batch[-1] if isinstance(batch, Sequence) and len(batch) > 1 else None
 
 
-def fitting(trainer: Trainer) -> bool:
-    """Whether a validation belongs to a training: neither the sanity check nor ``trainer.validate``."""
+class ValidationCallback(Callback):
+    """Sees each batch of the validations of ``fit``; not those of the sanity check and of ``trainer.validate``."""
+
+    def __init__(
+        self, logits: Callable[[LightningModule, Any], LogitsAndTarget] | None, ignore_index: int, dataloader_idx: int
+    ) -> None:
+        self.ignore_index = ignore_index
+        self._source = EvaluationLogits(type(self).__name__, logits, dataloader_idx)
+
+    def _start(self, pl_module: LightningModule, loaders: int) -> None:
+        self._source.start(pl_module, loaders)
+
+    def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
+        """Take what is wanted of a batch that was validated."""
+
+    def _end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Make what is wanted of a validation."""
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if _fitting(trainer):
+            self._start(pl_module, len(trainer.num_val_batches))
+
+    def on_validation_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        if _fitting(trainer) and self._source.takes(dataloader_idx):
+            self._see(trainer, pl_module, batch)
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if _fitting(trainer):
+            self._source.stop()
+            self._end(trainer, pl_module)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._source.stop()
+
+
+def _fitting(trainer: Trainer) -> bool:
     return trainer.state.fn == "fit" and not trainer.sanity_checking

@@ -6,20 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
-from as_lightning.callbacks.evaluation_logits import EvaluationLogits, LogitsAndTarget, fitting
+from as_lightning.callbacks.evaluation_logits import LogitsAndTarget, ValidationCallback
 from as_lightning.callbacks.masking_monitor import MaskingMonitor, write_layout
 from as_lightning.callbacks.window import sum_over_ranks
+from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.calling_convention import in_float64
 from as_lightning.functional.leads import target_leads
 
 TAG = "margin/validation"
 
 
-class MarginHistogram(Callback):
+class MarginHistogram(ValidationCallback):
     r"""Log how far the target leads its strongest competitor, over the validation split, at the end of each validation.
 
     The lead $p_t - \max_{i \ne t} p_i$ in [-1, 1]: above 0 the prediction is right, above ``delta`` AS-Softmax masks
@@ -38,7 +39,7 @@ class MarginHistogram(Callback):
         counts: of the last validation, samples per bin, ``int64`` of shape ``(bins,)``; None before the first.
 
     Raises:
-        ValueError: if ``bins < 1``.
+        ValueError, TypeError: if ``bins`` is no integer from 1 on.
         MisconfigurationException: in a validation whose logits or targets are not found, or whose several loaders have
             none with the number ``dataloader_idx``.
 
@@ -53,11 +54,8 @@ class MarginHistogram(Callback):
         ignore_index: int = -100,
         dataloader_idx: int = 0,
     ) -> None:
-        if bins < 1:
-            raise ValueError(f"bins must be at least 1, got {bins}")
-        self.bins = bins
-        self.ignore_index = ignore_index
-        self._source = EvaluationLogits(type(self).__name__, logits, dataloader_idx)
+        super().__init__(logits, ignore_index, dataloader_idx)
+        self.bins = check_count("bins", bins, least=1)
         self._forget()
 
     def _forget(self) -> None:
@@ -73,22 +71,11 @@ class MarginHistogram(Callback):
         if not any(isinstance(callback, MaskingMonitor) for callback in trainer.callbacks):  # type: ignore[attr-defined]
             write_layout(trainer)
 
-    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if fitting(trainer):
-            self._sums = None
-            self._source.start(pl_module, len(trainer.num_val_batches))
+    def _start(self, pl_module: LightningModule, loaders: int) -> None:
+        super()._start(pl_module, loaders)
+        self._sums = None
 
-    def on_validation_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        if not fitting(trainer) or not self._source.takes(dataloader_idx):
-            return
+    def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
         logits, target, _ = self._source.of(pl_module, batch)
         rows, target = logits.flatten(0, -2), target.flatten(0, logits.dim() - 2)  # of tokens too
         leads = in_float64(target_leads(rows, target, self.ignore_index))
@@ -101,10 +88,7 @@ class MarginHistogram(Callback):
         sums = torch.cat([counts, moments])
         self._sums = sums if self._sums is None else self._sums + sums
 
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not fitting(trainer):
-            return
-        self._source.stop()
+    def _end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._sums is None:
             return
         sums = sum_over_ranks(trainer, self._sums).cpu()
@@ -122,9 +106,6 @@ class MarginHistogram(Callback):
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger):  # its experiment writes on the first rank alone
                 logger.experiment.add_histogram_raw(TAG, **moments, **buckets, global_step=trainer.global_step)
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self._source.stop()
 
 
 def _delta(pl_module: LightningModule) -> float:

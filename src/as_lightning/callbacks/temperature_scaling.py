@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
-from as_lightning.callbacks.evaluation_logits import EvaluationLogits, LogitsAndTarget, fitting
+from as_lightning.callbacks.evaluation_logits import LogitsAndTarget, ValidationCallback
 from as_lightning.callbacks.window import sum_over_ranks
-from as_lightning.functional.argument_checks import check_count, check_number
+from as_lightning.functional.argument_checks import check_number
 from as_lightning.functional.calibration import (
     Reliability,
     fit_temperature,
@@ -29,13 +29,16 @@ from as_lightning.functional.calibration import (
 from as_lightning.functional.calling_convention import in_float64
 from as_lightning.mixin import TEMPERATURE_KEY, ASSoftmaxMixin
 
+MAX_LOGITS = 1 << 26  # how many numbers of a validation are kept, on their device
 
-class TemperatureScaling(Callback):
+
+class TemperatureScaling(ValidationCallback):
     r"""Fit a temperature on the validation logits, so that ``softmax(logits / temperature)`` is calibrated.
 
     Works for any classifier, with or without AS-Softmax, and changes no prediction. Each validation of ``fit`` fits the
-    temperature for its weights, and the next training batch drops it. If the weights at the end of training have none
-    (``StochasticWeightAveraging`` sets new ones there), the validation runs once more.
+    temperature for its weights, from at most 67 million numbers on each process, and the next training batch drops it.
+    If the weights at the end of training have none (``StochasticWeightAveraging`` sets new ones there), the validation
+    runs once more.
 
     The logits come from the first of these that is there:
 
@@ -54,7 +57,6 @@ class TemperatureScaling(Callback):
         logits: called as ``logits(pl_module, batch)`` in evaluation mode, without gradients.
         ignore_index: target value of rows, or of single labels, that take no part.
         prior_samples: see `fit_temperature`.
-        max_logits: how many numbers of a validation are kept, on their device; later batches are left out of the fit.
         dataloader_idx: the loader whose logits are taken, if there are several.
 
     Attributes:
@@ -63,7 +65,7 @@ class TemperatureScaling(Callback):
         diagrams: of the last test, the `Reliability` ``unscaled`` and ``scaled``.
 
     Raises:
-        ValueError, TypeError: if ``prior_samples`` is no number from 0 on, or ``max_logits`` no integer from 1 on.
+        ValueError, TypeError: if ``prior_samples`` is no number from 0 on.
         ImportError: at the start of ``fit`` if SciPy is not installed.
         MisconfigurationException: in a validation or test that gave no logits, or logits that do not fit the targets;
             or whose several loaders have none with the number ``dataloader_idx``.
@@ -79,13 +81,10 @@ class TemperatureScaling(Callback):
         logits: Callable[[LightningModule, Any], LogitsAndTarget] | None = None,
         ignore_index: int = -100,
         prior_samples: float = 1.0,
-        max_logits: int = 2**26,
         dataloader_idx: int = 0,
     ) -> None:
-        self.ignore_index = ignore_index
+        super().__init__(logits, ignore_index, dataloader_idx)
         self.prior_samples = check_number("prior_samples", prior_samples, lambda n: n >= 0, "a number of at least 0")
-        self.max_logits = check_count("max_logits", max_logits, least=1)
-        self._source = EvaluationLogits(type(self).__name__, logits, dataloader_idx)
         self._forget()
 
     def _forget(self) -> None:
@@ -119,7 +118,7 @@ class TemperatureScaling(Callback):
     def _start(self, pl_module: LightningModule, loaders: int) -> None:
         self._gathered.clear()
         self._test_sums.clear()
-        self._source.start(pl_module, loaders)
+        super()._start(pl_module, loaders)
 
     def _known_of(self, pl_module: LightningModule, batch: Any) -> LogitsAndTarget:
         """What of the batch takes part: rows, so that token lengths may differ between batches, or single labels."""
@@ -131,31 +130,14 @@ class TemperatureScaling(Callback):
             self.temperature = None
             self._hand_over(pl_module)
 
-    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if fitting(trainer):
-            self._start(pl_module, len(trainer.num_val_batches))
-
-    def on_validation_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        if not fitting(trainer) or not self._source.takes(dataloader_idx):
-            return
+    def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
         if not self._gathered:  # at the end of the epoch a callback may have put other weights in place
             self._weights = _digest(trainer, pl_module)
-        elif sum(logits.numel() for logits, _ in self._gathered) >= self.max_logits:
+        elif sum(logits.numel() for logits, _ in self._gathered) >= MAX_LOGITS:
             return
         self._gathered.append(self._known_of(pl_module, batch))
 
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not fitting(trainer):
-            return
-        self._source.stop()
+    def _end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self._gathered:
             return
         logits, target = (torch.cat(parts) for parts in zip(*self._gathered, strict=True))
@@ -235,9 +217,6 @@ class TemperatureScaling(Callback):
             # they are sums over the ranks already
             pl_module.log_dict({f"test/{metric}_{name}": value for metric, value in metrics.items()}, sync_dist=False)
         self._test_sums.clear()
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self._source.stop()
 
     def state_dict(self) -> dict[str, Any]:
         return {"temperature": self.temperature, "multilabel": self.multilabel, "weights": self._weights}

@@ -9,9 +9,7 @@ from torch import Tensor
 
 from as_lightning.functional.calibration import is_multilabel, known_entries
 from as_lightning.functional.calling_convention import LabelRows, class_rows, label_rows, widened
-from as_lightning.functional.kernels.row_loss import block_size, blocks
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta, masked_by_delta
-from as_lightning.functional.tracing import traced
 
 
 def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
@@ -67,13 +65,9 @@ def live_samples(logits: Tensor, target: Tensor, delta: float = DEFAULT_DELTA, i
         return live_labels(labels, *multilabel_keep(labels, delta))
     rows, target_of_row, ignored, classes = class_rows(logits, target, ignore_index)
     live = torch.zeros_like(target_of_row, dtype=torch.bool)
-    if classes > 1 and len(rows):
-        # block by block, so that what one step computes is in the cache for the next
-        size = len(rows) if traced() else block_size(len(rows), classes, logits.device)
-        leads = [
-            target_and_strongest(widened(rows[a:b]).softmax(-1), target_of_row[a:b]) for a, b in blocks(len(rows), size)
-        ]
-        live = torch.cat([~masked_by_delta(strongest, own, delta) for own, strongest in leads]).squeeze(-1)
+    if classes > 1:
+        own, strongest = target_and_strongest(widened(rows).softmax(-1), target_of_row)
+        live = ~masked_by_delta(strongest, own, delta).squeeze(-1)
     return (live if ignored is None else live & ~ignored).reshape(target.shape)
 
 

@@ -1,37 +1,48 @@
-"""The report of comparisons and of sweeps: one page in Markdown, CSV and HTML, and the same table on the terminal."""
+"""The report of comparisons and of sweeps: one page in Markdown and in HTML, all numbers as CSV, a table to print."""
 
 from __future__ import annotations
 
 import html
+import itertools
 import math
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from string import Template
 from typing import Any, NamedTuple
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markdown_it import MarkdownIt
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from as_lightning.benchmark.report.advice import advice, contradiction, epochs, in_words, recommended, settings
-from as_lightning.benchmark.report.figures import method_colors, report_figures, score_name
+from as_lightning.benchmark.report.figures import PageFigure, report_figures, score_name
 from as_lightning.benchmark.report.findings import Findings, Row, findings
 from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.run.summary import lines_of_report
 
-COLUMNS = ("method", "epochs", "score", "difference", "word", "time", "seeds")
+COLOURED = ("better", "worse")
+ADVISED = " (advised)"
+LEFT = ("word", "settings")  # columns of text beside the first one; those of numbers are on the right
+NOTE = re.compile(r'(<td[^>]* data-name="(?:difference|word|time)[^>]*>)([^<(]+) \(([^<]*)\)</td>')
+NOTED = ("word", "time ratio")  # columns whose notes in brackets are on the page alone
 OF_VERDICT = ("word", "difference", "low", "high", "detectable", "look", "reason")
 LEGEND = (
     "{} {} in points. Differences are to {}, paired by seed. The 95% intervals are not corrected. The words are, for "
     "the number of methods and looks: all of them are right with probability 95%. Equal, not worse and no gain mean by "
     "{:g} points."
 )
-SHARED = " (the baseline's)"
+SHARED = "the baseline's"
+VALIDATED = "mean of the best validation scores"
 DIFFER = "{} and {} differ on {:.1f}% of {} test examples, mean over the seeds."
+HOW = (
+    "Scores are at the weights of the best validation score. Training time leaves out validation; a ratio is the "
+    "geometric mean over the seeds."
+)
 
 
 class ReportPaths(NamedTuple):
@@ -40,14 +51,6 @@ class ReportPaths(NamedTuple):
     html: Path
     markdown: Path
     csv: Path
-
-
-class Fold(NamedTuple):
-    """A part of the page that opens on demand: sentences, and tables of headings and rows."""
-
-    title: str
-    sentences: list[str]
-    tables: list[tuple[list[str], list[list[Any]]]]
 
 
 def write_comparison(record: ComparisonRecord, directory: str | Path) -> ReportPaths:
@@ -59,15 +62,14 @@ def print_comparison(record: ComparisonRecord, console: Console | None = None) -
     """Print the table and the advice of a comparison."""
     found, console = findings(record), console or Console(width=None if sys.stdout.isatty() else 120)
     title = f"{record.name}: {record.split} {score_name(record.score)}, differences to {_reference(found)}, in points"
-    table = Table(title=escape(title), title_justify="left")
-    headings = {"difference": "difference (95%)", "time": "time ratio"}
-    for name in COLUMNS:
-        table.add_column(headings.get(name, name), justify="left" if name in ("method", "word") else "right")
-    for row in found.rows:
-        shown = cells(found, row)
-        shown["difference"] += f" ({shown['interval']})" if shown["interval"] else ""
-        table.add_row(*(escape(str(shown[name])) for name in COLUMNS), style="bold" if shown["advised"] else None)
-    console.print(table)
+    printed = Table(title=escape(title), title_justify="left")
+    rows = [cells(found, row) for row in found.rows]
+    for heading in rows[0]:
+        printed.add_column(escape(heading), justify="left" if heading in ("method", *LEFT) else "right")
+    for texts in rows:
+        shown = [text.partition(" (")[0] if heading in NOTED else text for heading, text in texts.items()]
+        printed.add_row(*map(escape, shown), style="bold" if texts["method"].endswith(ADVISED) else None)
+    console.print(printed)
     console.print("\n".join(advice(found)), markup=False, highlight=False)
 
 
@@ -90,54 +92,75 @@ def write_report(
         shutil.rmtree(directory / "figures")  # those of methods that are gone would stay
     (directory / "figures").mkdir(parents=True)
     found = [findings(record) for record in records]
-    sections = [_section(each) for each in found]
-    for number, section in enumerate(sections, start=1):
-        for index, figure in enumerate(section["figures"], start=1):
-            file = f"{number}-{index}-{figure.name}.svg"  # two experiments may come to one name
-            (directory / "figures" / file).write_text(figure.svg, encoding="utf-8")
-            section["files"].append(file)
-    environment = Environment(
-        loader=PackageLoader("as_lightning.benchmark.report"),
-        autoescape=select_autoescape(["html.j2"]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["md"] = escape_markdown
-    runs = [run for record in records for run in record.results]
-    content = {
-        "sections": sections,
-        "commands": [text.replace("```", "") for text in dict.fromkeys(c for each in records for c in each.commands)],
-        "failed": failed,
-        "notes": notes,
-        "made": [*sorted({_described(r.machine) for r in runs}), *sorted({_described(r.versions) for r in runs})],
-    }
+    blocks: list[str] = []
+    pictures: list[PageFigure] = []
+    for number, each in enumerate(found, start=1):
+        figures = report_figures(each)
+        # numbered: two experiments may come to one name
+        files = [f"figures/{number}-{index}-{figure.name}.svg" for index, figure in enumerate(figures, start=1)]
+        for file, figure in zip(files, figures, strict=True):
+            (directory / file).write_text(figure.svg, encoding="utf-8")
+        blocks += _section(each, [f"![{md(f.alt)}]({file})" for file, f in zip(files, figures, strict=True)])
+        pictures += figures
+    blocks += map(md, notes)
+    blocks += ["## Runs that failed", _bullets(failed)] if failed else []
+    blocks += _how_it_was_made(records)
     paths = ReportPaths(directory / "report.html", directory / "report.md", directory / "report.csv")
-    for path, template in ((paths.markdown, "report.md.j2"), (paths.html, "report.html.j2")):
-        path.write_text(environment.get_template(template).render(content), encoding="utf-8")
+    markdown = "\n\n".join(blocks) + "\n"
+    paths.markdown.write_text(markdown, encoding="utf-8")
+    title = ", ".join(record.name for record in records)
+    paths.html.write_text(page_in_html(markdown, title, pictures), encoding="utf-8")
     rows = pd.concat([frame(each) for each in found]) if found else pd.DataFrame()
     rows.to_csv(paths.csv, index=False, float_format="%.6g")
     return paths
 
 
-def cells(found: Findings, row: Row) -> dict[str, Any]:
-    """One arm as the deciding table prints it."""
+def page_in_html(markdown: str, title: str, figures: Sequence[PageFigure]) -> str:
+    """A page as one file: the pictures are inside, and each cell of a table knows its heading, which phones show."""
+    reader, pictures = MarkdownIt("commonmark").enable("table"), iter(figures)
+    reader.add_render_rule("image", lambda *_: _picture(next(pictures)))
+    tokens = reader.parse(markdown)
+    headings: list[str] = []
+    column = iter(headings)
+    for token, following in itertools.pairwise(tokens):
+        text = "".join(part.content for part in following.children or [])
+        if token.type == "thead_open":
+            headings = []
+        elif token.type == "th_open":
+            headings.append(text)
+        elif token.type == "tr_open":
+            column = iter(headings)
+        elif token.type == "td_open":
+            token.attrs["data-name"] = next(column)
+            if (word := text.partition(" (")[0]) in COLOURED:
+                token.attrs["class"] = word
+    body: str = reader.renderer.render(tokens, reader.options, {})
+    body = body.replace("<p><figure", "<figure").replace("</figure></p>", "</figure>")
+    body = NOTE.sub(r"\1<span>\2<small>\3</small></span></td>", body)
+    body = body.replace("<table>", '<div class="scroll"><table>').replace("</table>", "</table></div>")
+    page = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
+    return page.substitute(title=html.escape(title), body=body)
+
+
+def cells(found: Findings, row: Row) -> dict[str, str]:
+    """One arm as the deciding table shows it: headings and texts."""
     verdict, time, same = row.verdict, row.time, row.same_budget
     notes = [] if verdict is None else [verdict.reason or contradiction(verdict)]
     notes += [] if same is None else [f"at this budget: {in_words(same)}"]
+    advised = row is recommended(found) and verdict is not None
+    difference = "–" if verdict is None or math.isnan(verdict.difference) else f"{verdict.difference:+.2f}"
+    interval = f"{verdict.low:+.2f} to {verdict.high:+.2f}" if verdict and math.isfinite(verdict.low) else ""
     return {
-        "method": row.arm.method,
+        "method": row.arm.method + (ADVISED if advised else ""),
         "epochs": "–" if math.isnan(row.epochs) else f"{row.epochs:g}",
-        "score": f"{row.mean:.2f}" + ("" if math.isnan(row.std) else f" ± {row.std:.2f}"),
-        "difference": "–" if verdict is None or math.isnan(verdict.difference) else f"{verdict.difference:+.2f}",
-        "interval": f"{verdict.low:+.2f} to {verdict.high:+.2f}" if verdict and math.isfinite(verdict.low) else "",
-        "word": "baseline" if verdict is None else verdict.word,
-        "notes": [note for note in notes if note],
-        "time": "–" if math.isnan(time.ratio) else f"{time.ratio:.2f}",
-        "time_interval": f"{time.low:.2f} to {time.high:.2f}" if time.low < time.high else "",
-        "seeds": row.seeds,
-        "advised": row is recommended(found) and verdict is not None,
+        score_name(found.record.score): f"{row.mean:.2f}" + ("" if math.isnan(row.std) else f" ± {row.std:.2f}"),
+        "difference, points (95%)": _noted(difference, interval),
+        "word": _noted("baseline" if verdict is None else verdict.word, "; ".join(filter(None, notes))),
+        "time ratio": _noted(
+            "–" if math.isnan(time.ratio) else f"{time.ratio:.2f}",
+            f"{time.low:.2f} to {time.high:.2f}" if time.low < time.high else "",
+        ),
+        "seeds": str(row.seeds),
     }
 
 
@@ -156,63 +179,112 @@ def frame(found: Findings) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def escape_markdown(text: object) -> str:
+def md(text: object) -> str:
     r"""Text that a Markdown page shows as it is, in a table too: no HTML, no links, no cell or line ends.
 
     Examples:
-        >>> print(escape_markdown("a\\|b <img> *c*"))
-        a\\\|b &lt;img&gt; \*c\*
+        >>> print(md("a\\|b <img> *c* _d_ as_softmax"))
+        a\\\|b &lt;img&gt; \*c\* \_d\_ as_softmax
     """
     escaped = html.escape(" ".join(str(text).split()), quote=False)
-    return re.sub(r"([\\`*|\[\]])", r"\\\1", escaped)
+    return re.sub(r"([\\`*~|\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", escaped)
 
 
-def _described(content: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in content.items() if value)
+def table(rows: Sequence[Mapping[str, object]]) -> str:
+    """A table in Markdown, whose rows say their headings; the columns of numbers are on the right."""
+    if not rows:
+        return ""
+    marks = ["---" if not index or heading in LEFT else "---:" for index, heading in enumerate(rows[0])]
+    lines = [map(md, rows[0]), marks, *(map(md, row.values()) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def fold(title: str, *blocks: str) -> list[str]:
+    """Blocks of Markdown that open on demand; none where all of them are empty."""
+    shown = [block for block in blocks if block]
+    return [f'<details markdown="1"><summary>{title}</summary>', *shown, "</details>"] if shown else []
+
+
+def _bullets(sentences: Sequence[str]) -> str:
+    return "\n".join(f"- {md(sentence)}" for sentence in sentences)
+
+
+def _picture(figure: PageFigure) -> str:
+    caption = f"<figcaption>{html.escape(figure.title)}</figcaption>"
+    return f'<figure role="img" aria-label="{html.escape(figure.alt)}">{caption}{figure.inline}</figure>'
+
+
+def _noted(text: str, note: str) -> str:
+    return f"{text} ({note})" if note else text
 
 
 def _reference(found: Findings) -> str:
     return f"{found.reference.arm.method}, {epochs(found.reference.epochs)}"
 
 
-def _section(found: Findings) -> dict[str, Any]:
-    """What the templates show of one comparison."""
-    record, score = found.record, score_name(found.record.score)
-    said = advice(found)
-    return {
-        "name": record.name,
-        "score": score,
-        "rows": [cells(found, row) for row in found.rows],
-        "colors": method_colors(found),
-        "advice": said[0],
-        "legend": LEGEND.format(record.split.capitalize(), score, _reference(found), record.design.equal_within),
-        "figures": report_figures(found),
-        "files": [],
-        "folds": [Fold("What it shows, method by method", said[1:], []), *_differences(record), *_numbers(found)],
-    }
+def _section(found: Findings, images: Sequence[str]) -> list[str]:
+    """What the page shows of one comparison."""
+    record, (first, *said) = found.record, advice(found)
+    score, m = score_name(record.score), record.design.equal_within
+    return [
+        f"# {md(record.name)}",
+        table([cells(found, row) for row in found.rows]),
+        f"<small>{md(LEGEND.format(record.split.capitalize(), score, _reference(found), m))}</small>",
+        f"**{md(first)}**",
+        images[0],
+        *fold("What it shows, method by method", _bullets(said)),
+        *fold("More figures", *images[1:]),
+        *_differences(record),
+        *_numbers(found),
+    ]
 
 
-def _differences(record: ComparisonRecord) -> list[Fold]:
+def _differences(record: ComparisonRecord) -> list[str]:
     """How often the methods predict something else than the baseline, and on which examples most often."""
     shares = {
-        arm.method: DIFFER.format(arm.method, record.baseline, 100 * share, examples)
+        arm.method: md(DIFFER.format(arm.method, record.baseline, 100 * share, examples))
         for (arm, against), (share, examples) in record.disagreement().items()
         if against == record.reference and arm.budget == against.budget
     }
-    headings = ["most often on these", *(f"runs of {method} that differ" for method in shares)]
-    rows = [[example.name, *(example.differing.get(m, 0) for m in shares)] for example in record.examples]
-    return [Fold("Where predictions differ", [*shares.values()], [(headings, rows)] if rows else [])] if shares else []
+    rows = [
+        {"most often on these": example.name}
+        | {f"runs of {method} that differ": example.differing.get(method, 0) for method in shares}
+        for example in record.examples
+    ]
+    return fold("Where predictions differ", *shares.values(), table(rows))
 
 
-def _numbers(found: Findings) -> list[Fold]:
-    """The settings, the trials that they were chosen from, and last all metrics."""
-    own = [[row.arm.method, f"{row.epochs:g}"] for row in found.rows]
-    chosen = [[*arm, settings(row.settings), f"{row.seconds:.1f}"] for arm, row in zip(own, found.rows, strict=True)]
-    tables = [(["method", "epochs", "settings", "seconds"], chosen)]
-    for method, trials in found.record.tuning.items():
-        tried = [[settings(t.settings) + (SHARED if t.shared else ""), f"{t.score:.4f}"] for t in trials]
-        tables.append(([f"trials of {method}", "mean of the best validation scores"], tried))
-    metrics = pd.DataFrame([dict(row.metrics) for row in found.rows]).map(lambda v: "–" if pd.isna(v) else f"{v:.4g}")
-    rows = [[*arm, *values] for arm, values in zip(own, metrics.to_numpy().tolist(), strict=True)]
-    headings = ["method", "epochs", *(name.replace("_", " ") for name in metrics)]
-    return [Fold("Settings and trials", [], tables), Fold("All metrics", [], [(headings, rows)])]
+def _numbers(found: Findings) -> list[str]:
+    """The settings and the trials that they were chosen from, and all metrics."""
+    arms = [f"{row.arm.method}, {epochs(row.epochs)}" for row in found.rows]
+    chosen = [
+        {"trained": arm, "settings": settings(row.settings), "seconds": f"{row.seconds:.1f}"}
+        for arm, row in zip(arms, found.rows, strict=True)
+    ]
+    trials = [
+        [
+            {f"trials of {method}": _noted(settings(t.settings), SHARED * t.shared), VALIDATED: f"{t.score:.4f}"}
+            for t in tried
+        ]
+        for method, tried in found.record.tuning.items()
+    ]
+    metrics = pd.DataFrame({arm: row.metrics for arm, row in zip(arms, found.rows, strict=True)})
+    texts = metrics.map(lambda value: "–" if pd.isna(value) else f"{value:.4g}")
+    measured = [{"metric": str(name).replace("_", " ")} | dict(row) for name, row in texts.iterrows()]
+    return [
+        *fold("Settings and trials", table(chosen), *map(table, trials)),
+        *fold("All metrics", table(measured)),
+    ]
+
+
+def _how_it_was_made(records: Sequence[ComparisonRecord]) -> list[str]:
+    """The machines, the packages and the commands."""
+    runs = [run for record in records for run in record.results]
+    made = sorted({_described(run.machine) for run in runs}) + sorted({_described(run.versions) for run in runs})
+    commands = "\n".join(dict.fromkeys(command for record in records for command in record.commands))
+    shown = f"```\n{commands.replace('```', '')}\n```" if commands else ""
+    return fold("How it was made", HOW, *map(md, made), shown)
+
+
+def _described(content: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in content.items() if value)

@@ -1,4 +1,4 @@
-"""Learning-rate schedules keep the pace of the data, or of the optimizer steps, whatever the windows are."""
+"""Learning-rate schedules follow the batches, or the optimizer steps, whatever the windows are."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def fit(
 
 @pytest.mark.parametrize("frequency", [1, 2, 3, 7])
 @pytest.mark.parametrize("build", SCHEDULES)
-def test_at_the_pace_of_the_data_every_window_uses_the_rate_of_its_first_batch(
+def test_by_batches_every_window_uses_the_rate_of_its_first_batch(
     build: Callable[[Optimizer, int], LRScheduler], frequency: int
 ) -> None:
     every_batch = fit(build, config={"frequency": frequency})
@@ -98,10 +98,10 @@ def test_at_the_pace_of_the_data_every_window_uses_the_rate_of_its_first_batch(
 
 
 @pytest.mark.parametrize("build", SCHEDULES)
-def test_at_the_pace_of_the_steps_the_schedule_counts_optimizer_steps(
+def test_by_optimizer_steps_the_schedule_counts_optimizer_steps(
     build: Callable[[Optimizer, int], LRScheduler],
 ) -> None:
-    speed = AdaptiveGradientAccumulation(max_steps=5, monotone=False, lr_pace="steps")
+    speed = AdaptiveGradientAccumulation(max_steps=5, monotone=False, lr_interval="step")
     records = fit(build, callbacks=[speed])
     assert records.last_step == len(speed.history) < 3 * 23
 
@@ -127,10 +127,10 @@ def test_a_batch_of_none_advances_the_schedule_by_one_batch_wherever_it_lies(max
         assert all(end <= start for end, start in zip(ends_of_windows, starts[1:], strict=False)), "windows overlap"
 
 
-@pytest.mark.parametrize("pace", ["data", "steps"])
-def test_a_scheduler_by_epoch_is_left_alone(pace: Any) -> None:
+@pytest.mark.parametrize("interval", ["batch", "step"])
+def test_a_scheduler_by_epoch_is_left_alone(interval: Any) -> None:
     halves = partial(StepLR, step_size=1, gamma=0.5)
-    speed = AdaptiveGradientAccumulation(max_steps=5, lr_pace=pace)
+    speed = AdaptiveGradientAccumulation(max_steps=5, lr_interval=interval)
     records = fit(lambda optimizer, _: halves(optimizer), config={"interval": "epoch"}, callbacks=[speed])
     assert [records.rates[epoch, 0] for epoch in range(3)] == [0.1, 0.05, 0.025]
     assert records.last_step == 3

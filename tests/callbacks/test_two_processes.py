@@ -1,4 +1,7 @@
-"""Two processes (gloo on the CPU): one decision, one small collective a window, the weights of the joint batch."""
+"""Two processes (gloo on the CPU): one decision, one small collective a window, the weights of the joint batch.
+
+The other callbacks see the data of both.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from harness.scripted_masking import OPTIMIZERS, SAMPLES, ScriptedMasking
 from harness.torch_limits import FSDP2_ON_A_CPU, skipped_by
 from oracles.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
 
+from as_lightning.callbacks.adaptive_gradient_accumulation import GRADIENTS
+from as_lightning.callbacks.window import COUNTS
 from as_lightning.functional import accumulation_steps
 
 BATCHES, EPOCHS = two_ranks.BATCHES, two_ranks.EPOCHS
@@ -150,6 +155,23 @@ def test_a_run_resumed_without_its_gradients_takes_its_windows_and_says_what_is_
     rest, whole = ([window[:known] for window in seen(name)[0]["history"]] for name in (resumed, uninterrupted))
     assert rest == whole[-len(rest) :]
     assert any("after 2 of its 4 batches" in message for message in seen(resumed)[0]["warnings"])
+
+
+def test_ranks_that_fail_save_nothing_that_takes_all_of_them(seen: Seen) -> None:
+    for rank in seen("failing_validation"):
+        assert rank == {"window is open": True, COUNTS: False, GRADIENTS: False}
+
+
+@pytest.mark.parametrize(("scenario", "samples"), [("validated_parts", 4 * 8), ("validated_shared", 4 * 2)])
+def test_the_histogram_counts_each_validation_sample_once(scenario: str, samples: int, seen: Seen) -> None:
+    assert [rank["samples"] for rank in seen(scenario)] == [samples] * 2
+
+
+def test_the_temperature_and_the_masking_rate_of_two_processes_are_those_of_the_whole(seen: Seen) -> None:
+    for rank in seen("validated_parts"):
+        assert rank["temperature"] == pytest.approx(rank["of the whole"], rel=1e-4)
+        assert rank["temperature"] != pytest.approx(rank["of its own"], rel=0.01)
+        assert rank["masking rate"] == pytest.approx(3 / 40)
 
 
 @pytest.mark.gpu
