@@ -182,7 +182,6 @@ def test_a_comparison_that_is_interrupted_says_so_and_goes_on(as_lightning_compa
     assert len(list(tmp_path.rglob("result.json"))) == 2
     done = as_lightning_compare(*command)
     assert done.error == 0, done
-    assert "2 runs taken from another call" in done.printed
     assert len(begun) == 3 + 2
 
 
@@ -206,15 +205,12 @@ def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_comp
     ("arguments", "message"),
     [
         (["methods=as_softmx"], "there is no method=as_softmx: did you mean as_softmax"),
-        (["methods="], "methods must be a list of at least one name, got ''"),
         (["method.dleta=0.2"], "did you mean delta"),
         (["method.dleta=0.05,0.2"], "no method of the comparison has method.dleta: did you mean delta?"),
         (["method.delta=2"], "must lie in [0, 1], got 2"),
         (["method.delta_warmup.ratio=0.1,0.2"], "method.delta_warmup.ratio cannot be swept in a comparison"),
         (["method.delta=0.05,0.1,0.2,0.3", "trials=3"], "trials=3 cannot try all 4 values of delta (0.05, 0.1, 0.2, 0"),
-        (["trainer.max_epochs=1,2"], "cannot be swept in a comparison"),
         (["trainer.max_epochs=0"], "trainer.max_epochs must be a whole number of at least 1, got 0"),
-        (["max_seeds=4"], "max_seeds=4 is below the first look at 5 seeds: give at least 5, or a fixed number"),
         (["search.lr_factor=0.1"], "search.lr_factor must be a number above 1, got 0.1"),
         (["optimizer.lr=fast"], "optimizer.lr must be a number, got 'fast'"),
         (["name=../x"], "name=../x cannot name a folder below comparisons"),
