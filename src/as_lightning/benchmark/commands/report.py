@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from as_lightning.benchmark.report.like_with_like import chosen, sweep_records
 from as_lightning.benchmark.report.page import publish
 from as_lightning.benchmark.report.record import COMPARISON_FILE, ComparisonRecord
+from as_lightning.benchmark.report.sweep_records import chosen, sweep_records
 from as_lightning.benchmark.run.result import find_results
 from as_lightning.benchmark.run.settings import SettingError
 
