@@ -56,7 +56,7 @@ lint: $(STAMP) ## check style, format and types
 	$(BIN)/lint-imports --no-logo --no-cache
 
 docs: $(STAMP) ## build the documentation site into site/, strictly: a broken link is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 format: $(STAMP) ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .

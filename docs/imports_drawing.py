@@ -1,15 +1,15 @@
-"""Draw which part of the package imports which, as a Mermaid graph inside ARCHITECTURE.md.
+"""Draw which part of the package imports which, as a table inside ARCHITECTURE.md, in which imports point down.
 
     python docs/imports_drawing.py            # rewrites the drawing
 
-The arrows come from the import statements (read by grimp, nothing is run). A test compares the committed drawing with
-this script's output; `make lint` checks the direction of the arrows (import-linter, contracts in pyproject.toml).
+The imports come from the source (read by grimp, nothing is run). A test compares the committed drawing with this
+script's output; `make lint` checks the direction of the imports (import-linter, contracts in pyproject.toml).
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import grimp
@@ -26,33 +26,29 @@ def box_of(module: str) -> str:
     return ".".join(module.split(".")[: 3 if module.startswith(f"{APP}.") else 2])
 
 
-def boxes_and_arrows() -> tuple[list[str], dict[tuple[str, str], int]]:
-    """All boxes, and the number of imports between each two; the ``__init__`` of opened packages is left out."""
+def boxes_and_arrows() -> tuple[list[str], set[tuple[str, str]]]:
+    """All boxes, and which imports which; the ``__init__`` of opened packages is left out."""
     graph = grimp.build_graph("as_lightning", cache_dir=None)
     modules = graph.modules - OPENED
-    pairs = (
+    pairs = {
         (box_of(m), box_of(other)) for m in modules for other in graph.find_modules_directly_imported_by(m) - OPENED
-    )
-    return sorted({box_of(module) for module in modules}), Counter(pair for pair in pairs if pair[0] != pair[1])
+    }
+    return sorted({box_of(module) for module in modules}), {pair for pair in pairs if pair[0] != pair[1]}
 
 
 def drawing() -> str:
-    """The Mermaid graph, boxes of the app in a frame of their own."""
+    """The table, from the part that knows most to the parts that import no other."""
+    boxes, arrows = boxes_and_arrows()
+    imported = {box: sorted(other for importer, other in arrows if importer == box) for box in boxes}
 
     def name(box: str) -> str:
-        return box.removeprefix("as_lightning.").replace(".", "_")
-
-    def node(box: str) -> str:
         kind = "/" if (ROOT / "src" / Path(*box.split("."))).is_dir() else ".py"
-        return f'{name(box)}["{box.rpartition(".")[2]}{kind}"]'
+        return f"`{box.removeprefix('as_lightning.').replace('.', '/')}{kind}`"
 
-    boxes, counted = boxes_and_arrows()
-    inside = [box for box in boxes if box.startswith(f"{APP}.")]
-    lines = ["```mermaid", "flowchart TD", '    subgraph app ["benchmark/ (the Hydra app)"]']
-    lines += [*(f"        {node(box)}" for box in inside), "    end"]
-    lines += [f"    {node(box)}" for box in boxes if box not in inside]
-    lines += [f"    {name(a)} -->|{count}| {name(b)}" for (a, b), count in sorted(counted.items())]
-    return "\n".join([*lines, "```"])
+    lines = ["| part | imports |", "| --- | --- |"]
+    for box in reversed([*TopologicalSorter(imported).static_order()]):
+        lines.append(f"| {name(box)} | {', '.join(map(name, imported[box])) or '–'} |")
+    return "\n".join(lines)
 
 
 def page_with_drawing(text: str) -> str:

@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import griffe
 from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
@@ -30,6 +31,20 @@ LEAKS = {
     "a doctest as quotes in quotes, outside a section Examples": re.compile(r"(?:<blockquote>\s*){3}|(?:&gt;){3} "),
     "a formula that is not rendered": re.compile(rf"{DOLLARS.pattern}|\\[(\[]"),
 }
+
+
+class ValuesOfConstants(griffe.Extension):
+    """Signatures show the value of a constant of the package (0.1), not its name."""
+
+    def on_package(self, *, pkg: griffe.Module, loader: griffe.GriffeLoader, **kwargs: Any) -> None:
+        """Replace the defaults that are names, in every function below ``pkg``."""
+        waiting: list[griffe.Object] = [pkg]
+        while waiting:
+            parent = waiting.pop()
+            waiting += [child for child in parent.members.values() if isinstance(child, griffe.Object)]
+            for parameter in getattr(parent, "parameters", ()):
+                if isinstance(parameter.default, griffe.ExprName) and parameter.default.name.isupper():
+                    parameter.default = loader.modules_collection[parameter.default.canonical_path].value
 
 
 @event_priority(100)  # before mkdocs-jupyter, which makes pages of the notebooks that it finds
@@ -88,6 +103,8 @@ def leaks(content: str) -> list[str]:
 
 
 def _mathml(latex: str, block: bool) -> str:
+    if "$" in latex:  # two blocks without a blank line between them
+        raise PluginError(f"a formula holds a dollar sign: {latex}")
     tag = "div" if block else "span"
     formula = convert(html.unescape(latex), display="block" if block else "inline")
     return f'<{tag} class="formula">{formula}</{tag}>'

@@ -7,36 +7,22 @@ import warnings
 import lightning.pytorch as pl
 import pytest
 import torch
-from torch import nn
+from harness.own_modules import WithCriterion
 from torch.utils.data import DataLoader, TensorDataset
 
 from as_lightning import ASSoftmaxMixin
 
 
-class Existing(pl.LightningModule):
-    """Somebody's module, with arguments of its own."""
-
-    def __init__(self, features: int = 4, lr: float = 0.5) -> None:
-        super().__init__()
-        self.save_hyperparameters()
-        self.net = nn.Linear(features, 3)
-        self.criterion = nn.CrossEntropyLoss()
-
-    def training_step(self, batch, batch_idx):
-        return self.criterion(self.net(batch[0]), batch[1])
-
+class Existing(WithCriterion):
     def train_dataloader(self):
-        return DataLoader(TensorDataset(torch.ones(4, 4), torch.zeros(4, dtype=torch.int64)), batch_size=2)
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=self.hparams.lr)
+        return DataLoader(TensorDataset(torch.ones(4, 8), torch.zeros(4, dtype=torch.int64)), batch_size=2)
 
 
 class Huber(Existing):
     """Has a delta of its own, as a Huber loss does."""
 
-    def __init__(self, features: int = 4, delta: float = 5.0, lr: float = 0.5) -> None:
-        super().__init__(features, lr)
+    def __init__(self, hidden: int = 4, delta: float = 5.0, lr: float = 0.5) -> None:
+        super().__init__(lr, hidden)
         self.huber = delta
 
 
@@ -62,7 +48,7 @@ class PassesOnAS(ASSoftmaxMixin, PassesOn):
 def test_both_names_set_the_margin_of_a_module_without_a_delta_of_its_own(name):
     module = ExistingAS(**{name: 0.3})
     assert module.as_softmax_delta == 0.3
-    assert dict(module.hparams) == {"features": 4, "lr": 0.5, "delta": 0.3, "delta_warmup": None}
+    assert dict(module.hparams) == {"lr": 0.01, "hidden": 16, "delta": 0.3, "delta_warmup": None}
     assert ExistingAS(**{name: None}).hparams.delta == 0.1
 
 
@@ -142,7 +128,7 @@ def command_line(monkeypatch):
 @pytest.mark.parametrize(
     ("cls", "args", "expected"),
     [
-        (ExistingAS, [], (0.1, 0.5, None)),
+        (ExistingAS, [], (0.1, 0.01, None)),
         (ExistingAS, ["delta=0.2", "lr=0.25", "delta_warmup.batches=3"], (0.2, 0.25, None)),
         (HuberAS, [], (0.1, 0.5, 5.0)),
         (HuberAS, ["as_softmax_delta=0.3", "delta=2"], (0.3, 0.5, 2.0)),
@@ -168,4 +154,4 @@ def test_a_run_saves_its_configuration_and_a_checkpoint_that_loads_back(command_
     cli = command_line(ExistingAS, "fit", "--model.delta=0.2", folder, run=True)
     assert "delta: 0.2" in next(tmp_path.rglob("config.yaml")).read_text()
     loaded = ExistingAS.load_from_checkpoint(cli.trainer.checkpoint_callback.best_model_path, weights_only=False)
-    assert (loaded.as_softmax_delta, loaded.hparams.lr) == (0.2, 0.5)
+    assert (loaded.as_softmax_delta, loaded.hparams.lr) == (0.2, 0.01)

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from hydra import compose, initialize_config_dir
 
-from as_lightning.benchmark.compare.api import new_record
 from as_lightning.benchmark.compare.engine import Engine, one_by_one
 from as_lightning.benchmark.compare.own_loss import OwnLosses
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, default_settings
@@ -63,9 +62,8 @@ def chosen_settings(folder: Path, number: int) -> dict[str, Mapping[str, Any]]:
         result.config["comparison"] = run.about(EPOCHS)
         return result
 
-    return dict(
-        Engine(plan, spaces, one_by_one(run_one), new_record(plan, "digits", "accuracy"), folder).run().settings
-    )
+    record = plan.new_record("digits", "accuracy")
+    return dict(Engine(plan, spaces, one_by_one(run_one), record, folder).run().settings)
 
 
 def scores(folder: Path, method: str, settings: Mapping[str, Any], seeds: Sequence[int]) -> np.ndarray:

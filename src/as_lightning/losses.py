@@ -90,7 +90,8 @@ class LinearCrossEntropyLoss(MaskedLoss):
         ignore_index: target value of rows that take no part.
         label_smoothing: 0; any other value is refused.
         delta: the margin of AS-Softmax, in [0, 1]; 1, the default, is plain cross-entropy.
-        device, dtype: those of the layer.
+        device: that of the layer.
+        dtype: that of the layer.
 
     Source: the signature follows PyTorch 2.13; shapes and errors are those of `linear_cross_entropy`.
 

@@ -46,9 +46,9 @@ class ASSoftmaxMixin(_Base):
         *args: positional arguments of the next class in line.
         delta: the margin, in [0, 1]; 0.1 if it is None. If the next class has its own argument ``delta``, that class
             gets the value.
-        as_softmax_delta: the margin, by a name that no other class uses, for that case.
         delta_warmup: a schedule of the margin for the start of training.
-        **kwargs: keyword arguments of the next class in line.
+        **kwargs: keyword arguments of the next class in line; ``as_softmax_delta`` among them is the margin, by a name
+            that no other class uses.
 
     Attributes:
         as_softmax_replaces: the attribute to replace; None in a module that calls `as_softmax_loss` itself.

@@ -11,40 +11,15 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from harness.own_modules import Points, WithCriterion
 from harness.scripted_masking import quiet_trainer
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from as_lightning import ASSoftmaxMixin, MarginHistogram, TemperatureScaling
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
 
 
-class Plain(pl.LightningModule):
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = nn.Linear(4, 3)
-        self.criterion = nn.CrossEntropyLoss()
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self.net(inputs)
-
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        return self.criterion(self(batch[0]), batch[1])
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self(batch[0])
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.5)
-
-
-class Masked(ASSoftmaxMixin, Plain):
+class Masked(ASSoftmaxMixin, WithCriterion):
     as_softmax_replaces = "criterion"
-
-
-def loader() -> DataLoader[Any]:
-    inputs = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
-    return DataLoader(TensorDataset(inputs, inputs[:, :3].argmax(1)), batch_size=8, shuffle=True)
 
 
 def pickled(thing: Any) -> Any:
@@ -87,7 +62,7 @@ class Copies(pl.Callback):
 
 def fit(module: pl.LightningModule, callbacks: list[pl.Callback], epochs: int = 2) -> None:
     torch.manual_seed(0)
-    quiet_trainer(max_epochs=epochs, callbacks=callbacks, num_sanity_val_steps=0).fit(module, loader(), loader())
+    quiet_trainer(max_epochs=epochs, callbacks=callbacks, num_sanity_val_steps=0).fit(module, Points())
 
 
 @pytest.mark.parametrize("copy_module", [copy.deepcopy, saved])

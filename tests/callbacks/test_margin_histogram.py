@@ -10,57 +10,46 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from harness.own_modules import WithCriterion
+from harness.scripted_masking import quiet_trainer
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
-from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from as_lightning import ASSoftmaxMixin, MarginHistogram, MaskingMonitor
 from as_lightning.functional.leads import target_leads
 
 GENERATOR = torch.Generator().manual_seed(0)
-INPUTS = torch.randn(50, 4, generator=GENERATOR)
-TARGET = torch.randint(3, (50,), generator=GENERATOR)
+INPUTS = torch.randn(50, 8, generator=GENERATOR)
+TARGET = torch.randint(5, (50,), generator=GENERATOR)
 LOADER = DataLoader(TensorDataset(INPUTS, TARGET), batch_size=8)
 
 
-class Plain(pl.LightningModule):
-    """A classifier without AS-Softmax that counts its forward passes and remembers its logits."""
+class Plain(WithCriterion):
+    """A classifier without AS-Softmax that counts its forward passes and remembers its leads."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.net = nn.Linear(4, 3)
         self.forwards = 0
         self.leads: list[torch.Tensor] = []
 
     def forward(self, inputs):
         self.forwards += 1
-        return self.net(inputs)
-
-    def training_step(self, batch, batch_idx):
-        return F.cross_entropy(self(batch[0]), batch[1])
+        return super().forward(inputs)
 
     def validation_step(self, batch, batch_idx):
         logits = self(batch[0])
         self.leads.append(target_leads(logits, batch[1]))
-        self.log("val_loss", F.cross_entropy(logits, batch[1]))
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
+        self.log("val_loss", self.criterion(logits, batch[1]))
 
 
 class Masked(ASSoftmaxMixin, Plain):
-    """The same with AS-Softmax."""
-
-    def training_step(self, batch, batch_idx):
-        return self.as_softmax_loss(self(batch[0]), batch[1])
+    as_softmax_replaces = "criterion"
 
 
 def fit(module: pl.LightningModule, *callbacks: pl.Callback, logger=False, validation=LOADER) -> pl.Trainer:
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
-    settings = {"max_epochs": 1, "accelerator": "cpu", "num_sanity_val_steps": 1, **quiet}
-    trainer = pl.Trainer(logger=logger, callbacks=list(callbacks), **settings)
+    trainer = quiet_trainer(max_epochs=1, num_sanity_val_steps=1, logger=logger, callbacks=list(callbacks))
     trainer.fit(module, LOADER, validation)
     return trainer
 
@@ -98,7 +87,7 @@ def test_the_share_above_the_margin_is_that_of_training_also_where_softmax_is_th
 
 
 def test_unknown_labels_take_no_part():
-    target = F.one_hot(TARGET, 3).float()
+    target = F.one_hot(TARGET, 5).float()
     target[::2, 0] = -100.0
     histogram = MarginHistogram(logits=lambda module, batch: (module(batch[0]), target[: len(batch[0])]), bins=10)
     data, module = DataLoader(TensorDataset(INPUTS, TARGET), batch_size=50), Plain()

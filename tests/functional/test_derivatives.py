@@ -192,14 +192,6 @@ def test_an_ignore_index_beyond_a_narrow_type_ignores_no_label(
     assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("reduction", ["mean", "none"])
-def test_the_fused_head_refuses_create_graph(fused_head: tuple[Tensor, Tensor, Tensor], reduction: str) -> None:
-    hidden, weight, target = fused_head
-    loss = as_linear_cross_entropy(hidden.requires_grad_(), weight, target, reduction=reduction).sum()
-    with pytest.raises(RuntimeError, match=r"create_graph=True: for second derivatives use as_cross_entropy"):
-        torch.autograd.grad(loss, hidden, create_graph=True)
-
-
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_the_fused_head_takes_batched_upstream_gradients(
     fused_head: tuple[Tensor, Tensor, Tensor], reduction: str

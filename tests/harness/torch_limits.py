@@ -29,7 +29,7 @@ TENSOR_PARALLEL_OUTSIDE = Limit("2.6", "parallelize_module takes the innermost d
 TENSOR_PARALLEL_CLIPPED = Limit("2.6", "clipping the gradients of DTensors by their norm is exact to 1e-7 alone")
 ONE_SIDE_OF_A_CONDITION = Limit("2.6", "a graph with a dynamic batch is for the sizes on one side of each condition")
 SELF_LOG_COMPILED = Limit(
-    "2.13", "self.log of a module compiled as a whole fails in Lightning ('method' object has no attribute '__dict__')"
+    "2.13", "self.log of a module compiled as a whole fails in Lightning ('method' object has no attribute `__dict__`)"
 )
 LIMITS = (
     FSDP2_ON_A_CPU,

@@ -50,8 +50,9 @@ class FunctionPolicy:
 class MaskingPolicy:
     """More batches as more samples are masked (the paper's AS-Speed): the number wanted is ``steps``.
 
+    ``max_steps``, ``scale`` and ``monotone`` are those of `accumulation_steps`, which has the formula.
+
     Args:
-        max_steps, scale, monotone: those of `accumulation_steps`, which has the formula.
         warmup_windows: the number of windows before the first change.
         update_every: the number of windows between two decisions; a decision uses the counts of all of them.
 

@@ -53,13 +53,13 @@ class AdaptiveGradientAccumulation(Callback):
 
     Each window takes as many batches as the policy wants and `aligned_window` allows. The weights equal, bit for bit,
     those of a loop that accumulates these windows by hand. Logs ``accumulation/steps`` and, with ``lr_scale``,
-    ``accumulation/lr``. Moves itself to the front of ``trainer.callbacks``.
+    ``accumulation/lr``. Moves itself to the front of ``trainer.callbacks``. Without a policy, ``max_steps``, ``scale``,
+    ``monotone``, ``warmup_windows`` and ``update_every`` are those of the `MaskingPolicy`.
 
     Args:
         policy: `MaskingPolicy` (the default, the paper's AS-Speed), `StepSchedule`, an object with
             ``next_length(window)``, ``state_dict`` and ``load_state_dict``, or a function of the closed
             `AccumulationWindow`, equal on all ranks.
-        max_steps, scale, monotone, warmup_windows, update_every: those of the ``MaskingPolicy`` without a policy.
         lr_interval: what schedulers with ``interval="step"`` follow: ``"batch"``, the batches, so that a schedule of
             ``trainer.estimated_stepping_batches`` ends with training; or ``"step"``, as Lightning does it.
         lr_scale: a step of $k$ batches takes the scheduler's rate (``"none"``), $\sqrt k$ times it (``"sqrt"``, for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from as_lightning.benchmark.compare.api import made_comparison, new_record
 from as_lightning.benchmark.compare.engine import Engine, best_validation, one_by_one
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, epochs_of
 from as_lightning.benchmark.compare.search import Range, Space, learning_rates
@@ -42,7 +43,7 @@ class Made:
             config = {"comparison": run.about(epochs_of(run.budget, 6))}
             return result(run.method, run.seed, score(run), config=config, seconds=seconds * run.budget)
 
-        self.record: ComparisonRecord = new_record(plan, "set", "accuracy", mode=mode)
+        self.record: ComparisonRecord = plan.new_record("set", "accuracy", mode=mode)
         spaces = {method: SPACES[method] for method in plan.methods}
         Engine(plan, spaces, one_by_one(run_one), self.record, Path("nowhere")).run()
 
@@ -65,17 +66,16 @@ def better_at_low_delta(run: Run) -> float:
     return 0.8 + gain - 0.1 * (1.0 - run.budget) + noisy(run)
 
 
-def test_tuning_comes_first_then_the_full_budget_then_smaller_ones(made) -> None:
-    runs = made(better_at_low_delta).runs
-    order = [(run.phase, run.budget) for run in runs]
-    assert order == sorted(order, key=lambda key: (key[0] == "final", -key[1]))
-    assert not {run.seed for run in runs if run.phase == "tuning"} & {run.seed for run in runs if run.phase == "final"}
-
-
-def test_an_arm_that_is_decided_at_the_first_look_stops_there(made) -> None:
+def test_tuning_comes_first_then_the_full_budget_and_an_arm_that_is_decided_at_the_first_look_stops(made) -> None:
     comparison = made(better_at_low_delta)
+    order = [(run.phase, run.budget) for run in comparison.runs]
+    assert order == sorted(order, key=lambda key: (key[0] == "final", -key[1]))
+    seeds = {phase: {run.seed for run in comparison.runs if run.phase == phase} for phase in ("tuning", "final")}
+    assert not seeds["tuning"] & seeds["final"]
     assert comparison.seeds("as_softmax") == comparison.seeds("softmax") == 5
     assert comparison.record.stopped == ""
+    again = made(better_at_low_delta)  # what is decided depends on the results alone
+    assert (again.runs, again.record) == (comparison.runs, comparison.record)
 
 
 def test_an_undecided_arm_goes_on_and_a_decided_one_does_not(made) -> None:
@@ -184,8 +184,6 @@ def test_a_method_that_never_trains_is_left_out_and_named(made) -> None:
 
 
 def test_without_a_trial_of_the_baseline_no_final_run_is_made_and_the_failures_are_named(result, tmp_path) -> None:
-    from rich.console import Console
-
     def run_one(run: Run) -> Result:
         assert run.phase == "tuning"
         if run.method == "softmax":
@@ -193,10 +191,10 @@ def test_without_a_trial_of_the_baseline_no_final_run_is_made_and_the_failures_a
         return result(run.method, run.seed, 0.5)
 
     plan = ComparisonPlan.of(["sparsemax"], 6, trials=2)
-    record = new_record(plan, "set", "accuracy")
+    record = plan.new_record("set", "accuracy")
     spaces = {method: SPACES[method] for method in plan.methods}
     with pytest.raises(ValueError, match=r"no run of the baseline .softmax. has finished(.|\n)*no rain"):
-        made_comparison(plan, spaces, one_by_one(run_one), record, tmp_path, Console(quiet=True))
+        Engine(plan, spaces, one_by_one(run_one), record, tmp_path).run()
 
 
 def test_no_look_begins_that_would_exceed_the_hours(made) -> None:
@@ -210,10 +208,20 @@ def test_no_look_begins_that_would_exceed_the_hours(made) -> None:
     )
 
 
-def test_what_is_decided_depends_on_the_results_alone(made) -> None:
-    first, second = made(better_at_low_delta), made(better_at_low_delta)
-    assert first.runs == second.runs
-    assert first.record == second.record
+def test_runs_are_counted_failures_named_at_once_and_no_text_is_markup(result, tmp_path) -> None:
+    def run_one(run: Run) -> Result:
+        if run.seed == 2:
+            raise RuntimeError("the class [/b] is empty")
+        return result(run.method, run.seed, 0.5, config={"comparison": run.about(6)}, seconds=60.0 * run.budget)
+
+    output = io.StringIO()
+    plan = ComparisonPlan.of(["sparsemax"], 6, trials=1, seeds=3)
+    execute, record = one_by_one(run_one), plan.new_record("set", "accuracy")
+    Engine(plan, SPACES, execute, record, tmp_path, Console(file=output, width=200)).run()
+    printed = output.getvalue()
+    assert "softmax, sparsemax: 9 runs, as long as 7.5 full trainings. Equal means within 0.5 points." in printed
+    assert "failed: sparsemax, final, budget 1, seed 2, lr=0.01: RuntimeError: the class [/b] is empty" in printed
+    assert "9/9" in printed
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
@@ -226,7 +234,7 @@ def test_a_validation_of_nan_counts_for_nothing_wherever_it_stands(result, posit
 
 def test_a_record_is_read_as_it_was_written_and_says_where_methods_differ(result, tmp_path: Path) -> None:
     plan = ComparisonPlan.of(["as_softmax"], 6, trials=1, seeds=3)
-    record = new_record(plan, "set", "accuracy", splits="official", notes=["a note"], commands=["a command"])
+    record = plan.new_record("set", "accuracy", splits="official", notes=["a note"], commands=["a command"])
 
     def run_one(run: Run) -> Result:
         made = result(run.method, run.seed, 0.5 + noisy(run), config={"comparison": run.about(6)})

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from as_lightning.benchmark.compare.api import compare
-from as_lightning.benchmark.compare.plan import SETTINGS, ComparisonPlan, Run, default_settings
+from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, default_settings
 
 
 def plan(*methods: str, epochs: int = 12, **settings) -> ComparisonPlan:
@@ -38,13 +38,13 @@ def test_looks_end_at_the_most_seeds_and_given_seeds_are_one_look(settings, look
 
 
 def test_given_budgets_are_for_all_and_those_of_the_same_epochs_are_one() -> None:
-    assert plan(budgets=[0.25, 0.5, 1], epochs=2).budgets_of("as_softmax") == (0.5, 1.0)
-    assert plan(budgets=[0.25, 0.5, 1], epochs=2).budgets_of("softmax") == (0.5, 1.0)
+    given = plan(budgets=[0.25, 0.5, 1], epochs=2)
+    assert given.budgets_of("as_softmax") == given.budgets_of("softmax") == (0.5, 1.0)
     assert plan(epochs=1).budgets_of("softmax") == (1.0,)
 
 
 def test_the_cost_counts_the_fewest_and_the_most_runs() -> None:
-    least, most = plan("as_softmax", budgets=[0.5, 1]).cost(trials=12)
+    least, most = plan("as_softmax", budgets=[0.5, 1], trials=6).cost(searched=2)
     assert least == (24 + 5 * 3, 24 + 5 * 2.5)
     assert most == (24 + 20 * 4, 24 + 20 * 3.0)
 
@@ -56,8 +56,9 @@ def test_methods_of_several_labels_are_compared_with_their_softmax() -> None:
 
 def test_the_defaults_of_a_comparison_are_stated_once() -> None:
     parameters = inspect.signature(compare).parameters
-    stated = {name: parameters[name].default for name in SETTINGS if name in parameters and name != "methods"}
-    assert set(stated.values()) == {None}
+    shared = parameters.keys() & default_settings().keys() - {"methods"}
+    assert len(shared) == 8
+    assert {parameters[name].default for name in shared} == {None}
     assert default_settings()["trials"] == plan().trials
 
 
@@ -72,14 +73,15 @@ def test_the_folders_of_runs_name_what_they_are() -> None:
     [
         ({"methods": []}, "methods must be a list of at least one name"),
         ({"methods": "softmax"}, "methods must be a list of at least one name"),
-        ({"budgets": [0]}, r"in \(0, 2\], got 0"),
+        ({"methods": ["entmax", "entmax"]}, "each given once, got"),
+        ({"budgets": [0]}, r"in \(0, 2\].* got \[0\]"),
         ({"budgets": "half"}, "budgets must be a share"),
-        ({"budgets": []}, "at least one share"),
+        ({"budgets": []}, "or a list of at least one"),
         ({"trials": 0}, "trials must be a whole number of at least 1"),
-        ({"seeds": "some"}, "seeds must be 'auto', a number of seeds or a list"),
-        ({"seeds": []}, "at least one seed"),
-        ({"seeds": [1, 1]}, "seed 1 is given twice"),
-        ({"seeds": [-1]}, "whole number of at least 0, got -1"),
+        ({"seeds": "some"}, "seeds must be 'auto', a number of seeds, or a list"),
+        ({"seeds": []}, "seeds must be"),
+        ({"seeds": [1, 1]}, "a list of different whole numbers"),
+        ({"seeds": [-1]}, r"whole numbers of at least 0, got \[-1\]"),
         ({"seeds": [1000]}, "are in seeds and in tuning_seeds"),
         ({"max_seeds": 3}, "max_seeds=3 is below the first look at 5 seeds: give at least 5"),
         ({"max_seeds": 5.5}, "max_seeds must be a whole number"),

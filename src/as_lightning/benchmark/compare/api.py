@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,30 +11,20 @@ from typing import Any, Literal
 import lightning.pytorch as pl
 from rich.console import Console
 
-from as_lightning.benchmark.compare.engine import Engine, Execute, one_by_one
-from as_lightning.benchmark.compare.own_inspection import inspect_module
+from as_lightning.benchmark.compare.engine import run_comparison
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses
 from as_lightning.benchmark.compare.own_module import OwnModule
 from as_lightning.benchmark.compare.plan import METHODS, ComparisonPlan, default_settings
-from as_lightning.benchmark.compare.progress import ComparisonProgress
-from as_lightning.benchmark.compare.search import Space
 from as_lightning.benchmark.report.advice import advice
 from as_lightning.benchmark.report.findings import Findings, findings
 from as_lightning.benchmark.report.page import ReportPaths, print_comparison, write_comparison
 from as_lightning.benchmark.report.record import ComparisonRecord
-from as_lightning.benchmark.run.result import whole_file
 from as_lightning.benchmark.run.runner import quiet_training
-
-INPUTS_FILE = "inputs.json"
 
 
 @dataclass(frozen=True)
 class ComparisonReport:
-    """What a comparison has found.
-
-    Attributes:
-        record: the runs, the trials, the chosen settings, the notes.
-    """
+    """What a comparison has found; ``record`` has the runs, the trials, the chosen settings, the notes."""
 
     record: ComparisonRecord
 
@@ -129,84 +118,13 @@ def compare(
     """
     own_losses = OwnLosses(methods, losses)
     own = OwnModule(factory, datamodule, replaces, monitor, mode, trainer, own_losses, name)
-    plan = ComparisonPlan.of(
-        own_losses.names,
-        own.trainer["max_epochs"],
-        BASELINE,
-        budgets=budgets,
-        trials=trials,
-        seeds=seeds,
-        max_seeds=max_seeds,
-        max_hours=max_hours,
-        tuning_seeds=tuning_seeds,
-        equal_within=equal_within,
-    )
-    with TemporaryDirectory() as temporary:
-        directory = Path(temporary if folder is None else folder)
-        record = compare_module(own, plan, directory, Console(quiet=not progress))
-        record.summarise_predictions({})
+    asked: dict[str, Any] = {"budgets": budgets, "trials": trials, "seeds": seeds, "max_seeds": max_seeds}
+    asked |= {"max_hours": max_hours, "tuning_seeds": tuning_seeds, "equal_within": equal_within}
+    plan = ComparisonPlan.of(own_losses.names, own.trainer["max_epochs"], BASELINE, **asked)
+    with TemporaryDirectory() as temporary, quiet_training():
+        directory = Path(folder or temporary)
+        subject = own.look(default_settings()["search"]["lr_factor"], directory)
+        record = run_comparison(plan, subject, directory, Console(quiet=not progress))
         if folder is not None:
-            record.write(directory)
             write_comparison(record, directory / "report")
     return ComparisonReport(record)
-
-
-def compare_module(
-    own: OwnModule, plan: ComparisonPlan, directory: Path, console: Console, lr_factor: float | None = None
-) -> ComparisonRecord:
-    """Look at a module, and make its comparison in this process."""
-    with quiet_training():
-        inspect_module(own)
-        check_inputs(directory, own.data_set)
-        spaces = own.spaces(default_settings()["search"]["lr_factor"] if lr_factor is None else lr_factor)
-        execute = one_by_one(lambda run: own.train(run, directory / run.folder))
-        split = "validation" if own.test_metric is None else "test"
-        record = new_record(plan, own.name, own.monitor, mode=own.mode, split=split, notes=own.notes)
-        return made_comparison(plan, spaces, execute, record, directory, console)
-
-
-def new_record(plan: ComparisonPlan, name: str, score: str, **others: Any) -> ComparisonRecord:
-    """The record of a comparison before its runs."""
-    about = (name, score, plan.baseline, list(plan.methods), plan.design, plan.full_budget, plan.trials)
-    return ComparisonRecord(*about, **others)
-
-
-def made_comparison(
-    plan: ComparisonPlan,
-    spaces: Mapping[str, Space],
-    execute: Execute,
-    record: ComparisonRecord,
-    directory: Path,
-    console: Console,
-) -> ComparisonRecord:
-    """Make the runs of a comparison, with a progress bar.
-
-    Raises:
-        ValueError: if no run of the baseline has finished at the full budget; the message has the failures.
-    """
-    count = plan.trials * sum(1 for space in spaces.values() if space) if plan.trials > 1 else 0
-    (least, length), (most, longest) = plan.cost(count)
-    runs = f"{least} runs" if least == most else f"{least} to {most} runs"
-    lengths = f"{length:.1f}" if length == longest else f"{length:.1f} to {longest:.1f}"
-    console.print(
-        f"{', '.join(plan.methods)}: {runs}, as long as {lengths} full trainings. Equal means within "
-        f"{plan.design.equal_within:g} points.",
-        markup=False,
-        highlight=False,
-    )
-    with ComparisonProgress(most, longest, directory, console) as bar:
-        Engine(plan, spaces, bar.watch(execute), record, directory, bar.remaining).run()
-    findings(record)  # which refuses a comparison without a finished run of the baseline, and has the failures
-    return record
-
-
-def check_inputs(directory: Path, data: str) -> None:
-    """Note in a comparison's folder which data its runs are of; a ValueError if runs of other data lie there."""
-    path, content = directory / INPUTS_FILE, {"data": data}
-    directory.mkdir(parents=True, exist_ok=True)
-    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != content:
-        raise ValueError(
-            f"{directory} holds runs of other data: give this comparison another name or folder, or delete it"
-        )
-    with whole_file(path) as partial:
-        partial.write_text(json.dumps(content) + "\n", encoding="utf-8")

@@ -2,32 +2,62 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
 from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
-from as_lightning.benchmark.compare.search import (
-    RATE,
-    Space,
-    as_neutral,
-    at_edge,
-    best_of,
-    contains_baseline,
-    is_neutral,
-    next_trials,
-)
+from as_lightning.benchmark.compare.search import RATE, Space, as_neutral, at_edge, best_of, is_neutral, next_trials
 from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.record import ComparisonRecord, Trial
 from as_lightning.benchmark.report.verdicts import Arm, still_open
 from as_lightning.benchmark.run.predictions import Predictions
-from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.run.result import Result, whole_file
 
+INPUTS_FILE = "inputs.json"
 Outcome = tuple[Run, Result | str]  # in words the error that has ended a run
 Execute = Callable[[Sequence[Run]], Iterable[Outcome]]
+
+
+class Subject(NamedTuple):
+    """What is compared, after a look at it that has refused what could only fail or mislead."""
+
+    spaces: Mapping[str, Space]  # what is tuned of each method
+    execute: Execute  # makes runs, and yields them in any order
+    data: str  # a digest of the data
+    facts: dict[str, Any]  # of the record: ``name``, ``score``, ``split``, ``notes``, ...
+    examples: Mapping[int, str] = {}  # the test examples by their ids: the text or the file
+
+
+def run_comparison(plan: ComparisonPlan, subject: Subject, directory: Path, console: Console) -> ComparisonRecord:
+    """Make a comparison in a folder, and write its record there.
+
+    Raises:
+        ValueError: if the folder holds runs of other data, or if no run of the baseline has finished.
+    """
+    path, inputs = directory / INPUTS_FILE, {"data": subject.data}
+    directory.mkdir(parents=True, exist_ok=True)
+    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != inputs:
+        raise ValueError(
+            f"{directory} holds runs of other data: give this comparison another name or folder, or delete it"
+        )
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(inputs) + "\n", encoding="utf-8")
+    record = plan.new_record(**subject.facts)
+    Engine(plan, subject.spaces, subject.execute, record, directory, console).run()
+    record.summarise_predictions(subject.examples)
+    record.write(directory)
+    return record
 
 
 def failure(run: Run, error: object) -> str:
@@ -53,10 +83,7 @@ class Engine:
     """Makes the runs of a plan, and gathers what they leave in a record.
 
     All that it decides is a function of the results: where finished runs are read and not made again, a comparison that
-    was interrupted goes the same way.
-
-    ``spaces`` has what is tuned of each method; ``execute`` makes runs, and yields them in any order; their folders lie
-    below ``directory``; ``remaining`` is told before each look the most runs that are left, and their length together.
+    was interrupted goes the same way. The runs' folders lie below ``directory``.
     """
 
     plan: ComparisonPlan
@@ -64,38 +91,55 @@ class Engine:
     execute: Execute
     record: ComparisonRecord
     directory: Path
-    remaining: Callable[[int, float], None] = lambda runs, length: None
+    console: Console = field(default_factory=lambda: Console(quiet=True))
     _finished: dict[Run, Result | str] = field(default_factory=dict)
+    _seconds: dict[Arm, list[float]] = field(default_factory=dict)
     _diverged: int = 0
 
     def __post_init__(self) -> None:
         self._sign = 1.0 if self.record.mode == "max" else -1.0
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            *(BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}")),
+            console=self.console,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
 
     def run(self) -> ComparisonRecord:
-        """Make all runs.
+        """Make all runs, with a progress bar.
 
-        A method none of whose trials has finished is left out, and named in the notes; without the baseline no final
-        run is made.
+        A method none of whose trials has finished is left out, and named in the notes.
+
+        Raises:
+            ValueError: if no run of the baseline has finished at the full budget; the message has the failures.
         """
         plan, record = self.plan, self.record
-        self._tune()
-        if plan.baseline in record.settings:
-            self._looks([Arm(method, plan.full_budget) for method in record.settings if method != plan.baseline])
-            worse = {verdict.arm.method for verdict in self.record.verdicts() if verdict.word == "worse"}
-            smaller = [
-                Arm(method, budget)
-                for method in record.settings
-                if method not in worse
-                for budget in reversed(plan.budgets_of(method))
-                if budget != plan.full_budget
-            ]
-            self._looks(smaller)
+        (least, length), (most, longest) = plan.cost(sum(map(bool, self.spaces.values())))
+        runs = f"{least} runs" if least == most else f"{least} to {most} runs"
+        lengths = f"{length:.1f}" if length == longest else f"{length:.1f} to {longest:.1f}"
+        self.console.print(
+            f"{', '.join(plan.methods)}: {runs}, as long as {lengths} full trainings. Equal means within "
+            f"{plan.design.equal_within:g} points.",
+            markup=False,
+            highlight=False,
+        )
+        self._task = self._bar.add_task("comparison", total=most, left="")
+        with self._bar:
+            self._tune()
+            if plan.baseline in record.settings:
+                self._looks([Arm(method, plan.full_budget) for method in record.settings if method != plan.baseline])
+                worse = {verdict.arm.method for verdict in record.verdicts() if verdict.word == "worse"}
+                rest = [Arm(m, b) for m in record.settings if m not in worse for b in reversed(plan.budgets_of(m))]
+                self._looks([arm for arm in rest if arm.budget != plan.full_budget])
+            self._bar.update(self._task, total=len(self._finished), left="")
         if self._diverged:
             record.notes.append(f"{self._diverged} final runs diverged and count as the worst score.")
         if record.failures:
             record.notes.append(
                 f"{len(record.failures)} of {len(self._finished)} runs have failed and are not in these numbers."
             )
+        findings(record)  # which refuses a comparison without a finished run of the baseline, and has the failures
         return record
 
     # --- tuning
@@ -106,18 +150,12 @@ class Engine:
             record.settings = {m: {name: d.default for name, d in self.spaces[m].items()} for m in plan.methods}
             return
         own: dict[str, list[Trial]] = {method: [] for method in plan.methods}
-        shared = {m: self.spaces[m] for m in plan.methods[1:] if contains_baseline(self.spaces[m])}
-        self._search([method for method in plan.methods if method not in shared], own, {})
         # those that contain the baseline begin at its best learning rate
-        known = {
-            method: [
-                t
-                for t in (as_neutral(space, trial) for trial in own[plan.baseline])
-                if t.settings.keys() == space.keys()
-            ]
-            for method, space in shared.items()
-        }
-        self._search(list(shared), own, known)
+        later = [m for m in plan.methods[1:] if any(d.neutral is not None for d in self.spaces[m].values())]
+        self._search([method for method in plan.methods if method not in later], own, {})
+        known = {method: [as_neutral(self.spaces[method], trial) for trial in own[plan.baseline]] for method in later}
+        known = {m: [t for t in trials if t.settings.keys() == self.spaces[m].keys()] for m, trials in known.items()}
+        self._search(later, own, known)
         for method in plan.methods:
             trials = [*known.get(method, []), *own[method]]  # of equal ones the baseline
             best = best_of(trials, self._sign)
@@ -143,28 +181,21 @@ class Engine:
     def _search(
         self, methods: Sequence[str], own: Mapping[str, list[Trial]], shared: Mapping[str, Sequence[Trial]]
     ) -> None:
-        """Let each method make its trials, added to ``own``, the methods by turns."""
+        """Let each method make its trials, added to ``own``."""
         plan = self.plan
         while True:
-            proposed = {
-                m: next_trials(self.spaces[m], own[m], shared.get(m, ()), plan.trials, self._sign) for m in methods
-            }
-            count = max(map(len, proposed.values()), default=0)
-            if count == 0:
+            proposed: list[list[Run]] = []
+            for m in methods:
+                tried = next_trials(self.spaces[m], own[m], shared.get(m, ()), plan.trials, self._sign)
+                for number, settings in enumerate(tried, start=len(own[m])):
+                    run = partial(Run, "tuning", m, settings, plan.full_budget, trial=number)
+                    proposed.append([run(seed=seed) for seed in plan.tuning_seeds])
+            if not proposed:
                 return
-            runs = [
-                Run("tuning", m, proposed[m][i], plan.full_budget, seed, len(own[m]) + i)
-                for i in range(count)
-                for seed in plan.tuning_seeds
-                for m in methods
-                if i < len(proposed[m])
-            ]
-            self._make(runs)
-            for m, settings in proposed.items():
-                for trial, tried in enumerate(settings, start=len(own[m])):
-                    outcomes = [self._finished[run] for run in runs if (run.method, run.trial) == (m, trial)]
-                    score, loss = np.mean([best_validation(outcome, self._sign) for outcome in outcomes], axis=0)
-                    own[m].append(Trial(tried, float(score), float(loss)))
+            self._make([run for runs in proposed for run in runs])
+            for runs in proposed:
+                score, loss = np.mean([best_validation(self._finished[run], self._sign) for run in runs], axis=0)
+                own[runs[0].method].append(Trial(runs[0].settings, float(score), float(loss)))
 
     # --- final runs
 
@@ -179,11 +210,13 @@ class Engine:
             needed += [Arm(plan.baseline, a.budget) for a in open_arms if a.budget in plan.budgets_of(plan.baseline)]
             needed = list(dict.fromkeys([*needed, *open_arms]))
             runs = [run for run in self._runs(needed, plan.seeds[:look]) if run not in self._finished]
-            if number and self._hours(runs) > (plan.max_hours or math.inf):
+            if number and sum(map(sum, self._seconds.values())) / 3600 + self._hours(runs) > (
+                plan.max_hours or math.inf
+            ):
                 self._stop(open_arms, f"max_hours={plan.max_hours:g}", look, runs)
                 return
             later = self._runs(needed, plan.seeds[look:])
-            self.remaining(len(runs) + len(later), sum(run.budget for run in [*runs, *later]))
+            self._bar.update(self._task, total=len(self._finished) + len(runs) + len(later))
             self._make(runs)
             self._gather()
             found = self.record.verdicts()
@@ -208,62 +241,61 @@ class Engine:
     def _stop(self, open_arms: Sequence[Arm], cap: str, look: int, runs: Sequence[Run]) -> None:
         """Say that a cap was reached, and what it costs to lift."""
         names = ", ".join(f"{arm.method} at budget {arm.budget:g}" for arm in open_arms)
-        hours = self._hours(runs) - self._hours([])
         said = (
             f"{cap} was reached with {names} undecided; {look} seeds would take {len(runs)} more runs, "
-            f"{hours:.2g} hours of training."
+            f"{self._hours(runs):.2g} hours of training."
         )
         self.record.stopped = f"{self.record.stopped} {said}".lstrip()
 
+    @property
+    def _spent(self) -> float:
+        """The hours of all runs so far."""
+        return sum(map(sum, self._seconds.values())) / 3600
+
     def _hours(self, runs: Sequence[Run]) -> float:
-        """The hours of all runs so far, and of ``runs`` by the mean of their like."""
-        seconds = {run: outcome.train_seconds for run, outcome in self._finished.items() if isinstance(outcome, Result)}
-        total = sum(seconds.values())
-        for run in runs:
-            alike = [s for r, s in seconds.items() if (r.method, r.budget) == (run.method, run.budget)]
-            total += float(np.mean(alike)) if alike else 0.0
-        return total / 3600.0
+        """The hours of runs that are not made yet, by the mean of their like."""
+        return sum(fmean(self._seconds.get(Arm(run.method, run.budget), [0.0])) for run in runs) / 3600
 
     def _make(self, runs: Sequence[Run]) -> None:
-        made = dict(self.execute(runs))
-        self._finished |= made
-        self.record.failures += [outcome for outcome in made.values() if isinstance(outcome, str)]
+        """Make runs. Failures are named at once; the time left is that of training, by the mean of all runs so far."""
+        for run, outcome in self.execute(runs):
+            self._finished[run] = outcome
+            if isinstance(outcome, str):
+                self.record.failures.append(outcome)
+                self.console.print(f"failed: {outcome}", style="red", markup=False)
+            else:
+                self._seconds.setdefault(Arm(run.method, run.budget), []).append(outcome.train_seconds)
+            self._bar.update(self._task, advance=1, description=str(run))
+            left = (self._bar.tasks[0].remaining or 0) * self._spent / len(self._finished)
+            self._bar.update(self._task, left=f"at most {60 * left:.1f} min of training left")
 
     def _gather(self) -> None:
         """Put the final runs into the record: budgets from the largest, methods and seeds in their order."""
         record, plan = self.record, self.plan
         record.results, record.predictions, record.missing = [], {}, []
         self._diverged = 0
-        final = sorted((run for run in self._finished if run.phase == "final"), key=lambda run: (-run.budget, run.seed))
-        for budget in dict.fromkeys(run.budget for run in final):
-            for method in record.settings:
-                stands_for = record.same_as.get(method, method)
-                if budget not in plan.budgets_of(method):
-                    continue
-                for run in [run for run in final if (run.method, run.budget) == (stands_for, budget)]:
-                    outcome = self._finished[run]
-                    if isinstance(outcome, str):
-                        record.missing.append((method, budget, run.seed))
-                        continue
-                    score = outcome.metrics[outcome.score]
-                    if not math.isfinite(score):
-                        self._diverged += 1
-                        score = self._worst(run.seed)
-                    record.add(outcome, Predictions.read(self.directory / run.folder), method, score)
+        budgets = sorted({*plan.baseline_budgets, *plan.method_budgets}, reverse=True)
+        for budget, method, seed in product(budgets, record.settings, plan.seeds):
+            stands_for = record.same_as.get(method, method)
+            run = Run("final", stands_for, record.settings[stands_for], budget, seed)
+            outcome = self._finished.get(run) if budget in plan.budgets_of(method) else None
+            if isinstance(outcome, str):
+                record.missing.append((method, budget, seed))
+            if isinstance(outcome, Result):
+                score = outcome.metrics[outcome.score]
+                if not math.isfinite(score):
+                    self._diverged += 1
+                    score = self._worst(seed)
+                record.add(outcome, Predictions.read(self.directory / run.folder), method, score)
 
     def _worst(self, seed: int) -> float:
         """What a run without a finite score counts as: 0, or the largest loss that the baseline's run has seen."""
         if self.record.mode == "max":
             return 0.0
-        reference = ("final", seed, self.record.reference)
-        losses = [
-            evaluation["score"]
-            for run, outcome in self._finished.items()
-            if isinstance(outcome, Result) and (run.phase, run.seed, Arm(run.method, run.budget)) == reference
-            for evaluation in outcome.evaluations
-            if math.isfinite(evaluation["score"])
-        ]
-        return max(losses, default=0.0)
+        (baseline, budget), settings = self.record.reference, self.record.settings
+        outcome = self._finished.get(Run("final", baseline, settings[baseline], budget, seed))
+        scores = [evaluation["score"] for evaluation in outcome.evaluations] if isinstance(outcome, Result) else []
+        return max(filter(math.isfinite, scores), default=0.0)
 
 
 def best_validation(outcome: Result | str, sign: float) -> tuple[float, float]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 import torch.nn.functional as F
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -16,8 +18,6 @@ from torch import Tensor, nn
 from as_lightning.benchmark.compare.search import Choice, Range, setting_range
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import nearest
-from as_lightning.functional import as_cross_entropy, multilabel_as_cross_entropy
-from as_lightning.masking_counter import MaskingCounter
 from as_lightning.mixin import ASSoftmaxMixin
 from as_lightning.replaced_loss import CountedLoss, replace_loss
 
@@ -54,11 +54,11 @@ class OwnLosses:
         self.losses = {name: made if isinstance(made, tuple) else (made, {}) for name, made in (losses or {}).items()}
         others = (method for method in methods if method != BASELINE)
         self.names = (BASELINE, *others, *(name for name in self.losses if name not in methods))
-        self.knobs: dict[str, dict[str, Range | Choice]] = {}
         known = {path.stem for path in (config_dir() / "method").glob("*.yaml")}
+        if twice := sorted(known & self.losses.keys()):
+            raise ValueError(f"the loss {twice[0]} is named twice: give each of methods and losses a name of its own")
+        self.knobs: dict[str, dict[str, Range | Choice]] = {}
         for name in self.names:
-            if name in known and name in self.losses:
-                raise ValueError(f"the loss {name} is named twice: give each of methods and losses a name of its own")
             if name in self.losses:
                 make, ranges = self.losses[name]
                 if not callable(make):
@@ -78,9 +78,7 @@ class OwnLosses:
     def configured(self, name: str, settings: Mapping[str, Any]) -> DictConfig:
         """The configuration of a built-in method with these settings."""
         config = OmegaConf.create({"method": method_config(name), "seed": 0}).method
-        for key, value in {**self.fixed, **settings}.items():
-            if key in config:
-                config[key] = value
+        config.update({key: value for key, value in {**self.fixed, **settings}.items() if key in config})
         return config
 
     def callbacks(self, name: str) -> list[pl.Callback]:
@@ -94,12 +92,14 @@ class OwnLosses:
         ``self.as_softmax_loss`` to 1. Losses outside training are the module's own, or plain cross-entropy, with every
         method: otherwise a comparison by the loss would be won by what a loss leaves out.
         """
-        make, ranges = self.losses.get(name, (None, {}))
-        config = None if make else self.configured(name, settings)
-        delta = None if config is None else config.get("delta")  # None of a method that is not AS-Softmax
-        loss: Any = make if config is None or delta is not None else instantiate(config.criterion)
-        if ranges:
-            loss = make(**{key: settings[key] for key in ranges if key in settings})
+        delta = None  # of a method that is not AS-Softmax
+        if name in self.losses:
+            loss, ranges = self.losses[name]
+            loss = loss(**{key: settings[key] for key in ranges if key in settings}) if ranges else loss
+        else:
+            config = self.configured(name, settings)
+            delta = config.get("delta")
+            loss = None if name == BASELINE or delta is not None else instantiate(config.criterion)
         if replaces is None:
             if not isinstance(module, ASSoftmaxMixin):
                 raise ValueError(
@@ -108,24 +108,20 @@ class OwnLosses:
                 )
             module.as_softmax_validation = "softmax"
             module.as_softmax_delta = 1.0 if delta is None else delta
-            if loss is not None and name != BASELINE:
+            if loss is not None:
                 module.__dict__["as_softmax_loss"] = TrainingLoss(name, loss, F.cross_entropy, module)
             return
-        try:
-            replaced = attrgetter(replaces)(module)
-        except AttributeError:
-            raise AttributeError(f"replaces={replaces!r}: {type(module).__name__} has no such attribute") from None
+        replaced = attrgetter(replaces)(module)
         if name == BASELINE:
             return
         if isinstance(module, ASSoftmaxMixin):
             raise ValueError(f"{type(module).__name__} uses ASSoftmaxMixin already: leave replaces out")
-        margin = Margin(1.0 if delta is None else delta)
+        margin = Margin(delta=1.0 if delta is None else delta)
         if delta is not None:
-            module.masking_counter = margin.counter  # type: ignore[assignment]
+            module.masking_counter = margin.masking_counter  # type: ignore[assignment]
         if is_huggingface_classifier(replaced):
-            if loss is None:
-                losses = margin.as_softmax_loss, margin.multilabel_as_softmax_loss
-            else:
+            losses = (margin.as_softmax_loss, margin.multilabel_as_softmax_loss)
+            if loss is not None:
                 losses = (TrainingLoss(name, loss, F.cross_entropy, module),) * 2
             replace_huggingface_loss(replaced, module, *losses)
             return
@@ -137,25 +133,8 @@ class OwnLosses:
         setattr(parent, attribute, TrainingLoss(name, loss, replaced, module))
 
 
-class Margin:
-    """Computes AS-Softmax for a module without the mixin, at a margin ``delta``, and counts its masking."""
-
-    def __init__(self, delta: float) -> None:
-        self.as_softmax_delta, self.counter = delta, MaskingCounter()
-
-    def as_softmax_loss(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
-        """`as_cross_entropy`, counted."""
-        return self._counted(as_cross_entropy(logits, target, self.as_softmax_delta, return_counts=True, **settings))
-
-    def multilabel_as_softmax_loss(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
-        """`multilabel_as_cross_entropy`, counted."""
-        delta = self.as_softmax_delta
-        return self._counted(multilabel_as_cross_entropy(logits, target, delta, return_counts=True, **settings))
-
-    def _counted(self, computed: Any) -> Tensor:
-        loss, counts = computed
-        self.counter.update(counts)
-        return loss
+class Margin(ASSoftmaxMixin, pl.LightningModule):
+    """Computes and counts AS-Softmax for a module without the mixin."""
 
 
 class TrainingLoss(nn.Module):
@@ -180,6 +159,69 @@ class TrainingLoss(nn.Module):
             shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
             raise ValueError(f"the loss {self.name} must return a scalar, got {shape}: take the mean over the batch")
         return loss
+
+
+class SeenLogits(pl.Callback):
+    """Logits and target of a batch that has just been evaluated: what ``forward`` returned, and a part of the batch.
+
+    The part is what the training loss, the attribute ``loss`` of the module, is called with; it need not be the last.
+    ``target`` is its key or position; where it is None, `find_target` finds it after a training.
+    """
+
+    def __init__(self, loss: str, target: str | int | None) -> None:
+        self.loss, self.target = loss, target
+        self._logits: Tensor | None = None
+        self._batch: Any = None
+        self._given: Any = None
+        self._missed = False
+
+    def __call__(self, module: pl.LightningModule, batch: Any) -> tuple[Any, Any]:
+        if hasattr(module, "validation_logits"):
+            return module.validation_logits(batch)  # type: ignore[operator]
+        return self._logits, batch[self.target]
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if stage == "fit":
+            pl_module.register_forward_hook(self._keep_logits)
+            if self.target is None:
+                self._watch_loss(pl_module)
+
+    def _keep_logits(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        logits = getattr(output, "logits", output)
+        if not torch.is_grad_enabled() and isinstance(logits, Tensor) and logits.dim() >= 2:
+            self._logits = logits
+
+    def _watch_loss(self, module: pl.LightningModule) -> None:
+        parent_name, _, attribute = self.loss.rpartition(".")
+        owner: Any = attrgetter(parent_name)(module) if parent_name else module
+        if isinstance(getattr(owner, attribute), nn.Module):
+            owner, attribute = getattr(owner, attribute), "forward"
+        loss = getattr(owner, attribute)
+
+        @functools.wraps(loss)
+        def watched(*arguments: Any, **named: Any) -> Any:
+            if self._given is None and in_training(module):
+                self._given = named.get("labels", arguments[1] if len(arguments) > 1 else named.get("target"))
+            return loss(*arguments, **named)
+
+        owner.__dict__[attribute] = watched
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        self._batch = batch if self._batch is None else self._batch
+
+    def on_validation_batch_end(self, trainer: Any, pl_module: pl.LightningModule, *batch: Any) -> None:
+        self._missed |= self._logits is None and not hasattr(pl_module, "validation_logits")
+
+    def find_target(self) -> str | int | None:
+        """The key or position of the target; None if it is no part of the batch, or a validation showed no logits."""
+        batch, given = self._batch, self._given
+        if not isinstance(given, Tensor) or self._missed:
+            return None
+        parts = batch.items() if isinstance(batch, Mapping) else enumerate(batch if isinstance(batch, Sequence) else ())
+        tensors = {place: part for place, part in parts if isinstance(part, Tensor) and part.dtype == given.dtype}
+        places = [place for place, part in tensors.items() if part is given]
+        places = places or [place for place, part in tensors.items() if torch.equal(part, given)]
+        return places[0] if len(places) == 1 else None
 
 
 def in_training(module: pl.LightningModule) -> bool:
@@ -217,13 +259,7 @@ def replace_huggingface_loss(model: nn.Module, module: pl.LightningModule, loss:
         labels = named.get("labels")
         if labels is None or not in_training(module):
             return
-        problem = part.config.problem_type  # type: ignore[union-attr]
-        if problem == "regression" or not hasattr(output, "logits"):
-            raise ValueError(
-                "expected a model of classes whose output names its logits: set num_labels to at least 2 in its "
-                "config, and leave return_dict as it is"
-            )
-        if problem == "multi_label_classification":
+        if part.config.problem_type == "multi_label_classification":  # type: ignore[union-attr]
             output["loss"] = multilabel_loss(output.logits, labels)
         else:
             output["loss"] = loss(output.logits.reshape(-1, output.logits.shape[-1]), labels.reshape(-1))

@@ -1,14 +1,17 @@
-"""A user's own LightningModule in a comparison: a run trained and scored."""
+"""A user's own LightningModule in a comparison: a first look at it and its data, and a run trained and scored.
+
+What would fail every run, or spoil it silently, the first look says at once.
+"""
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import inspect
 import pprint
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -16,23 +19,31 @@ from typing import Any, TypeVar
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import DeviceStatsMonitor, LearningRateMonitor, ModelCheckpoint, ProgressBar
-from lightning.pytorch.utilities.parsing import lightning_hasattr, lightning_setattr
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr, lightning_setattr
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
-from as_lightning.benchmark.compare.engine import best_validation
-from as_lightning.benchmark.compare.own_loss import OwnLosses, in_training
+from as_lightning.benchmark.compare.engine import Subject, best_validation, one_by_one
+from as_lightning.benchmark.compare.own_loss import OwnLosses, SeenLogits
 from as_lightning.benchmark.compare.plan import Run, epochs_of
-from as_lightning.benchmark.compare.search import RATE, Space, learning_rates
+from as_lightning.benchmark.compare.search import RATE, Range, learning_rates
 from as_lightning.benchmark.run.predictions import PredictionRecorder
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
-from as_lightning.benchmark.run.runner import finished_or_made, fitted, measure_test
+from as_lightning.benchmark.run.runner import finished_or_made, fitted, measure_test, metrics_of_test
 from as_lightning.callbacks import TemperatureScaling
 
 RATES = ("lr", "learning_rate")
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
-# what cannot be otherwise where budgets are shares of max_epochs and the weights of the best validation are scored
-NEEDED = {"max_steps": -1, "max_time": None, "enable_checkpointing": True, "fast_dev_run": False, "barebones": False}
+UNCHANGED = {"max_steps": -1, "max_time": None, "fast_dev_run": False}  # what would contradict max_epochs
+LOOK = {
+    **dict.fromkeys(("limit_train_batches", "limit_val_batches", "limit_test_batches", "check_val_every_n_epoch"), 1),
+    "max_epochs": 2,  # some metrics are logged in every second epoch
+    "val_check_interval": 1.0,  # Lightning refuses an interval that is longer than the epoch
+}
+LIBRARIES = ("builtins", "torch", "lightning", "torchmetrics", "as_lightning")
+EXAMPLES = 64  # of a split that its fingerprint reads
 Kind = TypeVar("Kind")
 
 
@@ -47,75 +58,9 @@ class BestWeights(ModelCheckpoint):
             super().on_validation_end(trainer, pl_module)
 
 
-class SeenLogits(pl.Callback):
-    """Logits and target of a batch that has just been evaluated: what ``forward`` returned, and a part of the batch.
-
-    The part is what the training loss, the attribute ``loss`` of the module, is called with; it need not be the last.
-    ``target`` is its key or position; where it is None, `find_target` finds it after a training.
-    """
-
-    def __init__(self, loss: str, target: str | int | None) -> None:
-        self.loss, self.target = loss, target
-        self._logits: Tensor | None = None
-        self._batch: Any = None
-        self._given: Any = None
-        self._missed = False
-
-    def __call__(self, module: pl.LightningModule, batch: Any) -> tuple[Any, Any]:
-        if hasattr(module, "validation_logits"):
-            return module.validation_logits(batch)  # type: ignore[operator]
-        return self._logits, batch[self.target]
-
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if stage == "fit":
-            pl_module.register_forward_hook(self._keep_logits)
-            if self.target is None:
-                self._watch_loss(pl_module)
-
-    def _keep_logits(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        logits = getattr(output, "logits", output)
-        if not torch.is_grad_enabled() and isinstance(logits, Tensor) and logits.dim() >= 2:
-            self._logits = logits
-
-    def _watch_loss(self, module: pl.LightningModule) -> None:
-        parent_name, _, attribute = self.loss.rpartition(".")
-        parent = attrgetter(parent_name)(module) if parent_name else module
-        loss = getattr(parent, attribute)
-
-        def keep(part: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-            if self._given is None and in_training(module):
-                self._given = named.get("labels", arguments[1] if len(arguments) > 1 else named.get("target"))
-
-        def watched(*arguments: Any, **named: Any) -> Any:
-            keep(None, arguments, named)
-            return loss(*arguments, **named)
-
-        if isinstance(loss, nn.Module):
-            loss.register_forward_pre_hook(keep, with_kwargs=True)
-        else:
-            parent.__dict__[attribute] = watched
-
-    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        self._batch = batch if self._batch is None else self._batch
-
-    def on_validation_batch_end(self, trainer: Any, pl_module: pl.LightningModule, *batch: Any) -> None:
-        self._missed |= self._logits is None and not hasattr(pl_module, "validation_logits")
-
-    def find_target(self) -> str | int | None:
-        """The key or position of the target; None if it is no part of the batch, or a validation showed no logits."""
-        batch, given = self._batch, self._given
-        if not isinstance(given, Tensor) or self._missed:
-            return None
-        parts = batch.items() if isinstance(batch, Mapping) else enumerate(batch if isinstance(batch, Sequence) else ())
-        tensors = {place: part for place, part in parts if isinstance(part, Tensor) and part.dtype == given.dtype}
-        places = [place for place, part in tensors.items() if part is given]
-        places = places or [place for place, part in tensors.items() if torch.equal(part, given)]
-        return places[0] if len(places) == 1 else None
-
-
 @dataclass
 class OwnModule:
-    """What is compared, as `compare` takes it, and what a first look at it, `inspect_module`, has shown."""
+    """What is compared, as `compare` takes it, and what `look` has found."""
 
     factory: Callable[..., pl.LightningModule]
     datamodule: Any
@@ -127,10 +72,9 @@ class OwnModule:
     name: str = "comparison"
     # what the first look finds
     test_metric: str | None = None  # None where the validation split is scored
-    learning_rate: float | None = None  # the default; None where it cannot be tuned
+    rates: Range | None = None  # None where the learning rate cannot be tuned
     target: str | int | None = None  # its key or position in a batch; None where calibration cannot be measured
     inputs: dict[str, str] = field(default_factory=dict)  # digests of the module's source and arguments, and the data's
-    data_set: str = ""  # a digest of the validation and test examples
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -139,37 +83,121 @@ class OwnModule:
                 "expected a function that makes a fresh module, e.g. compare(lambda: LitModel(lr=1e-3), ...); got "
                 f"{type(self.factory).__name__}: one module cannot be trained several times from its start"
             )
-        if self.mode not in ("max", "min"):
-            raise ValueError(f"mode must be 'max' or 'min', got {self.mode!r}")
-        if not isinstance(self.trainer, Mapping):
-            raise TypeError(
-                'trainer must be the arguments of lightning.Trainer, as in trainer={"max_epochs": 10}, got '
-                f"{type(self.trainer).__name__}: each run makes a Trainer of its own"
+        epochs = self.trainer.get("max_epochs") if isinstance(self.trainer, Mapping) else None
+        if type(epochs) is not int or epochs < 1:
+            raise ValueError(
+                "trainer must be the arguments of each run's Trainer, with max_epochs, the full budget, of at least 1, "
+                f'as in trainer={{"max_epochs": 10}}, got {self.trainer!r}'
             )
-        epochs = self.trainer.get("max_epochs")
-        if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
-            raise ValueError(f"trainer must set max_epochs, the full budget, to at least 1, got {epochs!r}")
-        refused = [name for name, needed in NEEDED.items() if self.trainer.get(name, needed) != needed]
+        refused = [name for name, needed in UNCHANGED.items() if self.trainer.get(name, needed) != needed]
         for name in [*refused, *(["limit_val_batches"] if self.trainer.get("limit_val_batches") == 0 else [])]:
             raise ValueError(
                 f"trainer must not set {name}={self.trainer[name]!r}: budgets are shares of max_epochs, and the "
-                "weights of the best validation are scored, from a checkpoint in a temporary folder"
+                "weights of the best validation are scored"
             )
         callbacks = self.trainer.get("callbacks") or []
-        kept = []
-        for callback in [callbacks] if isinstance(callbacks, pl.Callback) else callbacks:
-            logs = isinstance(callback, (LearningRateMonitor, DeviceStatsMonitor)) and not self.trainer.get("logger")
-            if logs or isinstance(callback, ProgressBar):
-                why = "it writes to a logger, and the trainer has none" if logs else "one bar shows all runs"
-                self.notes.append(f"{type(callback).__name__} was left out: {why}.")
-            else:
-                kept.append(callback)
-        self.trainer = {**self.trainer, "callbacks": kept}
+        callbacks = [callbacks] if isinstance(callbacks, pl.Callback) else callbacks
+        unused = (ProgressBar, *(() if self.trainer.get("logger") else (LearningRateMonitor, DeviceStatsMonitor)))
+        why = "one bar shows all runs, and without a logger of the trainer's nothing is logged"
+        self.notes += [f"{type(each).__name__} was left out: {why}." for each in callbacks if isinstance(each, unused)]
+        self.trainer = {**self.trainer, "callbacks": [each for each in callbacks if not isinstance(each, unused)]}
 
-    def spaces(self, factor: float) -> dict[str, Space]:
-        """What is tuned of each method; the first learning rates are a factor to each side of the default."""
-        shared = {} if self.learning_rate is None else {RATE: learning_rates(self.learning_rate, factor)}
-        return {method: {**shared, **self.losses.knobs[method]} for method in self.losses.names}
+    def look(self, lr_factor: float, directory: Path) -> Subject:
+        """Train a batch by each method, and raise for all that would fail the comparison, or spoil it silently.
+
+        The first learning rates are a factor to each side of the module's; the runs will lie below ``directory``.
+        """
+        module = checked(self.factory(), pl.LightningModule, "the factory must return a module at each call")
+        if module is self.factory():
+            raise ValueError(
+                "the factory returned the same object twice: it must make a new module at each call, as "
+                "lambda: LitModel(...) does, or the second run would go on from the first one's weights"
+            )
+        kind, data, examples = type(module).__name__, self.data(), self._same_splits()
+        self.rates = self._rates(module, lr_factor)
+        arguments = described([getattr(self.factory, "keywords", {}), dict(module.hparams)])
+        self.inputs = {
+            "module": digest(_source(*(type(part) for part in module.modules())), arguments),
+            "data": digest(_source(type(data)), described(dict(data.hparams)), examples),
+        }
+        baseline, *others = self.losses.names
+        trained = self._look_at(baseline, first=True)
+        for method in others:
+            self._look_at(method)
+        reason = f"{kind} has no argument or hyperparameter lr"
+        if self.rates is not None and self._look_at(baseline, lr=2 * self.rates.default) == trained:
+            self.rates = None
+            reason = f"{kind} trains the same whatever its lr is (configure_optimizers must read the lr that is tuned)"
+        if self.rates is None:
+            self.notes.append(f"The learning rate was not tuned: {reason}, so all methods ran at its own.")
+        shared = {} if self.rates is None else {RATE: self.rates}
+        spaces = {method: {**shared, **self.losses.knobs[method]} for method in self.losses.names}
+        split = "validation" if self.test_metric is None else "test"
+        facts = {"name": self.name, "score": self.monitor, "mode": self.mode, "split": split, "notes": self.notes}
+        return Subject(spaces, one_by_one(lambda run: self.train(run, directory / run.folder)), examples, facts)
+
+    def _rates(self, module: pl.LightningModule, factor: float) -> Range | None:
+        """The learning rates around that of a module that the factory has made; None if it cannot be set."""
+        argument, attribute = rate_argument(self.factory), rate_attribute(module)
+        rate = inspect.signature(self.factory).parameters[argument].default if argument else None
+        if not isinstance(rate, (int, float)) and attribute:
+            rate = lightning_getattr(module, attribute)
+        if not isinstance(rate, (int, float)) or isinstance(rate, bool):
+            return None
+        return learning_rates(float(rate), factor)
+
+    def _same_splits(self) -> str:
+        """A digest of the validation and test data, which must not depend on when they are set up."""
+        found = []
+        for seed in (0, 1):
+            pl.seed_everything(seed, workers=True, verbose=False)
+            data = self.data()
+            data.prepare_data()
+            for stage in ("fit", "test"):
+                data.setup(stage)
+            found.append([_examples(data, f"{name}_dataloader") for name in ("val", "test")])
+        if found[0] != found[1]:
+            raise ValueError(
+                f"{type(data).__name__} makes other validation or test splits each time it is set up, so that runs "
+                "would be tested on examples that others were trained on: split by a generator with a seed of its own, "
+                "as in random_split(dataset, lengths, torch.Generator().manual_seed(0))"
+            )
+        return " ".join(found[0])
+
+    def _look_at(self, method: str, *, first: bool = False, **settings: float) -> list[Any]:
+        """Train and validate on one batch; return what tells this training from one at another learning rate.
+
+        The first look also finds the target in the batch, and the test metric.
+        """
+        with TemporaryDirectory() as folder:
+            result, trainer = self.fit(Run("tuning", method, settings, 1.0, 0), folder, LOOK, {})
+            module, data = trainer.lightning_module, trainer.datamodule  # type: ignore[attr-defined]
+            if not result.evaluations:
+                raise ValueError(
+                    f"no batch was trained and validated: {type(data).__name__} needs training data and, to choose "
+                    f"settings by, validation data of a val_dataloader, and {type(module).__name__} a validation_step"
+                )
+            groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
+            trained: list[Any] = [{k: v for k, v in group.items() if isinstance(v, (int, float))} for group in groups]
+            trained += [float(part.detach().double().sum()) for part in module.parameters()]
+            if first:
+                callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+                (seen,) = (callback for callback in callbacks if isinstance(callback, SeenLogits))
+                self.target = seen.find_target()
+                tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
+                name = name_in_test(self.monitor)
+                self.test_metric = name if tests and name in metrics_of_test(trainer, module, data) else None
+                notes = {
+                    "Calibration was not measured, and predictions were not stored: the target of the training loss "
+                    "is no part of the batch by itself, or validation_step does not call self(x).": self.target is None,
+                    f"{self.monitor} is not logged in every epoch: the weights of the best epoch that logs it are "
+                    "scored.": len(result.evaluations) < len(result.epoch_seconds),
+                    f"The scores are of the validation split: there is no {name} of a test_step on the batches of a "
+                    "test_dataloader. They are too high, because the same split has chosen the settings and the "
+                    "epoch.": self.test_metric is None,
+                }
+                self.notes += [note for note, holds in notes.items() if holds]
+            return trained
 
     def module(self, method: str, settings: Mapping[str, Any]) -> pl.LightningModule:
         """A fresh module that trains by a method."""
@@ -232,7 +260,7 @@ class OwnModule:
         """Train a fresh module by the settings of a run, with ``limits`` in the place of the trainer's arguments."""
         pl.seed_everything(run.seed, workers=True, verbose=False)
         module, data = self.module(run.method, run.settings), self.data()
-        recorder = RunRecorder(self.monitor, monitor=self.monitor)
+        recorder = RunRecorder(self.monitor)
         seen = SeenLogits(self.replaces or "as_softmax_loss", self.target)
         best = BestWeights(folder, filename="best", monitor=self.monitor, mode=self.mode, save_on_train_epoch_end=False)
         callbacks = [*copy.deepcopy(self.trainer["callbacks"]), *self.losses.callbacks(run.method), recorder, seen]
@@ -240,17 +268,8 @@ class OwnModule:
             callbacks += [TemperatureScaling(logits=seen), PredictionRecorder(logits=seen)]
         settings = {**QUIET, **self.trainer, **limits, "callbacks": [*callbacks, best], "default_root_dir": folder}
         trainer = pl.Trainer(**settings)
-        result = fitted(
-            trainer,
-            module,
-            data,
-            name=self.name,
-            method=run.method,
-            score=self.monitor,
-            seed=run.seed,
-            config=config,
-            inputs=self.inputs,
-        )
+        about = {"name": self.name, "method": run.method, "score": self.monitor, "seed": run.seed}
+        result = fitted(trainer, module, data, **about, config=config, inputs=self.inputs)
         if recorder.passed_over and not recorder.evaluations:
             raise ValueError(
                 f"monitor {self.monitor!r} is never logged: after a validation there is {recorder.passed_over[0]}; "
@@ -287,3 +306,46 @@ def described(value: Any) -> str:
     parts = value if isinstance(value, (list, tuple)) else [value]
     shown = [(type(part), vars(part)) if isinstance(part, pl.Callback) else part for part in parts]
     return re.sub(r" at 0x[0-9a-fA-F]+", "", pprint.pformat(shown, width=1))  # so narrow that it sorts sets
+
+
+def digest(*texts: str) -> str:
+    """A short digest of texts."""
+    return hashlib.sha256(" ".join(texts).encode()).hexdigest()[:16]
+
+
+def _examples(data: pl.LightningDataModule, loader: str) -> str:
+    """A digest of some examples of a split, read under the same random state; empty without the split."""
+    loaders = getattr(data, loader)() if is_overridden(loader, data) else ()
+    dataset: Any = getattr(next(iter(tree_leaves(loaders)), None), "dataset", None)
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        return ""
+    size = len(dataset)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        chosen = [dataset[number] for number in sorted({step * size // EXAMPLES for step in range(EXAMPLES)}) if size]
+    parts = (
+        part.detach().cpu().numpy().tobytes().hex() if isinstance(part, Tensor) else described(part)
+        for part in tree_leaves(chosen)
+    )
+    return digest(str(size), *parts)
+
+
+def _source(*kinds: type) -> str:
+    """The source of classes and of those that they inherit from, libraries left out."""
+    texts = []
+    for kind in dict.fromkeys(base for made in kinds for base in made.__mro__):
+        if kind.__module__.partition(".")[0] not in LIBRARIES:
+            try:
+                texts.append(inspect.getsource(kind))
+            except (OSError, TypeError):  # typed into an interpreter
+                texts.append(kind.__qualname__)
+    return "\n".join(texts)
+
+
+def name_in_test(metric: str) -> str:
+    """The test metric's name: that of a validation metric with ``test`` for the first word ``val`` (or alike).
+
+    >>> [name_in_test(name) for name in ("val/acc", "valid_acc", "acc/validation", "val/eval_f1", "interval")]
+    ['test/acc', 'test_acc', 'acc/test', 'test/eval_f1', 'interval']
+    """
+    return re.sub(r"(?<![A-Za-z0-9])(validation|valid|val)(?![a-z])", "test", metric, count=1)

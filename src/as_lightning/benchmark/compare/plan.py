@@ -11,21 +11,10 @@ from typing import Any, Literal
 import yaml
 
 from as_lightning.benchmark.packages import config_dir
-from as_lightning.benchmark.report.record import run_folder
+from as_lightning.benchmark.report.record import ComparisonRecord, run_folder
 from as_lightning.benchmark.report.verdicts import Design
 
 METHODS = ("softmax", "as_softmax", "as_speed")
-SETTINGS = (
-    "methods",
-    "baseline",
-    "budgets",
-    "trials",
-    "seeds",
-    "max_seeds",
-    "max_hours",
-    "tuning_seeds",
-    "equal_within",
-)
 FIRST_TUNING_SEED = 1000
 MAX_BUDGET = 2.0
 
@@ -33,7 +22,8 @@ MAX_BUDGET = 2.0
 @functools.cache
 def default_settings() -> dict[str, Any]:
     """What holds where a setting is not given: ``conf/compare.yaml`` is the one place that states it."""
-    return yaml.safe_load((config_dir() / "compare.yaml").read_text(encoding="utf-8"))
+    settings = yaml.safe_load((config_dir() / "compare.yaml").read_text(encoding="utf-8"))
+    return {name: value for name, value in settings.items() if name not in ("defaults", "trainer")}
 
 
 @dataclass(frozen=True)
@@ -92,11 +82,8 @@ class ComparisonPlan:
             >>> plan.methods, plan.budgets_of("softmax"), plan.budgets_of("as_softmax"), plan.design.looks
             (('softmax', 'as_softmax'), (0.5, 1.0), (1.0,), (3,))
         """
-        if isinstance(methods, str) or not methods:
-            raise ValueError(f"methods must be a list of at least one name, got {methods!r}")
-        for method in methods:
-            if methods.count(method) > 1:
-                raise ValueError(f"methods names {method} twice: give each method once")
+        if isinstance(methods, str) or not methods or len(set(methods)) < len(methods):
+            raise ValueError(f"methods must be a list of at least one name, each given once, got {methods!r}")
         asked = default_settings() | {name: value for name, value in settings.items() if value is not None}
         budgets, hours, equal = asked["budgets"], asked["max_hours"], asked["equal_within"]
         if not isinstance(budgets, Mapping):
@@ -146,12 +133,13 @@ class ComparisonPlan:
         """The budgets of a method, ascending."""
         return self.baseline_budgets if method == self.baseline else self.method_budgets
 
-    def cost(self, trials: int) -> tuple[tuple[int, float], tuple[int, float]]:
-        """The fewest and the most runs, each with their length in trainings of budget 1; ``trials`` are all methods'.
+    def cost(self, searched: int) -> tuple[tuple[int, float], tuple[int, float]]:
+        """The fewest and the most runs, each with their length in trainings of budget 1; so many methods are tuned.
 
         The fewest: every method is decided at the first look, and is worse, so that none has smaller budgets.
         """
-        tuning, others = trials * len(self.tuning_seeds), len(self.methods) - 1
+        tuning = searched * self.trials * len(self.tuning_seeds) if self.trials > 1 else 0
+        others = len(self.methods) - 1
         least = [*self.baseline_budgets, *[self.full_budget] * others]
         most = [*self.baseline_budgets, *self.method_budgets * others]
 
@@ -159,6 +147,11 @@ class ComparisonPlan:
             return tuning + seeds * len(budgets), tuning * self.full_budget + seeds * sum(budgets)
 
         return total(self.design.looks[0], least), total(self.design.looks[-1], most)
+
+    def new_record(self, name: str, score: str, **others: Any) -> ComparisonRecord:
+        """The record of a comparison before its runs."""
+        about = (name, score, self.baseline, list(self.methods), self.design, self.full_budget, self.trials)
+        return ComparisonRecord(*about, **others)
 
 
 def epochs_of(budget: float, full_epochs: int) -> int:
@@ -175,33 +168,29 @@ def _is_number(value: Any) -> bool:
 
 
 def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if type(value) is not int or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
     return value
 
 
 def _budgets(asked: Any, full_epochs: int) -> tuple[float, ...]:
     """The shares in ascending order; of those with the same number of epochs the largest."""
-    shares = [asked] if _is_number(asked) else asked
-    if isinstance(shares, str) or not isinstance(shares, Sequence) or not shares:
-        raise ValueError(f"budgets must be a share of the training or a list of at least one share, got {asked!r}")
-    for share in shares:
-        if not _is_number(share) or not 0 < share <= MAX_BUDGET:
-            raise ValueError(f"a budget is a share of the training, in (0, {MAX_BUDGET:g}], got {share!r}")
-    by_epochs = {epochs_of(share, full_epochs): float(share) for share in sorted(shares)}
-    return tuple(by_epochs.values())
+    shares = list(asked) if isinstance(asked, (list, tuple)) else [asked]
+    if not shares or not all(_is_number(share) and 0 < share <= MAX_BUDGET for share in shares):
+        raise ValueError(
+            f"budgets must be a share of the training, in (0, {MAX_BUDGET:g}], or a list of at least one, got {asked!r}"
+        )
+    return tuple({epochs_of(share, full_epochs): float(share) for share in sorted(shares)}.values())
 
 
 def _seeds(name: str, asked: Any, first: int) -> tuple[int, ...]:
     """The seeds of a list in ascending order, or so many from ``first`` on."""
-    if isinstance(asked, int):
-        return tuple(range(first, first + _count(name, asked)))
-    if isinstance(asked, str) or not isinstance(asked, Sequence) or not asked:
+    seeds = list(asked) if isinstance(asked, (list, tuple, range)) else []
+    if type(asked) is int:
+        seeds = list(range(first, first + asked))
+    if not seeds or not all(type(s) is int and s >= 0 for s in seeds) or len(set(seeds)) < len(seeds):
         auto = "'auto', " if name == "seeds" else ""
-        raise ValueError(f"{name} must be {auto}a number of seeds or a list of at least one seed, got {asked!r}")
-    for seed in asked:
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise ValueError(f"{name}: a seed must be a whole number of at least 0, got {seed!r}")
-        if asked.count(seed) > 1:
-            raise ValueError(f"{name}: seed {seed} is given twice: give each seed once")
-    return tuple(sorted(asked))
+        raise ValueError(
+            f"{name} must be {auto}a number of seeds, or a list of different whole numbers of at least 0, got {asked!r}"
+        )
+    return tuple(sorted(seeds))

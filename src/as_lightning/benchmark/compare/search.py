@@ -82,13 +82,9 @@ class Range:
 class Choice:
     """One of a few values, each of which is tried; the first trial takes ``default``."""
 
-    values: tuple[Any, ...]
+    values: Sequence[Any]
     default: Any
     neutral: Any = None
-
-    def __post_init__(self) -> None:
-        if not self.values:
-            raise ValueError("a choice needs at least one value")
 
     def spread(self, count: int) -> list[Any]:
         """All values, the default first."""
@@ -112,26 +108,14 @@ def learning_rates(default: float, factor: float) -> Range:
 
 
 def setting_range(description: Any, default: Any = None) -> Range | Choice:
-    """A range or choice as ``search`` of a method, or a pair of ``losses``, describes it.
-
-    Where neither says what the first trial takes, it is the first or the lowest value.
-    """
+    """A range or choice as ``search`` of a method, or a pair of ``losses``, describes it; the default is the first."""
     try:
-        given = {"default": default, **({"values": description} if isinstance(description, list) else description)}
-        if "values" in given:
-            values = given["values"] = tuple(given["values"])
-            given["default"] = values[0] if given["default"] is None and values else given["default"]
-            return Choice(**given)
-        given["default"] = given.get("low") if given["default"] is None else given["default"]
-        return Range(**given)
-    except TypeError as error:
+        given = {"values": description} if isinstance(description, list) else dict(description)
+        kind, first = (Choice, given["values"][0]) if "values" in given else (Range, given["low"])
+        return kind(**{"default": first if default is None else default} | given)
+    except (TypeError, LookupError, ValueError) as error:
         expected = "{low, high, log, neutral, limits}, {values, neutral} or a list of values"
         raise ValueError(f"expected {expected}, got {description!r}: {error}") from None
-
-
-def contains_baseline(space: Space) -> bool:
-    """Whether one of the tuned settings has a value at which the method is the baseline."""
-    return any(dimension.neutral is not None for dimension in space.values())
 
 
 def is_neutral(space: Space, settings: Mapping[str, Any]) -> bool:

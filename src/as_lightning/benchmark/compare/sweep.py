@@ -8,16 +8,14 @@ import json
 import re
 import shlex
 import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, Quote, QuotedString
-from hydra.core.utils import JobReturn, JobStatus
+from hydra.core.override_parser.types import Override
+from hydra.core.utils import JobStatus
 from hydra.errors import InstantiationException
 from hydra.plugins.launcher import Launcher
 from hydra.utils import get_object, instantiate
@@ -25,17 +23,17 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from as_lightning.benchmark.compare.api import check_inputs, compare_module, made_comparison, new_record
-from as_lightning.benchmark.compare.engine import Outcome, failure
+from as_lightning.benchmark.compare.engine import Outcome, Subject, failure, run_comparison
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, plain
 from as_lightning.benchmark.compare.own_module import OwnModule
-from as_lightning.benchmark.compare.plan import METHODS, SETTINGS, ComparisonPlan, Run, epochs_of
+from as_lightning.benchmark.compare.plan import METHODS, ComparisonPlan, Run, default_settings, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Choice, Space, learning_rates, setting_range
 from as_lightning.benchmark.data.base import BenchmarkDataModule, collected_messages
 from as_lightning.benchmark.report.page import publish
 from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.run.predictions import example_ids
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
+from as_lightning.benchmark.run.runner import quiet_training
 from as_lightning.benchmark.run.settings import (
     APP_SETTINGS,
     SettingError,
@@ -46,10 +44,8 @@ from as_lightning.benchmark.run.settings import (
 )
 from as_lightning.benchmark.run.train import made_module, read_data, train
 
-COMPARISON_SETTINGS = (*SETTINGS, "search", "module", "losses")
 OWN_SETTINGS = ("_target_", "replaces", "monitor", "mode")
 PER_SEED = "per_seed"
-POLL_SECONDS = 0.5
 
 
 class ComparisonSweep:
@@ -59,7 +55,8 @@ class ComparisonSweep:
         self.config, self.launcher, self.loader = config, launcher, loader
         self.directory = Path(config.hydra.sweep.dir)
         self.jobs = 0
-        self.settings: dict[str, Any] = {name: plain(config.get(name)) for name in SETTINGS}
+        of_plan = default_settings().keys() - {"search", "module", "losses"}
+        self.settings: dict[str, Any] = {name: plain(config.get(name)) for name in of_plan}
         self.split_seed: Any = None
         self.swept: dict[str, list[Any]] = {}  # knobs of methods, given as a sweep
         self.overrides: dict[str, str] = {}  # of every run, by their keys
@@ -121,10 +118,10 @@ class ComparisonSweep:
             known = {name for method in methods for name in known_settings(method, "method")} - APP_SETTINGS["method"]
             raise SettingError(f"no method of the comparison has method.{setting}: {nearest(setting, known)}")
 
-    # --- before the first run
-
-    def look_at_data(self, console: Console) -> BenchmarkDataModule:
-        """The configured data; says their classes, the samples of each split, and what is left out."""
+    def look(self, console: Console) -> Subject:
+        """Look at what is compared, and refuse what would end every run; says what the configured data are."""
+        if self.own is not None:
+            return self.own.look(self.sample.search.lr_factor, self.directory)
         try:
             with collected_messages() as messages:
                 data = read_data(self.sample)
@@ -143,32 +140,30 @@ class ComparisonSweep:
         for config in self.configured.values():
             made_module(checked_settings(config)[0], data)
         console.print("\n".join(messages), markup=False, highlight=False)
-        return data
+        splits = {None: "official", PER_SEED: PER_SEED}.get(self.split_seed, "fixed")
+        facts = {"name": str(self.sample.name), "score": self.sample.data.score, "splits": splits}
+        spaces = {name: self.space(method) for name, method in self.configured.items()}
+        return Subject(spaces, self.execute, data_digest(data), facts, named_examples(data))
 
     def space(self, config: DictConfig) -> Space:
         """What is tuned of a method: the learning rate, and the ``search`` node of its configuration."""
+        method = config.method
         space: dict[str, Any] = {}
-        if RATE in self.swept:
-            space[RATE] = Choice(tuple(self.swept[RATE]), self.swept[RATE][0])
-        elif "optimizer.lr" not in self.overrides:
+        if "optimizer.lr" not in self.overrides:
             space[RATE] = learning_rates(float(config.optimizer.lr), self.sample.search.lr_factor)
-        for name, description in (plain(config.method.get("search")) or {}).items():
+        for name, description in (plain(method.get("search")) or {}).items():
             if f"method.{name}" not in self.overrides:
-                space[name] = setting_range(description, plain(config.method[name]))
-        for name in self.swept.keys() & (set(map(str, config.method)) - set(foreign_settings(config.method))):
+                space[name] = setting_range(description, plain(method[name]))
+        for name in self.swept.keys() & ({RATE, *map(str, method)} - set(foreign_settings(method))):
             neutral = space[name].neutral if name in space else None
-            values = tuple(value for value in self.swept[name] if value != neutral) or (neutral,)
+            values = [value for value in self.swept[name] if value != neutral] or [neutral]
             space[name] = Choice(values, values[0], neutral)
-        for name in self.swept.keys() & space.keys():
-            count, listed = len(space[name].values), ", ".join(map(str, space[name].values))
-            if count > self.plan.trials:
+            if len(values) > self.plan.trials:
                 raise SettingError(
-                    f"{config.method.name}: trials={self.plan.trials} cannot try all {count} values of {name} "
-                    f"({listed}): ask for trials={count} or more"
+                    f"{method.name}: trials={self.plan.trials} cannot try all {len(values)} values of {name} "
+                    f"({', '.join(map(str, values))}): ask for trials={len(values)} or more"
                 )
         return space
-
-    # --- runs
 
     def overrides_of(self, run: Run) -> list[str]:
         """The overrides of the job that makes a run."""
@@ -192,32 +187,17 @@ class ComparisonSweep:
 
     def execute(self, runs: Sequence[Run]) -> Iterator[Outcome]:
         """Make runs by the launcher: the basic one gets them one by one, others all at once."""
-        if type(self.launcher).__name__ == "BasicLauncher":
-            for run in runs:
-                yield self._launch([run])[0]
-            return
-        started, seen = time.time(), set()
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            future = pool.submit(self._launch, runs)
-            while not future.done():
-                wait([future], timeout=POLL_SECONDS)
-                for run in runs:
-                    path = self.directory / run.folder / RESULT_FILE
-                    if run not in seen and path.exists() and path.stat().st_mtime > started:
-                        seen.add(run)
-                        yield run, Result.read(path)
-            yield from (outcome for outcome in future.result() if outcome[0] not in seen)
-
-    def _launch(self, runs: Sequence[Run]) -> list[Outcome]:
-        first, self.jobs = self.jobs, self.jobs + len(runs)
-        jobs = [self.overrides_of(run) for run in runs]
-        returned = self.launcher.launch(jobs, initial_job_idx=first) if runs else []
-        return [(run, self._outcome(run, job)) for run, job in zip(runs, returned, strict=True)]
-
-    def _outcome(self, run: Run, job: JobReturn) -> Result | str:
-        if job.status != JobStatus.COMPLETED:
-            return failure(run, job._return_value)
-        return Result.read(self.directory / run.folder / RESULT_FILE)
+        together = len(runs) if type(self.launcher).__name__ != "BasicLauncher" else 1
+        for first in range(0, len(runs), max(together, 1)):
+            launched = runs[first : first + together]
+            jobs = [self.overrides_of(run) for run in launched]
+            returned = self.launcher.launch(jobs, initial_job_idx=self.jobs)
+            self.jobs += len(jobs)
+            for run, job in zip(launched, returned, strict=True):
+                if job.status == JobStatus.COMPLETED:
+                    yield run, Result.read(self.directory / run.folder / RESULT_FILE)
+                else:
+                    yield run, failure(run, job._return_value)
 
 
 def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> ComparisonRecord:
@@ -228,23 +208,12 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
     """
     job = ComparisonSweep(config, launcher, loader, arguments)
     directory, console = job.directory, Console()
-    names: dict[int, str] = {}
     console.print(f"The runs are in {directory}.", markup=False, highlight=False)
-    if job.own is not None:
-        record = compare_module(job.own, job.plan, directory, console, job.sample.search.lr_factor)
-    else:
-        data = job.look_at_data(console)
-        for split in data.splits:
-            examples = data.example_names(split)
-            names |= zip(example_ids(examples).tolist(), examples, strict=True)
-        check_inputs(directory, data_digest(data))
-        spaces = {name: job.space(method) for name, method in job.configured.items()}
-        splits = {None: "official", PER_SEED: PER_SEED}.get(job.split_seed, "fixed")
-        record = new_record(job.plan, str(job.sample.name), job.sample.data.score, splits=splits)
-        made_comparison(job.plan, spaces, job.execute, record, directory, console)
-    record.commands = [shlex.join(["as-lightning-compare", *(a for a in arguments if not a.startswith("data_dir="))])]
-    record.summarise_predictions(names)
-    record.write(directory)
+    with quiet_training():
+        subject = job.look(console)
+        command = shlex.join(["as-lightning-compare", *(a for a in arguments if not a.startswith("data_dir="))])
+        subject.facts["commands"] = [command]
+        record = run_comparison(job.plan, subject, directory, console)
     publish([record], directory / "report", failed=record.failures)
     if record.failures:
         raise SettingError(
@@ -257,7 +226,7 @@ def make_run(config: DictConfig) -> None:
     """One job of a comparison."""
     config = config.copy()
     with open_dict(config):
-        for name in COMPARISON_SETTINGS:
+        for name in default_settings():
             config.pop(name)
     train(config)
     shutil.rmtree(Path(config.output_dir) / "checkpoints", ignore_errors=True)
@@ -313,18 +282,18 @@ def data_digest(data: BenchmarkDataModule) -> str:
     return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()[:16]
 
 
+def named_examples(data: BenchmarkDataModule) -> dict[int, str]:
+    """All examples by their ids: the text or the file."""
+    names = [name for split in data.splits for name in data.example_names(split)]
+    return dict(zip(example_ids(names).tolist(), names, strict=True))
+
+
 def override_value(value: Any) -> str:
     """A value as the value of an override, which Hydra reads as the same value.
 
-    >>> override_value(None), override_value(True), override_value(0.1), override_value([1, None])
-    ('null', 'true', '0.1', '[1,null]')
-    >>> print(override_value("don't, {ask}"))
-    'don\\'t, {ask}'
+    >>> override_value(None), override_value(0.1), override_value({"k": "all", "ranks": [1, True]})
+    ('null', '0.1', '{k:"all",ranks:[1, true]}')
     """
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{name}:{override_value(item)}" for name, item in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(override_value, value)) + "]"
-    if isinstance(value, str):
-        return QuotedString(value, Quote.single).with_quotes()
     return str(value) if isinstance(value, float) else json.dumps(value)
