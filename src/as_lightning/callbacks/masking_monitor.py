@@ -101,7 +101,10 @@ class MaskingMonitor(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         windows.find_losses(pl_module)  # not in setup: the module's own setup comes after it
         windows.masking_counter(pl_module, self)
-        write_layout(trainer)
+        for logger in trainer.loggers:  # TensorBoard merges equal layouts of several runs
+            if isinstance(logger, TensorBoardLogger):  # its experiment writes on the first rank alone
+                charts = {title: ["Multiline", tags] for title, tags in CHARTS.items()}
+                logger.experiment.add_custom_scalars({"as-lightning": charts})
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         windows.start_counting(trainer, windows.masking_counter(pl_module, self), self._saved_counts)
@@ -219,11 +222,3 @@ class MaskingMonitor(Callback):
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if self._fitting:
             self._saved_counts = checkpoint.get(windows.COUNTS)
-
-
-def write_layout(trainer: Trainer) -> None:
-    """Write the charts to each TensorBoard logger of the trainer; TensorBoard merges equal layouts of several runs."""
-    for logger in trainer.loggers:
-        if isinstance(logger, TensorBoardLogger):  # its experiment writes on the first rank alone
-            charts = {title: ["Multiline", tags] for title, tags in CHARTS.items()}
-            logger.experiment.add_custom_scalars({"as-lightning": charts})
