@@ -24,8 +24,8 @@ examples:
 def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[str]]:
     """What is asked for, and notes on it; a `SettingError` if it is more than one comparison or less than a run."""
     # here, so that --help need not wait for pandas
-    from as_lightning.benchmark.report.like_with_like import chosen, sweep_records
     from as_lightning.benchmark.report.record import COMPARISON_FILE, ComparisonRecord
+    from as_lightning.benchmark.report.sweep_records import chosen, sweep_records
 
     paths: list[Path] = options.paths
     comparisons = [path for path in paths if (path / COMPARISON_FILE).is_file()]

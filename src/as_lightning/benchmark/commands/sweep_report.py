@@ -79,8 +79,8 @@ def finish_sweep() -> int:
     if not runs:  # Hydra has refused the settings
         return 0
     # here, so that the command, which asks after each error, need not wait for torch and pandas
-    from as_lightning.benchmark.report.like_with_like import sweep_records
     from as_lightning.benchmark.report.page import publish
+    from as_lightning.benchmark.report.sweep_records import sweep_records
     from as_lightning.benchmark.run.runner import run_lock
     from as_lightning.benchmark.run.summary import tensorboard_lines
 
