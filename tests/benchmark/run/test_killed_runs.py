@@ -61,9 +61,8 @@ def kill_and_resume(
     assert run_in_process(settings, folder) == 0
     assert found(folder) == expected
     result = Result.read(folder / "result.json")
-    assert 0 < result.train_seconds < time.perf_counter() - start
     assert len(result.epoch_seconds) == 3
-    assert sum(result.epoch_seconds) == pytest.approx(result.train_seconds)
+    assert 0 < sum(result.epoch_seconds) <= result.train_seconds < time.perf_counter() - start
     return result
 
 

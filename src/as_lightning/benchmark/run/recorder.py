@@ -92,6 +92,9 @@ class RunRecorder(pl.Callback):
         trainer.save_checkpoint = save_outside_the_time  # type: ignore[method-assign]
         self._mark = self._clock()
 
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        vars(trainer).pop("save_checkpoint")  # what is saved now is after the time
+
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any, **kwargs: Any) -> None:
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, AdaptiveGradientAccumulation) and callback.history:
