@@ -223,7 +223,8 @@ def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_comp
     [
         (["methods=as_softmx"], "there is no method=as_softmx: did you mean as_softmax"),
         (["method.dleta=0.2"], "did you mean delta"),
-        (["method.dleta=0.05,0.2"], "no method of the comparison has method.dleta: did you mean delta? There are"),
+        (["method.dleta=0.05,0.2"], "did you mean delta"),
+        (["method.tau=2"], "no method of the comparison has method.tau"),
         (["method.delta=2"], "must lie in [0, 1], got 2"),
         (["method.delta_warmup.ratio=0.1,0.2"], "method.delta_warmup.ratio cannot be swept in a comparison"),
         (["method.delta=0.05,0.1,0.2,0.3", "trials=3"], "trials=3 cannot try all 4 values of delta (0.05, 0.1, 0.2, 0"),

@@ -11,7 +11,7 @@ from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, default_set
 
 
 def plan(*methods: str, epochs: int = 12, **settings) -> ComparisonPlan:
-    return ComparisonPlan.of(methods or ("as_softmax",), epochs, **settings)
+    return ComparisonPlan(methods or ("as_softmax",), epochs, **settings)
 
 
 def test_by_default_seeds_are_added_look_by_look_and_the_baseline_alone_has_a_smaller_budget() -> None:
@@ -92,5 +92,5 @@ def test_the_folders_of_runs_name_what_they_are() -> None:
 )
 def test_what_cannot_be_is_refused_in_one_sentence(settings, message) -> None:
     with pytest.raises(ValueError, match=message) as refused:
-        ComparisonPlan.of(**({"methods": ["as_softmax"], "full_epochs": 12} | settings))
+        ComparisonPlan(**({"methods": ["as_softmax"], "full_epochs": 12} | settings))
     assert "\n" not in str(refused.value)

@@ -37,7 +37,8 @@ from as_lightning.callbacks import TemperatureScaling
 
 RATES = ("lr", "learning_rate")
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
-UNCHANGED = {"max_steps": -1, "max_time": None, "fast_dev_run": False}  # what would contradict max_epochs
+# what would contradict max_epochs, or leave no weights to score
+UNCHANGED = {"max_steps": -1, "max_time": None, "fast_dev_run": False, "enable_checkpointing": True}
 LOOK = {
     **dict.fromkeys(("limit_train_batches", "limit_val_batches", "limit_test_batches", "check_val_every_n_epoch"), 1),
     "max_epochs": 2,  # some metrics are logged in every second epoch
@@ -84,6 +85,8 @@ class OwnModule:
                 "expected a function that makes a fresh module, e.g. compare(lambda: LitModel(lr=1e-3), ...); got "
                 f"{type(self.factory).__name__}: one module cannot be trained several times from its start"
             )
+        if self.mode not in ("max", "min"):
+            raise ValueError(f"mode must be 'max' or 'min', got {self.mode!r}")
         epochs = self.trainer.get("max_epochs") if isinstance(self.trainer, Mapping) else None
         if type(epochs) is not int or epochs < 1:
             raise ValueError(
@@ -135,7 +138,7 @@ class OwnModule:
         spaces = {method: {**shared, **self.losses.knobs[method]} for method in self.losses.names}
         split = "validation" if self.test_metric is None else "test"
         facts = {"name": self.name, "score": self.monitor, "mode": self.mode, "split": split, "notes": self.notes}
-        return Subject(spaces, one_by_one(lambda run: self.train(run, directory / run.folder)), examples, facts)
+        return Subject(spaces, one_by_one(lambda run: self.train(run, directory / run.folder)), facts, examples)
 
     def _rates(self, module: pl.LightningModule, factor: float) -> Range | None:
         """The learning rates around that of a module that the factory has made; None if it cannot be set."""
@@ -184,7 +187,7 @@ class OwnModule:
             if first:
                 callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
                 (seen,) = (callback for callback in callbacks if isinstance(callback, SeenLogits))
-                self.target = seen.find_target()
+                self.target = seen.find_target(module)
                 tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
                 name = name_in_test(self.monitor)
                 self.test_metric = name if tests and name in metrics_of_test(trainer, module, data) else None
@@ -269,7 +272,7 @@ class OwnModule:
             callbacks += [TemperatureScaling(logits=seen), PredictionRecorder(logits=seen)]
         settings = {**QUIET, **self.trainer, **limits, "callbacks": [*callbacks, best], "default_root_dir": folder}
         trainer = pl.Trainer(**settings)
-        about = {"name": self.name, "method": run.method, "score": self.monitor, "seed": run.seed}
+        about: dict[str, Any] = {"name": self.name, "method": run.method, "score": self.monitor, "seed": run.seed}
         result = fitted(trainer, module, data, **about, config=config, inputs=self.inputs)
         if recorder.passed_over and not recorder.evaluations:
             raise ValueError(
