@@ -19,7 +19,7 @@ from transformers import (
     RobertaModel,
 )
 
-from as_lightning.benchmark.data.text.tokenized import fit_tokenizer
+from as_lightning.benchmark.data.text.data_module import fit_tokenizer
 
 VOCAB, LAYERS = 300, 3
 WIDE = {"hidden_size": 16, "num_hidden_layers": LAYERS, "num_attention_heads": 2, "intermediate_size": 32}

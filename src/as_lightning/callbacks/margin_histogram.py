@@ -11,7 +11,6 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
 from as_lightning.callbacks.evaluation_logits import LogitsAndTarget, ValidationCallback
-from as_lightning.callbacks.masking_monitor import MaskingMonitor, write_layout
 from as_lightning.callbacks.window import sum_over_ranks
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.calling_convention import in_float64
@@ -66,10 +65,6 @@ class MarginHistogram(ValidationCallback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit" and trainer.global_step == 0:  # not the continuation of an earlier fit
             self._forget()
-
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not any(isinstance(callback, MaskingMonitor) for callback in trainer.callbacks):  # type: ignore[attr-defined]
-            write_layout(trainer)
 
     def _start(self, pl_module: LightningModule, loaders: int) -> None:
         super()._start(pl_module, loaders)

@@ -45,7 +45,7 @@ def test_importing_the_benchmark_without_its_packages_names_all_that_are_missing
 
 def test_every_package_that_is_named_is_one_of_the_extra_or_of_the_constraints():
     declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert [package for package in (CORE | MODALITIES).values() if f'"{package}>=' not in declared] == []
+    assert [package for package in (*CORE.values(), *MODALITIES) if f'"{package}>=' not in declared] == []
     assert set(TOGETHER) <= set((ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
 
 

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 from harness.file_server import FileServer
 
-from as_lightning.benchmark.data.download import RemoteFile, fetch
+from as_lightning.benchmark.data.files import RemoteFile, fetch
 
 CONTENT = b"a small data set\n" * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

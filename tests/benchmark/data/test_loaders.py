@@ -8,7 +8,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from harness.data_on_two_ranks import TRAIN, Numbered, Watches
+from harness.data_on_two_ranks import Numbered, Watches
 from harness.scripted_masking import quiet_trainer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,22 +103,6 @@ def test_the_batches_of_a_pool_do_not_come_in_the_order_of_their_lengths():
     sampler = LengthBatchSampler(range(64), 4, False, lengths=list(range(64)), shuffle=True)
     assert sorted(sampler) == [list(range(start, start + 4)) for start in range(0, 64, 4)]
     assert list(sampler) != sorted(sampler)
-
-
-def test_a_trainer_on_one_process_sees_every_sample_once_an_epoch():
-    module = Watches()
-    quiet_trainer(max_epochs=2).fit(module, datamodule=Numbered())
-    assert [sorted(epoch) for epoch in module.trained] == [list(range(TRAIN))] * 2
-    assert module.trained[0] != module.trained[1]
-
-
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_a_loader_handed_to_predict_gives_every_sample(split):
-    data = Numbered()
-    data.setup()
-    loader = data.train_dataloader() if split == "train" else data.test_dataloader()
-    predicted = quiet_trainer().predict(Watches(), loader)
-    assert sorted(torch.cat(predicted).tolist()) == list(range(len(data.splits[split])))
 
 
 LENGTH, BATCH = 22, 4

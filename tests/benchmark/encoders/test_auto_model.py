@@ -10,8 +10,8 @@ import torch
 from harness.data_settings import TEXT
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
+from as_lightning.benchmark.data.text.data_module import fit_tokenizer, pretrained_tokenizer
 from as_lightning.benchmark.data.text.published import WNUT17, Clinc150
-from as_lightning.benchmark.data.text.tokenized import fit_tokenizer, pretrained_tokenizer
 from as_lightning.benchmark.encoders.auto_model import AutoModelEncoder
 from as_lightning.benchmark.run.train import train
 

@@ -1,11 +1,13 @@
-"""torchvision's classifiers as encoders: what is left of them, and weights from files."""
+"""torchvision's classifiers as encoders: what is left of them, their stems, and pretrained weights."""
 
 from __future__ import annotations
 
 import urllib.request
+from pathlib import Path
 
 import pytest
 import torch
+from harness.configured_encoder import configured_encoder
 from torch import nn
 from torchvision import models
 
@@ -22,72 +24,42 @@ def encoder_of(name: str, weights: str | None = None, in_channels: int = 3) -> T
     return TorchvisionEncoder(name, weights, in_channels)
 
 
-def forget_statistics(network: nn.Module) -> nn.Module:
-    """Give the running statistics other values than they start with: a test that left them out would see it."""
-    for name, buffer in network.named_buffers():
-        if name.endswith(("running_mean", "running_var")):
-            buffer.uniform_(0.5, 1.5)
-    return network.eval()
+@pytest.fixture
+def downloaded(tmp_path: Path, monkeypatch) -> dict[str, nn.Module]:
+    """Networks by name, whose weights lie where torch.hub keeps what it has downloaded."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    folder = tmp_path / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
+    networks = {}
+    for name, _, _, _ in FAMILIES:
+        networks[name] = models.get_model(name, weights=None).eval()
+        for key, buffer in networks[name].named_buffers():
+            if key.endswith(("running_mean", "running_var")):
+                buffer.uniform_(0.5, 1.5)  # a test that left the statistics out would see it
+        url = models.get_model_weights(name).IMAGENET1K_V1.url
+        torch.save(networks[name].state_dict(), folder / url.rpartition("/")[2])
+    return networks
 
 
 @pytest.mark.parametrize(("name", "size", "width", "head"), FAMILIES)
-def test_the_encoder_is_the_classifier_without_its_last_layer(tmp_path, name, size, width, head):
-    classifier = forget_statistics(models.get_model(name, weights=None, num_classes=7))
-    torch.save(classifier.state_dict(), tmp_path / "weights.pth")
-    encoder = encoder_of(name, weights=str(tmp_path / "weights.pth")).eval()
+def test_the_encoder_is_the_classifier_without_its_last_layer(downloaded, name, size, width, head):
+    encoder = encoder_of(name, "IMAGENET1K_V1").eval()
     images = torch.randn(2, 3, size, size)
     with torch.no_grad():
         features = encoder(images)
         assert features.shape == (2, encoder.out_features) == (2, width)
-        torch.testing.assert_close(classifier.get_submodule(head)(features), classifier(images))
-
-
-def test_a_network_with_more_heads_gives_features_in_training_too():
-    encoder = encoder_of("googlenet").train()
-    features = encoder(torch.randn(2, 3, 64, 64))
-    assert features.shape == (2, encoder.out_features) == (2, 1024)
-    features.sum().backward()
-    assert all(parameter.grad is not None for parameter in encoder.parameters())
+        torch.testing.assert_close(downloaded[name].get_submodule(head)(features), downloaded[name](images))
 
 
 @pytest.mark.parametrize("in_channels", [1, 4])
-def test_with_pretrained_weights_a_grey_image_gives_the_same_features_in_any_number_of_channels(tmp_path, in_channels):
-    torch.save(forget_statistics(models.resnet18()).state_dict(), tmp_path / "weights.pth")
-    path = str(tmp_path / "weights.pth")
+def test_with_pretrained_weights_a_grey_image_gives_the_same_features_in_any_number_of_channels(
+    downloaded, in_channels
+):
     grey = torch.randn(2, 1, 64, 64)
     with torch.no_grad():
-        expected = encoder_of("resnet18", path).eval()(grey.expand(-1, 3, -1, -1))
-        features = encoder_of("resnet18", path, in_channels).eval()(grey.expand(-1, in_channels, -1, -1))
+        expected = encoder_of("resnet18", "DEFAULT").eval()(grey.expand(-1, 3, -1, -1))
+        features = encoder_of("resnet18", "DEFAULT", in_channels).eval()(grey.expand(-1, in_channels, -1, -1))
     torch.testing.assert_close(features, expected, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["DEFAULT", "IMAGENET1K_V1", "ResNet18_Weights.IMAGENET1K_V1"])
-def test_named_weights_are_torchvisions_own(tmp_path, monkeypatch, name):
-    # a file where torch.hub keeps what it has downloaded is not downloaded again
-    checkpoints = tmp_path / "hub" / "checkpoints"
-    checkpoints.mkdir(parents=True)
-    state = forget_statistics(models.resnet18()).state_dict()
-    torch.save(state, checkpoints / models.ResNet18_Weights.IMAGENET1K_V1.url.rpartition("/")[2])
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    encoder = encoder_of("resnet18", weights=name)
-    for key, value in encoder.network.state_dict().items():
-        assert torch.equal(value, state[key])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda state: [1, 2], "expected a state dict"),
-        (lambda state: {"epoch": 3}, "expected a state dict"),
-        (lambda state: {key: state[key] for key in state if key != "conv1.weight"}, "Missing key.*conv1.weight"),
-        (lambda state: {**state, "more": torch.zeros(1)}, "Unexpected key.*more"),
-        (lambda state: {**state, "conv1.weight": torch.zeros(1)}, "holds weights of another network: .*size mismatch"),
-    ],
-)
-def test_a_file_of_something_else_is_refused(tmp_path, change, message):
-    torch.save(change(models.resnet18().state_dict()), tmp_path / "weights.pth")
-    with pytest.raises(ValueError, match=rf"(?s)weights.pth.*{message}"):
-        encoder_of("resnet18", weights=str(tmp_path / "weights.pth"))
 
 
 @pytest.mark.parametrize(
@@ -95,9 +67,11 @@ def test_a_file_of_something_else_is_refused(tmp_path, change, message):
     [
         ("resnet18", "IMAGENET", r"no weights 'IMAGENET' for resnet18: expected one of IMAGENET1K_V1"),
         ("squeezenet1_1", None, "squeezenet1_1 has no linear layer"),
+        ("googlenet", None, "no classifier 'googlenet' of one head"),
+        ("resnet19", None, "no classifier 'resnet19' of one head; close to it: resnet18"),
     ],
 )
-def test_unknown_weights_and_a_network_without_a_linear_layer_are_refused(name, weights, message):
+def test_networks_and_weights_that_there_are_not_are_refused(name, weights, message):
     with pytest.raises(ValueError, match=message):
         encoder_of(name, weights)
 
@@ -107,5 +81,50 @@ def test_weights_that_cannot_be_downloaded_are_an_error_that_says_what_to_do(tmp
     for proxy in ("http_proxy", "https_proxy"):
         monkeypatch.setenv(proxy, "http://127.0.0.1:9")  # nobody listens there
     monkeypatch.setattr(urllib.request, "_opener", None)  # it keeps the proxies of its first call, for other tests too
-    with pytest.raises(RuntimeError, match=r"could not be downloaded: .*Download https://.*, and give the path"):
+    with pytest.raises(RuntimeError, match=r"could not be downloaded: .*Download https://.*checkpoints"):
         encoder_of("resnet18", weights="DEFAULT")
+
+
+def resnet(**settings) -> TorchvisionEncoder:
+    return configured_encoder("resnet18", **({"in_channels": 3} | settings))
+
+
+def test_resnet18_for_cifar_has_the_known_number_of_parameters():
+    # 11,173,962 with a linear layer of 10 classes, as github.com/kuangliu/pytorch-cifar counts its ResNet18
+    assert sum(parameter.numel() for parameter in resnet().parameters()) == 11_173_962 - (512 * 10 + 10)
+
+
+@pytest.mark.parametrize(("stem", "size"), [("cifar", 32), ("imagenet", 64)])
+@pytest.mark.parametrize("in_channels", [1, 3])
+def test_features_have_the_width_that_is_told_and_all_parameters_learn(stem, size, in_channels):
+    encoder = resnet(in_channels=in_channels, stem=stem)
+    features = encoder(torch.randn(2, in_channels, size, size))
+    assert features.shape == (2, encoder.out_features) == (2, 512)
+    features.square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in encoder.parameters())
+
+
+@pytest.mark.parametrize(("stem", "positions"), [("cifar", 4), ("imagenet", 1)])
+def test_the_last_features_are_an_eighth_or_a_thirty_second_of_the_image(stem, positions):
+    encoder = resnet(stem=stem).eval()
+    shapes = []
+    encoder.network.layer4.register_forward_hook(lambda module, inputs, output: shapes.append(output.shape))
+    encoder(torch.randn(1, 3, 32, 32))
+    assert shapes == [(1, 512, positions, positions)]
+
+
+def test_the_new_first_convolution_starts_like_the_others():
+    # Kaiming's normal distribution of the outputs: variance 2 / (64 channels * 9 weights)
+    assert resnet().network.conv1.weight.var().item() == pytest.approx(2 / (64 * 9), rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"stem": "mnist"}, "stem must be one of 'imagenet', 'cifar', got 'mnist'"),
+        ({"name": "mobilenet_v3_small"}, "is for a residual network with weights=None, got mobilenet_v3_small"),
+    ],
+)
+def test_another_stem_and_the_stem_of_another_network_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        resnet(**settings)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from harness.tiny_encoder import LAYERS, VOCAB, model_of, save_encoder
 
-from as_lightning.benchmark.data.text.tokenized import pretrained_tokenizer
+from as_lightning.benchmark.data.text.data_module import pretrained_tokenizer
 from as_lightning.benchmark.encoders.auto_model import AutoModelEncoder
 from as_lightning.benchmark.encoders.torchvision_encoder import TorchvisionEncoder
 

@@ -10,9 +10,8 @@ from hydra.utils import instantiate
 from lightning.pytorch import seed_everything
 
 from as_lightning.benchmark.data.digits import Digits
-from as_lightning.benchmark.run.evaluation import memorisation
 from as_lightning.benchmark.run.settings import class_arguments
-from as_lightning.benchmark.run.train import made_module, read_data, train
+from as_lightning.benchmark.run.train import made_module, memorisation, read_data, train
 
 DIGITS = ("experiment=digits", "trainer.max_epochs=3", "optimizer.lr=1e-2")
 

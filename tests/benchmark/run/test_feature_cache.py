@@ -190,7 +190,7 @@ def test_data_for_an_encoder_without_frozen_layers_stay_as_they_are(texts, folde
     cache_features(data, torch.nn.Linear(2, 2), tmp_path)
     cache_features(data, encoder_of(data, folder, feature_cache="off"), tmp_path)
     assert data.splits == before
-    with pytest.raises(ValueError, match="feature_cache must be one of file, memory, off, got 'disk'"):
+    with pytest.raises(ValueError, match="feature_cache must be one of 'file', 'memory', 'off', got 'disk'"):
         encoder_of(data, folder, feature_cache="disk")
 
 

@@ -15,9 +15,9 @@ from harness.killed_run import CALLS_FILE, hold_the_lock, run_in_process
 from harness.prepared_processes import context
 from harness.run_findings import found
 
-from as_lightning.benchmark.run.folder import LOCK_FILE, run_lock
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.resume import WholeFileCheckpointIO
+from as_lightning.benchmark.run.runner import LOCK_FILE, run_lock
 from as_lightning.benchmark.run.train import train
 
 SETTINGS = [

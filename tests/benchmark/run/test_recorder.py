@@ -67,7 +67,7 @@ class BetweenEpochs(pl.Callback):
 
 def fitted(folder: Path, **options: Any) -> tuple[RunRecorder, pl.Trainer]:
     clock = Clock()
-    recorder = RunRecorder(clock=clock)
+    recorder = RunRecorder("val/accuracy", clock=clock)
     trainer = pl.Trainer(
         max_epochs=EPOCHS,
         reload_dataloaders_every_n_epochs=1,

@@ -17,21 +17,6 @@ SHORT = ("experiment=digits", "trainer.max_epochs=3", "optimizer.lr=1e-2")
 BRIEF = (*SHORT, "trainer.limit_train_batches=5", "trainer.limit_val_batches=5", "trainer.limit_test_batches=5")
 
 
-def reproducible(result: Result) -> dict:
-    """What must be the same in two runs of one command: all but the times."""
-    content = asdict(result)
-    for evaluation in content["evaluations"]:
-        del evaluation["train_seconds"]
-    return {
-        key: value for key, value in content.items() if key not in ("train_seconds", "epoch_seconds", "peak_memory")
-    }
-
-
-def test_the_same_command_twice_gives_the_same_result(composed):
-    runs = [train(composed(*BRIEF, "method=as_speed", output=name)) for name in ("first", "second")]
-    assert reproducible(runs[0]) == reproducible(runs[1])
-
-
 def test_a_result_holds_every_epoch_also_where_the_tested_weights_are_early_ones(composed):
     # the worst checkpoint in place of the best: that of an early epoch, whose callback states the test puts back
     worst = "callbacks.model_checkpoint.mode=min"
@@ -53,13 +38,6 @@ def test_the_result_on_disk_is_the_one_returned_and_names_no_path(composed, tmp_
     assert asdict(Result.read(tmp_path / "run" / "result.json")) == asdict(result)
     assert str(tmp_path) not in written
     assert json.loads(written)["config"]["method"]["delta"] == 0.1
-
-
-def test_a_finished_run_is_not_run_again(composed, monkeypatch):
-    config = composed(*BRIEF)
-    first = train(config)
-    monkeypatch.setattr(RunRecorder, "__init__", lambda self, *arguments, **settings: pytest.fail("trained again"))
-    assert asdict(train(config)) == asdict(first)
 
 
 class Interrupted(Exception):
@@ -176,7 +154,7 @@ def test_a_score_that_the_task_does_not_have_is_refused_with_those_it_has(compos
 
 @pytest.mark.parametrize("seed", ["null", "one", "1.5", "-1", "true"])
 def test_a_seed_that_is_no_integer_is_refused_before_anything_is_written(composed, tmp_path, seed):
-    with pytest.raises(SettingError, match=r"seed must be an integer from 0 to 4294967295, .* got"):
+    with pytest.raises(SettingError, match=r"seed must be an integer from 0 to 4294967295, got"):
         train(composed("experiment=digits", f"seed={seed}"))
     assert not (tmp_path / "run").exists()
 

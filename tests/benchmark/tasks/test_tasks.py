@@ -1,4 +1,4 @@
-"""What is measured of each task, and how its loss is called."""
+"""What is measured of each task, how its loss is called, and the head of cosines."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import pytest
 import seqeval.metrics
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.spatial.distance import cosine
 from seqeval.metrics import f1_score as span_f1_score
 from sklearn.metrics import accuracy_score, f1_score
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from as_lightning.benchmark.tasks.classifier import CosineHead
 from as_lightning.benchmark.tasks.tasks import IGNORED, MacroF1, SpanF1, TaskForm
 
 NAMES = ["B-x", "B-y", "I-x", "I-y", "O"]
@@ -221,3 +223,24 @@ def test_the_span_score_is_seqevals_micro_f1_also_of_counts_that_two_ranks_add_u
     assert float(ranks[1].compute()) == pytest.approx(seqevals(second), abs=1e-6)
     ranks[0].merge_state(ranks[1])
     assert float(ranks[0].compute()) == pytest.approx(seqevals(first + second), abs=1e-6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**31), scale=st.sampled_from([1e-3, 1.0, 1e4]))
+def test_logits_are_cosines_whatever_the_length_of_the_features(seed: int, scale: float) -> None:
+    torch.manual_seed(seed)
+    head = CosineHead(5, 3).double()
+    features = torch.randn(4, 5, dtype=torch.float64)
+    logits = head(features * scale).detach()
+    for row, x in zip(logits, features, strict=True):
+        for value, w in zip(row, head.weight, strict=True):
+            assert float(value) == pytest.approx(1 - cosine(x.numpy(), w.detach().numpy()), abs=1e-12)
+
+
+def test_features_of_length_zero_give_zero_logits_and_finite_gradients() -> None:
+    head = CosineHead(5, 3)
+    logits = head(torch.zeros(2, 5))
+    logits.sum().backward()
+    assert torch.equal(logits, torch.zeros(2, 3))
+    assert head.weight.grad is not None
+    assert head.weight.grad.isfinite().all()

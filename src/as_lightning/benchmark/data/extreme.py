@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least
 
@@ -36,7 +35,6 @@ class Extreme(BenchmarkDataModule):
         super().__init__(**loader)
         check_least(2, classes=classes)
         check_least(1, features=features, train_samples=train_samples, evaluation_samples=evaluation_samples)
-        check_least(0, exponent=exponent, noise=noise)
         self.classes, self.features, self.exponent, self.noise = classes, features, exponent, noise
         self.sizes = {"train": train_samples, "validation": evaluation_samples, "test": evaluation_samples}
         self.split_seed = split_seed
@@ -52,7 +50,7 @@ class Extreme(BenchmarkDataModule):
         prior = torch.arange(1, self.classes + 1, dtype=torch.float64).pow(-self.exponent)
 
         def split(size: int) -> LabelledDataset:
-            targets: Tensor = torch.multinomial(prior, size, replacement=True, generator=generator)
+            targets = torch.multinomial(prior, size, replacement=True, generator=generator)
             noise = torch.randn(size, self.features, generator=generator)
             return LabelledDataset(vectors[targets] + self.noise * noise, targets)
 

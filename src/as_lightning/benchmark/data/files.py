@@ -1,4 +1,4 @@
-"""The files of a data set: where they are, their checksum, and how a folder or an archive is read."""
+"""The files of a data set: where they are or come from, their checksum, and how a folder or an archive is read."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 NAMED = 5  # of many, those that a message names; the others it counts
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
+HINT = (
+    "Put it there by hand, or set data_dir (or the environment variable AS_LIGHTNING_DATA) to a directory that holds it"
+)
 
 
 def shortened(names: Sequence[str]) -> str:
@@ -32,8 +36,8 @@ class FileTree:
     """The files of a folder or an archive by their names relative to it, in alphabetical order.
 
     Linked folders are followed, unless they lead into the folder itself or to one that holds it: files would come
-    twice. A warning names such links, and those that lead nowhere. An archive is held in memory and never unpacked. A
-    link to another file of the archive is that file; any other is refused by name.
+    twice. A warning names such links, and those that lead nowhere. An archive is held in memory and never unpacked; a
+    link in it is refused by name.
 
     ``hidden`` are the folders that are left out: those whose name starts with a dot, and ``__MACOSX``.
 
@@ -60,6 +64,10 @@ class FileTree:
     def read(self, name: str) -> bytes:
         return self._archived[name] if self._archived else (self.root / name).read_bytes()
 
+    def decoded(self, name: str, decode: Callable[[bytes], Any]) -> Any:
+        """What ``decode`` makes of a file's content."""
+        return decode(self.read(name))
+
     def where(self, name: str) -> str:
         """The file as an error message names it."""
         return f"{self.root}/{name}"
@@ -74,19 +82,21 @@ class FileTree:
     def _unhidden_members(self) -> dict[str, bytes]:
         contents = {}
         try:
-            for name, read in (_zip_members if self.root.suffix == ".zip" else _tar_members)(self.root):
+            for name, content in (_zip_members if self.root.suffix == ".zip" else _tar_members)(self.root):
                 parts = name.split("/")
                 hidden = [*map(is_hidden, parts)]
                 self.hidden.update(compress(parts[:-1], hidden))
-                if not any(hidden):
-                    contents[name] = read()
+                if content is None and not any(hidden):
+                    raise ValueError(
+                        f"{self.where(name)} is a link: pack the files themselves (tar --dereference "
+                        "--hard-dereference), or give the unpacked folder"
+                    )
+                if content is not None and not any(hidden):
+                    contents[name] = content
         except DAMAGE as error:
             raise ValueError(f"{self.root}: the archive is damaged ({error}): delete it and fetch it again") from error
-        except (KeyError, RecursionError) as error:  # a link out of the archive; to itself
-            raise ValueError(
-                f"{self.where(name)} is a link to no file of the archive: pack the files themselves "
-                "(tar --dereference), or give the unpacked folder"
-            ) from error
+        except RuntimeError as error:  # encrypted, or of a kind that Python does not read, such as Deflate64
+            raise ValueError(f"{self.root}: {error}: unpack the archive, and give the folder") from error
         return contents
 
 
@@ -115,19 +125,14 @@ def files_below(folder: Path, unfollowed: list[str], hidden: set[str], real: tup
                 yield from files_below(path, unfollowed, hidden, (*real, target))
 
 
-def _tar_members(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """The files and links by name, and what reads them; a KeyError or RecursionError where a link leads to no file."""
-
-    def read(member: tarfile.TarInfo) -> bytes:
-        file = archive.extractfile(member)  # of a link the file that it leads to
-        if file is None:
-            raise KeyError(member.linkname)
-        return file.read()
-
+def _tar_members(path: Path) -> Iterator[tuple[str, bytes | None]]:
+    """The files by name and content; None for that of a link."""
     with tarfile.open(path) as archive:
         for member in archive:
-            if member.isfile() or member.issym() or member.islnk():
-                yield posixpath.normpath(member.name), functools.partial(read, member)
+            if member.issym() or member.islnk():
+                yield posixpath.normpath(member.name), None
+            elif file := archive.extractfile(member):
+                yield posixpath.normpath(member.name), file.read()
         # the loop ends without an error at a damaged header too, and where an archive is cut off between two files; and
         # only who reads a .gz to its end has compared its checksum
         assert archive.fileobj is not None
@@ -137,25 +142,13 @@ def _tar_members(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
             raise tarfile.ReadError("files are missing at its end" if not rest else "a file's header is damaged")
 
 
-def _zip_members(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
+def _zip_members(path: Path) -> Iterator[tuple[str, bytes | None]]:
     """As `_tar_members`."""
-
-    def read(member: zipfile.ZipInfo) -> bytes:
-        try:
-            content = archive.read(member.filename)
-        except RecursionError:
-            raise
-        except RuntimeError as error:  # encrypted, or of a kind that Python does not read, such as Deflate64
-            raise ValueError(f"{path}: {error}: unpack the archive, and give the folder") from error
-        if not stat.S_ISLNK(member.external_attr >> 16):
-            return content
-        target = posixpath.join(posixpath.dirname(member.filename), content.decode(errors="replace"))
-        return read(archive.getinfo(posixpath.normpath(target)))
-
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if not member.is_dir():
-                yield posixpath.normpath(member.filename), functools.partial(read, member)
+                is_link = stat.S_ISLNK(member.external_attr >> 16)
+                yield posixpath.normpath(member.filename), None if is_link else archive.read(member.filename)
 
 
 def find_path(path: str | Path, data_dir: str | Path) -> Path:
@@ -168,8 +161,43 @@ def find_path(path: str | Path, data_dir: str | Path) -> Path:
     raise FileNotFoundError(f"there is no {' and no '.join(map(str, places))}: give its full path, or set data_dir")
 
 
-READ_WHOLE = 2**30  # bytes; of the files of a larger folder the two ends are read
-BLOCK = 2**16  # bytes of such an end
+class RemoteFile(NamedTuple):
+    """A public file: its name in the data directory, its address, and its SHA-256; None where its content is checked.
+
+    An archive that is packed anew for each download has no checksum of its own.
+    """
+
+    name: str
+    url: str
+    checksum: str | None
+
+
+def fetch(remote: RemoteFile, data_dir: str | Path) -> Path:
+    """The path of ``remote`` in ``data_dir``; downloads it if it is not there.
+
+    Raises:
+        ValueError: if the file has another checksum.
+        RuntimeError: if it is not there and cannot be downloaded.
+    """
+    import pooch  # not for data that have no files
+
+    path = Path(data_dir).expanduser() / remote.name
+    if path.exists():
+        found = None if remote.checksum is None else pooch.file_hash(str(path))
+        if found != remote.checksum:
+            raise ValueError(
+                f"{path} has the wrong checksum: expected SHA-256 {remote.checksum}, got {found}. The file is damaged "
+                f"or another version: delete it to download it again from {remote.url}, or point data_dir elsewhere"
+            )
+        return path
+    try:
+        # pooch downloads under a temporary name and moves the file into place once its checksum is right
+        return Path(pooch.retrieve(remote.url, remote.checksum, fname=remote.name, path=str(path.parent)))
+    except OSError as error:  # what requests raises is an OSError too
+        raise RuntimeError(
+            f"{remote.name} is not in data_dir={str(data_dir)!r} and could not be downloaded from {remote.url}: "
+            f"{error}. {HINT}"
+        ) from error
 
 
 def checksum(paths: Iterable[Path]) -> str:
@@ -180,31 +208,24 @@ def checksum(paths: Iterable[Path]) -> str:
     """
     digest = hashlib.sha256()
     for path in paths:
-        if not path.is_dir():
-            digest.update(_of_file(path, whole=True))
-            continue
-        files = [file for file in files_below(path, [], set()) if file.exists()]
-        whole = sum(file.stat().st_size for file in files) <= READ_WHOLE
-        of_folder = hashlib.sha256()
-        for file in files:
-            of_folder.update(file.relative_to(path).as_posix().encode() + b"\0" + _of_file(file, whole))
-        digest.update(of_folder.digest())
+        if path.is_dir():
+            of_folder = hashlib.sha256()
+            for file in files_below(path, [], set()):
+                if file.exists():
+                    of_folder.update(file.relative_to(path).as_posix().encode() + b"\0" + _of_file(file))
+            digest.update(of_folder.digest())
+        else:
+            digest.update(_of_file(path))
     return digest.hexdigest()[:16]
 
 
-def _of_file(path: Path, whole: bool) -> bytes:
+def _of_file(path: Path) -> bytes:
     about = path.stat()
-    return _content(path, about.st_size, about.st_mtime_ns, whole)
+    return _of_content(path, about.st_size, about.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=2**18)
-def _content(path: Path, size: int, changed: int, whole: bool) -> bytes:
-    if whole:
-        import pooch  # not for data that have no files
+def _of_content(path: Path, size: int, changed: int) -> bytes:
+    import pooch
 
-        return bytes.fromhex(pooch.file_hash(str(path)))
-    with path.open("rb") as file:
-        digest = hashlib.sha256(f"{size}:".encode() + file.read(BLOCK))
-        file.seek(max(0, size - BLOCK))
-        digest.update(file.read(BLOCK))
-        return digest.digest()
+    return bytes.fromhex(pooch.file_hash(str(path)))

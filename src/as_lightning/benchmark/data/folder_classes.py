@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-from as_lightning.benchmark.data.base import SPLITS, BenchmarkDataModule, say
+from as_lightning.benchmark.data.base import SPLITS, BenchmarkDataModule, Limit, say, split_limits
+from as_lightning.benchmark.data.decoded_files import LabelledFile
 from as_lightning.benchmark.data.files import FileTree, find_path, is_hidden, shortened
 
 SPLIT_FOLDERS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
@@ -24,24 +27,38 @@ class ClassFolder(BenchmarkDataModule):
 
     suffixes: ClassVar[tuple[str, ...]]
     kind: ClassVar[str]  # what the files are, in the plural, for messages
-    split_seed: int
 
-    def __init__(self, path: str | Path, validation_share: float, **settings: Any) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        validation_share: float = 0.1,
+        max_per_class: Limit = None,
+        split_seed: int = 0,
+        **settings: Any,
+    ) -> None:
         super().__init__(**settings)
         if not 0.0 < validation_share < 1.0:
             raise ValueError(f"validation_share must be a share in (0, 1), got {validation_share}")
-        self.path, self.validation_share = path, validation_share
+        self.path, self.validation_share, self.split_seed = path, validation_share, split_seed
+        self.max_per_class = split_limits("max_per_class", max_per_class)
 
     @property
     def user_paths(self) -> list[Path]:
         return [find_path(self.path, self.data_dir)]
 
-    def class_files(self) -> tuple[FileTree, dict[str, ClassFiles]]:
-        """The folder or archive, and the files of each split by class."""
+    def labelled_files(self, decode: Callable[[bytes], Any]) -> dict[str, list[LabelledFile]]:
+        """The files of each split, class by class."""
         tree = FileTree(*self.user_paths)
         found = find_classes(tree, self.suffixes, self.kind)
         self.splits_by_seed = "all" in found
-        return tree, split_classes(tree, found, self.kind, self.validation_share, self.split_seed)
+        return {
+            split: [
+                LabelledFile(label, tree.where(name), partial(tree.decoded, name, decode))
+                for label, names in classes.items()
+                for name in names[: self.max_per_class[split]]
+            ]
+            for split, classes in split_classes(tree, found, self.kind, self.validation_share, self.split_seed).items()
+        }
 
 
 def split_classes(
@@ -49,8 +66,8 @@ def split_classes(
 ) -> dict[str, ClassFiles]:
     """The three splits of what `find_classes` has found; a ValueError names classes with too few files to split.
 
-    What is missing is taken from the other files, in an order that ``split_seed`` decides: of a class's ``n`` files
-    ``max(1, round(n * validation_share))``, a tenth for test.
+    A split that is missing takes of a class's ``n`` training files ``max(1, round(n * share))``, in an order that
+    ``split_seed`` decides; the ``share`` is ``validation_share``, or a tenth for test.
     """
     if tree.hidden:
         say(f"{tree.root}: hidden folders are left out: {shortened(sorted(tree.hidden))}")
@@ -62,11 +79,21 @@ def split_classes(
         }
         for split, classes in found.items()
     }
-    if "all" in splits:
-        splits = _split_off(splits["all"], {"validation": validation_share, "test": TEST_SHARE}, kind)
-    elif "validation" not in splits:
-        splits |= _split_off(splits["train"], {"validation": validation_share}, kind)
-    labels = sorted({label for classes in splits.values() for label in classes})
+    train = splits.pop("all") if "all" in splits else splits["train"]
+    shares = {"validation": validation_share, "test": TEST_SHARE}
+    missing = [split for split in shares if split not in splits]
+    splits |= {"train": {}} | {split: {} for split in missing}
+    for label, names in train.items():
+        rest = names
+        for split in missing:
+            count = max(1, round(shares[split] * len(names)))
+            splits[split][label], rest = rest[:count], rest[count:]
+        splits["train"][label] = rest
+    if too_small := [
+        f"class {label!r} has {len(train[label])} {kind}" for label in train if not splits["train"][label]
+    ]:
+        raise ValueError(f"{shortened(too_small)}: too few for the splits {', '.join(['train', *missing])}")
+    labels = sorted(set().union(*splits.values()))
     if len(labels) < 2:
         raise ValueError(f"{tree.root}: expected a folder for each class, found one: {labels[0]!r}")
     return {split: splits[split] for split in SPLITS}
@@ -80,11 +107,15 @@ def find_classes(tree: FileTree, suffixes: tuple[str, ...], kind: str) -> dict[s
     make no difference. A ValueError says what is not as described.
     """
     files = {name: PurePosixPath(name).parts for name in tree.with_suffixes(suffixes)}
-    around = _folders_around(list(files.values()))
+    levels = zip(*(parts[:-2] for parts in files.values()), strict=False)
+    shared = takewhile(lambda folders: len({*folders}) == 1 and folders[0] not in SPLIT_FOLDERS, levels)
+    around = tuple(folders[0] for folders in shared)  # all that is above the split or class folders
     tops = {parts[len(around)] for parts in files.values() if len(parts) > len(around) + 1}
     has_splits = bool(tops) and (tops <= SPLIT_FOLDERS.keys() or {"train", "test"} <= tops)
-    if has_splits:
-        _check_split_folders(tree, tops, kind)
+    is_whole = {"train", "test"} <= tops <= SPLIT_FOLDERS.keys() and not {"validation", "val"} <= tops
+    if has_splits and not is_whole:
+        expected = f"folders train, test and perhaps validation (or val) with {kind}"
+        raise ValueError(f"{tree.root}: expected {expected}, found {', '.join(sorted(tops))}")
     found: dict[str, ClassFiles] = {}
     holders: dict[str, set[str]] = defaultdict(set)  # the classes that hold a folder of this name
     for name, parts in files.items():
@@ -95,59 +126,13 @@ def find_classes(tree: FileTree, suffixes: tuple[str, ...], kind: str) -> dict[s
         if len(rest) > 2:
             holders[rest[1]].add(rest[0])
     if repeated := sorted(name for name, labels in holders.items() if len(labels) > 1):
-        labels = sorted(set.union(*(holders[name] for name in repeated)))
+        outer = sorted(set().union(*(holders[name] for name in repeated)))
         rank_zero_warn(
-            f"{tree.root}: the classes are {shortened(labels)}, and these folders hold folders of the same names "
+            f"{tree.root}: the classes are {shortened(outer)}, and these folders hold folders of the same names "
             f"({shortened(repeated)}). If those are the classes, put the files of each into one folder"
         )
-    above = (*around, "train") if has_splits else around
-    for label in sorted(_subfolders(tree, above) - found["train" if has_splits else "all"].keys()):
-        place = tree.where("/".join((*above, label)))
-        raise ValueError(f"{place}: the class folder holds no {kind} ({', '.join(suffixes)})")
+    above, labels = ((*around, "train"), found["train"]) if has_splits else (around, found["all"])
+    for folder in sorted(tree.root.joinpath(*above).glob("*/")):  # none in an archive
+        if folder.is_dir() and folder.name not in labels and not is_hidden(folder.name):
+            raise ValueError(f"{folder}: the class folder holds no {kind} ({', '.join(suffixes)})")
     return found
-
-
-def _folders_around(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """The folders around all the files, above the split or class folders."""
-    depth, first = 0, paths[0]
-    while first[depth] not in SPLIT_FOLDERS and all(
-        len(parts) >= depth + 3 and parts[depth] == first[depth] for parts in paths
-    ):
-        depth += 1
-    return first[:depth]
-
-
-def _check_split_folders(tree: FileTree, tops: set[str], kind: str) -> None:
-    found = [f"no {kind} in {name}" for name in ("train", "test") if name not in tops]
-    found += ["both validation and val"] if {"validation", "val"} <= tops else []
-    found += [f"{name} too" for name in sorted(tops - SPLIT_FOLDERS.keys())]
-    if found:
-        expected = "expected the folders train, test and perhaps validation (or val)"
-        raise ValueError(f"{tree.root}: {expected}, found {' and '.join(found)}")
-
-
-def _subfolders(tree: FileTree, above: tuple[str, ...]) -> set[str]:
-    """The names of the folders right below ``above``; an archive's empty ones are not known."""
-    depth = len(above)
-    names = (PurePosixPath(name).parts for name in tree.names)
-    found = {parts[depth] for parts in names if len(parts) > depth + 1 and parts[:depth] == above}
-    folder = tree.root.joinpath(*above)
-    entries = folder.iterdir() if folder.is_dir() else ()
-    return found | {entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name)}
-
-
-def _split_off(classes: ClassFiles, shares: Mapping[str, float], kind: str) -> dict[str, ClassFiles]:
-    """Of each class's ``n`` files ``max(1, round(n * share))`` for each split of ``shares``, the rest for train."""
-    splits: dict[str, ClassFiles] = {split: {} for split in ("train", *shares)}
-    too_small: list[str] = []
-    for label, names in classes.items():
-        rest = names
-        for split, share in shares.items():
-            count = max(1, round(share * len(names)))
-            splits[split][label], rest = rest[:count], rest[count:]
-        splits["train"][label] = rest
-        if not rest:
-            too_small.append(f"class {label!r} has {len(names)} {kind}")
-    if too_small:
-        raise ValueError(f"{shortened(too_small)}: too few for the splits {', '.join(splits)}")
-    return splits

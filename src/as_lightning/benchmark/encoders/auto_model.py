@@ -44,10 +44,8 @@ class AutoModelEncoder(FrozenEncoder):
         allow_pickle: bool = False,
     ) -> None:
         super().__init__(trainable_layers, feature_cache)
-        try:
-            from transformers import AutoModel
-        except ImportError as error:
-            raise ImportError('model=auto_model needs transformers: pip install "as-lightning[pretrained]"') from error
+        from transformers import AutoModel  # here, as it is in an extra; the data's tokenizer has said so by now
+
         try:
             self.model = AutoModel.from_pretrained(name, use_safetensors=None if allow_pickle else True)
         except (OSError, ValueError) as error:
@@ -83,7 +81,7 @@ class AutoModelEncoder(FrozenEncoder):
         try:
             self._hidden(inputs, present)
         except _Reached as reached:
-            return FrozenOutput(reached.hidden, present)
+            return FrozenOutput(reached.args[0], present)
         raise AssertionError("the first trainable layer was not reached")
 
     def frozen_settings(self) -> str:
@@ -118,18 +116,16 @@ class AutoModelEncoder(FrozenEncoder):
         path = next((path for path, part in parts if isinstance(part, nn.ModuleList) and len(part) == count), "")
         self.top = copy.deepcopy(self.model, {id(tensor): tensor for tensor in self.model.parameters()})
         self.top.embeddings = _Given()
-        parent, _, attribute = path.rpartition(".")
         try:
-            layers = self.model.get_submodule(path)[count - trainable_layers :]
-            own = self.top.get_submodule(path)[count - trainable_layers :]  # type: ignore[index]
-            setattr(self.top.get_submodule(parent), attribute, own)
-            layers[0].register_forward_pre_hook(_stop, with_kwargs=True)
+            first = self.model.get_submodule(f"{path}.{count - trainable_layers}")
+            self.top.set_submodule(path, self.top.get_submodule(path)[count - trainable_layers :])  # type: ignore[index]
+            first.register_forward_pre_hook(_stop, with_kwargs=True)
             self.top.requires_grad_(True)
             hidden, present = self.frozen_output(probe)
             with torch.no_grad():
                 cut = self.top.eval()(inputs_embeds=hidden, attention_mask=present.long()).last_hidden_state
             torch.testing.assert_close(cut, whole)
-        except (RuntimeError, TypeError, AttributeError, AssertionError, StopIteration) as error:
+        except (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, StopIteration) as error:
             raise ValueError(
                 f"model.trainable_layers: {name!r} ({type(self.model).__name__}) cannot be cut between its layers: use "
                 "0 for fixed features, or null to train the whole encoder"
@@ -139,10 +135,6 @@ class AutoModelEncoder(FrozenEncoder):
 
 class _Reached(Exception):
     """The input of the first trainable layer, on its way out of the model."""
-
-    def __init__(self, hidden: Tensor) -> None:
-        super().__init__()
-        self.hidden = hidden
 
 
 def _stop(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -9,6 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from as_lightning.functional.argument_checks import check_choice
+
 
 class MLP(nn.Module):
     """Linear layers with layer normalisation, GELU and dropout: ``(N, in_features)`` to ``(N, widths[-1])``."""
@@ -82,12 +84,10 @@ def pool(hidden: Tensor, present: Tensor, pooling: str) -> Tensor:
     """The ``"mean"`` of the tokens' features ``(N, L, d)`` where ``present`` (boolean ``(N, L)``), the ``"first"``, or
     all with ``"none"``; a ValueError for another ``pooling``.
     """
-    if pooling == "none":
+    if check_choice("pooling", pooling, ("mean", "first", "none")) == "none":
         return hidden
     if pooling == "first":
         return hidden[:, 0]
-    if pooling != "mean":
-        raise ValueError(f"pooling must be 'mean', 'first' or 'none', got {pooling!r}")
     weight = present.unsqueeze(-1).to(hidden.dtype)
     return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1.0)
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from as_lightning.functional.argument_checks import check_count
+from as_lightning.functional.argument_checks import check_choice, check_count
 
 Cache = Literal["file", "memory", "off"]
 
@@ -33,8 +33,7 @@ class FrozenEncoder(nn.Module):
         super().__init__()
         if trainable_layers is not None:
             check_count("trainable_layers", trainable_layers, least=0)
-        if feature_cache not in get_args(Cache):
-            raise ValueError(f"feature_cache must be one of {', '.join(get_args(Cache))}, got {feature_cache!r}")
+        check_choice("feature_cache", feature_cache, get_args(Cache))
         self.trainable_layers, self.feature_cache = trainable_layers, feature_cache
         self.top: nn.Module | None = None  # the layers behind the frozen ones, where some of them are trained
 

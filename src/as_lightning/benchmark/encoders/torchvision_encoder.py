@@ -1,9 +1,8 @@
-"""Any of torchvision's image classifiers as an encoder, from scratch or pretrained."""
+"""torchvision's image classifiers as encoders, from scratch or pretrained."""
 
 from __future__ import annotations
 
 import difflib
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -12,11 +11,13 @@ from torch.fx.passes.split_module import split_module
 
 from as_lightning.benchmark.encoders.frozen import Cache, FrozenEncoder, FrozenOutput
 from as_lightning.benchmark.packages import loading
+from as_lightning.functional.argument_checks import check_choice
 
 with loading("torchvision"):
     from torchvision import models
+    from torchvision.models.feature_extraction import LeafModuleAwareTracer
 
-WEIGHT_FILES = (".pth", ".pt")
+SEVERAL_HEADS = ("googlenet", "inception_v3")  # their output in training is a tuple
 
 
 class TorchvisionEncoder(FrozenEncoder):
@@ -35,8 +36,9 @@ class TorchvisionEncoder(FrozenEncoder):
         - output: ``(N, out_features)``.
 
     Raises:
-        ValueError: if torchvision has no such classifier or weights, the network has no linear layer (SqueezeNet), the
-            file holds another network's weights, or the network cannot be cut before its last ``trainable_layers``.
+        ValueError: if torchvision has no such classifier of one head or weights, the network has no linear layer
+            (SqueezeNet), or it cannot be cut before its last ``trainable_layers``.
+        RuntimeError: if the weights cannot be downloaded.
     """
 
     def __init__(
@@ -49,29 +51,26 @@ class TorchvisionEncoder(FrozenEncoder):
         stem: Literal["imagenet", "cifar"] = "imagenet",
     ) -> None:
         super().__init__(trainable_layers, feature_cache)
-        known = models.list_models(module=models)
+        known = models.list_models(module=models, exclude=SEVERAL_HEADS)
         if name not in known:
             close = difflib.get_close_matches(name, known, n=5) or known
-            raise ValueError(f"torchvision has no classifier {name!r}; close to it: {', '.join(close)}")
-        from_file = weights is not None and weights.endswith(WEIGHT_FILES)
-        network = _build(name, None if from_file else weights)
+            raise ValueError(f"torchvision has no classifier {name!r} of one head; close to it: {', '.join(close)}")
+        network = _build(name, weights)
         linear = [path for path, module in network.named_modules() if isinstance(module, nn.Linear)]
         if not linear:
             raise ValueError(f"{name} has no linear layer to take features from")
-        head = linear[-1]
-        self.out_features = network.get_submodule(head).in_features
-        if from_file:
-            _load(network, head, Path(str(weights)).expanduser())
-        _replace(network, head, nn.Identity())
-        if getattr(network, "aux_logits", False):
-            # GoogLeNet and Inception have more heads, which in training make the output a tuple
-            network.aux_logits = False
-            for auxiliary in {"aux1", "aux2", "AuxLogits"} & dict(network.named_children()).keys():
-                setattr(network, auxiliary, None)
+        self.out_features = network.get_submodule(linear[-1]).in_features
+        network.set_submodule(linear[-1], nn.Identity())
         if in_channels != 3:
             _replace_first_convolution(network, in_channels, keep_weights=weights is not None)
-        if stem != "imagenet":
-            _replace_stem(network, name, weights, in_channels, stem)
+        if check_choice("stem", stem, ("imagenet", "cifar")) == "cifar":
+            if weights is not None or not isinstance(network, models.ResNet):
+                raise ValueError(f"stem='cifar' is for a residual network with weights=None, got {name}, {weights=}")
+            network.conv1 = nn.Conv2d(in_channels, network.conv1.out_channels, 3, padding=1, bias=False)
+            nn.init.kaiming_normal_(
+                network.conv1.weight, mode="fan_out", nonlinearity="relu"
+            )  # as torchvision's others
+            network.maxpool = nn.Identity()
         if trainable_layers is not None:
             network, self.top = _cut(network, name, trainable_layers)
             network.requires_grad_(False)
@@ -89,42 +88,19 @@ class TorchvisionEncoder(FrozenEncoder):
 
 
 def _build(name: str, weights: str | None) -> Any:
-    if weights is None:
-        # only these two have the argument, and warn if it is not given
-        slow_start: dict[str, Any] = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
-        return models.get_model(name, weights=None, **slow_start)
     choices = models.get_model_weights(name)
-    short = weights.removeprefix(f"{choices.__name__}.")
-    if short not in choices.__members__:
-        raise ValueError(
-            f"torchvision has no weights {weights!r} for {name}: expected one of {', '.join(choices.__members__)}, or "
-            f"the path of a file that ends in {' or '.join(WEIGHT_FILES)}"
-        )
     try:
-        return models.get_model(name, weights=choices[short])
+        chosen = choices.verify(weights)
+    except KeyError:
+        expected = ", ".join(choices.__members__)
+        raise ValueError(f"torchvision has no weights {weights!r} for {name}: expected one of {expected}") from None
+    try:
+        return models.get_model(name, weights=chosen)
     except OSError as error:
         raise RuntimeError(
-            f"the weights {choices[short]} could not be downloaded: {error}. Download {choices[short].url} elsewhere, "
-            "and give the path of the file"
+            f"the weights {chosen} could not be downloaded: {error}. Download {chosen.url} elsewhere, and put it into "
+            f"{torch.hub.get_dir()}/checkpoints"
         ) from error
-
-
-def _load(network: nn.Module, head: str, path: Path) -> None:
-    state = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ValueError(f"{path}: expected a state dict, which gives a tensor for each name")
-    # the head's classes are those of another data set
-    own_head = {key: value for key, value in network.state_dict().items() if key.startswith(f"{head}.")}
-    body = {key: value for key, value in state.items() if not key.startswith(f"{head}.")}
-    try:
-        network.load_state_dict(body | own_head)
-    except RuntimeError as error:  # its message names the tensors
-        raise ValueError(f"{path} holds weights of another network: {error}") from error
-
-
-def _replace(network: nn.Module, path: str, module: nn.Module) -> None:
-    parent, _, name = path.rpartition(".")
-    setattr(network.get_submodule(parent), name, module)
 
 
 def _replace_first_convolution(network: nn.Module, in_channels: int, *, keep_weights: bool) -> None:
@@ -132,24 +108,10 @@ def _replace_first_convolution(network: nn.Module, in_channels: int, *, keep_wei
     shape: Any = {name: getattr(old, name) for name in ("kernel_size", "stride", "padding")}
     new = nn.Conv2d(in_channels, old.out_channels, bias=old.bias is not None, **shape)
     if keep_weights:
-        with torch.no_grad():
-            new.weight.copy_(old.weight.mean(1, keepdim=True).expand_as(new.weight) * (old.in_channels / in_channels))
-            if old.bias is not None and new.bias is not None:
-                new.bias.copy_(old.bias)
-    _replace(network, path, new)
-    if hasattr(network, "transform_input"):
-        network.transform_input = False  # type: ignore[assignment]  # it renormalises three channels
-
-
-class _StageTracer(fx.Tracer):
-    """Sees a stage as one operation."""
-
-    def __init__(self, stages: list[str]) -> None:
-        super().__init__()
-        self.stages = stages
-
-    def is_leaf_module(self, module: nn.Module, module_qualified_name: str) -> bool:
-        return module_qualified_name in self.stages or super().is_leaf_module(module, module_qualified_name)
+        grey = old.weight.detach().mean(1, keepdim=True) * (old.in_channels / in_channels)
+        new.weight = nn.Parameter(grey.repeat(1, in_channels, 1, 1))
+        new.bias = old.bias
+    network.set_submodule(path, new)
 
 
 def _stages(network: nn.Module) -> list[str]:
@@ -168,7 +130,8 @@ def _cut(network: nn.Module, name: str, trainable_layers: int) -> tuple[nn.Modul
         raise ValueError(f"model.trainable_layers is {trainable_layers}, {name} has {len(stages)} stages")
     if trainable_layers == 0:
         return network, None
-    traced = fx.GraphModule(network, _StageTracer(stages).trace(network))
+    tracer = LeafModuleAwareTracer(leaf_modules={type(network.get_submodule(stage)) for stage in stages})
+    traced = fx.GraphModule(network, tracer.trace(network))
     nodes = list(traced.graph.nodes)
     first = next((place for place, node in enumerate(nodes) if node.target == stages[-trainable_layers]), 0)
     upper = set(nodes[first:])
@@ -179,13 +142,3 @@ def _cut(network: nn.Module, name: str, trainable_layers: int) -> tuple[nn.Modul
             "number, or null to train the whole network"
         )
     return parts.submod_0, parts.submod_1
-
-
-def _replace_stem(network: Any, name: str, weights: str | None, in_channels: int, stem: str) -> None:
-    if stem != "cifar":
-        raise ValueError(f"stem must be 'cifar' or 'imagenet', got {stem!r}")
-    if weights is not None or not isinstance(network, models.ResNet):
-        raise ValueError(f"stem='cifar' is for a residual network with weights=None, got {name} with weights={weights}")
-    network.conv1 = nn.Conv2d(in_channels, network.conv1.out_channels, 3, padding=1, bias=False)
-    nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as torchvision's others
-    network.maxpool = nn.Identity()

@@ -10,7 +10,6 @@ from functools import cached_property
 from io import StringIO
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
@@ -25,8 +24,6 @@ from as_lightning.functional.counts import masking_ratio
 PALETTE = ("#0a7ec2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a6fd1", "#7f8c8d", "#b5651d")
 INK = "#1d2430"
 LEGEND_COLUMNS = 3
-RELIABILITY_BINS = 15
-MIN_SHARE = 0.005  # of the predictions, for a bin of the reliability diagram to be drawn
 SCORE_NAMES = {"f1_micro": "micro F1", "f1_macro": "macro F1", "span_f1": "span F1"}
 # labels are text, never TeX; SVG keeps them as text
 STYLE: dict[Any, Any] = {"font.size": 10, "text.parse_math": False, "svg.fonttype": "none", "font.family": "sans-serif"}
@@ -113,15 +110,11 @@ def report_figures(findings: Findings) -> list[PageFigure]:
 
     time, validation = f"{score} against training time", f"validation {score}"
     rates, masked = f"{validation} against the learning rate", "masked samples, by epoch"
-    right = "reliability, with a temperature fitted on validation"
-    points, unit = f"{record.split} {score} (points)", (0, 1)
+    points = f"{record.split} {score} (points)"
     figures = [
         figure("time", time, _by_time(findings), "training time (s)", points, xlim=(0, 1.05 * longest)),
         figure("learning-rate", rates, _by_learning_rate(record), "learning rate", validation, xscale="log"),
-        figure("masking", masked, _masked(runs), "epoch", "masked samples / samples", ylim=unit),
-        figure(
-            "reliability", right, _reliability(runs), "confidence", "share of right predictions", xlim=unit, ylim=unit
-        ),
+        figure("masking", masked, _masked(runs), "epoch", "masked samples / samples", ylim=(0, 1)),
     ]
     return [drawn for drawn in figures if not drawn.lines.empty]
 
@@ -152,15 +145,3 @@ def _masked(runs: Sequence[Result]) -> pd.DataFrame:
     ]
     shares = _table(rows, "x", "y").groupby(["method", "x"])["y"]
     return shares.agg(y="mean", std="std").reset_index()
-
-
-def _reliability(runs: Sequence[Result]) -> pd.DataFrame:
-    """How often predictions of a confidence are right, with the temperature where there is one."""
-    diagrams = [(run.method, run.reliability.get("scaled", run.reliability.get("unscaled", []))) for run in runs]
-    rows = [(method, p["confidence"], p["accuracy"], p["count"]) for method, points in diagrams for p in points]
-    points = _table(rows, "x", "y", "count")
-    bins = np.ceil(points["x"] * RELIABILITY_BINS).rename("bin")
-    weighted = points.assign(x=points["x"] * points["count"], y=points["y"] * points["count"])
-    sums = weighted.groupby(["method", bins]).sum()
-    sums = sums[sums["count"] >= MIN_SHARE * sums.groupby("method")["count"].transform("sum")]
-    return sums.div(sums["count"], axis=0).reset_index()

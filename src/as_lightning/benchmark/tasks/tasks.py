@@ -19,6 +19,8 @@ from torchmetrics.classification import (
 )
 from torchmetrics.text import Perplexity as TokenPerplexity
 
+from as_lightning.functional.argument_checks import check_choice
+
 
 class CountedF1(Metric):
     """The mean F1 score of ``size`` kinds of things, from how many are right, predicted and annotated; 0 of nothing."""
@@ -138,10 +140,8 @@ class TaskForm:
     """
 
     def __init__(self, task: str, class_names: Sequence[str], targets: str = "class_index") -> None:
-        if task not in ("multiclass", "multilabel", "token", "next_token"):
-            raise ValueError(f"task must be 'multiclass', 'multilabel', 'token' or 'next_token', got {task!r}")
-        if targets not in ("class_index", "multi_hot"):
-            raise ValueError(f"targets must be 'class_index' or 'multi_hot', got {targets!r}")
+        check_choice("task", task, ("multiclass", "multilabel", "token", "next_token"))
+        check_choice("targets", targets, ("class_index", "multi_hot"))
         self.task, self.class_names, self.class_index = task, list(class_names), targets == "class_index"
         if task == "multilabel" and self.class_index:
             raise ValueError(

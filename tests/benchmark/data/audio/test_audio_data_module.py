@@ -12,8 +12,8 @@ import torch
 from harness.data_settings import AUDIO
 from harness.made_files import tone, write_clip
 
-from as_lightning.benchmark.data.audio.data_module import AudioDataModule, LabelledClip, LogMel, clip_features, decode
-from as_lightning.benchmark.data.files import FileTree
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule, LogMel, clip_features, decode
+from as_lightning.benchmark.data.decoded_files import LabelledFile
 
 
 class Tones(AudioDataModule):
@@ -27,10 +27,10 @@ class Tones(AudioDataModule):
         self.pitches_read.append(hz)
         return tone(hz), 8000
 
-    def index_clips(self) -> dict[str, list[LabelledClip]]:
+    def index_clips(self) -> dict[str, list[LabelledFile]]:
         pitches = {"train": [300, 500, 1000, 2000], "validation": [310, 990], "test": [320, 980]}
         return {
-            split: [LabelledClip("low" if hz < 800 else "high", f"{hz} Hz", partial(self.read, hz)) for hz in row]
+            split: [LabelledFile("low" if hz < 800 else "high", f"{hz} Hz", partial(self.read, hz)) for hz in row]
             for split, row in pitches.items()
         }
 
@@ -128,9 +128,8 @@ def test_what_is_no_audio_is_refused(content, message):
 
 
 def test_a_clip_of_another_rate_is_resampled(tmp_path):
-    write_clip(tmp_path / "a.wav", tone(1000.0, rate=44_100, seconds=1.0), 44_100)
-    clip = LabelledClip.of_file(FileTree(tmp_path), "a.wav", "tone")
-    waveform = clip_features(clip.read, sample_rate=8000, samples=4000, log_mel=None)
+    content = write_clip(tmp_path / "a.wav", tone(1000.0, rate=44_100, seconds=1.0), 44_100).read_bytes()
+    waveform = clip_features(partial(decode, content), sample_rate=8000, samples=4000, log_mel=None)
     inner = slice(100, -100)  # the filter of the resampling rings at the ends
     torch.testing.assert_close(waveform[inner], tone(1000.0)[inner], atol=2e-3, rtol=0)
 

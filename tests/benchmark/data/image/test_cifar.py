@@ -83,9 +83,3 @@ def test_a_damaged_file_is_mended_from_the_archive(server, tmp_path):
     small(**IMAGES, data_dir=tmp_path / "data", validation_size=6).setup()
     assert damaged.read_bytes() == whole
     assert len(server.requests) == asked
-
-
-@pytest.mark.parametrize("validation_size", [1, 99])
-def test_a_validation_size_that_leaves_a_split_without_a_class_is_refused(server, tmp_path, validation_size):
-    with pytest.raises(ValueError, match=f"validation_size must be between 2 and 98, .* got {validation_size}"):
-        small_cifar(CIFAR10, server)(**IMAGES, data_dir=tmp_path / "data", validation_size=validation_size).setup()

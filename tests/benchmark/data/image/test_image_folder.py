@@ -143,7 +143,9 @@ def test_damaged_files_are_counted_and_the_first_five_named_before_training(spli
 
 def test_an_image_of_another_size_is_named_unless_a_size_is_set(split_folder):
     write_images(split_folder, {"train/other": 3}, size=9)
-    with pytest.raises(ValueError, match=r"one size, .*train/other/000.png is 9x9, others are 6x6: set image_size"):
+    with pytest.raises(
+        ValueError, match=r"3 of 40 images .*other/000.png: its shape is \(3, 9, 9\), not \(3, 6, 6\): set data.image"
+    ):
         ready(split_folder)
     assert ready(split_folder, image_size=4).splits["train"].inputs.shape[1:] == (3, 4, 4)
 

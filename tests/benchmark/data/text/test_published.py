@@ -10,8 +10,8 @@ import pytest
 import torch
 from harness.data_settings import TEXT
 
+from as_lightning.benchmark.data.text.data_module import fit_tokenizer
 from as_lightning.benchmark.data.text.published import SST5, Clinc150, GoEmotions
-from as_lightning.benchmark.data.text.tokenized import fit_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -47,31 +47,9 @@ def test_without_length_buckets_the_batches_keep_the_order_of_the_file(clinc, mo
     assert torch.equal(loaded, clinc.splits["test"].targets)
 
 
-def padding_share(loader) -> float:
-    padding = tokens = 0
-    for token_ids, _ in loader:
-        padding += int((token_ids == 0).sum())
-        tokens += token_ids.numel()
-    return padding / tokens
-
-
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_length_buckets_leave_less_padding_in_the_batches(clinc, monkeypatch, split):
-    loader = clinc.train_dataloader if split == "train" else clinc.test_dataloader
-    assert padding_share(loader()) < 0.05
-    monkeypatch.setattr(clinc, "length_buckets", False)
-    assert padding_share(loader()) > 0.4
-
-
 def test_fitting_the_tokenizer_twice_gives_the_same_tokens(clinc):
     texts = [row.text for row in clinc.read_splits()["train"]]
     assert fit_tokenizer(texts, 4000).get_vocab() == clinc.tokenizer.get_vocab()
-
-
-def test_a_damaged_file_is_found_by_its_checksum(tmp_path, real_data):
-    (tmp_path / "clinc150.json").write_bytes((real_data / "clinc150.json").read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"clinc150.json has the wrong checksum"):
-        Clinc150(data_dir=tmp_path, **TEXT).prepare_data()
 
 
 def test_sst5_has_its_published_sizes_and_classes(real_data):

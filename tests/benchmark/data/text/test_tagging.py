@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 import torch
 from harness.data_settings import TEXT
 
-from as_lightning.benchmark.data.text.data_module import TaggedSentence
+from as_lightning.benchmark.data.base import collected_messages
+from as_lightning.benchmark.data.text.data_module import IGNORED, TaggedSentence
 from as_lightning.benchmark.data.text.published import WNUT17
 from as_lightning.benchmark.data.text.tagging import Conll, TaggingDataModule, read_conll
-from as_lightning.benchmark.data.text.tokenized import IGNORED
 
 SPLITS = ("train", "validation", "test")
 
@@ -81,13 +79,13 @@ def test_a_word_that_the_normaliser_leaves_nothing_of_keeps_its_place(words):
     assert len(ids) == len(targets)
 
 
-def test_words_past_max_length_are_left_out_and_counted_in_a_warning(caplog):
+def test_words_past_max_length_are_left_out_and_counted():
     rows = [TaggedSentence(("word",) * length, ("O",) * length) for length in (3, 5, 9)]
-    with caplog.at_level(logging.WARNING):
+    with collected_messages() as messages:
         data = Small(rows, max_length=4)
         data.setup()
     assert [len(ids) for ids in data.splits["train"].inputs] == [3, 4, 4]
-    assert "6 words of the train split lie past max_length=4" in caplog.text
+    assert "6 words of the train split lie past max_length=4" in messages
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from as_lightning.benchmark.data.audio.data_module import AudioDataModule, LabelledClip
-from as_lightning.benchmark.data.base import check_least
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule
+from as_lightning.benchmark.data.decoded_files import LabelledFile
 
 ROOTS = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 # semitones above the root. No two of the 48 chords have the same twelve-tone set: an augmented triad would have it in
@@ -18,8 +19,17 @@ QUALITIES = {"major": (0, 4, 7), "minor": (0, 3, 7), "diminished": (0, 3, 6), "s
 LOWEST_C_HZ = 440.0 * 2.0 ** (-21 / 12)  # C3
 
 
-class Chord(NamedTuple):
-    r"""A synthetic clip: everything in it but the chord is drawn from ``seed``.
+def chord(
+    root: int,
+    quality: str,
+    seed: tuple[int, ...],
+    rate: int,
+    seconds: float,
+    octaves: int = 3,
+    detune: float = 15.0,
+    snr_db: tuple[float, float] = (-12.0, 8.0),
+) -> tuple[Tensor, int]:
+    r"""The samples of a synthetic clip and their rate: everything in it but the chord is drawn from ``seed``.
 
     $$
     x(t) = \sum_h \frac{a_h}{h^p} e^{-d \sqrt{h} t} \sin(2 \pi h f t + \varphi_h), \quad h f < 0.45 r,
@@ -30,83 +40,55 @@ class Chord(NamedTuple):
     starts in one of ``octaves`` octaves from C3 on and is out of tune by ``detune`` cents at most, a quarter of that
     from tone to tone; ``snr_db`` are the least and the greatest signal-to-noise ratio.
     """
+    random = np.random.default_rng(seed)
+    semitones = np.array(QUALITIES[quality])
+    inversion = random.integers(len(semitones))
+    semitones[:inversion] += 12
+    octave = random.integers(octaves)
+    cents = random.uniform(-detune, detune) + random.normal(0.0, detune / 4, len(semitones))
+    pitches = LOWEST_C_HZ * 2.0 ** (octave + (root + semitones + cents / 100) / 12)
+    slope, decay = random.uniform(0.5, 2.0), random.uniform(1.0, 6.0)
 
-    root: int
-    quality: str
-    seed: tuple[int, ...]
-    rate: int
-    seconds: float
-    octaves: int
-    detune: float
-    snr_db: tuple[float, float]
-
-    def read(self) -> tuple[Tensor, int]:
-        random = np.random.default_rng(self.seed)
-        semitones = np.array(QUALITIES[self.quality])
-        inversion = random.integers(len(semitones))
-        semitones[:inversion] += 12
-        octave = random.integers(self.octaves)
-        cents = random.uniform(-self.detune, self.detune) + random.normal(0.0, self.detune / 4, len(semitones))
-        pitches = LOWEST_C_HZ * 2.0 ** (octave + (self.root + semitones + cents / 100) / 12)
-        slope, decay = random.uniform(0.5, 2.0), random.uniform(1.0, 6.0)
-
-        time = np.arange(round(self.seconds * self.rate), dtype=np.float32) / self.rate
-        harmonics = np.arange(1, 9)
-        tone, number = np.nonzero(np.outer(pitches, harmonics) < 0.45 * self.rate)
-        harmonic = harmonics[number]
-        amplitude = random.uniform(0.5, 1.0, len(pitches))[tone] * random.uniform(0.3, 1.0, len(tone)) / harmonic**slope
-        phase = random.uniform(0.0, 2.0 * np.pi, len(tone))
-        frequency = 2.0 * np.pi * pitches[tone] * harmonic
-        waves = np.sin(np.outer(frequency.astype(np.float32), time) + phase[:, None].astype(np.float32))
-        waves *= np.exp(np.outer(-decay * np.sqrt(harmonic).astype(np.float32), time))
-        clean = amplitude.astype(np.float32) @ waves
-        power = float(np.square(clean).mean()) / 10.0 ** (random.uniform(*self.snr_db) / 10.0)
-        noisy = clean + np.sqrt(power) * random.standard_normal(len(time), dtype=np.float32)
-        return torch.from_numpy((0.5 / np.abs(noisy).max() * noisy).astype(np.float32)), self.rate
+    time = np.arange(round(seconds * rate), dtype=np.float32) / rate
+    harmonics = np.arange(1, 9)
+    tone, number = np.nonzero(np.outer(pitches, harmonics) < 0.45 * rate)
+    harmonic = harmonics[number]
+    amplitude = random.uniform(0.5, 1.0, len(pitches))[tone] * random.uniform(0.3, 1.0, len(tone)) / harmonic**slope
+    phase = random.uniform(0.0, 2.0 * np.pi, len(tone))
+    frequency = 2.0 * np.pi * pitches[tone] * harmonic
+    waves = np.sin(np.outer(frequency.astype(np.float32), time) + phase[:, None].astype(np.float32))
+    waves *= np.exp(np.outer(-decay * np.sqrt(harmonic).astype(np.float32), time))
+    clean = amplitude.astype(np.float32) @ waves
+    power = float(np.square(clean).mean()) / 10.0 ** (random.uniform(*snr_db) / 10.0)
+    noisy = clean + np.sqrt(power) * random.standard_normal(len(time), dtype=np.float32)
+    return torch.from_numpy((0.5 / np.abs(noisy).max() * noisy).astype(np.float32)), rate
 
 
 class Chords(AudioDataModule):
     """Which chord is it? Synthetic: 48 classes, 12 roots times 4 qualities, 1,440 / 384 / 480 clips; no download.
 
     It has no rhythm, no room and no instrument: what is learned here says nothing of music. ``split_seed`` seeds the
-    clips, apart from the run's seed; ``octaves``, ``detune`` and ``snr_db`` are those of `Chord`.
+    clips, apart from the run's seed.
     """
 
     CLIPS_A_CLASS: ClassVar[dict[str, int]] = {"train": 30, "validation": 8, "test": 10}
     splits_by_seed = True
 
-    def __init__(
-        self,
-        split_seed: int = 0,
-        octaves: int = 3,
-        detune: float = 15.0,
-        snr_db: tuple[float, float] = (-12.0, 8.0),
-        sample_rate: int = 8_000,
-        seconds: float = 0.5,
-        **audio: Any,
-    ) -> None:
+    def __init__(self, split_seed: int = 0, sample_rate: int = 8_000, seconds: float = 0.5, **audio: Any) -> None:
         super().__init__(sample_rate=sample_rate, seconds=seconds, **audio)
-        check_least(1, octaves=octaves)
-        check_least(0, detune=detune)
-        least, greatest = snr_db
-        if least > greatest:
-            raise ValueError(f"snr_db must be the least and the greatest ratio, got {tuple(snr_db)}")
-        self.split_seed, self.octaves, self.detune, self.snr_db = split_seed, octaves, detune, (least, greatest)
-        self.seconds = seconds
+        self.split_seed, self.seconds = split_seed, seconds
 
-    def index_clips(self) -> dict[str, list[LabelledClip]]:
-        splits, first = {}, 0
+    def index_clips(self) -> dict[str, list[LabelledFile]]:
+        splits: dict[str, list[LabelledFile]] = {}
+        first = 0
         for split, clips in self.CLIPS_A_CLASS.items():
-            splits[split] = [
-                self._clip(root, quality, number)
-                for root in range(len(ROOTS))
-                for quality in QUALITIES
-                for number in range(first, first + clips)
-            ]
+            numbers = range(first, first + clips)
+            roots = range(len(ROOTS))
+            splits[split] = [self._clip(root, quality, n) for root in roots for quality in QUALITIES for n in numbers]
             first += clips
         return splits
 
-    def _clip(self, root: int, quality: str, number: int) -> LabelledClip:
+    def _clip(self, root: int, quality: str, number: int) -> LabelledFile:
         label, seed = f"{ROOTS[root]} {quality}", (self.split_seed, root, tuple(QUALITIES).index(quality), number)
-        chord = Chord(root, quality, seed, self.sample_rate, self.seconds, self.octaves, self.detune, self.snr_db)
-        return LabelledClip(label, f"the chord {label} of seed {seed}", chord.read)
+        read = partial(chord, root, quality, seed, self.sample_rate, self.seconds)
+        return LabelledFile(label, f"the chord {label} of seed {seed}", read)

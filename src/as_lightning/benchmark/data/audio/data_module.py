@@ -6,7 +6,7 @@ import io
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import soundfile
 import torch
@@ -14,14 +14,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least
-from as_lightning.benchmark.data.decoded_files import Cache, DecodedFiles, decode_once, mean_and_std
-from as_lightning.benchmark.data.files import FileTree
+from as_lightning.benchmark.data.decoded_files import Cache, LabelledFile, decode_once, mean_and_std
 from as_lightning.benchmark.packages import loading
+from as_lightning.functional.argument_checks import check_choice
 
 LOG_FLOOR = 1e-6  # power below which log-mel takes all for silence: about that of 16-bit rounding noise
 
-# torchaudio is imported where it is used: it refuses to load beside a torch that was built for another CUDA, and that
-# must not keep anybody from images and text
+
+def load_torchaudio() -> Any:
+    """torchaudio, which refuses to load beside a torch that was built for another CUDA: only audio data may fail."""
+    with loading("torchaudio"):
+        import torchaudio
+    return torchaudio
 
 
 class LogMel(nn.Module):
@@ -37,33 +41,11 @@ class LogMel(nn.Module):
 
     def __init__(self, sample_rate: int, n_mels: int, n_fft: int, hop_length: int) -> None:
         super().__init__()
-        with loading("torchaudio"):
-            from torchaudio.transforms import MelSpectrogram
-
-        self.mel = MelSpectrogram(sample_rate, n_fft=n_fft, hop_length=hop_length, n_mels=n_mels)
+        spectrogram = load_torchaudio().transforms.MelSpectrogram
+        self.mel = spectrogram(sample_rate, n_fft=n_fft, hop_length=hop_length, n_mels=n_mels)
 
     def forward(self, waveform: Tensor) -> Tensor:
         return self.mel(waveform).clamp(min=LOG_FLOOR).log().unsqueeze(0)
-
-
-class LabelledClip(NamedTuple):
-    """A recording or a synthetic sound: its class, its place as an error message names it, and what reads it.
-
-    ``read`` gives the samples, ``float32`` ``(samples,)`` in [-1, 1], and their rate in Hz.
-    """
-
-    label: str
-    place: str
-    read: Callable[[], tuple[Tensor, int]]
-
-    @classmethod
-    def of_file(cls, tree: FileTree, name: str, label: str) -> LabelledClip:
-        """A clip in a file that soundfile reads, below a folder or in an archive."""
-        return cls(label, tree.where(name), partial(_read_file, tree, name))
-
-
-def _read_file(tree: FileTree, name: str) -> tuple[Tensor, int]:
-    return decode(tree.read(name))
 
 
 def decode(content: bytes) -> tuple[Tensor, int]:
@@ -86,11 +68,8 @@ def clip_features(
     read: Callable[[], tuple[Tensor, int]], sample_rate: int, samples: int, log_mel: LogMel | None
 ) -> Tensor:
     """A clip as a waveform of this rate and length, cut off or padded with zeros, or the log-mel spectrogram of it."""
-    with loading("torchaudio"):
-        from torchaudio.functional import resample
-
     waveform, rate = read()
-    waveform = resample(waveform, rate, sample_rate)[:samples]
+    waveform = load_torchaudio().functional.resample(waveform, rate, sample_rate)[:samples]
     waveform = F.pad(waveform, (0, samples - len(waveform)))
     return waveform if log_mel is None else log_mel(waveform)
 
@@ -130,10 +109,8 @@ class AudioDataModule(BenchmarkDataModule):
         **loader: Any,
     ) -> None:
         super().__init__(**loader)
-        if features not in ("log_mel", "waveform"):
-            raise ValueError(f"features must be 'log_mel' or 'waveform', got {features!r}")
-        check_least(1, sample_rate=sample_rate, n_mels=n_mels, hop_length=hop_length)
-        check_least(2, n_fft=n_fft)
+        check_choice("features", features, ("log_mel", "waveform"))
+        check_least(1, sample_rate=sample_rate, n_mels=n_mels, n_fft=n_fft, hop_length=hop_length)
         check_least(0, freq_mask=freq_mask, time_mask=time_mask)
         self.sample_rate, self.samples = sample_rate, round(seconds * sample_rate)
         self.cache, self.freq_mask, self.time_mask = cache, freq_mask, time_mask
@@ -148,8 +125,11 @@ class AudioDataModule(BenchmarkDataModule):
         self.log_mel = None if is_waveform else LogMel(sample_rate, n_mels, n_fft, hop_length)
 
     @abstractmethod
-    def index_clips(self) -> dict[str, list[LabelledClip]]:
-        """The clips of the splits ``train``, ``validation`` and ``test``."""
+    def index_clips(self) -> dict[str, list[LabelledFile]]:
+        """The clips of the splits ``train``, ``validation`` and ``test``.
+
+        They are read as the samples, ``float32`` ``(samples,)`` in [-1, 1], and their rate in Hz.
+        """
 
     @property
     def input_spec(self) -> dict[str, Any]:
@@ -160,24 +140,18 @@ class AudioDataModule(BenchmarkDataModule):
         return bool(self.freq_mask or self.time_mask)
 
     def load_splits(self) -> dict[str, LabelledDataset]:
-        indexed = self.index_clips()
-        targets = self.encode_labels({split: [row.label for row in rows] for split, rows in indexed.items()})
-        self.texts = {split: [row.place for row in rows] for split, rows in indexed.items()}
         features = partial(clip_features, sample_rate=self.sample_rate, samples=self.samples, log_mel=self.log_mel)
         clips = {
-            split: DecodedFiles([row.read for row in rows], self.texts[split], features)
-            for split, rows in indexed.items()
+            split: [clip._replace(read=partial(features, clip.read)) for clip in of_split]
+            for split, of_split in self.index_clips().items()
         }
-        inputs, training_sums = decode_once(clips, self.cache, kind="audio files")
+        inputs, targets, training_sums = decode_once(self, clips, self.cache, "audio files")
         transforms: Mapping[str, Callable[[Tensor], Tensor]] = {}
         if self.log_mel is not None:
             mean, std = (value.item() for value in mean_and_std(training_sums))
             plain = partial(standardised, mean=mean, std=std)
-            masks: list[nn.Module] = []
-            if self.random_inputs:
-                with loading("torchaudio"):
-                    from torchaudio.transforms import FrequencyMasking, TimeMasking
-
-                masks = [FrequencyMasking(self.freq_mask), TimeMasking(self.time_mask)]
-            transforms = dict.fromkeys(clips, plain) | {"train": partial(plain, masks=masks)}
+            masking = load_torchaudio().transforms
+            masks = [masking.FrequencyMasking(self.freq_mask), masking.TimeMasking(self.time_mask)]
+            augmented = partial(plain, masks=masks) if self.random_inputs else plain
+            transforms = dict.fromkeys(clips, plain) | {"train": augmented}
         return {split: LabelledDataset(inputs[split], targets[split], transforms.get(split)) for split in clips}

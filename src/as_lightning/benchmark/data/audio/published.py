@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import random
 import tarfile
+from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from as_lightning.benchmark.data.audio.data_module import AudioDataModule, LabelledClip
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule, decode, load_torchaudio
 from as_lightning.benchmark.data.base import SPLITS
-from as_lightning.benchmark.data.download import HINT, RemoteFile, fetch
-from as_lightning.benchmark.data.files import FileTree
-from as_lightning.benchmark.packages import loading
+from as_lightning.benchmark.data.decoded_files import LabelledFile
+from as_lightning.benchmark.data.files import HINT, FileTree, RemoteFile, fetch
 
 RECORDINGS = 50  # of each digit by each speaker
 
@@ -22,8 +22,8 @@ class FSDD(AudioDataModule):
     """Free Spoken Digit Dataset: the digits 0 to 9 by 6 speakers, 2,400 / 300 / 300 clips of 8 kHz, CC BY-SA 4.0.
 
     Of each speaker's 50 recordings of a digit, 0 to 4 are the test split, as published, 5 to 9 validation. ``data_dir``
-    holds ``fsdd.tar.gz`` or a folder ``fsdd``; otherwise release 1.0.10 is downloaded. GitHub packs an archive anew
-    when it likes, so the recordings have the checksum: ``LC_ALL=C sha256sum *.wav | sha256sum``.
+    holds ``fsdd.tar.gz``; otherwise release 1.0.10 is downloaded. GitHub packs an archive anew when it likes, so the
+    recordings have the checksum: ``LC_ALL=C sha256sum *.wav | sha256sum``.
 
     ``split_seed`` seeds which recordings are of which split; None takes the published ones.
 
@@ -34,7 +34,9 @@ class FSDD(AudioDataModule):
     Source: Jackson et al., ``github.com/Jakobovski/free-spoken-digit-dataset``.
     """
 
-    URL = "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/refs/tags/v1.0.10.tar.gz"
+    FILE: ClassVar[RemoteFile] = RemoteFile(
+        "fsdd.tar.gz", "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/refs/tags/v1.0.10.tar.gz", None
+    )
     SHA256 = "1801eae019c063377d98f831d3f93574f259475df7332bb0e3d1b080fb5e6959"
     splits_by_seed = True
 
@@ -43,17 +45,13 @@ class FSDD(AudioDataModule):
         self.split_seed = split_seed
 
     def prepare_data(self) -> None:
-        self._path()
+        fetch(self.FILE, self.data_dir)
 
-    def _path(self) -> Path:
-        folder = self.data_dir / "fsdd"
-        return folder if folder.is_dir() else fetch(RemoteFile("fsdd.tar.gz", self.URL, None), self.data_dir)
-
-    def index_clips(self) -> dict[str, list[LabelledClip]]:
-        tree = FileTree(self._path())
+    def index_clips(self) -> dict[str, list[LabelledFile]]:
+        tree = FileTree(fetch(self.FILE, self.data_dir))
         recordings = [path for path in map(PurePosixPath, tree.names) if path.match("recordings/*.wav")]
         self._check(tree, recordings)
-        splits: dict[str, list[LabelledClip]] = {split: [] for split in SPLITS}
+        splits: dict[str, list[LabelledFile]] = {split: [] for split in SPLITS}
         order = list(range(RECORDINGS))
         if self.split_seed is not None:
             random.Random(self.split_seed).shuffle(order)
@@ -61,7 +59,8 @@ class FSDD(AudioDataModule):
             digit, _, number = path.stem.split("_")
             place = order.index(int(number))
             split = "test" if place < 5 else "validation" if place < 10 else "train"
-            splits[split].append(LabelledClip.of_file(tree, str(path), digit))
+            read = partial(tree.decoded, str(path), decode)
+            splits[split].append(LabelledFile(digit, tree.where(str(path)), read))
         return splits
 
     def _check(self, tree: FileTree, recordings: list[PurePosixPath]) -> None:
@@ -90,9 +89,6 @@ class SpeechCommands(AudioDataModule):
     SUBSETS: ClassVar[dict[str, str]] = {"train": "training", "validation": "validation", "test": "testing"}
 
     def prepare_data(self) -> None:
-        with loading("torchaudio"):
-            from torchaudio.datasets import SPEECHCOMMANDS
-
         folder = self.data_dir / "SpeechCommands" / "speech_commands_v0.02"
         if folder.is_dir():
             return
@@ -100,7 +96,7 @@ class SpeechCommands(AudioDataModule):
         # torchaudio takes a folder that is there for complete: it must not see one that was unpacked by half
         with TemporaryDirectory(dir=self.data_dir, prefix=".speech_commands_") as unpacked:
             try:
-                SPEECHCOMMANDS(unpacked, url=self.URL, download=True)
+                load_torchaudio().datasets.SPEECHCOMMANDS(unpacked, url=self.URL, download=True)
             # no connection; another checksum; an archive that ends half-way
             except (OSError, RuntimeError, EOFError, tarfile.TarError) as error:
                 raise RuntimeError(
@@ -109,14 +105,14 @@ class SpeechCommands(AudioDataModule):
             folder.parent.mkdir(exist_ok=True)
             (Path(unpacked) / "SpeechCommands" / folder.name).rename(folder)
 
-    def index_clips(self) -> dict[str, list[LabelledClip]]:
-        with loading("torchaudio"):
-            from torchaudio.datasets import SPEECHCOMMANDS
-
+    def index_clips(self) -> dict[str, list[LabelledFile]]:
         tree = FileTree(self.data_dir / "SpeechCommands")
         splits = {}
         for split, subset in self.SUBSETS.items():
-            listed = SPEECHCOMMANDS(self.data_dir, url=self.URL, subset=subset)
+            listed = load_torchaudio().datasets.SPEECHCOMMANDS(self.data_dir, url=self.URL, subset=subset)
             rows = (listed.get_metadata(index) for index in range(len(listed)))
-            splits[split] = [LabelledClip.of_file(tree, name, word) for name, _, word, _, _ in rows]
+            splits[split] = [
+                LabelledFile(word, tree.where(name), partial(tree.decoded, name, decode))
+                for name, _, word, _, _ in rows
+            ]
         return splits

@@ -9,9 +9,8 @@ import torch
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
-from as_lightning.benchmark.data.base import check_least
 from as_lightning.benchmark.data.decoded_files import value_sums
-from as_lightning.benchmark.data.download import HINT
+from as_lightning.benchmark.data.files import HINT
 from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
 from as_lightning.benchmark.packages import loading
 
@@ -26,7 +25,7 @@ class CIFAR10(ImageDataModule):
     training images are for validation, stratified by class.
 
     Raises:
-        ValueError: if ``validation_size`` leaves one of its two splits without a class.
+        ValueError: if ``validation_size`` leaves one of its two splits without a class (scikit-learn's).
         RuntimeError: if it is not there and cannot be downloaded.
 
     Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009. For research use.
@@ -34,32 +33,22 @@ class CIFAR10(ImageDataModule):
 
     published: ClassVar[type[datasets.CIFAR10]] = datasets.CIFAR10
 
-    def __init__(self, validation_size: int = 5000, **images: Any) -> None:
+    def __init__(self, validation_size: int = 5000, split_seed: int = 0, **images: Any) -> None:
         super().__init__(**images)
-        check_least(1, validation_size=validation_size)
-        self.validation_size = validation_size
+        self.validation_size, self.split_seed = validation_size, split_seed
 
     def prepare_data(self) -> None:
         try:
-            self.published(self.data_dir, train=False)
-        except RuntimeError:  # a file is missing or has another checksum
-            try:
-                self.published(self.data_dir, train=False, download=True)
-            except (OSError, RuntimeError, EOFError) as error:
-                name = self.published.filename
-                raise RuntimeError(f"{name} could not be downloaded to {self.data_dir}: {error}. {HINT}") from error
+            self.published(self.data_dir, train=False, download=True)  # where a file is missing or has another checksum
+        except (OSError, RuntimeError, EOFError) as error:
+            name = self.published.filename
+            raise RuntimeError(f"{name} could not be downloaded to {self.data_dir}: {error}. {HINT}") from error
 
     def read_images(self) -> Images:
         self.prepare_data()
         train, test = (self.published(self.data_dir, train=is_train) for is_train in (True, False))
         self.class_names = list(train.classes)
         images, targets = _channels_first(train.data), torch.tensor(train.targets)
-        most = len(targets) - self.num_classes
-        if not self.num_classes <= self.validation_size <= most:
-            raise ValueError(
-                f"validation_size must be between {self.num_classes} and {most}, for both splits to have each class, "
-                f"got {self.validation_size}"
-            )
         kept, held_out = train_test_split(
             range(len(targets)), test_size=self.validation_size, stratify=targets, random_state=self.split_seed
         )

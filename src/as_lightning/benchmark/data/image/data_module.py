@@ -37,7 +37,6 @@ class ImageDataModule(BenchmarkDataModule):
     def __init__(
         self,
         *,
-        split_seed: int = 0,
         crop_padding: int = 4,
         horizontal_flip: bool = True,
         mean: Sequence[float] | None = None,
@@ -46,13 +45,10 @@ class ImageDataModule(BenchmarkDataModule):
     ) -> None:
         super().__init__(**loader)
         check_least(0, crop_padding=crop_padding)
-        if (mean is None) != (std is None):
-            raise ValueError(f"give mean and std, or neither, got {mean=} and {std=}")
-        if mean is not None and std is not None and not (len(mean) == len(std) == 3 and min(std) > 0):
-            raise ValueError(f"mean and std must have 3 numbers, one per channel, std positive, got {mean=} and {std=}")
-        self.split_seed, self.crop_padding, self.horizontal_flip = split_seed, crop_padding, horizontal_flip
-        self.mean = None if mean is None else list(mean)
-        self.std = None if std is None else list(std)
+        if (mean is None) != (std is None) or any(len(values) != 3 for values in (mean, std) if values is not None):
+            raise ValueError(f"give mean and std, 3 numbers each, or neither, got {mean=} and {std=}")
+        self.crop_padding, self.horizontal_flip = crop_padding, horizontal_flip
+        self.mean, self.std = (None if values is None else list(values) for values in (mean, std))
 
     @abstractmethod
     def read_images(self) -> Images:

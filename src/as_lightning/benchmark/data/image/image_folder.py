@@ -13,9 +13,8 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from as_lightning.benchmark.data.base import Limit, check_least, split_limits
-from as_lightning.benchmark.data.decoded_files import Cache, DecodedFiles, decode_once
-from as_lightning.benchmark.data.files import FileTree
+from as_lightning.benchmark.data.base import check_least
+from as_lightning.benchmark.data.decoded_files import Cache, decode_once
 from as_lightning.benchmark.data.folder_classes import ClassFolder
 from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
 
@@ -42,10 +41,6 @@ def decode_image(content: bytes, image_size: int | None = None) -> Tensor:
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
-def _decode_file(tree: FileTree, image_size: int | None, name: str) -> Tensor:
-    return decode_image(tree.read(name), image_size)
-
-
 class ImageFolder(ClassFolder, ImageDataModule):
     """A user's own images in a folder for each class; layouts as of `split_classes`.
 
@@ -65,28 +60,16 @@ class ImageFolder(ClassFolder, ImageDataModule):
         self,
         path: str | Path,
         image_size: int | None = None,
-        max_per_class: Limit = None,
-        validation_share: float = 0.1,
         cache: Cache = "auto",
         **images: Any,
     ) -> None:
-        super().__init__(path, validation_share, **images)
+        super().__init__(path, **images)
         if image_size is not None:
             check_least(1, image_size=image_size)
         self.image_size, self.cache = image_size, cache
-        self.max_per_class = split_limits("max_per_class", max_per_class)
 
     def read_images(self) -> Images:
-        tree, splits = self.class_files()
-        rows = {}
-        for split, classes in splits.items():
-            limit = self.max_per_class[split]
-            rows[split] = [(label, name) for label, names in classes.items() for name in names[:limit]]
-            random.Random(self.split_seed).shuffle(rows[split])  # a loader may be cut short
-        targets = self.encode_labels({split: [label for label, _ in pairs] for split, pairs in rows.items()})
-        names = {split: [name for _, name in pairs] for split, pairs in rows.items()}
-        self.texts = {split: [tree.where(name) for name in of_split] for split, of_split in names.items()}
-        decode = partial(_decode_file, tree, self.image_size)
-        files = {split: DecodedFiles(of_split, self.texts[split], decode) for split, of_split in names.items()}
-        inputs, training_sums = decode_once(files, self.cache, kind="images", advice="set image_size")
-        return Images(inputs, targets, training_sums)
+        files = self.labelled_files(partial(decode_image, image_size=self.image_size))
+        for of_split in files.values():
+            random.Random(self.split_seed).shuffle(of_split)  # a loader may be cut short
+        return Images(*decode_once(self, files, self.cache, self.kind))

@@ -1,21 +1,28 @@
-"""Classification of texts: how files are read as texts, and what such data share."""
+"""What text data share: how files are read and split, the tokeniser, and batches of similar length, padded."""
 
 from __future__ import annotations
 
 import codecs
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from sklearn.model_selection import train_test_split
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import RandomSampler, Sampler
 
-from as_lightning.benchmark.data.base import LabelledDataset, say
-from as_lightning.benchmark.data.files import shortened
-from as_lightning.benchmark.data.text.tokenized import TokenizedDataModule
+from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least, say
+from as_lightning.benchmark.data.files import RemoteFile, fetch, find_path, shortened
+from as_lightning.benchmark.data.loaders import POOL_BATCHES, LengthBatchSampler
+
+PADDING, UNKNOWN = "[PAD]", "[UNK]"
+IGNORED = -100  # the target of padding, and of what is no first piece of a word
+TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
 
 
 class Sentence(NamedTuple):
@@ -81,12 +88,118 @@ def say_of_repeats(splits: Mapping[str, Sequence[Sentence]]) -> None:
             say(f"{len(repeated)} of {len(splits[split])} rows in {split} are in train too: {named}")
 
 
-class TextDataModule(TokenizedDataModule):
-    """Classification of texts: batches ``(token ids (N, longest of the batch), class indices (N,))``, ``int64``."""
+def fit_tokenizer(texts: Iterable[str] | Iterable[Sequence[str]], vocab_size: int, lowercase: bool = True) -> Tokenizer:
+    """A byte-pair tokeniser of at most ``vocab_size`` tokens; padding is token 0; ``lowercase`` strips accents too."""
+    # without a continuing-subword prefix: with one, as WordPiece has, the library breaks ties in the order of a hash
+    # map, and two fits on the same texts differ
+    tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=[PADDING, UNKNOWN], show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def pretrained_tokenizer(name: str) -> tuple[Tokenizer, int]:
+    """The fast tokeniser of a Hugging Face model, by name or local path, and its padding token; else a ValueError."""
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise ImportError('a pretrained tokenizer needs transformers: install "as-lightning[pretrained]"') from error
+    folder = Path(name)
+    # transformers makes an empty tokeniser for a folder without one
+    if folder.is_dir() and not any(any(folder.glob(pattern)) for pattern in TOKENIZER_FILES):
+        files = ", ".join(TOKENIZER_FILES)
+        raise ValueError(f"tokenizer={name!r}: the folder has no tokenizer ({files}): save the model's own there")
+    try:
+        found = AutoTokenizer.from_pretrained(name, use_fast=True)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"tokenizer={name!r} is no Hugging Face model or folder with a tokeniser: {error}") from None
+    if not found.is_fast or found.pad_token_id is None:
+        raise ValueError(f"tokenizer={name!r}: expected a fast tokeniser with a padding token")
+    return found.backend_tokenizer, int(found.pad_token_id)
+
+
+class TokenizedDataModule(BenchmarkDataModule):
+    """Token ids, in batches of similar length, padded to the longest.
+
+    The settings are described in ``conf/data/text_base.yaml``. Validation and test are sorted by length.
+    """
+
+    FILES: ClassVar[dict[str, RemoteFile]] = {}  # what a published data set consists of, by what a file holds
+    paths: Mapping[str, str | Path | None] = {}  # of a user's own files, by split
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        max_length: int,
+        lowercase: bool,
+        tokenizer: str | None = None,
+        length_buckets: bool = True,
+        **loader: Any,
+    ) -> None:
+        super().__init__(**loader)
+        if vocab_size < 3:
+            raise ValueError(f"vocab_size must be at least 3 (two tokens are special), got {vocab_size}")
+        check_least(1, max_length=max_length)
+        self.vocab_size, self.max_length = vocab_size, max_length
+        self.pretrained, self.lowercase, self.length_buckets = tokenizer, lowercase, length_buckets
+        self.tokenizer: Tokenizer | None = None
+        self.padding_id = 0
 
     @abstractmethod
-    def read_splits(self) -> Mapping[str, Sequence[Sentence]]:
-        """The splits ``train``, ``validation`` and ``test``."""
+    def read_splits(self) -> Mapping[str, Sequence[Any]]:
+        """The sentences of the splits ``train``, ``validation`` and ``test``."""
+
+    @property
+    def user_paths(self) -> list[Path]:
+        return [find_path(path, self.data_dir) for path in self.paths.values() if path is not None]
+
+    def prepare_data(self) -> None:
+        self.fetch_files()
+
+    def fetch_files(self) -> dict[str, Path]:
+        """The paths of `FILES`; what is not in ``data_dir`` is downloaded."""
+        return {name: fetch(file, self.data_dir) for name, file in self.FILES.items()}
+
+    @property
+    def input_spec(self) -> dict[str, Any]:
+        assert self.tokenizer is not None, "call setup() first"
+        size = self.tokenizer.get_vocab_size()
+        return {"vocab_size": size, "max_length": self.max_length, "padding_id": self.padding_id}
+
+    def make_tokenizer(self, texts: Iterable[str] | Iterable[Sequence[str]]) -> Tokenizer:
+        """Set `tokenizer`: the pretrained one, or one fitted on the training split's ``texts``."""
+        if self.pretrained is None:
+            self.tokenizer, self.padding_id = fit_tokenizer(texts, self.vocab_size, self.lowercase), 0
+        else:
+            self.tokenizer, self.padding_id = pretrained_tokenizer(self.pretrained)
+        self.tokenizer.no_padding()
+        self.tokenizer.enable_truncation(self.max_length)
+        return self.tokenizer
+
+    def collate(self, samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        token_ids, targets = zip(*samples, strict=True)
+        # hidden states of frozen layers are padded with zeros
+        padding = 0.0 if token_ids[0].is_floating_point() else self.padding_id
+        padded = pad_sequence(list(token_ids), batch_first=True, padding_value=padding)
+        if self.task == "token":
+            return padded, pad_sequence(list(targets), batch_first=True, padding_value=IGNORED)
+        return padded, torch.stack(targets)
+
+    def batching(self, dataset: Any, order: Sampler[int]) -> dict[str, Any]:
+        if not self.length_buckets or not isinstance(dataset, LabelledDataset):
+            return super().batching(dataset, order)
+        shuffle = isinstance(order, RandomSampler)
+        lengths = [len(token_ids) for token_ids in dataset.inputs]
+        pool_batches = POOL_BATCHES if shuffle else max(len(dataset), 1)
+        sampler_of_lengths = LengthBatchSampler.bound(lengths, pool_batches=pool_batches, shuffle=shuffle)
+        return {"batch_sampler": sampler_of_lengths(order, self.batch_size, False)}
+
+
+class TextDataModule(TokenizedDataModule):
+    """Classification of texts: batches ``(token ids (N, longest of the batch), class indices (N,))``, ``int64``."""
 
     def encode_targets(self, splits: Mapping[str, Sequence[Sentence]]) -> dict[str, Tensor]:
         """The targets of each split; sets `class_names`."""

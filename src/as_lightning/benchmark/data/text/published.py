@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from as_lightning.benchmark.data.download import RemoteFile
+from as_lightning.benchmark.data.files import RemoteFile
 from as_lightning.benchmark.data.text.data_module import Sentence, TaggedSentence, TextDataModule
 from as_lightning.benchmark.data.text.tagging import TaggingDataModule, read_conll
 
@@ -51,13 +51,10 @@ class Clinc150(TextDataModule):
     training, 1,000 of the 5,500 for the test.
     """
 
-    FILES: ClassVar[dict[str, RemoteFile]] = {
-        "all": RemoteFile(
-            "clinc150.json",
-            "https://raw.githubusercontent.com/clinc/oos-eval/master/data/data_full.json",
-            "36923c3705a59e08fe9c3883d8bc2dd966ef93e22cb78ac41171782a698d56e0",
-        )
-    }
+    FILES: ClassVar[dict[str, RemoteFile]] = remote_files(
+        "https://raw.githubusercontent.com/clinc/oos-eval/master/data/data_full.json",
+        all=("clinc150.json", "36923c3705a59e08fe9c3883d8bc2dd966ef93e22cb78ac41171782a698d56e0"),
+    )
 
     def __init__(self, out_of_scope: bool = True, **text: Any) -> None:
         super().__init__(**text)

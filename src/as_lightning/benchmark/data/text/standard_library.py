@@ -142,9 +142,6 @@ class PythonCode(BenchmarkDataModule):
         self.from_standard_library = root is None
         self.root = library_folder() if root is None else Path(root).expanduser()
         self.max_tokens = split_limits("max_tokens", max_tokens)
-        least = min(filter(None, self.max_tokens.values()), default=None)
-        if least is not None and least <= block_length:
-            raise ValueError(f"max_tokens must be more than block_length={block_length}, got {least}")
 
     @property
     def input_spec(self) -> dict[str, Any]:

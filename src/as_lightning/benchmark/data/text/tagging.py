@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from abc import abstractmethod
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,11 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from as_lightning.benchmark.data.base import LabelledDataset
-from as_lightning.benchmark.data.text.data_module import TaggedSentence, read_text
-from as_lightning.benchmark.data.text.tokenized import IGNORED, TokenizedDataModule
+from as_lightning.benchmark.data.base import LabelledDataset, say
+from as_lightning.benchmark.data.text.data_module import IGNORED, TaggedSentence, TokenizedDataModule, read_text
 
-log = logging.getLogger(__name__)
 LOST_WORD = "?"
 
 
@@ -23,14 +19,10 @@ class TaggingDataModule(TokenizedDataModule):
     """Tag words with BIO tags; the first piece of a word carries its tag, the others and padding -100.
 
     Batches are ``(token ids (N, L) int64; tag indices (N, L) int64)``. Words past ``max_length`` tokens are neither
-    trained nor scored; a warning says how many there are. A ValueError names a tag that the training split lacks.
+    trained nor scored; a message says how many there are. A ValueError names a tag that the training split lacks.
     """
 
     task = "token"
-
-    @abstractmethod
-    def read_splits(self) -> dict[str, list[TaggedSentence]]:
-        """The splits ``train``, ``validation`` and ``test``."""
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         sentences = self.read_splits()
@@ -43,7 +35,7 @@ class TaggingDataModule(TokenizedDataModule):
             encoded = [self._encode(row.words, row_tags) for row, row_tags in zip(rows, of_words, strict=True)]
             cut = sum(len(row.words) for row in rows) - sum(int((targets != IGNORED).sum()) for _, targets in encoded)
             if cut:
-                log.warning("%d words of the %s split lie past max_length=%d", cut, split, self.max_length)
+                say(f"{cut} words of the {split} split lie past max_length={self.max_length}")
             splits[split] = LabelledDataset([ids for ids, _ in encoded], [targets for _, targets in encoded])
         return splits
 

@@ -14,9 +14,6 @@ from as_lightning.benchmark.data.base import check_least, say
 from as_lightning.benchmark.data.files import shortened
 from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule, read_text, split_sentences
 
-DELIMITERS = {".csv": ",", ".tsv": "\t"}  # the usual one; others are tried where the columns are not found
-OTHER_DELIMITERS = (",", ";", "\t", "|")
-
 
 def read_table(
     path: Path, text_column: str, label_column: str, *, drop_blank: bool = False, encoding: str | None = None
@@ -26,7 +23,7 @@ def read_table(
     The first line of ``.csv`` and ``.tsv`` names the columns; they are parted by commas, semicolons, tabs or ``|``.
     ``drop_blank`` leaves rows without text or label out.
     """
-    if path.suffix not in (*DELIMITERS, ".jsonl"):
+    if path.suffix not in (".csv", ".tsv", ".jsonl"):
         raise ValueError(f"{path}: expected a file that ends in .csv, .tsv or .jsonl")
     content = read_text(path, encoding)
     is_json = path.suffix == ".jsonl"
@@ -61,10 +58,7 @@ def read_table(
 
 def _delimited_rows(path: Path, content: str, columns: set[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     header = next(io.StringIO(content, newline=""), "")  # a line may end in \r alone
-    candidates = (DELIMITERS[path.suffix], *OTHER_DELIMITERS)
-    names = {delimiter: next(csv.reader([header], delimiter=delimiter), []) for delimiter in candidates}
-    fitting = [delimiter for delimiter in names if columns <= set(names[delimiter])]
-    delimiter = fitting[0] if fitting else max(names, key=lambda delimiter: len(names[delimiter]))
+    delimiter = max(",;\t|", key=lambda sign: columns <= set(next(csv.reader([header], delimiter=sign), [])))
     reader = csv.DictReader(io.StringIO(content, newline=""), delimiter=delimiter, strict=True)
     try:
         for row in reader:
@@ -119,17 +113,15 @@ class TextFile(TextDataModule):
             split: read_table(path, *self.columns, drop_blank=self.drop_blank, encoding=self.encoding)
             for split, path in zip(self.paths, self.user_paths, strict=False)
         }
-        sizes = Counter(sentence.label for sentence in splits["train"])
-        rare = {label for label, size in sizes.items() if size < (self.min_per_class or 0)}
+        sizes = Counter(row.label for row in splits["train"])
+        rare = sorted(label for label, size in sizes.items() if size < (self.min_per_class or 0))
         place = self.paths["train"]
         if rare:
-            named = shortened([f"{label!r} ({sizes[label]})" for label in sorted(rare)])
+            named = shortened([f"{label!r} ({sizes[label]})" for label in rare])
             say(f"{place}: {len(rare)} classes with fewer than {self.min_per_class} rows are left out: {named}")
         kept = sorted(sizes.keys() - rare)
         if len(kept) < 2:
             found = ", ".join(f"{label!r} ({sizes[label]} rows)" for label in kept) or "none"
-            left_out = f"; data.min_per_class={self.min_per_class} leaves {len(rare)} out" if rare else ""
-            column = self.columns[1]
-            raise ValueError(f"{place}: expected at least 2 classes in column {column!r}, got {found}{left_out}")
+            raise ValueError(f"{place}: expected at least 2 classes in column {self.columns[1]!r}, got {found}")
         splits = {split: [row for row in rows if row.label not in rare] for split, rows in splits.items()}
         return split_sentences(splits["train"], self.split_seed) if self.splits_by_seed else splits

@@ -9,10 +9,9 @@ import platform
 import pytest
 
 from as_lightning.benchmark.data.text import standard_library as python_code
-from as_lightning.benchmark.run.folder import run_inputs
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
-from as_lightning.benchmark.run.train import train
+from as_lightning.benchmark.run.train import run_inputs, train
 
 BRIEF = ("trainer.max_epochs=1", "trainer.limit_train_batches=2", "method=softmax", "logger=none")
 
@@ -50,7 +49,7 @@ def test_a_run_whose_data_file_has_changed_is_made_anew(reviews, trained, caplog
     with caplog.at_level(logging.WARNING):
         train(reviews(good="fine"))
     assert len(trained) == 2
-    assert "finished with inputs that have changed" in caplog.text
+    assert "finished with other inputs (data)" in caplog.text
     train(reviews(good="fine"))
     assert len(trained) == 2
 
@@ -90,4 +89,4 @@ def test_a_run_of_another_python_is_made_anew(composed, tmp_path, trained, caplo
     with caplog.at_level(logging.WARNING):
         train(config)
     assert len(trained) == 2
-    assert "another Python" in caplog.text
+    assert "other inputs (python)" in caplog.text
