@@ -73,14 +73,15 @@ def reviews(folder: Path, labels: str = "ab") -> list[str]:
 def test_a_comparison_ends_with_the_report_and_the_same_command_writes_it_again_bit_for_bit(
     as_lightning_compare, tmp_path: Path
 ) -> None:
-    command = ["experiment=digits", "methods=as_softmax", *SHORT, "method.delta=0.2"]
+    command = ["experiment=digits", "methods=as_softmax", *SHORT, "method.delta=0.01"]
     done = as_lightning_compare(*command)
     assert done.error == 0, done
     folder = tmp_path / "comparisons" / "digits"
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in folder.rglob("result.json")]
     assert len(runs) == 2 * 2
     # the margin reaches the method that has one, and the baseline was added
-    assert {run["method"]: run["config"]["method"].get("delta") for run in runs} == {"softmax": None, "as_softmax": 0.2}
+    margins = {run["method"]: run["config"]["method"].get("delta") for run in runs}
+    assert margins == {"softmax": None, "as_softmax": 0.01}
     assert all(run["config"]["data"]["split_seed"] == run["seed"] for run in runs)
     assert "softmax, as_softmax: 4 runs" in done.printed
     record = ComparisonRecord.read(folder)

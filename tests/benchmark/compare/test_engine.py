@@ -219,7 +219,7 @@ def test_runs_are_counted_failures_named_at_once_and_no_text_is_markup(result, t
     plan = ComparisonPlan(["sparsemax"], 6, trials=1, seeds=3)
     Engine(plan, subject(run_one), tmp_path, Console(file=output, width=200)).run()
     printed = output.getvalue()
-    assert "softmax, sparsemax: 9 runs, as long as 7.5 full trainings. Equal means within 0.5 points." in printed
+    assert "softmax, sparsemax: 9 runs. Equal means within 0.5 points." in printed
     assert "failed: sparsemax, final, budget 1, seed 2, lr=0.01: RuntimeError: the class [/b] is empty" in printed
     assert "9/9" in printed
 

@@ -86,9 +86,9 @@ class Engine:
     def __init__(self, plan: ComparisonPlan, subject: Subject, directory: Path, console: Console | None = None) -> None:
         self.plan, self.execute, self.directory = plan, subject.execute, directory
         self.spaces = {method: subject.spaces[method] for method in plan.methods}
-        about = {"baseline": plan.baseline, "methods": list(plan.methods), "design": plan.design}
-        budget = {"full_budget": plan.full_budget, "trials": plan.trials}
-        self.record = ComparisonRecord(**subject.facts, **about, **budget)
+        facts: dict[str, Any] = {"baseline": plan.baseline, "methods": list(plan.methods), "design": plan.design}
+        facts |= {"full_budget": plan.full_budget, "trials": plan.trials, **subject.facts}
+        self.record = ComparisonRecord(**facts)
         self._sign = 1.0 if self.record.mode == "max" else -1.0
         self._finished: dict[Run, Result | str] = {}
         self._seconds: dict[Arm, list[float]] = {}
@@ -107,15 +107,10 @@ class Engine:
             ValueError: if no run of the baseline has finished at the full budget; the message has the failures.
         """
         plan, record = self.plan, self.record
-        (least, length), (most, longest) = plan.cost(sum(map(bool, self.spaces.values())))
+        least, most = plan.runs(sum(map(bool, self.spaces.values())))
         runs = f"{least} runs" if least == most else f"{least} to {most} runs"
-        lengths = f"{length:.1f}" if length == longest else f"{length:.1f} to {longest:.1f}"
-        self._bar.console.print(
-            f"{', '.join(plan.methods)}: {runs}, as long as {lengths} full trainings. Equal means within "
-            f"{plan.design.equal_within:g} points.",
-            markup=False,
-            highlight=False,
-        )
+        said = f"{', '.join(plan.methods)}: {runs}. Equal means within {plan.design.equal_within:g} points."
+        self._bar.console.print(said, markup=False, highlight=False)
         self._task = self._bar.add_task("comparison", total=most, left="")
         with self._bar:
             self._tune()

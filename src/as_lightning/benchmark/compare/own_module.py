@@ -214,19 +214,17 @@ class OwnModule:
 
     def data(self) -> pl.LightningDataModule:
         """A copy of the data module, or a new one where a function makes it."""
-        given = self.datamodule
+        given, kind = self.datamodule, type(self.datamodule).__name__
         try:
             made = given() if callable(given) else copy.deepcopy(given)
         except Exception as error:
             if callable(given):
                 raise
             raise TypeError(
-                f"{type(given).__name__} cannot be copied for each run ({error}): give a function that makes it, as in "
-                f"lambda: {type(given).__name__}(...)"
+                f"{kind} cannot be copied for each run ({error}): give a function that makes it, as in lambda: {kind}()"
             ) from None
-        return checked(
-            made, pl.LightningDataModule, "LightningDataModule.from_datasets(train, validation, test) makes one"
-        )
+        hint = "LightningDataModule.from_datasets(train, validation, test) makes one"
+        return checked(made, pl.LightningDataModule, hint)
 
     def train(self, run: Run, directory: Path) -> Result:
         """Make one run; one that has finished in ``directory`` with the same settings and inputs is read instead."""

@@ -112,20 +112,15 @@ class ComparisonPlan:
         """The budgets of a method, ascending."""
         return self.baseline_budgets if method == self.baseline else self.method_budgets
 
-    def cost(self, searched: int) -> tuple[tuple[int, float], tuple[int, float]]:
-        """The fewest and the most runs, each with their length in trainings of budget 1; so many methods are tuned.
+    def runs(self, searched: int) -> tuple[int, int]:
+        """The fewest and the most runs, where so many methods have something to tune.
 
         The fewest: every method is decided at the first look, and is worse, so that none has smaller budgets.
         """
         tuning = searched * self.trials * len(self.tuning_seeds) if self.trials > 1 else 0
-        others = len(self.methods) - 1
-        least = [*self.baseline_budgets, *[self.full_budget] * others]
-        most = [*self.baseline_budgets, *self.method_budgets * others]
-
-        def total(seeds: int, budgets: Sequence[float]) -> tuple[int, float]:
-            return tuning + seeds * len(budgets), tuning * self.full_budget + seeds * sum(budgets)
-
-        return total(self.design.looks[0], least), total(self.design.looks[-1], most)
+        baseline, others, looks = len(self.baseline_budgets), len(self.methods) - 1, self.design.looks
+        most = baseline + others * len(self.method_budgets)
+        return tuning + looks[0] * (baseline + others), tuning + looks[-1] * most
 
 
 def epochs_of(budget: float, full_epochs: int) -> int:

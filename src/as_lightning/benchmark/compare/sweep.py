@@ -168,9 +168,8 @@ class ComparisonSweep:
 
     def execute(self, runs: Sequence[Run]) -> Iterator[Outcome]:
         """Make runs by the launcher: the basic one gets them one by one, others all at once."""
-        together = len(runs) if type(self.launcher).__name__ != "BasicLauncher" else 1
-        for first in range(0, len(runs), max(together, 1)):
-            launched = runs[first : first + together]
+        groups = [[run] for run in runs] if type(self.launcher).__name__ == "BasicLauncher" else [runs]
+        for launched in filter(None, groups):
             jobs = [self.overrides_of(run) for run in launched]
             returned = self.launcher.launch(jobs, initial_job_idx=self.jobs)
             self.jobs += len(jobs)
