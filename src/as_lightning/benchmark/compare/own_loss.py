@@ -176,6 +176,7 @@ class SeenLogits(pl.Callback):
         self._logits: Tensor | None = None
         self._batch: Any = None
         self._given: Any = None
+        self._missed = False
 
     def __call__(self, module: pl.LightningModule, batch: Any) -> tuple[Any, Any]:
         if hasattr(module, "validation_logits"):
@@ -211,11 +212,13 @@ class SeenLogits(pl.Callback):
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         self._batch = batch if self._batch is None else self._batch
 
-    def find_target(self, module: pl.LightningModule) -> str | int | None:
-        """The key or position of the target; None if it is no part of the batch, or no validation showed logits."""
+    def on_validation_batch_end(self, trainer: Any, pl_module: pl.LightningModule, *batch: Any) -> None:
+        self._missed |= self._logits is None and not hasattr(pl_module, "validation_logits")
+
+    def find_target(self) -> str | int | None:
+        """The key or position of the target; None if it is no part of the batch, or a validation showed no logits."""
         batch, given = self._batch, self._given
-        shown = self._logits is not None or hasattr(module, "validation_logits")
-        if not isinstance(given, Tensor) or not shown:
+        if not isinstance(given, Tensor) or self._missed:
             return None
         parts = batch.items() if isinstance(batch, Mapping) else enumerate(batch if isinstance(batch, Sequence) else ())
         tensors = {place: part for place, part in parts if isinstance(part, Tensor) and part.dtype == given.dtype}

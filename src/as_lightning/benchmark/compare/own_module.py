@@ -186,7 +186,7 @@ class OwnModule:
             if first:
                 callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
                 (seen,) = (callback for callback in callbacks if isinstance(callback, SeenLogits))
-                self.target = seen.find_target(module)
+                self.target = seen.find_target()
                 tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
                 name = name_in_test(self.monitor)
                 self.test_metric = name if tests and name in metrics_of_test(trainer, module, data) else None
