@@ -50,8 +50,8 @@ def test_every_margin_lies_between_initial_and_delta_and_the_last_batch_after_th
         ({"ratio": "a"}, r"ratio must be a number in \[0, 1\], got 'a'"),
         ({"batches": -1}, "batches must be an integer of at least 0, got -1"),
         ({"batches": 1.5}, "batches must be an integer of at least 0, got 1.5"),
-        ({"ratio": 0.1, "initial": 2.0}, r"initial: delta .*\[0, 1\], got 2.0"),
-        ({"ratio": 0.1, "shape": "cosine"}, "shape must be 'hold' or 'linear', got 'cosine'"),
+        ({"ratio": 0.1, "initial": 2.0}, r"initial must be a margin in \[0, 1\], got 2.0"),
+        ({"ratio": 0.1, "shape": "cosine"}, "shape must be one of 'hold', 'linear', got 'cosine'"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(arguments, message):

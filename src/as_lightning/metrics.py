@@ -36,11 +36,7 @@ class MaskingRate(Metric):
         tensor(0.5000)
     """
 
-    is_differentiable = False
-    higher_is_better = None
     full_state_update = False
-    plot_lower_bound = 0.0
-    plot_upper_bound = 1.0
 
     masked: Tensor
     counted: Tensor
@@ -78,11 +74,7 @@ class LossAccuracyCorrelation(Metric):
         -1.0
     """
 
-    is_differentiable = False
-    higher_is_better = None
     full_state_update = False
-    plot_lower_bound = -1.0
-    plot_upper_bound = 1.0
 
     losses: list[Tensor]
     accuracies: list[Tensor]

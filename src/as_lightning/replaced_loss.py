@@ -18,14 +18,28 @@ FUNCTIONS = (F.cross_entropy, F.nll_loss, F.multi_margin_loss, F.binary_cross_en
 
 
 class CountedLoss(nn.Module):
-    """A loss that is computed by its owner, which has the margin and the losses of `ASSoftmaxMixin`."""
+    """The owner's `as_softmax_loss`, or its multi-label loss, called as the loss in whose place it stands.
+
+    ``persistent`` class weights are in state dicts.
+    """
 
     _owner: Any
+    weight: Tensor | None
 
-    def __init__(self, owner: Any, reduction: str = "mean") -> None:
+    def __init__(
+        self,
+        owner: Any,
+        *,
+        multilabel: bool,
+        persistent: bool = True,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+    ) -> None:
         super().__init__()
         self.__dict__["_owner"] = owner  # as a submodule the owner would contain itself
-        self.reduction = reduction
+        self.multilabel, self.ignore_index, self.reduction = multilabel, ignore_index, reduction
+        self.register_buffer("weight", weight, persistent=persistent)
 
     @property
     def delta(self) -> float:
@@ -36,43 +50,16 @@ class CountedLoss(nn.Module):
     def delta(self, value: float) -> None:
         self._owner.as_softmax_delta = value
 
-    def extra_repr(self) -> str:
-        return f"delta={self.delta}, reduction={self.reduction!r}"
-
-
-class CountedASSoftmaxLoss(CountedLoss):
-    """`as_softmax_loss`, called as `torch.nn.CrossEntropyLoss` is; ``persistent`` class weights are in state dicts."""
-
-    weight: Tensor | None
-
-    def __init__(
-        self,
-        owner: Any,
-        *,
-        persistent: bool,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(owner, reduction)
-        self.ignore_index = ignore_index
-        self.register_buffer("weight", weight, persistent=persistent)
-
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return self._owner.as_softmax_loss(
-            input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction
-        )
+        if self.multilabel:
+            return self._owner.multilabel_as_softmax_loss(input, target, reduction=self.reduction)
+        settings = {"weight": self.weight, "ignore_index": self.ignore_index, "reduction": self.reduction}
+        return self._owner.as_softmax_loss(input, target, **settings)
 
     def extra_repr(self) -> str:
+        kind = "multilabel, " if self.multilabel else ""
         weight = "" if self.weight is None else f", weight of {self.weight.numel()} classes"
-        return f"{super().extra_repr()}, ignore_index={self.ignore_index}{weight}"
-
-
-class CountedMultiLabelASSoftmaxLoss(CountedLoss):
-    """`multilabel_as_softmax_loss`, called as ``nn.BCEWithLogitsLoss`` is."""
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return self._owner.multilabel_as_softmax_loss(input, target, reduction=self.reduction)
+        return f"{kind}delta={self.delta}, reduction={self.reduction!r}, ignore_index={self.ignore_index}{weight}"
 
 
 def replace_loss(module: Any, name: str, owner: Any = None) -> None:
@@ -140,15 +127,9 @@ def masked_loss(owner: Any, replaced: Any) -> CountedLoss:
     if isinstance(function, nn.BCEWithLogitsLoss) or function is F.binary_cross_entropy_with_logits:
         if settings.get("weight") is not None or settings.get("pos_weight") is not None:
             raise ValueError("the multi-label AS-Softmax loss has no weights: drop weight and pos_weight")
-        return CountedMultiLabelASSoftmaxLoss(owner, **_carried(settings, ("reduction",)))
-    smoothing = settings.get("label_smoothing")
-    if not _changes_nothing(smoothing):
-        raise ValueError(
-            f"the loss to replace has label_smoothing={smoothing}, which AS-Softmax has no use for (its margin is "
-            "measured from one target class): set label_smoothing=0"
-        )
+        return CountedLoss(owner, multilabel=True, **_carried(settings, ("reduction",)))
     carried = _carried(settings, ("weight", "ignore_index", "reduction"))
-    return CountedASSoftmaxLoss(owner, persistent=isinstance(replaced, nn.Module), **carried)
+    return CountedLoss(owner, multilabel=False, persistent=isinstance(replaced, nn.Module), **carried)
 
 
 def _changes_nothing(value: Any) -> bool:

@@ -9,8 +9,7 @@ from typing import Any, Literal
 import lightning.pytorch as pl
 import torch
 
-from as_lightning.functional.argument_checks import check_count, check_number
-from as_lightning.functional.masking import check_delta
+from as_lightning.functional.argument_checks import check_choice, check_count, check_number
 
 UNKNOWN_LENGTH = (
     "DeltaWarmup(ratio=...) needs a training of known length, Trainer(max_epochs=...) without max_steps and a loader "
@@ -43,7 +42,7 @@ class DeltaWarmup:
 
     Raises:
         ValueError: if an argument lies outside its range, or both or none of ``ratio`` and ``batches`` are given.
-        TypeError: if ``ratio`` is no number, or ``batches`` no integer.
+        TypeError: if ``ratio`` or ``initial`` is no number, or ``batches`` no integer.
 
     Source: the authors' code; batches, not optimizer steps, so that accumulation does not stretch it.
 
@@ -65,12 +64,8 @@ class DeltaWarmup:
             check_number("ratio", self.ratio, lambda ratio: 0.0 <= ratio <= 1.0, "a number in [0, 1]")
         if self.batches is not None:
             check_count("batches", self.batches, least=0)
-        if self.shape not in ("hold", "linear"):
-            raise ValueError(f"shape must be 'hold' or 'linear', got {self.shape!r}")
-        try:
-            check_delta(self.initial)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"initial: {error}") from error
+        check_choice("shape", self.shape, ("hold", "linear"))
+        check_number("initial", self.initial, lambda margin: 0.0 <= margin <= 1.0, "a margin in [0, 1]")
 
     def delta_at(self, batch: int, total_batches: float, delta: float) -> float:
         """The margin of the 0-based ``batch`` of a training of ``total_batches``, finite if ``ratio`` is given."""

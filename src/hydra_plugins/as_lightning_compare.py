@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
-from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 
 class CompareSweeper(Sweeper):
-    """Makes the runs of a comparison by the configured launcher: first those that tune, then those that are judged.
+    """Makes the runs of a comparison by the configured launcher; ``params`` are settings to sweep."""
 
-    Args:
-        **params: of Hydra's basic sweeper; ``params`` are settings to sweep, as in ``hparams_search``.
-    """
-
-    def __init__(self, **params: Any) -> None:
-        self.params: dict[str, Any] = dict(params.get("params") or {})
+    def __init__(self, params: dict[str, Any] | None = None, **_: Any) -> None:
+        self.params = params or {}
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        # here: Hydra imports every plugin at the start of every command
         from hydra.core.plugins import Plugins
 
-        self.config: DictConfig | None = config
-        self.hydra_context: HydraContext | None = hydra_context
-        self.launcher: Launcher | None = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
-        )
-
-    def sweep(self, arguments: list[str]) -> Any:
         from as_lightning.benchmark.compare.sweep import sweep
 
-        assert self.config is not None
-        assert self.launcher is not None
-        assert self.hydra_context is not None
-        swept = [f"{name}={value}" for name, value in self.params.items()]
-        return sweep(self.config, self.launcher, self.hydra_context.config_loader, [*swept, *arguments])
+        plugins = Plugins.instance()
+        launcher = plugins.instantiate_launcher(hydra_context=hydra_context, task_function=task_function, config=config)
+        self.compare = functools.partial(sweep, config, launcher, hydra_context.config_loader)
+
+    def sweep(self, arguments: list[str]) -> Any:
+        return self.compare([*(f"{name}={value}" for name, value in self.params.items()), *arguments])

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 
 from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule
-from as_lightning.benchmark.run.evaluation import memorisation
+from as_lightning.benchmark.run.train import memorisation
 
 TRAIN, VALIDATION, BATCH, EPOCHS = 1_000, 101, 8, 2
 RESUMED_FROM = 90  # steps, of 63 per epoch

@@ -2,47 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
+from harness.killed_run import CALLS_FILE, counted_calls
 from harness.own_modules import Points, WithCriterion
 from harness.prepared_processes import context
 
 from as_lightning import compare
 
-CALLS_FILE = "calls.txt"
-
 
 def run(folder: Path, kill_after: int | None) -> None:
     """Compare in ``folder``; write the number of calls there, or be killed when it is reached."""
-    calls = 0
-
-    def count(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal calls
-        calls += event == "call"
-        if calls == kill_after:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.setprofile(count)
-    compare(
-        WithCriterion,
-        Points(),
-        monitor="val/acc",
-        replaces="criterion",
-        methods=["as_softmax"],
-        trainer={"max_epochs": 2, "accelerator": "cpu"},
-        trials=2,
-        tuning_seeds=1,
-        max_seeds=8,
-        folder=folder,
-        progress=False,
-    )
-    sys.setprofile(None)
-    (folder.parent / CALLS_FILE).write_text(str(calls))
+    with counted_calls(folder.parent / CALLS_FILE, kill_after):
+        compare(
+            WithCriterion,
+            Points(),
+            monitor="val/acc",
+            replaces="criterion",
+            methods=["as_softmax"],
+            trainer={"max_epochs": 2, "accelerator": "cpu"},
+            trials=2,
+            tuning_seeds=1,
+            budgets=[1.0],
+            max_seeds=8,
+            folder=folder,
+            progress=False,
+        )
 
 
 def run_in_process(folder: Path, kill_after: int | None = None) -> int:

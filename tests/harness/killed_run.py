@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from types import FrameType
@@ -17,28 +19,35 @@ from hydra import compose, initialize_config_dir
 import as_lightning.benchmark.data.digits
 import as_lightning.benchmark.encoders.from_scratch  # noqa: F401
 from as_lightning.benchmark.packages import config_dir
-from as_lightning.benchmark.run.folder import run_lock
+from as_lightning.benchmark.run.runner import run_lock
 from as_lightning.benchmark.run.train import train
 
 CALLS_FILE = "calls.txt"
 
 
-def run(overrides: list[str], folder: Path, kill_after: int | None) -> None:
-    """Train in ``folder``; write the number of calls there, or be killed when it is reached."""
+@contextmanager
+def counted_calls(file: Path, kill_after: int | None) -> Iterator[None]:
+    """Write the number of Python calls in the block into ``file``, or be killed when ``kill_after`` is reached."""
     calls = 0
 
-    def count(frame: FrameType, event: str, argument: Any) -> None:
+    def count(frame: FrameType, event: str, argument: Any) -> None:  # of calls alone: no local trace function
         nonlocal calls
-        calls += event == "call"
+        calls += 1
         if calls == kill_after:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    sys.settrace(count)
+    yield
+    sys.settrace(None)
+    file.write_text(str(calls))
+
+
+def run(overrides: list[str], folder: Path, kill_after: int | None) -> None:
+    """Train in ``folder``; write the number of calls there, or be killed when it is reached."""
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         config = compose("train", overrides=[*overrides, f"output_dir={folder}"])
-    sys.setprofile(count)
-    train(config)
-    sys.setprofile(None)
-    (folder / CALLS_FILE).write_text(str(calls))
+    with counted_calls(folder / CALLS_FILE, kill_after):
+        train(config)
 
 
 def run_in_process(overrides: list[str], folder: Path, kill_after: int | None = None) -> int:

@@ -6,6 +6,7 @@ of its own. So each test process has one server that has loaded both, and the ot
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import sys
@@ -22,12 +23,13 @@ import torch
 # without the packages of the app, as in some tests of the core, those of the app are skipped
 LOADED = (
     *(__name__, "harness.killed_run", "as_lightning.callbacks", "as_lightning.mixin", "as_lightning.compat"),
-    *("as_lightning.benchmark.report.report", "as_lightning.benchmark.commands.train"),
+    *("as_lightning.benchmark.compare.api", "as_lightning.benchmark.commands.sweep_report", "torch.utils.tensorboard"),
 )
 
 # torch renews the thread pool of a forked process at its first use, without a lock: where autograd's threads are the
 # first, one of them finds no pool and aborts the process ("Invalid thread pool!")
 os.register_at_fork(after_in_child=lambda: torch.set_num_threads(torch.get_num_threads()))
+os.register_at_fork(after_in_child=gc.freeze)  # each run of the app collects garbage: not among all the modules
 
 
 class Finished(NamedTuple):

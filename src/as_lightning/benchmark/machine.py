@@ -6,7 +6,8 @@ import ctypes
 import gc
 import os
 import platform
-import sys
+import re
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,8 @@ def package_versions() -> dict[str, str]:
     """Versions of what the numbers depend on."""
     versions = {"python": platform.python_version()}
     for package in ("as-lightning", "torch", "lightning", "torchmetrics", "torchvision", "torchaudio", "numpy"):
-        try:
+        with suppress(PackageNotFoundError):
             versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return versions
 
 
@@ -28,11 +27,10 @@ def machine_description() -> dict[str, Any]:
     import torch  # here: as_lightning.benchmark.run.result is read without it
 
     cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    name = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text("utf-8") if cpuinfo.exists() else "", re.MULTILINE)
     return {
         "system": platform.system(),
-        "processor": names[0] if names else platform.processor() or platform.machine(),
+        "processor": name[1] if name else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
@@ -53,8 +51,6 @@ def return_free_memory() -> None:
 
 def reset_peak() -> bool:
     """Start anew to look for the most that the process holds; False where the system cannot."""
-    if not sys.platform.startswith("linux"):
-        return False
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     except OSError:
@@ -68,7 +64,5 @@ def peak_resident_memory() -> int:
 
 
 def _status(field: str) -> int:
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/status has no {field}")
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))

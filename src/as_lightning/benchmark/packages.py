@@ -9,30 +9,26 @@ from importlib.util import find_spec
 from pathlib import Path
 
 # what no run, comparison or report goes without; packages of one modality are loaded where they are used
-CORE = {"hydra": "hydra-core", "sklearn": "scikit-learn", "markdown_it": "markdown-it-py"} | {
-    name: name for name in ("scipy", "pandas", "matplotlib", "rich", "filelock")
-}
-MODALITIES = {
-    name: name
-    for name in ("torchvision", "torchaudio", "tensorboard", "pooch", "soundfile", "tokenizers", "seqeval", "entmax")
-}
+OF_THEIR_NAME = ("scipy", "pandas", "matplotlib", "rich", "filelock")
+OF_ANOTHER_NAME = {"hydra": "hydra-core", "sklearn": "scikit-learn", "markdown_it": "markdown-it-py"}
+CORE = OF_ANOTHER_NAME | dict(zip(OF_THEIR_NAME, OF_THEIR_NAME, strict=True))
+MODALITIES = ("torchvision", "torchaudio", "tensorboard", "pooch", "soundfile", "tokenizers", "seqeval", "entmax")
 
 COMMAND = 'pip install "as-lightning[benchmark]" (in a checkout: pip install -c constraints.txt ".[benchmark]")'
 
 
 def missing_packages() -> list[str]:
-    """The packages that the benchmark always needs and that are not installed."""
+    """The packages that the app always needs and that are not installed."""
     return [package for module, package in CORE.items() if find_spec(module) is None]
 
 
 def how_to_install(packages: list[str]) -> str:
     """The end of a message: `needs the package x: pip install ...`."""
-    kind = "package" if len(packages) == 1 else "packages"
-    return f"needs the {kind} {', '.join(packages)}: {COMMAND}"
+    return f"needs the package{'s' if len(packages) > 1 else ''} {', '.join(packages)}: {COMMAND}"
 
 
 def require_core() -> None:
-    """Raise `ImportError` with what to install if a package is missing that the app always needs."""
+    """Raise `ImportError` with what to install if a package that the app always needs is missing."""
     if missing := missing_packages():
         raise ImportError(f"as_lightning.benchmark {how_to_install(missing)}", name=missing[0])
 
@@ -41,8 +37,8 @@ def package_of(error: BaseException | None) -> str | None:
     """The package of the extra that an error, or one of its causes, says is missing; None if it says no such thing."""
     while error is not None:
         if isinstance(error, ModuleNotFoundError) and error.name:
-            top = error.name.partition(".")[0]
-            return (CORE | MODALITIES).get(top)
+            module = error.name.partition(".")[0]
+            return module if module in MODALITIES else CORE.get(module)
         error = error.__cause__ or error.__context__
     return None
 
@@ -67,9 +63,6 @@ def loading(package: str) -> Iterator[None]:
 
 
 def config_dir() -> Path:
-    """The directory that holds `train.yaml`; a `FileNotFoundError` if the installation carries no configs."""
+    """The directory that holds `train.yaml`: that of the wheel, or that of the checkout."""
     package = Path(__file__).resolve().parents[1]
-    for candidate in (package / "conf", package.parents[1] / "conf"):
-        if (candidate / "train.yaml").is_file():
-            return candidate
-    raise FileNotFoundError(f"no conf/train.yaml in {package} or {package.parents[1]}: install as-lightning again")
+    return package / "conf" if (package / "conf").is_dir() else package.parents[1] / "conf"

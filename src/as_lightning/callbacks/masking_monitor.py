@@ -84,8 +84,7 @@ class MaskingMonitor(Callback):
         self.history: list[EpochMasking] = []
         self._samples_before = 0
         self._open_epoch: int | None = None  # the epoch that the counts below belong to; None before its first window
-        self._epoch = torch.zeros(4, dtype=torch.int64)  # the counts of the epoch's windows but the latest
-        self._windows: list[Tensor] = []  # the latest, to be added up in one go
+        self._epoch = torch.zeros(4, dtype=torch.int64)  # the counts of its windows
         self._saved_counts: Tensor | None = None  # of an open window, from a checkpoint
         # the latest step, unless it is written: its number, counts, accumulation and margin
         self._unwritten: tuple[int, Tensor, int, float | None] | None = None
@@ -101,7 +100,10 @@ class MaskingMonitor(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         windows.find_losses(pl_module)  # not in setup: the module's own setup comes after it
         windows.masking_counter(pl_module, self)
-        write_layout(trainer)
+        for logger in trainer.loggers:  # TensorBoard merges equal layouts of several runs
+            if isinstance(logger, TensorBoardLogger):  # its experiment writes on the first rank alone
+                charts = {title: ["Multiline", tags] for title, tags in CHARTS.items()}
+                logger.experiment.add_custom_scalars({"as-lightning": charts})
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         windows.start_counting(trainer, windows.masking_counter(pl_module, self), self._saved_counts)
@@ -112,7 +114,7 @@ class MaskingMonitor(Callback):
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._open_epoch is not None:  # an exception has ended it, and another fit of the trainer begins it anew
-            self._samples_before += int(self._sum_of_epoch()[1])
+            self._samples_before += int(self._epoch[1])
             self._start_epoch()
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -130,24 +132,16 @@ class MaskingMonitor(Callback):
             return
         self._open_epoch = trainer.current_epoch
         counter.refuse_silence(pl_module, outputs)
-        self._windows.append(windows.close_window(trainer, counter))
+        counts = windows.close_window(trainer, counter)
+        self._epoch = self._epoch.to(counts.device) + counts
         # Lightning's own metrics carry the number of batches that stepped, not of steps: with manual optimization
         # these are all batches, however many optimizers have stepped in each (and so raised global_step).
         step = trainer.global_step - 1 if pl_module.automatic_optimization else trainer.fit_loop.total_batch_idx
         deltas = {loss.delta for loss in counter.losses}
         delta = getattr(pl_module, "current_delta", deltas.pop() if len(deltas) == 1 else None)
-        self._unwritten = step, self._windows[-1], trainer.accumulate_grad_batches, delta
+        self._unwritten = step, counts, trainer.accumulate_grad_batches, delta
         if windows.is_written(trainer, step):
             self._write(trainer)
-        elif len(self._windows) == 256:
-            self._sum_of_epoch()
-
-    def _sum_of_epoch(self) -> Tensor:
-        if self._windows:
-            device = self._windows[-1].device  # a window in which nothing was counted may lie on another one
-            self._epoch = torch.stack([counts.to(device) for counts in [self._epoch, *self._windows]]).sum(0)
-            self._windows.clear()
-        return self._epoch
 
     def _write(self, trainer: Trainer) -> None:
         """Write the latest step, if it is not written yet."""
@@ -155,7 +149,7 @@ class MaskingMonitor(Callback):
             return
         step, window, accumulated, delta = self._unwritten
         self._unwritten = None
-        *counts, samples_of_epoch = torch.cat([window, self._sum_of_epoch()[1:2].to(window.device)]).tolist()
+        *counts, samples_of_epoch = torch.cat([window, self._epoch[1:2].to(window.device)]).tolist()
         masked_samples, samples, masked_classes, classes = counts
         samples_seen = self._samples_before + samples_of_epoch
         metrics = {
@@ -177,7 +171,7 @@ class MaskingMonitor(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._open_epoch is None:  # no window has ended in it
             return
-        counts = MaskingCounts(*self._sum_of_epoch())
+        counts = MaskingCounts(*self._epoch)
         ratios = {"masking/sample_ratio_epoch": counts.sample_ratio, "masking/class_ratio_epoch": counts.class_ratio}
         pl_module.log_dict(ratios, logger=self.step == "optimizer")
         if self.step == "samples":
@@ -188,7 +182,7 @@ class MaskingMonitor(Callback):
 
     def _end_epoch(self) -> None:
         assert self._open_epoch is not None
-        self.history.append(EpochMasking(self._open_epoch, *self._sum_of_epoch().tolist()))
+        self.history.append(EpochMasking(self._open_epoch, *self._epoch.tolist()))
         self._samples_before += self.history[-1].samples
         self._start_epoch()
 
@@ -200,7 +194,7 @@ class MaskingMonitor(Callback):
             "history": [tuple(epoch) for epoch in self.history],
             "samples_before": self._samples_before,
             "open_epoch": self._open_epoch,
-            "epoch": self._sum_of_epoch().tolist(),
+            "epoch": self._epoch.tolist(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -209,7 +203,7 @@ class MaskingMonitor(Callback):
         self.history = [EpochMasking(*epoch) for epoch in state_dict["history"]]
         self._samples_before = state_dict["samples_before"]
         self._open_epoch = state_dict["open_epoch"]
-        self._epoch, self._windows = torch.tensor(state_dict["epoch"]), []
+        self._epoch = torch.tensor(state_dict["epoch"])
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         counter = windows.find_counter(pl_module)
@@ -219,11 +213,3 @@ class MaskingMonitor(Callback):
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if self._fitting:
             self._saved_counts = checkpoint.get(windows.COUNTS)
-
-
-def write_layout(trainer: Trainer) -> None:
-    """Write the charts to each TensorBoard logger of the trainer; TensorBoard merges equal layouts of several runs."""
-    for logger in trainer.loggers:
-        if isinstance(logger, TensorBoardLogger):  # its experiment writes on the first rank alone
-            charts = {title: ["Multiline", tags] for title, tags in CHARTS.items()}
-            logger.experiment.add_custom_scalars({"as-lightning": charts})

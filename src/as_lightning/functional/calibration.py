@@ -47,7 +47,8 @@ def fit_temperature(
         The temperature, in [0.001, 1000]; 1 if there are no rows.
 
     Raises:
-        ValueError, ImportError: if the shapes do not fit or ``prior_samples`` is negative; without SciPy.
+        ValueError: if the shapes do not fit or ``prior_samples`` is negative.
+        ImportError: if SciPy is not installed.
 
     Source: Guo et al., "On Calibration of Modern Neural Networks", ICML 2017, section 4.2.
 
@@ -59,10 +60,8 @@ def fit_temperature(
     """
     if prior_samples < 0:
         raise ValueError(f"prior_samples must be at least 0, got {prior_samples}")
-    try:
-        from scipy.optimize import minimize_scalar
-    except ImportError:
-        raise ImportError("fitting a temperature needs SciPy: pip install scipy") from None
+    from scipy.optimize import minimize_scalar
+
     likelihood = _binary_terms if is_multilabel(logits, target) else _class_terms
     logits, target = known_entries(logits.detach(), target, ignore_index)
     logits = in_float64(logits)

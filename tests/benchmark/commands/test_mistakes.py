@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.errors import InstantiationException, OverrideParseException
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-from as_lightning.benchmark.commands.help import names
 from as_lightning.benchmark.commands.mistakes import in_words, is_mistake
-from as_lightning.benchmark.packages import config_dir
-from as_lightning.benchmark.run.settings import SettingError
+from as_lightning.benchmark.run.settings import SettingError, names
 from as_lightning.benchmark.run.train import train
 from as_lightning.functional.masking import check_delta
 
@@ -66,26 +63,11 @@ def test_what_a_library_raises_without_hydra_keeps_its_stack_trace(error):
         ("trainer.max_epochs=true", "trainer.max_epochs must be an integer of at least 1, or -1 .*, got True"),
         ("model=text_transformer", "the model does not fit the data: .*TextTransformer .* in_channels"),
         ("optimizer._target_=torch.optim.Adamm", "_target_=torch.optim.Adamm cannot be loaded"),
-        ("compile=yes", "compile takes keyword arguments of torch.compile"),
-        ("optimizer.lr=-1", "the settings of optimizer are refused: Invalid learning rate: -1"),
-        ("optimizer.weight_decay=abc", "the settings of optimizer are refused: .* 'float' and 'str'"),
-        ("lr_scheduler.pct_start=7", "the settings of lr_scheduler are refused: .*pct_start"),
+        ("optimizer.lr=-1", "the settings of optimizer or lr_scheduler are refused: Invalid learning rate: -1"),
+        ("optimizer.weight_decay=abc", "the settings of optimizer or lr_scheduler are refused: .* 'float' and 'str'"),
+        ("lr_scheduler.pct_start=7", "the settings of optimizer or lr_scheduler are refused: .*pct_start"),
     ],
 )
 def test_settings_that_a_library_refuses_are_named_with_their_group(composed, setting, message):
     with pytest.raises(SettingError, match=message):
         train(composed("experiment=digits", setting))
-
-
-@pytest.mark.parametrize(
-    ("setting", "config_name", "message"),
-    [
-        ("trails=3", "compare", "there is no trails: did you mean trials"),
-        ("trainr.max_epochs=2", "train", "there is no trainr: did you mean trainer?"),
-        ("serch.lr_factor=2", "compare", "there is no serch: did you mean search?"),
-    ],
-)
-def test_a_misspelt_setting_or_group_is_told_with_the_nearest(setting, config_name, message):
-    with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        error = raised(lambda: compose(config_name, overrides=[setting]))
-    assert message in in_words(error)

@@ -11,7 +11,7 @@ import pytest
 
 from as_lightning.benchmark.commands.report import main
 from as_lightning.benchmark.report.page import write_comparison
-from as_lightning.benchmark.report.record import COMPARISON_FILE, ComparisonRecord, run_folder
+from as_lightning.benchmark.report.record import ComparisonRecord, run_folder
 from as_lightning.benchmark.report.verdicts import Design
 from as_lightning.benchmark.run.result import read_runs
 
@@ -73,12 +73,9 @@ def test_a_comparison_is_reported_whole_and_alone(comparison, capsys):
         assert f"{comparison} is a comparison, which is reported whole and alone" in said
 
 
-def test_runs_of_comparisons_are_refused_with_the_folders_to_give(comparison, capsys):
+def test_runs_of_comparisons_are_refused(comparison, capsys):
     for path in (comparison.parent, comparison / "runs"):
-        said = refused(capsys, str(path))
-        assert f"give the folder of a comparison: {comparison}\n" in said
-    (comparison / COMPARISON_FILE).unlink()
-    assert "give the same as-lightning-compare command again" in refused(capsys, str(comparison))
+        assert "these are runs of comparisons: give the folder of one that has ended" in refused(capsys, str(path))
 
 
 def test_runs_without_test_metrics_are_left_out_and_named(result, tmp_path, capsys):

@@ -32,10 +32,10 @@ def test_the_interval_is_that_of_the_bootstrap_by_loops():
 @pytest.mark.parametrize(
     ("differences", "message"),
     [
-        ({"a": [1.0], "b": [1.0]}, "at least 3 data sets, got 2"),
+        ({"a": [1.0], "b": [1.0]}, "at least 3 data sets, got differences of a, b"),
         ({"a": [1.0], "b": [], "c": [1.0]}, "at least one seed of b"),
         ({"a": [1.0], "b": [1.0], "c": [float("nan")]}, "finite differences of at least one seed of c"),
-        ({"b": [1.0], "c": [1.0], "d": [1.0]}, "a word for each"),
+        ({"b": [1.0], "c": [1.0], "d": [1.0]}, "differences of b, c, d and words for a, b, c"),
     ],
 )
 def test_too_few_or_missing_differences_are_refused(differences, message):

@@ -88,21 +88,16 @@ def test_worse_calibration_is_said_with_what_a_temperature_makes_of_it():
     assert not any("calibrated" in sentence for sentence in sentences)
 
 
-@pytest.mark.parametrize(
-    ("word", "difference", "note"),
-    [
-        ("better", 1.0, ""),
-        ("undecided", 1.0, "by its interval alone: better"),
-        ("no gain", 0.0, "by its interval alone: equal"),
-        ("not worse", 0.4, "by its interval alone: better"),
-        ("not worse", 0.25, ""),
-        ("not worse", -0.25, "by its interval alone: no gain"),
-    ],
-)
-def test_an_interval_that_says_something_else_than_the_word_has_a_note(word, difference, note):
-    verdict = row(A, word, SAME_TIME, difference=difference).verdict
-    assert verdict is not None
-    assert contradiction(verdict) == note
+def test_an_interval_that_says_something_else_than_the_word_has_a_note():
+    notes = {
+        ("better", 1.0): "",
+        ("undecided", 1.0): "by its interval alone: better",
+        ("no gain", 0.0): "by its interval alone: equal",
+        ("not worse", 0.25): "",
+        ("not worse", -0.25): "by its interval alone: no gain",
+    }
+    for (word, difference), note in notes.items():
+        assert contradiction(row(A, word, SAME_TIME, difference=difference).verdict) == note
 
 
 def test_a_line_without_seeds_says_why():

@@ -27,9 +27,3 @@ def test_the_chance_of_a_false_positive_at_any_look_is_the_stated_one(looks):
         crossed |= total / np.sqrt(count) > stats.norm.isf(level)
     found = stats.binomtest(int(crossed.sum()), paths).proportion_ci(0.9999, method="exact")
     assert found.low <= alpha <= found.high
-
-
-def test_one_look_has_all_of_the_error_and_more_looks_less_each():
-    assert nominal_levels((20,), 0.05) == (0.05,)
-    levels = nominal_levels((5, 8, 12, 20), 0.05)
-    assert all(0 < level < 0.05 for level in levels)

@@ -35,16 +35,6 @@ def test_the_prior_is_that_of_the_formula_for_unequal_degrees_of_freedom(seed):
     assert (float(variance[0]), float(prior[0])) == pytest.approx(expected, rel=1e-9)
 
 
-def test_many_comparisons_at_once_are_those_one_by_one():
-    generator = np.random.default_rng(0)
-    variances, degrees = generator.chisquare(4.0, size=(7, 3)), np.full((7, 3), 4.0)
-    together = variance_prior(variances, degrees)
-    for index in range(7):
-        alone = variance_prior(variances[index], degrees[index])
-        for part, of_one in zip(together, alone, strict=True):
-            np.testing.assert_allclose(part[index], of_one, rtol=1e-12)
-
-
 def test_the_prior_of_many_methods_is_the_one_that_they_are_drawn_from():
     generator = np.random.default_rng(1)
     true = 2.0 * 8.0 / generator.chisquare(8.0, size=20_000)

@@ -10,7 +10,7 @@ from tensorboard.plugins.hparams import metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from as_lightning.benchmark.run.summary import summary
-from as_lightning.benchmark.run.train import run_settings, train
+from as_lightning.benchmark.run.train import train
 
 SHORT = ("experiment=digits", "trainer.max_epochs=1", "trainer.limit_train_batches=6", "optimizer.lr=1e-2")
 
@@ -27,14 +27,8 @@ def test_the_tab_has_method_margin_rate_budget_and_score_of_a_run_and_its_summar
     result = train(composed(*SHORT, "method=as_speed"))
     folder = tmp_path / "run"
     shown = hparams_of(folder)
-    assert {name: shown[name] for name in ("method", "delta", "lr", "budget", "seed")} == {
-        "method": "as_speed",
-        "delta": 0.1,
-        "lr": 0.01,
-        "budget": 1.0,
-        "seed": 0.0,
-    }
-    assert "max_steps 4" in str(shown["settings"])
+    expected = {"method": "as_speed", "delta": 0.1, "lr": 0.01, "budget": 1.0, "seed": 0.0, "max_steps": 4.0}
+    assert shown.items() >= expected.items()
     accumulator = EventAccumulator(str(folder))
     accumulator.Reload()
     (score,) = accumulator.Scalars("hparams/test_accuracy")
@@ -48,7 +42,7 @@ def test_the_tab_has_method_margin_rate_budget_and_score_of_a_run_and_its_summar
     assert lines["curves"] == f"tensorboard --logdir {folder}"
 
 
-@pytest.mark.parametrize(("method", "delta"), [("softmax", 1.0), ("as_softmax", 0.1)])
-def test_a_run_is_shown_with_its_budget_and_without_a_margin_with_that_of_plain_cross_entropy(composed, method, delta):
-    settings = run_settings(composed("experiment=digits", f"method={method}", "+comparison={budget:0.25}"))
-    assert (settings["delta"], settings["budget"]) == (delta, 0.25)
+def test_a_run_is_shown_with_its_budget_and_without_a_margin_with_that_of_plain_cross_entropy(composed, tmp_path):
+    train(composed(*SHORT, "method=softmax", "+comparison={budget:0.25}"))
+    shown = hparams_of(tmp_path / "run")
+    assert (shown["delta"], shown["budget"]) == (1.0, 0.25)

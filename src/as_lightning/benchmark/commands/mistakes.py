@@ -9,24 +9,20 @@ from hydra.errors import HydraException, InstantiationException, MissingConfigEx
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from as_lightning.benchmark.commands.help import names
 from as_lightning.benchmark.packages import config_dir, how_to_install, package_of
-from as_lightning.benchmark.run.settings import GROUPS, SettingError, known_settings, method_settings, nearest
+from as_lightning.benchmark.run.settings import GROUPS, SettingError, known_settings, method_settings, names, nearest
 
 PACKAGE = Path(__file__).parents[2]
 STACK_TRACE = "(HYDRA_FULL_ERROR=1 shows where)"
 
 
 def is_mistake(error: BaseException) -> bool:
-    """Whether an error is the user's to mend: one of Hydra's, or one that this package has raised itself."""
+    """Whether an error is the user's to mend: one of Hydra's, a file's, or one that a line of this package raises."""
     if isinstance(error, (HydraException, OmegaConfBaseException, SettingError)) or package_of(error) is not None:
         return True
     frames = traceback.extract_tb(error.__traceback__)
-    if not frames or PACKAGE not in Path(frames[-1].filename).parents:
-        return False
-    if isinstance(error, (TypeError, AttributeError)):  # Python raises them too: where no line says raise
-        return (frames[-1].line or "").startswith("raise ")
-    return isinstance(error, (ValueError, OSError, ImportError)) or type(error).__name__ == "MisconfigurationException"
+    ours = bool(frames) and PACKAGE in Path(frames[-1].filename).parents
+    return ours and (isinstance(error, OSError) or (frames[-1].line or "").startswith("raise "))
 
 
 def in_words(error: BaseException) -> str:
@@ -34,21 +30,24 @@ def in_words(error: BaseException) -> str:
     package, message, cause = package_of(error), str(error), error.__cause__
     if package is not None:
         return f"this {how_to_install([package])}"
+    if isinstance(error, SettingError):
+        return message
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         # a file that others take their settings from alone is no choice
         return f"there is no {group}={name}: {nearest(name, [o for o in error.options if not o.endswith('base')])}"
     if isinstance(error, OverrideParseException):
-        return f"expected settings as name=value, got {error.override!r}{_meant(str(error.override))}"
-    if isinstance(error, InstantiationException) and cause is not None and is_mistake(cause):
-        return f"{cause} {STACK_TRACE}"
-    if isinstance(error, SettingError):
-        return message
-    if not isinstance(cause, OmegaConfBaseException):
-        return f"{message} {STACK_TRACE}"
-    if message.startswith("Could not override") and cause.parent_node:
+        word = str(error.override)
+        groups = [group for group in ("experiment", "method", "data", "model") if word in names(group)]
+        hint = f"did you mean {groups[0]}={word}?" if groups else "a value that holds , or = needs quotes of its own"
+        return f"expected settings as name=value, got {word!r}: {hint}"
+    if message.startswith("Could not override") and isinstance(cause, OmegaConfBaseException) and cause.parent_node:
         return _misspelt(cause.parent_node, str(cause.key), str(cause.full_key))
-    return f"{message}\n{cause} {STACK_TRACE}"
+    if isinstance(error, InstantiationException) and cause is not None and is_mistake(cause):
+        message = str(cause)  # the refusal, without Hydra's frame around it
+    elif isinstance(cause, OmegaConfBaseException):
+        message = f"{message}\n{cause}"
+    return f"{message} {STACK_TRACE}"
 
 
 def _misspelt(group: DictConfig, key: str, setting: str) -> str:
@@ -63,9 +62,3 @@ def _misspelt(group: DictConfig, key: str, setting: str) -> str:
     if having := [f"data={name}" for name, file in files.items() if f"\n{key}:" in file.read_text("utf-8")]:
         return f"these data have no {setting}: add {' or '.join(having)}"
     return f"there is no {setting}: {nearest(key, known, method_settings() if path == 'method' else ())}"
-
-
-def _meant(word: str) -> str:
-    """`did you mean experiment=digits?` where a bare word is a name of a group."""
-    groups = [group for group in ("experiment", "method", "data", "model") if word in names(group)]
-    return f": did you mean {groups[0]}={word}?" if groups else " (a value that holds , or = needs quotes of its own)"

@@ -5,16 +5,28 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from as_lightning.benchmark.report.like_with_like import chosen, sweep_records
-from as_lightning.benchmark.report.page import publish
-from as_lightning.benchmark.report.record import COMPARISON_FILE, ComparisonRecord
 from as_lightning.benchmark.run.result import find_results
 from as_lightning.benchmark.run.settings import SettingError
+
+if TYPE_CHECKING:
+    from as_lightning.benchmark.report.record import ComparisonRecord
+
+EXAMPLES = """\
+examples:
+  as-lightning-report comparisons/digits
+  as-lightning-report multirun/digits multirun/chords --output both
+  as-lightning-report multirun/digits --where trainer.max_epochs=6 --baseline softmax
+"""
 
 
 def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[str]]:
     """What is asked for, and notes on it; a `SettingError` if it is more than one comparison or less than a run."""
+    # here, so that --help need not wait for pandas
+    from as_lightning.benchmark.report.record import COMPARISON_FILE, ComparisonRecord
+    from as_lightning.benchmark.report.sweep_records import chosen, sweep_records
+
     paths: list[Path] = options.paths
     comparisons = [path for path in paths if (path / COMPARISON_FILE).is_file()]
     if comparisons and (len(paths) > 1 or options.where or options.baseline):
@@ -26,12 +38,8 @@ def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[
         return [ComparisonRecord.read(comparisons[0])], []
     results = find_results(paths)
     if any("comparison" in result.config for result in results):
-        around = {folder for path in paths for folder in path.parents if (folder / COMPARISON_FILE).is_file()}
-        folders = sorted(around | {file.parent for path in paths for file in path.rglob(COMPARISON_FILE)})
         raise SettingError(
-            f"these are runs of comparisons: give the folder of a comparison: {', '.join(map(str, folders))}"
-            if folders
-            else "these are runs of a comparison that has not ended: give the same as-lightning-compare command again"
+            f"these are runs of comparisons: give the folder of one that has ended, which holds {COMPARISON_FILE}"
         )
     records, notes = sweep_records(chosen(results, options.where), options.baseline)
     if not records:
@@ -39,35 +47,31 @@ def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[
     return records, notes
 
 
-def _described_error(error: ValueError | OSError) -> str:
-    """The error in words; of an error of the operating system its path and reason."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script `as-lightning-report`."""
-    # what each means is in as_lightning.benchmark.commands.help, which answers --help
-    parser = argparse.ArgumentParser(prog="as-lightning-report", add_help=False)
-    parser.add_argument("paths", nargs="+", metavar="PATH", type=Path)
-    parser.add_argument("--output", metavar="FOLDER", type=Path)
-    parser.add_argument("--baseline", metavar="METHOD")
-    parser.add_argument("--where", action="append", default=[], metavar="SETTING=VALUE")
+    parser = argparse.ArgumentParser(
+        prog="as-lightning-report",
+        description="Write the report of a sweep or of a comparison anew, or one report of several sweeps.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    paths = "folders with result.json or runs.jsonl files below them, or the folder of one comparison"
+    parser.add_argument("paths", nargs="+", metavar="PATH", type=Path, help=paths)
+    parser.add_argument("--output", metavar="FOLDER", type=Path, help="by default 'report' in the first path")
+    baseline = "what is compared with; by default softmax, or multilabel_softmax with several labels"
+    parser.add_argument("--baseline", metavar="METHOD", help=baseline)
+    where = "take only the runs with this value of the setting"
+    parser.add_argument("--where", action="append", default=[], metavar="SETTING=VALUE", help=where)
     options = parser.parse_args(arguments)
+    from as_lightning.benchmark.report.page import publish
+
     first = options.paths[0]
     output = options.output or (first if first.is_dir() else first.parent) / "report"
     try:
         records, notes = _records(options)
-    except (ValueError, OSError) as error:
-        parser.exit(1, f"as-lightning-report: {_described_error(error)}\n")
-    try:
         publish(records, output, failed=[failure for record in records for failure in record.failures], notes=notes)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         parser.exit(1, f"as-lightning-report: {error}\n")
-    except OSError as error:
-        reason = _described_error(error)
-        parser.exit(1, f"as-lightning-report: cannot write to {output} ({reason}): give another folder with --output\n")
 
 
 if __name__ == "__main__":

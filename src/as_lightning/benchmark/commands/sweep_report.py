@@ -35,31 +35,33 @@ class ReportCallback(Callback):
     open_sweep: ClassVar[tuple[Path, Path] | None] = None
 
     def __init__(self) -> None:
-        self.notes: Path | None = None
+        self.notes = Path()
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         directory = Path(config.hydra.sweep.dir)
         (directory / RUNS_FOLDER).mkdir(parents=True, exist_ok=True)
         # with hydra.job.chdir a job stands in its own folder, and the sweep's may be a relative path
         self.notes = Path(tempfile.mkdtemp(dir=directory / RUNS_FOLDER)).absolute()
-        (self.notes / COMMAND_FILE).write_text(_command(config), encoding="utf-8")
+        # as others repeat it: without where the data lie and what launches the jobs, nor the pluses of our own
+        task = [word.removeprefix("++") for word in config.hydra.overrides.task if not word.startswith("data_dir=")]
+        sweeper = [word for word in config.hydra.overrides.hydra if re.match("hydra[./]sweeper", word)]
+        (self.notes / COMMAND_FILE).write_text(shlex.join(["as-lightning", "-m", *task, *sweeper]), encoding="utf-8")
         ReportCallback.open_sweep = directory, self.notes
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         if config.hydra.mode != RunMode.MULTIRUN:
             return
-        assert self.notes is not None
         folder, command = str(config.hydra.sweep.subdir), self.notes / COMMAND_FILE
-        run = Path(config.hydra.runtime.cwd, config.hydra.sweep.dir, folder)
-        made = run / RESULT_FILE
-        older = made.exists() and made.stat().st_mtime < command.stat().st_mtime  # which the sweep has begun with
-        note = {"folder": folder, "error": None, "of_another_call": older}
+        made = Path(config.hydra.runtime.cwd, config.hydra.sweep.dir, folder, RESULT_FILE)
+        note = {"folder": folder, "error": None}
         try:
             _ = job_return.return_value
         except Exception as error:
             note["error"] = "".join(traceback.format_exception_only(error)).strip()
         else:
-            _note_command(run, command.read_text(encoding="utf-8"))
+            result = Result.read(made)
+            if not result.command:  # one that was there before keeps its own
+                replace(result, command=command.read_text(encoding="utf-8")).write(made.parent)
         (self.notes / f"{config.hydra.job.num}.json").write_text(json.dumps(note), encoding="utf-8")
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
@@ -77,39 +79,17 @@ def finish_sweep() -> int:
     if not runs:  # Hydra has refused the settings
         return 0
     # here, so that the command, which asks after each error, need not wait for torch and pandas
-    from as_lightning.benchmark.report.like_with_like import sweep_records
     from as_lightning.benchmark.report.page import publish
-    from as_lightning.benchmark.run.folder import run_lock
-    from as_lightning.benchmark.run.summary import counted_runs, has_events, tensorboard_lines
+    from as_lightning.benchmark.report.sweep_records import sweep_records
+    from as_lightning.benchmark.run.runner import run_lock
+    from as_lightning.benchmark.run.summary import tensorboard_lines
 
     finished = [run for run in runs if run["error"] is None]
     results = find_results(sorted({directory / run["folder"] / RESULT_FILE for run in finished})) if finished else []
     records, notes = sweep_records(results)
-    if taken := sum(run["of_another_call"] for run in finished):
-        notes.append(f"{counted_runs(taken)} taken from another call")
     failed = [f"{run['folder']}: {run['error']}" for run in runs if run["error"] is not None]
     with run_lock(directory / RUNS_FOLDER):
         publish(records, directory / "report", failed=failed, notes=notes)
-    if has_events(directory):
-        command, address = tensorboard_lines(directory)
-        print(f"tensorboard: {command}\n             {address}")
+    if lines := tensorboard_lines(directory):
+        print("tensorboard: " + f"\n{'':13}".join(lines))
     return len(failed)
-
-
-def _command(config: DictConfig) -> str:
-    """The sweep's command as others repeat it: without where the data lie and what launches the jobs."""
-    overrides = config.hydra.overrides
-    # settings that are open to the methods that have them were written without the pluses
-    task = [override.removeprefix("++") for override in overrides.task if not override.startswith("data_dir=")]
-    sweeper = [override for override in overrides.hydra if re.match("hydra[./]sweeper", override)]
-    return shlex.join(["as-lightning", "-m", *task, *sweeper])
-
-
-def _note_command(run: Path, command: str) -> None:
-    """Put the sweep's command into the result that it has made; one that was there before keeps its own."""
-    from as_lightning.benchmark.run.folder import run_lock
-
-    with run_lock(run):
-        result = Result.read(run / RESULT_FILE)
-        if not result.command:
-            replace(result, command=command).write(run)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
-import os
+import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
-from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from as_lightning.benchmark.commands.jobs import run_command, stop_if_interrupted
+from as_lightning.benchmark.commands.jobs import one_job, run_command
 from as_lightning.benchmark.commands.sweep_report import finish_sweep
 from as_lightning.benchmark.run.settings import method_settings
 
@@ -22,9 +22,7 @@ log = logging.getLogger(__name__)
 
 def run_job(config: DictConfig) -> float:
     """One job of Hydra's: what a sweeper optimises is the best validation score."""
-    stop_if_interrupted()
     # here, so that a misspelt setting and the shell's completion need not wait for torch
-    from as_lightning.benchmark.commands.jobs import command_of_one_job
     from as_lightning.benchmark.run.summary import print_summary
     from as_lightning.benchmark.run.train import train
 
@@ -34,27 +32,26 @@ def run_job(config: DictConfig) -> float:
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
     warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
     warnings.filterwarnings("ignore", message=r".*'masking/.*sync_dist=True.*")  # these are sums over the ranks already
-    with command_of_one_job(config):
+    with one_job(config):
         result = train(config)
-    if HydraConfig.get().mode == RunMode.RUN and not os.environ.get("LOCAL_RANK"):  # a sweep ends with its report
-        print_summary(result, config.output_dir)
+    if HydraConfig.get().mode == RunMode.RUN:  # a sweep ends with its report
+        print_summary(result, Path(config.output_dir))
     return max((evaluation["score"] for evaluation in result.evaluations), default=math.nan)
 
 
 def open_method_settings(arguments: Sequence[str]) -> list[str]:
-    """The command's arguments, such that in a sweep over methods a setting of some of them does not stop the others.
-
-    `-m method=softmax,as_softmax method.delta=0.05` gives the margin to `as_softmax` alone: `checked_settings` takes it
-    away from `softmax`.
+    """The command's arguments, such that in a sweep over methods a setting of some of them does not stop the others:
+    `checked_settings` takes it away from those.
     """
-    multirun = get_args_parser().parse_args(list(arguments)).multirun
+    multirun = not {"-m", "--multirun"}.isdisjoint(arguments)
     of_methods = {f"method.{name}" for name in method_settings()}  # a misspelt one stays, for Hydra to refuse
     return [f"++{word}" if multirun and word.partition("=")[0] in of_methods else word for word in arguments]
 
 
 def main() -> None:
     """The console script `as-lightning`."""
-    run_command("train", run_job, open_method_settings, finish_sweep)
+    sys.argv[1:] = open_method_settings(sys.argv[1:])
+    run_command("train", run_job, finish_sweep)
 
 
 if __name__ == "__main__":

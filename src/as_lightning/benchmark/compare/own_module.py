@@ -28,11 +28,10 @@ from as_lightning.benchmark.compare.engine import Subject, best_validation, one_
 from as_lightning.benchmark.compare.own_loss import OwnLosses, SeenLogits
 from as_lightning.benchmark.compare.plan import Run, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Range, learning_rates
-from as_lightning.benchmark.run.evaluation import metrics_of_test
 from as_lightning.benchmark.run.predictions import PredictionRecorder
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
-from as_lightning.benchmark.run.runner import finished_or_made, fitted, measure_test
+from as_lightning.benchmark.run.runner import finished_or_made, fitted, measure_test, metrics_of_test
 from as_lightning.callbacks import TemperatureScaling
 
 RATES = ("lr", "learning_rate")
@@ -261,7 +260,7 @@ class OwnModule:
         """Train a fresh module by the settings of a run, with ``limits`` in the place of the trainer's arguments."""
         pl.seed_everything(run.seed, workers=True, verbose=False)
         module, data = self.module(run.method, run.settings), self.data()
-        recorder = RunRecorder(self.monitor, monitor=self.monitor)
+        recorder = RunRecorder(self.monitor)
         seen = SeenLogits(self.replaces or "as_softmax_loss", self.target)
         best = BestWeights(folder, filename="best", monitor=self.monitor, mode=self.mode, save_on_train_epoch_end=False)
         callbacks = [*copy.deepcopy(self.trainer["callbacks"]), *self.losses.callbacks(run.method), recorder, seen]
@@ -269,11 +268,12 @@ class OwnModule:
             callbacks += [TemperatureScaling(logits=seen), PredictionRecorder(logits=seen)]
         settings = {**QUIET, **self.trainer, **limits, "callbacks": [*callbacks, best], "default_root_dir": folder}
         trainer = pl.Trainer(**settings)
-        about = {"name": self.name, "method": run.method, "score": self.monitor, "seed": run.seed}
+        about: dict[str, Any] = {"name": self.name, "method": run.method, "score": self.monitor, "seed": run.seed}
         result = fitted(trainer, module, data, **about, config=config, inputs=self.inputs)
-        if recorder.passed_over and not recorder.evaluations:
+        if not recorder.evaluations:
+            logged = ", ".join(trainer.callback_metrics) or "nothing"
             raise ValueError(
-                f"monitor {self.monitor!r} is never logged: after a validation there is {recorder.passed_over[0]}; "
+                f"monitor {self.monitor!r} is never logged: there is {logged}; "
                 "name one of these as monitor=... (on the command line module.monitor=...)"
             )
         return result, trainer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,23 +14,20 @@ MIN_DATA_SETS = 3
 RESAMPLES = 10_000
 
 
-@dataclass(frozen=True)
-class AcrossDataSets:
-    """The mean over the data sets of a method's difference, its 95% interval, and on how many each word fell."""
+class AcrossDataSets(NamedTuple):
+    """The mean over the data sets of a method's difference, its 95% interval, and on how many each word fell.
+
+    Examples:
+        >>> print(AcrossDataSets(-0.42, -1.04, 0.1, {"equal": 2, "worse": 1}))
+        3 data sets: -0.4 points on average (-1.0 to +0.1); worse on 1, equal on 2
+    """
 
     difference: float
     low: float
     high: float
     words: Mapping[str, int]
 
-    @property
-    def in_words(self) -> str:
-        """One line for a report.
-
-        Examples:
-            >>> AcrossDataSets(-0.42, -1.04, 0.1, {"equal": 2, "worse": 1}).in_words
-            '3 data sets: -0.4 points on average (-1.0 to +0.1); worse on 1, equal on 2'
-        """
+    def __str__(self) -> str:
         count = ", ".join(f"{word} on {self.words[word]}" for word in WORDS if self.words.get(word))
         interval = f"{self.low:+.1f} to {self.high:+.1f}"
         return f"{sum(self.words.values())} data sets: {self.difference:+.1f} points on average ({interval}); {count}"
@@ -54,10 +51,11 @@ def across_data_sets(
         >>> across_data_sets({"a": [1.0, 1.0], "b": [1.0], "c": [1.0]}, dict.fromkeys("abc", "better")).low
         1.0
     """
-    if len(differences) < MIN_DATA_SETS:
-        raise ValueError(f"expected at least {MIN_DATA_SETS} data sets, got {len(differences)}")
-    if differences.keys() != words.keys():
-        raise ValueError(f"expected a word for each of {sorted(differences)}, got words for {sorted(words)}")
+    if len(differences) < MIN_DATA_SETS or differences.keys() != words.keys():
+        raise ValueError(
+            f"expected a word for each of at least {MIN_DATA_SETS} data sets, got differences of "
+            f"{', '.join(differences)} and words for {', '.join(words)}"
+        )
     for name, seeds in differences.items():
         if not len(seeds) or not np.isfinite(seeds).all():
             raise ValueError(f"expected finite differences of at least one seed of {name}, got {list(seeds)}")

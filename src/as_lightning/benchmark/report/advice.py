@@ -56,35 +56,34 @@ def advice(findings: Findings) -> list[str]:
 
 def _recommendation(findings: Findings) -> str:
     chosen, reference = recommended(findings), findings.reference
-    full = f"{reference.arm.method}, {epochs(reference.epochs)}"
     if not findings.verdicts:
-        return f"No advice: there is nothing to compare with {full}."
+        return f"No advice: there is nothing to compare with {reference.name}."
     if all(verdict.reason and not verdict.decided for verdict in findings.verdicts):
         return f"No advice: {'; '.join(dict.fromkeys(verdict.reason for verdict in findings.verdicts))}."
     if chosen is reference or chosen.verdict is None:
         close = [row for row in findings.rows if row.verdict and row.verdict.not_worse and row.time.clearly_less]
         if not close:
-            return f"Stay with {full}: nothing here is shown to be better, or as good in less time."
-        names = "; ".join(f"{row.arm.method}, {epochs(row.epochs)}{in_time(row.time)}" for row in close)
-        return f"Stay with {full}, for now: not worse, but not surely enough to change for it: {names}."
-    shown = f"{in_words(chosen.verdict)}{in_time(chosen.time)}"
+            return f"Stay with {reference.name}: nothing here is shown to be better, or as good in less time."
+        names = "; ".join(f"{row.name}{row.time.in_words}" for row in close)
+        return f"Stay with {reference.name}, for now: not worse, but not surely enough to change for it: {names}."
+    shown = f"{in_words(chosen.verdict)}{chosen.time.in_words}"
     if chosen.arm.method == reference.arm.method:
-        return f"Train {chosen.arm.method} for {epochs(chosen.epochs)} in place of {reference.epochs:g}: {shown}."
+        return f"Train {chosen.arm.method} for {chosen.length} in place of {reference.epochs:g}: {shown}."
     own = {name: value for name, value in chosen.settings.items() if name != "lr"}
-    return f"Use {chosen.arm.method}{f' ({settings(own)})' if own else ''}, {epochs(chosen.epochs)}: {shown}."
+    return f"Use {chosen.arm.method}{f' ({settings(own)})' if own else ''}, {chosen.length}: {shown}."
 
 
 def _calibration(row: Row, reference: Row) -> str:
     """That the probabilities are worse calibrated, and what a temperature makes of them; else empty."""
-    own, base = (found.metrics.get("calibration_error", math.nan) for found in (row, reference))
+    names = ("calibration_error", "calibration_error_scaled")
+    (own, scaled), (base, of_base) = ([found.metrics.get(n, math.nan) for n in names] for found in (row, reference))
     if not own - base > WORSE_CALIBRATED:  # NaN: not known
         return ""
     said = f"The probabilities of {row.arm.method} are worse calibrated ({own:.2f} against {base:.2f})"
-    scaled, of_base = (found.metrics.get("calibration_error_scaled", math.nan) for found in (row, reference))
-    if math.isnan(scaled + of_base):
-        return f"{said}."
-    temperature = "the softmax of the logits at one temperature, fitted on validation"
-    return f"{said}; {temperature}, has {scaled:.3f} against {of_base:.3f}."
+    if not math.isnan(scaled + of_base):
+        said += "; the softmax of the logits at one temperature, fitted on validation, has "
+        said += f"{scaled:.3f} against {of_base:.3f}"
+    return f"{said}."
 
 
 def in_words(verdict: Verdict, time: TimeRatio | None = None) -> str:
@@ -117,21 +116,6 @@ def contradiction(verdict: Verdict) -> str:
     return "" if alone == verdict.word or verdict.reason or math.isnan(low) else f"by its interval alone: {alone}"
 
 
-def in_time(time: TimeRatio) -> str:
-    """The training time of an arm as a share of the baseline's, at the end of a sentence."""
-    return "" if math.isnan(time.ratio) else f", in {time.ratio:.2f} of the time"
-
-
-def epochs(number: float) -> str:
-    """A number of epochs.
-
-    Examples:
-        >>> epochs(1), epochs(6.0)
-        ('1 epoch', '6 epochs')
-    """
-    return "full budget" if math.isnan(number) else "1 epoch" if number == 1 else f"{number:g} epochs"
-
-
 def settings(values: Mapping[str, Any]) -> str:
     """Settings and their values; an en dash where there are none.
 
@@ -139,8 +123,5 @@ def settings(values: Mapping[str, Any]) -> str:
         >>> settings({"lr": 0.0031622, "k": 4, "schedule": None}), settings({})
         ('lr 0.00316, k 4, schedule null', '–')
     """
-
-    def short(value: Any) -> str:
-        return "null" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
-
-    return ", ".join(f"{name} {short(value)}" for name, value in values.items()) or "–"
+    short = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in values.items()}
+    return ", ".join(f"{name} {'null' if value is None else value}" for name, value in short.items()) or "–"

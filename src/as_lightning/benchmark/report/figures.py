@@ -10,7 +10,6 @@ from functools import cached_property
 from io import StringIO
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
@@ -24,9 +23,7 @@ from as_lightning.functional.counts import masking_ratio
 # Okabe and Ito's colours, told apart by colour-blind readers, without those too pale or too dark for one of the pages
 PALETTE = ("#0a7ec2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a6fd1", "#7f8c8d", "#b5651d")
 INK = "#1d2430"
-LEGEND_COLUMNS = 3
-RELIABILITY_BINS = 15
-MIN_SHARE = 0.005  # of the predictions, for a bin of the reliability diagram to be drawn
+LEGEND_COLUMNS, LEGEND_CHARACTERS = 3, 60  # a name takes its characters and 8 more
 SCORE_NAMES = {"f1_micro": "micro F1", "f1_macro": "macro F1", "span_f1": "span F1"}
 # labels are text, never TeX; SVG keeps them as text
 STYLE: dict[Any, Any] = {"font.size": 10, "text.parse_math": False, "svg.fonttype": "none", "font.family": "sans-serif"}
@@ -73,7 +70,8 @@ class PageFigure:
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(alpha=0.25, color=INK)
             # below the axes: inside it would lie on the curves
-            columns = min(LEGEND_COLUMNS, self.lines["method"].nunique())
+            longest = 8 + max(map(len, self.colors))
+            columns = min(LEGEND_COLUMNS, self.lines["method"].nunique(), max(1, LEGEND_CHARACTERS // longest))
             figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
             text = StringIO()
             figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
@@ -113,15 +111,11 @@ def report_figures(findings: Findings) -> list[PageFigure]:
 
     time, validation = f"{score} against training time", f"validation {score}"
     rates, masked = f"{validation} against the learning rate", "masked samples, by epoch"
-    right = "reliability, with a temperature fitted on validation"
-    points, unit = f"{record.split} {score} (points)", (0, 1)
+    points = f"{record.split} {score} (points)"
     figures = [
         figure("time", time, _by_time(findings), "training time (s)", points, xlim=(0, 1.05 * longest)),
         figure("learning-rate", rates, _by_learning_rate(record), "learning rate", validation, xscale="log"),
-        figure("masking", masked, _masked(runs), "epoch", "masked samples / samples", ylim=unit),
-        figure(
-            "reliability", right, _reliability(runs), "confidence", "share of right predictions", xlim=unit, ylim=unit
-        ),
+        figure("masking", masked, _masked(runs), "epoch", "masked samples / samples", ylim=(0, 1)),
     ]
     return [drawn for drawn in figures if not drawn.lines.empty]
 
@@ -152,15 +146,3 @@ def _masked(runs: Sequence[Result]) -> pd.DataFrame:
     ]
     shares = _table(rows, "x", "y").groupby(["method", "x"])["y"]
     return shares.agg(y="mean", std="std").reset_index()
-
-
-def _reliability(runs: Sequence[Result]) -> pd.DataFrame:
-    """How often predictions of a confidence are right, with the temperature where there is one."""
-    diagrams = [(run.method, run.reliability.get("scaled", run.reliability.get("unscaled", []))) for run in runs]
-    rows = [(method, p["confidence"], p["accuracy"], p["count"]) for method, points in diagrams for p in points]
-    points = _table(rows, "x", "y", "count")
-    bins = np.ceil(points["x"] * RELIABILITY_BINS).rename("bin")
-    weighted = points.assign(x=points["x"] * points["count"], y=points["y"] * points["count"])
-    sums = weighted.groupby(["method", bins]).sum()
-    sums = sums[sums["count"] >= MIN_SHARE * sums.groupby("method")["count"].transform("sum")]
-    return sums.div(sums["count"], axis=0).reset_index()

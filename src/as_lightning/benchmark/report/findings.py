@@ -32,6 +32,11 @@ class TimeRatio(NamedTuple):
         """Whether the whole interval lies below 1."""
         return self.high < 1.0
 
+    @property
+    def in_words(self) -> str:
+        """The end of a sentence; empty where no time is known."""
+        return "" if math.isnan(self.ratio) else f", in {self.ratio:.2f} of the time"
+
 
 def time_ratio(seconds: Mapping[int, float], reference: Mapping[int, float]) -> TimeRatio:
     """The ratio of the training times of the seeds that both have.
@@ -40,15 +45,10 @@ def time_ratio(seconds: Mapping[int, float], reference: Mapping[int, float]) -> 
         >>> time_ratio({0: 1.0, 1: 2.0}, {0: 2.0, 1: 4.0})
         TimeRatio(ratio=0.5, low=0.5, high=0.5)
     """
-    pairs = [(seconds[seed], reference[seed]) for seed in sorted(seconds.keys() & reference.keys())]
-    if not pairs or min(map(min, pairs)) <= 0:
-        return TimeRatio()
-    logarithms = np.array([math.log(own / other) for own, other in pairs])
-    mean, count = float(logarithms.mean()), len(pairs)
-    if count < 2:
-        return TimeRatio(math.exp(mean))
-    half = float(stats.t.isf(0.025, count - 1) * logarithms.std(ddof=1) / math.sqrt(count))
-    return TimeRatio(*(math.exp(mean + shift) for shift in (0.0, -half, half)))
+    ratios = pd.Series(seconds, dtype=float) / pd.Series(reference, dtype=float)
+    logarithms = np.log(ratios[(ratios > 0) & (ratios < math.inf)])
+    mean, half = logarithms.mean(), stats.t.isf(0.025, len(logarithms) - 1) * logarithms.sem()
+    return TimeRatio(*np.exp([mean, mean - half, mean + half]).tolist())
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,18 @@ class Row:
     verdict: Verdict | None
     same_budget: Verdict | None
     metrics: Mapping[str, float]
+
+    @property
+    def length(self) -> str:
+        """How long it was trained."""
+        if math.isnan(self.epochs):
+            return "full budget"
+        return "1 epoch" if self.epochs == 1 else f"{self.epochs:g} epochs"
+
+    @property
+    def name(self) -> str:
+        """The method and how long it was trained."""
+        return f"{self.arm.method}, {self.length}"
 
 
 @dataclass(frozen=True)

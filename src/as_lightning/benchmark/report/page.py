@@ -11,15 +11,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 from markdown_it import MarkdownIt
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.markdown import Markdown
 
-from as_lightning.benchmark.report.advice import advice, contradiction, epochs, in_words, recommended, settings
+from as_lightning.benchmark.report.advice import advice, contradiction, in_words, recommended, settings
 from as_lightning.benchmark.report.figures import PageFigure, report_figures, score_name
 from as_lightning.benchmark.report.findings import Findings, Row, findings
 from as_lightning.benchmark.report.record import ComparisonRecord
@@ -61,15 +60,12 @@ def write_comparison(record: ComparisonRecord, directory: str | Path) -> ReportP
 def print_comparison(record: ComparisonRecord, console: Console | None = None) -> None:
     """Print the table and the advice of a comparison."""
     found, console = findings(record), console or Console(width=None if sys.stdout.isatty() else 120)
-    title = f"{record.name}: {record.split} {score_name(record.score)}, differences to {_reference(found)}, in points"
-    printed = Table(title=escape(title), title_justify="left")
-    rows = [cells(found, row) for row in found.rows]
-    for heading in rows[0]:
-        printed.add_column(escape(heading), justify="left" if heading in ("method", *LEFT) else "right")
-    for texts in rows:
-        shown = [text.partition(" (")[0] if heading in NOTED else text for heading, text in texts.items()]
-        printed.add_row(*map(escape, shown), style="bold" if texts["method"].endswith(ADVISED) else None)
-    console.print(printed)
+    title = f"{record.name}: {record.split} {score_name(record.score)}, differences to {found.reference.name}"
+    rows = [
+        {heading: text.partition(" (")[0] if heading in NOTED else text for heading, text in cells(found, row).items()}
+        for row in found.rows
+    ]
+    console.print(Markdown(f"{md(title)}\n\n{table(rows)}"))
     console.print("\n".join(advice(found)), markup=False, highlight=False)
 
 
@@ -218,10 +214,6 @@ def _noted(text: str, note: str) -> str:
     return f"{text} ({note})" if note else text
 
 
-def _reference(found: Findings) -> str:
-    return f"{found.reference.arm.method}, {epochs(found.reference.epochs)}"
-
-
 def _section(found: Findings, images: Sequence[str]) -> list[str]:
     """What the page shows of one comparison."""
     record, (first, *said) = found.record, advice(found)
@@ -229,7 +221,7 @@ def _section(found: Findings, images: Sequence[str]) -> list[str]:
     return [
         f"# {md(record.name)}",
         table([cells(found, row) for row in found.rows]),
-        f"<small>{md(LEGEND.format(record.split.capitalize(), score, _reference(found), m))}</small>",
+        f"<small>{md(LEGEND.format(record.split.capitalize(), score, found.reference.name, m))}</small>",
         f"**{md(first)}**",
         images[0],
         *fold("What it shows, method by method", _bullets(said)),
@@ -255,36 +247,25 @@ def _differences(record: ComparisonRecord) -> list[str]:
 
 
 def _numbers(found: Findings) -> list[str]:
-    """The settings and the trials that they were chosen from, and all metrics."""
-    arms = [f"{row.arm.method}, {epochs(row.epochs)}" for row in found.rows]
-    chosen = [
-        {"trained": arm, "settings": settings(row.settings), "seconds": f"{row.seconds:.1f}"}
-        for arm, row in zip(arms, found.rows, strict=True)
-    ]
+    """The settings, the trials that they were chosen from, and all metrics."""
     trials = [
-        [
-            {f"trials of {method}": _noted(settings(t.settings), SHARED * t.shared), VALIDATED: f"{t.score:.4f}"}
-            for t in tried
-        ]
+        {"trials of": method, "settings": _noted(settings(t.settings), SHARED * t.shared), VALIDATED: f"{t.score:.4f}"}
         for method, tried in found.record.tuning.items()
+        for t in tried
     ]
-    metrics = pd.DataFrame({arm: row.metrics for arm, row in zip(arms, found.rows, strict=True)})
-    texts = metrics.map(lambda value: "–" if pd.isna(value) else f"{value:.4g}")
-    measured = [{"metric": str(name).replace("_", " ")} | dict(row) for name, row in texts.iterrows()]
-    return [
-        *fold("Settings and trials", table(chosen), *map(table, trials)),
-        *fold("All metrics", table(measured)),
-    ]
+    own = {row.name: {"settings": settings(row.settings), "seconds": row.seconds, **row.metrics} for row in found.rows}
+    texts = pd.DataFrame(own).fillna("–").map(lambda value: value if isinstance(value, str) else f"{value:.4g}")
+    measured = [{"": str(name).replace("_", " ")} | dict(row) for name, row in texts.iterrows()]
+    return [*fold("Trials", table(trials)), *fold("Settings and metrics", table(measured))]
 
 
 def _how_it_was_made(records: Sequence[ComparisonRecord]) -> list[str]:
     """The machines, the packages and the commands."""
     runs = [run for record in records for run in record.results]
-    made = sorted({_described(run.machine) for run in runs}) + sorted({_described(run.versions) for run in runs})
+    made = [
+        ", ".join(f"{key} {value}" for key, value in content.items() if value)
+        for content in [*(run.machine for run in runs), *(run.versions for run in runs)]
+    ]
     commands = "\n".join(dict.fromkeys(command for record in records for command in record.commands))
     shown = f"```\n{commands.replace('```', '')}\n```" if commands else ""
-    return fold("How it was made", HOW, *map(md, made), shown)
-
-
-def _described(content: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in content.items() if value)
+    return fold("How it was made", HOW, *map(md, dict.fromkeys(made)), shown)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ from torch import Tensor
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, say
 from as_lightning.benchmark.encoders.frozen import FrozenEncoder, FrozenOutput
+from as_lightning.benchmark.run.result import whole_file
 
 CHUNK = 64  # samples of one size that the frozen layers take at once
 
@@ -62,60 +61,57 @@ def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, da
             "augmentation off (for images data.crop_padding=0 data.horizontal_flip=false) to run them once"
         )
         return
-    folder = data_dir / "frozen" if encoder.feature_cache == "file" else None
-    frozen = _digest_of_weights(encoder)
+    weights = _digest_of_weights(encoder)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     home = next(encoder.parameters()).device
     encoder.to(device)
     for split, dataset in datamodule.splits.items():
-        inputs = _Inputs(dataset)
-        key = hashlib.sha256(f"{frozen} {inputs.digest} {device}".encode()).hexdigest()[:24]
-        values = None if folder is None else _read(folder / f"{key}.npy")
+        inputs, lengths, sizes = _digest_of_inputs(dataset)
+        key = hashlib.sha256(f"{weights} {inputs} {device}".encode()).hexdigest()[:24]
+        path = data_dir / "frozen" / f"{key}.npy" if encoder.feature_cache == "file" else None
+        values = None if path is None else _read(path)
+        ends = np.cumsum(lengths) if all(len(size) == 1 for size in sizes) else None  # of texts, in tokens
         if values is None:
-            values = _compute(encoder, inputs, device)
-            if folder is not None:
-                values = _write(folder / f"{key}.npy", values)
+            values = _compute(encoder, dataset, sizes, ends, device)
+            values = values if path is None else _write(path, values)
             say(f"{split}: the outputs of the frozen layers are computed, {values.nbytes / 2**20:,.0f} MiB")
-        ends = inputs.ends if inputs.ends is not None and len(values) == inputs.ends[-1] else None
-        datamodule.splits[split] = LabelledDataset(FrozenOutputs(values, ends), dataset.targets)
+        of_tokens = ends is not None and len(values) == ends[-1]
+        datamodule.splits[split] = LabelledDataset(FrozenOutputs(values, ends if of_tokens else None), dataset.targets)
     datamodule.collate = partial(_collated, datamodule.collate)  # type: ignore[method-assign]
     encoder.to(home)
 
 
-class _Inputs:
-    """The inputs of a data set: their digest, which of them have one size, and where each text's tokens end."""
-
-    def __init__(self, dataset: LabelledDataset) -> None:
-        self.dataset = dataset
-        digest = hashlib.sha256()
-        lengths = np.zeros(len(dataset), dtype=np.int64)
-        self.sizes: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        for index in range(len(dataset)):
-            taken = dataset[index][0]
-            lengths[index] = len(taken)
-            self.sizes[tuple(taken.shape)].append(index)
-            digest.update(f"{taken.dtype} {tuple(taken.shape)}".encode() + taken.contiguous().numpy().tobytes())
-        self.digest = digest.hexdigest()
-        self.ends = np.cumsum(lengths) if all(len(shape) == 1 for shape in self.sizes) else None
+def _digest_of_inputs(dataset: LabelledDataset) -> tuple[str, list[int], dict[tuple[int, ...], list[int]]]:
+    """The digest of a data set's inputs, the length of each, and which of them have one size."""
+    digest, lengths, sizes = hashlib.sha256(), [], defaultdict(list)
+    for index in range(len(dataset)):
+        values = dataset[index][0]
+        lengths.append(len(values))
+        sizes[tuple(values.shape)].append(index)
+        digest.update(f"{values.dtype} {tuple(values.shape)}".encode() + values.contiguous().numpy().tobytes())
+    return digest.hexdigest(), lengths, sizes
 
 
-def _compute(encoder: FrozenEncoder, inputs: _Inputs, device: str) -> np.ndarray:
-    values: np.ndarray | None = None
-    chunks = [
-        same[start : start + CHUNK] for _, same in sorted(inputs.sizes.items()) for start in range(0, len(same), CHUNK)
-    ]
+def _compute(
+    encoder: FrozenEncoder,
+    dataset: LabelledDataset,
+    sizes: dict[tuple[int, ...], list[int]],
+    ends: np.ndarray | None,
+    device: str,
+) -> np.ndarray:
+    outputs = np.empty(0)
+    chunks = [same[start : start + CHUNK] for _, same in sorted(sizes.items()) for start in range(0, len(same), CHUNK)]
     for indices in chunks:  # of one size, so that no padding takes part
-        batch = torch.stack([inputs.dataset[index][0] for index in indices])
-        output = encoder.frozen_output(batch.to(device)).values.float().cpu().numpy()
-        ends = inputs.ends if output.ndim == 3 else None  # an output for each token
-        if values is None:
-            shape = (len(inputs.dataset), *output.shape[1:]) if ends is None else (int(ends[-1]), output.shape[2])
-            values = np.empty(shape, dtype=np.float32)
-        for index, of_sample in zip(indices, output, strict=True):
-            rows = index if ends is None else slice(ends[index] - len(of_sample), ends[index])
-            values[rows] = of_sample
-    assert values is not None
-    return values
+        batch = torch.stack([dataset[index][0] for index in indices])
+        values = encoder.frozen_output(batch.to(device)).values.float().cpu().numpy()
+        if values.ndim != 3:  # an output for each sample, not for each token
+            ends = None
+        if not outputs.size:
+            shape = (len(dataset), *values.shape[1:]) if ends is None else (ends[-1], values.shape[2])
+            outputs = np.empty(shape, dtype=np.float32)
+        for index, value in zip(indices, values, strict=True):
+            outputs[index if ends is None else slice(ends[index] - len(value), ends[index])] = value
+    return outputs
 
 
 def _digest_of_weights(encoder: FrozenEncoder) -> str:
@@ -140,11 +136,10 @@ def _write(path: Path, values: np.ndarray) -> np.ndarray:
     """Write a file whole or not at all, and map it into memory; what cannot be written stays in memory."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=path.parent) as folder:
-            partial_file = Path(folder, path.name)
-            np.save(partial_file, values)
+        with whole_file(path) as partial_file:
+            with open(partial_file, "wb") as file:
+                np.save(file, values)
             path.with_suffix(".sha256").write_text(_note(path, partial_file), encoding="utf-8")
-            os.replace(partial_file, path)
     except OSError as error:
         say(f"{path} could not be written ({error}): the outputs of the frozen layers stay in memory")
         return values

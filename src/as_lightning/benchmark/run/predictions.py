@@ -40,23 +40,19 @@ class Predictions(NamedTuple):
             return None
         try:
             with np.load(path) as content:
-                return cls(content["ids"], content["predicted"], content["target"])
+                return cls(*(content[name] for name in cls._fields))
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(f"{path} holds no predictions of as-lightning: {error}") from error
 
     def write(self, folder: str | Path) -> None:
-        """Write the file in one move, in the narrowest integers."""
-        ids, predicted, target = map(_narrow, self)
+        """Write the file in one move."""
         with whole_file(Path(folder) / PREDICTIONS_FILE) as partial, open(partial, "wb") as file:
-            np.savez_compressed(file, ids=ids, predicted=predicted, target=target)
+            np.savez_compressed(file, **self._asdict())
 
     def disagreement(self, other: Predictions) -> float | None:
         """The share of the examples on which two runs differ; None if they are of other examples."""
-        if (
-            not len(self.ids)
-            or not np.array_equal(self.ids, other.ids)
-            or self.predicted.shape != other.predicted.shape
-        ):
+        alike = np.array_equal(self.ids, other.ids) and self.predicted.shape == other.predicted.shape
+        if not alike or not len(self.ids):
             return None
         differ = self.predicted != other.predicted
         return float((differ.any(-1) if differ.ndim > 1 else differ).mean())
@@ -142,8 +138,3 @@ def _rows(logits: Tensor, target: Tensor, multilabel: bool) -> tuple[Tensor, Ten
     known = target != IGNORED
     right, length = (known & (guess == target)).flatten(1).sum(-1), known.flatten(1).sum(-1)
     return torch.stack([right, length, length], -1), target.new_zeros(0)
-
-
-def _narrow(array: np.ndarray) -> np.ndarray:
-    most = int(np.abs(array).max(initial=0))
-    return array.astype(np.min_scalar_type(-most - 1)) if most < 2**31 else array

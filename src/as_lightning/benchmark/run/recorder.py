@@ -10,7 +10,6 @@ import lightning.pytorch as pl
 import torch
 
 from as_lightning.benchmark.machine import peak_resident_memory, reset_peak, resident_memory, return_free_memory
-from as_lightning.benchmark.run.settings import SettingError, nearest
 from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation
 
 
@@ -43,12 +42,9 @@ class PeakMemory(pl.Callback):
         self._watching = False
         device = trainer.strategy.root_device
         if device.type == "cuda":
-            found = torch.cuda.max_memory_allocated(device)
+            self.bytes = max(self.bytes or 0, torch.cuda.max_memory_allocated(device))
         elif device.type == "cpu" and self._before is not None:
-            found = max(0, peak_resident_memory() - self._before)
-        else:
-            return
-        self.bytes = found if self.bytes is None else max(self.bytes, found)
+            self.bytes = max(self.bytes or 0, peak_resident_memory() - self._before)
 
     on_train_epoch_end = on_validation_start
 
@@ -63,24 +59,16 @@ class RunRecorder(pl.Callback):
     """Record the time spent training, and every evaluation with the time at which it came.
 
     The clock stands still in validation and while a checkpoint is saved. It counts the loading of data, what happens
-    between two epochs, and what callbacks do that stand before this one. `settings` is the run's configuration as text,
-    for the checkpoints: a run goes on from its own alone. `monitor` is the name under which the score is logged.
+    between two epochs, and what callbacks do that stand before this one. `monitor` is the name under which the score is
+    logged, `settings` the run's configuration as text, for its checkpoints.
     """
 
-    def __init__(
-        self,
-        score: str = "accuracy",
-        settings: str = "",
-        monitor: str | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self.score, self.settings = score, settings
-        self.monitor = monitor or f"val/{score}"
+    def __init__(self, monitor: str, settings: str = "", clock: Callable[[], float] = time.perf_counter) -> None:
+        self.monitor, self.settings = monitor, settings
         self.train_seconds = 0.0
         self.epoch_seconds: list[float] = []  # with what prepares an epoch
         self.evaluations: list[dict[str, float]] = []  # epoch, step, train_seconds, score, and loss if it is logged
         self.accumulation: list[AccumulationWindow] = []  # also those before the run was resumed
-        self.passed_over: list[str] = []  # what was logged in each validation that has not logged `monitor`
         self._clock = clock
         self._mark = 0.0
         self._epoch_start = 0.0
@@ -105,7 +93,7 @@ class RunRecorder(pl.Callback):
         self._mark = self._clock()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        vars(trainer).pop("save_checkpoint", None)
+        vars(trainer).pop("save_checkpoint")  # what is saved now is after the time
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any, **kwargs: Any) -> None:
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
@@ -123,16 +111,11 @@ class RunRecorder(pl.Callback):
         self._mark = self._clock()
         if trainer.sanity_checking:
             return
-        logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        if self.monitor not in logged:
-            if self.monitor != f"val/{self.score}":
-                self.passed_over.append(", ".join(sorted(logged)) or "nothing")
-                return
-            names = sorted(name.removeprefix("val/") for name in logged if name.startswith("val/"))
-            raise SettingError(f"data.score={self.score!r} is no metric of this task: {nearest(self.score, names)}")
-        about = {"epoch": trainer.current_epoch, "step": trainer.global_step, "train_seconds": self.train_seconds}
-        loss = {"loss": logged["val/loss"]} if "val/loss" in logged else {}
-        self.evaluations.append({**about, "score": logged[self.monitor], **loss})
+        logged = trainer.callback_metrics
+        if self.monitor in logged:
+            about = {"epoch": trainer.current_epoch, "step": trainer.global_step, "train_seconds": self.train_seconds}
+            loss = {"loss": float(logged["val/loss"])} if "val/loss" in logged else {}
+            self.evaluations.append({**about, "score": float(logged[self.monitor]), **loss})
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._count()
@@ -152,6 +135,6 @@ class RunRecorder(pl.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.train_seconds = state_dict["train_seconds"]
         self.epoch_seconds = list(state_dict["epoch_seconds"])
-        self._epoch_start = state_dict.get("epoch_start", self.train_seconds)
+        self._epoch_start = state_dict["epoch_start"]
         self.evaluations = list(state_dict["evaluations"])
         self.accumulation = [AccumulationWindow(*window) for window in state_dict["accumulation"]]

@@ -16,6 +16,9 @@ RESULT_FILE = "result.json"
 RUNS_FILE = "runs.jsonl"
 
 
+FORMAT = 2
+
+
 @contextmanager
 def whole_file(place: Path) -> Iterator[Path]:
     """A path to write to, which moves to `place` in one step when the block ends, and is removed where it raises."""
@@ -25,9 +28,6 @@ def whole_file(place: Path) -> Iterator[Path]:
         os.replace(partial, place)
     finally:
         partial.unlink(missing_ok=True)
-
-
-FORMAT = 2
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Result:
 
 def _check(content: dict[str, Any]) -> None:
     for name, kind in (("name", str), ("method", str), ("score", str), ("seed", int), ("metrics", dict)):
-        if not isinstance(content.get(name), kind) or isinstance(content[name], bool):
+        if type(content.get(name)) is not kind:
             raise ValueError(f"expected {name} to be of type {kind.__name__}, got {content.get(name)!r}")
     seconds = content.get("train_seconds")
     if not isinstance(seconds, (int, float)) or seconds < 0:
@@ -95,10 +95,10 @@ def _check(content: dict[str, Any]) -> None:
 
 
 def read_runs(folder: str | Path) -> dict[str, Result]:
-    """The runs below a folder by their own folders, relative to it, in the order of these.
+    """The runs below a folder by their own folders, relative to it and sorted; a ValueError names what is no result.
 
-    A run is a `result.json`, or a line of a `runs.jsonl`, which holds the runs below its folder: the fields of
-    `result.json` and the `path` of the run's folder. A ValueError names a file or a line that is no result.
+    A run is a `result.json`, or a line of a `runs.jsonl`: the fields of `result.json` and the `path` of the run's
+    folder, relative to that of the file.
     """
     folder = Path(folder)
     runs = {file.parent.relative_to(folder).as_posix(): Result.read(file) for file in folder.rglob(RESULT_FILE)}
@@ -117,14 +117,9 @@ def _lines(file: Path) -> Iterator[tuple[str, Result]]:
 
 
 def find_results(paths: Iterable[str | Path]) -> list[Result]:
-    """All results below the given folders (or in the given files), in the order of their names.
-
-    A FileNotFoundError names a path that does not exist, or says that none holds a result.
-    """
+    """All results below folders or in files, in the order of their names; a FileNotFoundError where there are none."""
     results: list[Result] = []
     for path in map(Path, paths):
-        if not path.exists():
-            raise FileNotFoundError(f"{path} does not exist: expected a {RESULT_FILE} or a folder with some below it")
         if path.is_dir():
             results += read_runs(path).values()
         elif path.suffix == Path(RUNS_FILE).suffix:

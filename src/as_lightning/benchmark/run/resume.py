@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+from ast import literal_eval
 from pathlib import Path
 from typing import Any
 
@@ -71,55 +72,41 @@ def checkpoint_to_resume(folder: Path, settings: str) -> Path | None:
     return latest
 
 
-class DataLoaderState(pl.Callback):
-    """Load the training loader's state from a checkpoint, also where Lightning does not.
+class ResumedState(pl.Callback):
+    """Save the random generators' states (Python's, NumPy's, PyTorch's; the first process's) and resume with them.
 
-    For a schedule that asks for `trainer.estimated_stepping_batches` Lightning makes the loader before it has read the
-    state, and the rest of the epoch would begin with its first batches again.
+    The training loader's state is loaded too: for a schedule that asks for `trainer.estimated_stepping_batches`
+    Lightning makes the loader before it has read the state, and the epoch would begin with its first batches again.
     """
 
     def __init__(self) -> None:
-        self._saved: list[dict[str, int]] = []
-
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        self._saved = checkpoint["loops"]["fit_loop"]["state_dict"].get("combined_loader", [])
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        saved, self._saved = self._saved, []
-        loader = trainer.train_dataloader
-        if saved and isinstance(loader, ResumableLoader):
-            loader.load_state_dict(saved[0])
-
-
-class RandomState(pl.Callback):
-    """Save the random generators' states (Python's, NumPy's, PyTorch's; the first process's) and resume with them."""
-
-    def __init__(self) -> None:
-        self._saved: dict[str, Any] | None = None
+        self._generators: dict[str, Any] | None = None
+        self._loaders: list[dict[str, int]] = []
 
     def state_dict(self) -> dict[str, Any]:
-        version, words, gauss = random.getstate()
         name, keys, *rest = np.random.get_state()
         return {  # of types that a checkpoint is read with as plain data
-            "python": [version, list(words), gauss],
-            "numpy": [str(name), [int(key) for key in keys], *(float(number) for number in rest)],
+            "python": repr(random.getstate()),
+            "numpy": repr((name, np.asarray(keys).tolist(), *rest)),
             "torch": torch.get_rng_state(),
             "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._saved = state_dict
+        self._generators = state_dict
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        self._loaders = checkpoint["loops"]["fit_loop"]["state_dict"].get("combined_loader", [])
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._saved is None:
-            return
-        version, words, gauss = self._saved["python"]
-        random.setstate((version, tuple(words), gauss))
-        name, keys, position, has_gauss, cached = self._saved["numpy"]
-        np.random.set_state((name, np.array(keys, dtype=np.uint32), int(position), int(has_gauss), cached))
-        torch.set_rng_state(self._saved["torch"].cpu())
-        if self._saved["cuda"] and torch.cuda.device_count() == len(self._saved["cuda"]):
-            torch.cuda.set_rng_state_all([state.cpu() for state in self._saved["cuda"]])
-        self._saved = None
+        if self._loaders and isinstance(trainer.train_dataloader, ResumableLoader):
+            trainer.train_dataloader.load_state_dict(self._loaders[0])
+        if saved := self._generators:
+            random.setstate(literal_eval(saved["python"]))
+            np.random.set_state(literal_eval(saved["numpy"]))
+            torch.set_rng_state(saved["torch"].cpu())
+            if saved["cuda"] and torch.cuda.device_count() == len(saved["cuda"]):
+                torch.cuda.set_rng_state_all([state.cpu() for state in saved["cuda"]])
+        self._generators, self._loaders = None, []

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+from filelock import FileLock, Timeout
+from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.utilities import rank_zero_only
 
-from as_lightning.benchmark.run.evaluation import metrics_of_test
-from as_lightning.benchmark.run.folder import run_lock
 from as_lightning.benchmark.run.predictions import PredictionRecorder
 from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
@@ -23,6 +23,23 @@ from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
 from as_lightning.metrics import LossAccuracyCorrelation
 
 log = logging.getLogger(__name__)
+LOCK_FILE = "run.lock"
+
+
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, which ends with the process; of a run in several processes the first holds it for all."""
+    if getattr(rank_zero_only, "rank", 0) != 0:
+        yield
+        return
+    lock = FileLock(folder / LOCK_FILE)
+    try:
+        held = lock.acquire(timeout=0)
+    except Timeout:
+        log.info("%s: another process runs here, waiting for it to end", folder)
+        held = lock.acquire()
+    with held:
+        yield
 
 
 def finished_or_made(
@@ -37,15 +54,14 @@ def finished_or_made(
             if result.config == config and not changed:
                 log.info("%s: already finished (delete it to run again)", directory)
                 return result
-            python = "another Python, whose library is the data"
-            was = python if "python" in changed else "inputs that have changed" if changed else "another configuration"
-            log.warning("%s: finished with %s, running again", directory, was)
+            before = f"other inputs ({', '.join(changed)})" if changed else "another configuration"
+            log.warning("%s: finished with %s, running again", directory, before)
             (directory / RESULT_FILE).unlink()
         result = make()
         if getattr(rank_zero_only, "rank", 0) == 0:
             result.write(directory)
-            found = f"test {result.score} {result.metrics[result.score]:.4f}; " if result.metrics else ""
-            log.info("%swrote %s", found, directory / RESULT_FILE)
+            score = f"test {result.score} {result.metrics[result.score]:.4f}; " if result.metrics else ""
+            log.info("%swrote %s", score, directory / RESULT_FILE)
     return result
 
 
@@ -61,8 +77,9 @@ def fitted(
     callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     recorder = next(callback for callback in callbacks if isinstance(callback, RunRecorder))
     correlation = LossAccuracyCorrelation()
-    for evaluation in (found for found in recorder.evaluations if "loss" in found):
-        correlation.update(evaluation["loss"], evaluation["score"])
+    for evaluation in recorder.evaluations:
+        if "loss" in evaluation:
+            correlation.update(evaluation["loss"], evaluation["score"])
     pearson = float(correlation.compute())
     return Result(
         **about,
@@ -76,6 +93,24 @@ def fitted(
         optimizer_steps=trainer.global_step,
         peak_memory=next((callback.bytes for callback in callbacks if isinstance(callback, PeakMemory)), None),
     )
+
+
+def metrics_of_test(
+    trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, checkpoint: str | Path | None = None
+) -> dict[str, float]:
+    """What the test of a checkpoint (or of the module's own weights) logs, with the callbacks of `trainer`."""
+
+    def load(trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        trainer.strategy.load_model_state_dict(checkpoint, strict=module.strict_loading)
+
+    # callbacks of the fit, as of EMA, put weights of their own in the place of the checkpoint's; the last one's hold
+    weights = LambdaCallback(on_load_checkpoint=load)
+    trainer.callbacks.append(weights)  # type: ignore[attr-defined]
+    try:
+        tested = trainer.test(module, datamodule=data, ckpt_path=checkpoint or None, verbose=False)
+    finally:
+        trainer.callbacks.remove(weights)  # type: ignore[attr-defined]
+    return {name: float(value) for metrics in tested for name, value in metrics.items()}
 
 
 def measure_test(

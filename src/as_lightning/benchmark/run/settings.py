@@ -7,6 +7,7 @@ import functools
 import hashlib
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from as_lightning.benchmark.packages import config_dir
 
 # what the app itself reads of a group, beside the arguments of the group's class
 APP_SETTINGS = {"method": {"name", "callbacks", "search"}, "data": {"name", "score"}}
+LONGEST = 200  # characters of a folder's name; file systems end at 255 bytes
 GROUPS = ("data", "model", "method", "optimizer", "lr_scheduler", "trainer", "callbacks", "logger")
 
 
@@ -26,16 +28,10 @@ class SettingError(ValueError):
     """A setting that the user can mend: shown without a stack trace."""
 
 
-MANY = 40  # names that are too many to list beside the one that was meant
-
-
 def nearest(name: str, known: Collection[str], elsewhere: Collection[str] = ()) -> str:
-    """`did you mean ...?`, else of `elsewhere`, and all that is `known`; many names only where none is near."""
+    """`did you mean ...?` with the nearest names that are `known`, or else of `elsewhere`; if none is near, all."""
     close = difflib.get_close_matches(name, sorted(known)) or difflib.get_close_matches(name, sorted(elsewhere))
-    there = f"here are: {', '.join(sorted(known))}"
-    if not close:
-        return f"t{there}"
-    return f"did you mean {' or '.join(close)}?" + (f" T{there}" if len(known) <= MANY else "")
+    return f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(sorted(known))}"
 
 
 def located(target: str) -> Callable[..., Any]:
@@ -67,11 +63,10 @@ def accepted_arguments(target: Callable[..., Any]) -> set[str] | None:
 def class_arguments(group: DictConfig, name: str) -> DictConfig:
     """The settings of the group `data` or `method` that are arguments of its class."""
     accepted = accepted_arguments(located(group._target_))
-    unread = APP_SETTINGS[name] if accepted is None else {str(key) for key in group} - (accepted - APP_SETTINGS[name])
     arguments = group.copy()  # which keeps its place in the configuration, and so its references
     with open_dict(arguments):
-        for key in unread & group.keys():
-            if not key.startswith("_"):
+        for key in _settings(group):
+            if key in APP_SETTINGS[name] or (accepted is not None and key not in accepted):
                 del arguments[key]
     return arguments
 
@@ -79,8 +74,8 @@ def class_arguments(group: DictConfig, name: str) -> DictConfig:
 def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
     """The configuration without settings that belong to another method, and their names.
 
-    A setting has a reader if it is an argument of its group's class, if another setting refers to it
-    (`${method.tau}`), or if the app reads it. A `SettingError` names one that has no reader and that no method has.
+    A `SettingError` names a setting that no method has and nothing reads: neither its group's class, nor another
+    setting (`${method.tau}`), nor the app.
     """
     config = config.copy()
     rate = OmegaConf.select(config, "optimizer.lr")
@@ -116,9 +111,12 @@ def method_settings() -> frozenset[str]:
 def known_settings(group: DictConfig, name: str) -> set[str]:
     """What can be set in a group: what its file sets, and the arguments of its class."""
     accepted = accepted_arguments(located(group._target_)) or set()
-    declared = {str(key) for key in group if not str(key).startswith("_")}
     given_by_app = {"encoder", "class_names", "task", "optimizer", "lr_scheduler"}
-    return (accepted | declared) - set(_without_reader(group, name)) - given_by_app
+    return accepted.union(_settings(group)) - set(_without_reader(group, name)) - given_by_app
+
+
+def _settings(node: DictConfig) -> list[str]:
+    return [str(key) for key in node if not str(key).startswith("_")]
 
 
 def _without_reader(node: DictConfig, path: str) -> list[str]:
@@ -126,26 +124,21 @@ def _without_reader(node: DictConfig, path: str) -> list[str]:
     if accepted is None:
         return []
     read = accepted | APP_SETTINGS.get(path, set()) | set(re.findall(rf"\$\{{{path}\.(\w+)", OmegaConf.to_yaml(node)))
-    return [str(key) for key in node if not str(key).startswith("_") and str(key) not in read]
+    return [key for key in _settings(node) if key not in read]
 
 
 def _parts_with_target(node: Any, path: str) -> Iterator[tuple[str, DictConfig]]:
-    if not isinstance(node, DictConfig):
-        return
-    if "_target_" in node:
-        yield path, node
-    for key in map(str, node):
-        if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
-            yield from _parts_with_target(node[key], f"{path}.{key}")
-
-
-LONGEST = 200  # characters; file systems end at 255 bytes
+    if isinstance(node, DictConfig):
+        if "_target_" in node:
+            yield path, node
+        for key in map(str, node):
+            if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
+                yield from _parts_with_target(node[key], f"{path}.{key}")
 
 
 def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[str]) -> str:
-    """The changed settings, sorted, as the name of a run's folder: `method=as_softmax,seed=1`.
+    """The changed settings that the method has, sorted, as the name of a run's folder: `method=as_softmax,seed=1`.
 
-    Settings that the method does not have are left out, so that a sweep over methods and margins runs softmax once.
     A path is replaced by its last part and four digits that tell it from others of the same name.
     """
     ignored = {f"method.{name}" for name in foreign_settings(method)} | set(left_out)
@@ -155,16 +148,35 @@ def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[
         if override.key_or_group not in ignored
     ]
     name = ",".join(sorted(settings))
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}-{_digits(name, 8)}"
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _without_slashes(value: str) -> str:
     last = value.strip("'\"").rstrip("/").rpartition("/")[2]
-    return f"{last}-{_digits(value, 4)}" if "/" in value else value
+    return f"{last}-{hashlib.sha256(value.encode()).hexdigest()[:4]}" if "/" in value else value
 
 
-def _digits(text: str, count: int) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:count]
+def names(group: str) -> list[str]:
+    """What can be chosen of a group: not the files that others take their settings from."""
+    return sorted(path.stem for path in (config_dir() / group).glob("*.yaml") if not path.stem.endswith("base"))
 
 
-OmegaConf.register_new_resolver("as_lightning.run_folder", run_folder, replace=True)
+def described(group: str) -> str:
+    """The names of a group, a line each, with the first comment line of its file."""
+    lines = []
+    for name in names(group):
+        text = (config_dir() / group / f"{name}.yaml").read_text(encoding="utf-8")
+        comments = [line[1:].strip() for line in text.splitlines() if line[:1] == "#" and "@package" not in line]
+        lines.append(f"  {name:<21}  {comments[0] if comments else ''}")  # 21: the longest name of a method
+    return "\n".join(lines)
+
+
+def comparison_settings() -> str:
+    """The settings of `compare.yaml` itself, as they stand there with their comments."""
+    text = (config_dir() / "compare.yaml").read_text(encoding="utf-8")
+    return textwrap.indent(text[text.index("methods:") : text.index("search:")].rstrip(), "  ")
+
+
+# of the texts and folders in conf/hydra
+for resolver in (run_folder, described, comparison_settings):
+    OmegaConf.register_new_resolver(f"as_lightning.{resolver.__name__}", resolver, replace=True)

@@ -76,7 +76,7 @@ class Classifier(pl.LightningModule):
         loss = self.criterion(*self.task.loss_arguments(logits, target))
         self.log(f"{metrics.prefix}loss", loss, batch_size=len(target), sync_dist=True)
         metrics.update(*self.task.scored(logits, target, self.probabilities))
-        self.log_dict(metrics, batch_size=len(target))
+        self.log_dict(metrics, batch_size=len(target), prog_bar=True)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         self._evaluate(batch, self.validation_metrics)

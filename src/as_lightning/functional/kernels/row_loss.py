@@ -187,7 +187,8 @@ class RowLoss(torch.autograd.Function):
         gradient, target, live = ctx.saved_tensors
         if grad_loss is None and grad_gradient is None:
             return None, None, None, None, None
-        if torch.is_grad_enabled() or grad_loss is None or grad_gradient is not None or _must_stay(grad_loss):
+        stays = torch.is_grad_enabled() or graph_is_kept()  # the stored gradient is needed again after this backward
+        if stays or grad_loss is None or grad_gradient is not None or batched(grad_loss):
             return differentiable_backward(gradient, target, grad_loss, grad_gradient), None, None, None, None
         # as an output the gradient has a graph, which the answer must not have
         return _scale_in_place(gradient.detach(), grad_loss, live), None, None, None, None
@@ -233,11 +234,6 @@ def differentiable_backward(
         second_order = (q * (upstream - (q * upstream).sum(-1, keepdim=True))).to(gradient.dtype)
         grad_logits = second_order if grad_logits is None else grad_logits + second_order
     return grad_logits
-
-
-def _must_stay(grad_loss: Tensor) -> bool:
-    """Whether the stored gradient is needed again after this backward, or cannot hold its answer."""
-    return batched(grad_loss) or graph_is_kept()
 
 
 def graph_is_kept() -> bool:

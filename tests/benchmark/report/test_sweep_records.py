@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from as_lightning.benchmark.report.like_with_like import chosen, comparable_results, differing_settings, sweep_records
+from as_lightning.benchmark.report.sweep_records import chosen, sweep_records
 from as_lightning.benchmark.run.settings import SettingError
 
 
@@ -20,37 +20,33 @@ def config(seed: int = 0, *, epochs: int = 4, lr: float = 0.1, noise: float = 0.
     }
 
 
-def names(results) -> list[tuple[str, str]]:
-    return sorted({(run.name, run.method) for run in comparable_results(results)[0]})
+def tables(results) -> dict[str, list[str]]:
+    return {record.name: sorted(record.methods) for record in sweep_records(results)[0]}
 
 
 def test_runs_of_one_setting_share_a_row_and_a_table(result):
     runs = [result(method, seed, 0.8, config=config(seed)) for method in ("softmax", "m") for seed in range(3)]
-    named, notes = comparable_results(runs)
-    assert named == runs
-    assert notes == []
+    ((record,), (untuned,)) = sweep_records(runs)
+    assert [(run.name, run.method, run.seed) for run in record.results] == [("set", r.method, r.seed) for r in runs]
+    assert "as-lightning-compare tunes each of them" in untuned
 
 
 def test_runs_of_a_method_that_differ_in_its_settings_have_a_row_each_also_with_other_seeds(result):
     runs = [result("as_softmax", seed, 0.8, config=config(seed, delta=delta)) for seed, delta in ((0, 0.1), (1, 0.2))]
-    assert names(runs) == [("set", "as_softmax (delta=0.1)"), ("set", "as_softmax (delta=0.2)")]
+    assert tables(runs) == {"set": ["as_softmax (delta=0.1)", "as_softmax (delta=0.2)"]}
     runs = [result("m", 0, 0.8, config=config(k=k, tau=tau)) for k in (1, 2) for tau in (3, 4)]
-    assert names(runs) == [("set", f"m (k={k}, tau={tau})") for k in (1, 2) for tau in (3, 4)]
+    assert tables(runs) == {"set": [f"m (k={k}, tau={tau})" for k in (1, 2) for tau in (3, 4)]}
 
 
 @pytest.mark.parametrize(
-    ("change", "name"), [({"epochs": 1}, "trainer.max_epochs"), ({"noise": 0.4}, "data.label_noise")]
+    ("change", "name", "value"), [({"epochs": 1}, "trainer.max_epochs", 4), ({"noise": 0.4}, "data.label_noise", 0.0)]
 )
-def test_runs_that_differ_in_budget_or_data_are_never_in_one_table(result, change, name):
+def test_runs_that_differ_in_budget_or_data_are_never_in_one_table(result, change, name, value):
     runs = [result("softmax", seed, 0.5, config=config(seed, **change)) for seed in range(3)]
     runs += [result("as_softmax", seed, 0.8, config=config(seed)) for seed in range(3)]
-    tables = {record.name: record.methods for record in sweep_records(runs)[0]}
-    value = next(iter(change.values()))
-    assert tables == {
-        f"set ({name}={value})": ["softmax"],
-        f"set ({name}={0.0 if name == 'data.label_noise' else 4})": ["as_softmax"],
-    }
-    (note,) = comparable_results(runs)[1]
+    (changed,) = change.values()
+    assert tables(runs) == {f"set ({name}={changed})": ["softmax"], f"set ({name}={value})": ["as_softmax"]}
+    note, _ = sweep_records(runs)[1]
     assert f"differ in {name} (" in note
     assert f"as-lightning-report --where {name}=" in note
 
@@ -58,34 +54,29 @@ def test_runs_that_differ_in_budget_or_data_are_never_in_one_table(result, chang
 def test_runs_whose_data_files_have_changed_between_them_are_never_in_one_table(result):
     runs = [result(method, 0, 0.8, config=config(), inputs={"data": "12ab"}) for method in ("softmax", "m")]
     runs += [result("softmax", 1, 0.8, config=config(1), inputs={"data": "ff00"})]
-    assert names(runs) == [
-        ("set (inputs.data=12ab)", "m"),
-        ("set (inputs.data=12ab)", "softmax"),
-        ("set (inputs.data=ff00)", "softmax"),
-    ]
-    (note,) = comparable_results(runs)[1]
-    assert "Files of the data have changed between them." in note
+    assert tables(runs) == {"set (inputs.data=12ab)": ["m", "softmax"], "set (inputs.data=ff00)": ["softmax"]}
+    assert "Files of the data have changed between them." in sweep_records(runs)[1][0]
     assert chosen(runs, ["inputs.data=ff00"]) == runs[2:]
 
 
 def test_a_learning_rate_tuned_for_each_method_is_its_own_but_two_of_one_method_are_kept_apart(result):
     tuned = [result("softmax", 0, 0.8, config=config(lr=0.1)), result("m", 0, 0.8, config=config(lr=0.3))]
-    assert differing_settings(tuned) == {}
+    assert tables(tuned) == {"set": ["m", "softmax"]}
     swept = [*tuned, result("m", 0, 0.9, config=config(lr=0.1))]
-    assert differing_settings(swept) == {"optimizer.lr": ["0.1", "0.3"]}
+    assert tables(swept) == {"set (optimizer.lr=0.1)": ["m", "softmax"], "set (optimizer.lr=0.3)": ["m"]}
 
 
 def test_the_same_run_of_two_sweeps_counts_once_and_one_that_found_something_else_is_refused(result):
     runs = [result("softmax", seed, 0.8) for seed in (0, 1)]
-    assert comparable_results([*runs, result("softmax", 0, 0.8, seconds=11.0)])[0] == runs
+    (record,), _ = sweep_records([*runs, result("softmax", 0, 0.8, seconds=11.0)])
+    assert [(run.seed, run.train_seconds) for run in record.results] == [(0, 10.0), (1, 10.0)]
     with pytest.raises(ValueError, match="two results are of set, softmax, seed 0, with the same settings"):
-        comparable_results([*runs, result("softmax", 0, 0.9)])
+        sweep_records([*runs, result("softmax", 0, 0.9)])
 
 
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("trainer.max_epochs=6", None),
         ("trainer.max_epoch=6", "no run has a setting trainer.max_epoch: did you mean trainer.max_epochs"),
         ("trainer.max_epochs=7", "no run has trainer.max_epochs=7: there are 1, 6"),
         ("trainer.max_epochs", "--where takes setting=value"),
@@ -93,11 +84,9 @@ def test_the_same_run_of_two_sweeps_counts_once_and_one_that_found_something_els
 )
 def test_runs_are_chosen_by_a_setting_or_it_is_said_what_there_is(result, where, message):
     runs = [result("softmax", seed, 0.8, config=config(seed, epochs=epochs)) for seed, epochs in ((0, 1), (1, 6))]
-    if message is None:
-        assert chosen(runs, [where]) == runs[1:]
-    else:
-        with pytest.raises(SettingError, match=message):
-            chosen(runs, [where])
+    assert chosen(runs, ["trainer.max_epochs=6"]) == runs[1:]
+    with pytest.raises(SettingError, match=message):
+        chosen(runs, [where])
 
 
 def test_a_baseline_that_no_run_has_is_refused_with_the_nearest(result):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import platform
 
 import pytest
 
 from as_lightning.benchmark.data.text import standard_library as python_code
-from as_lightning.benchmark.run.folder import run_inputs
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
-from as_lightning.benchmark.run.train import train
+from as_lightning.benchmark.run.train import run_inputs, train
 
 BRIEF = ("trainer.max_epochs=1", "trainer.limit_train_batches=2", "method=softmax", "logger=none")
 
@@ -35,10 +33,10 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def reviews(composed, tmp_path):
     """Writes the data of a run, and gives its configuration."""
 
-    def written(good: str = "good"):
+    def written(good: str = "good", *settings: str):
         rows = [f"{word} {index},{word}" for index in range(20) for word in (good, "bad")]
         (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
-        return composed("data=text_file", f"data.path={tmp_path / 'reviews.csv'}", *BRIEF)
+        return composed("data=text_file", f"data.path={tmp_path / 'reviews.csv'}", *BRIEF, *settings)
 
     return written
 
@@ -50,27 +48,18 @@ def test_a_run_whose_data_file_has_changed_is_made_anew(reviews, trained, caplog
     with caplog.at_level(logging.WARNING):
         train(reviews(good="fine"))
     assert len(trained) == 2
-    assert "finished with inputs that have changed" in caplog.text
+    assert "finished with other inputs (data)" in caplog.text
     train(reviews(good="fine"))
     assert len(trained) == 2
 
 
-def test_an_interrupted_run_does_not_go_on_with_other_data(reviews, monkeypatch):
+@pytest.mark.parametrize("changed", [("fine",), ("good", "seed=7")])
+def test_an_interrupted_run_does_not_go_on_with_other_data_or_settings(reviews, monkeypatch, changed):
     with monkeypatch.context() as patch:
         patch.setattr(Result, "write", lambda self, directory: pytest.fail("stopped before its end"))
         with pytest.raises(pytest.fail.Exception):
             train(reviews())
-    assert not train(reviews(good="fine")).resumed
-
-
-def test_a_result_without_a_record_of_its_data_counts(reviews, tmp_path, trained):
-    train(reviews())
-    path = tmp_path / "run" / "result.json"
-    content = json.loads(path.read_text())
-    assert content.pop("inputs").keys() == {"data"}
-    path.write_text(json.dumps(content))
-    train(reviews(good="fine"))
-    assert len(trained) == 1
+    assert not train(reviews(*changed)).resumed
 
 
 def test_data_of_the_standard_library_alone_record_the_version_of_python(composed, tmp_path):
@@ -90,4 +79,4 @@ def test_a_run_of_another_python_is_made_anew(composed, tmp_path, trained, caplo
     with caplog.at_level(logging.WARNING):
         train(config)
     assert len(trained) == 2
-    assert "another Python" in caplog.text
+    assert "other inputs (python)" in caplog.text
