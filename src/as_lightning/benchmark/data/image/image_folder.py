@@ -56,8 +56,7 @@ class ImageFolder(ClassFolder, ImageDataModule):
 
     def __init__(self, path: str | Path, image_size: int | None = None, cache: Cache = "auto", **images: Any) -> None:
         super().__init__(path, **images)
-        if image_size is not None:
-            check_least(1, image_size=image_size)
+        check_least(1, image_size=1 if image_size is None else image_size)
         self.image_size, self.cache = image_size, cache
 
     def read_images(self) -> Images:
