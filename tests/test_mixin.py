@@ -370,7 +370,7 @@ def test_an_unknown_loss_for_validation_is_refused():
     class Unknown(WithAS):
         as_softmax_validation = "cross_entropy"
 
-    with pytest.raises(ValueError, match="must be 'as_softmax' or 'softmax', got 'cross_entropy'"):
+    with pytest.raises(ValueError, match="must be one of 'as_softmax', 'softmax', got 'cross_entropy'"):
         Unknown(4)
 
 

@@ -11,6 +11,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calibration import same_weights, scaled_probabilities, weights_digest
 from as_lightning.functional.class_parallel import HeadNames, is_dtensor, is_placement_hook
 from as_lightning.functional.counts import MaskingCounts
@@ -110,10 +111,7 @@ class ASSoftmaxMixin(_Base):
         # LightningCLI reads in this source that there is such an argument. (In the signature, it would be a
         # hyperparameter of all modules.)
         as_softmax_delta = kwargs.pop("as_softmax_delta", None)
-        if self.as_softmax_validation not in ("as_softmax", "softmax"):
-            raise ValueError(
-                f"as_softmax_validation must be 'as_softmax' or 'softmax', got {self.as_softmax_validation!r}"
-            )
+        check_choice("as_softmax_validation", self.as_softmax_validation, ("as_softmax", "softmax"))
         # Lightning's save_hyperparameters, which the next class calls, reads `delta` and `kwargs` from this frame, and
         # the values it has there are those of the hyperparameters: there is no other way to hand it any in time for
         # loggers and checkpoints.

@@ -8,7 +8,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 import pytest
-import torch
 from harness.scripted_masking import Batches, ScriptedMasking, batches_of, loader_of, quiet_trainer
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import (
@@ -168,17 +167,17 @@ def test_the_schedule_ends_with_training_too_where_max_steps_may_end_it(
     assert records.last_step == estimated
 
 
-def test_without_a_known_length_the_schedule_counts_batches() -> None:
-    halves = partial(StepLR, step_size=4, gamma=0.5)
-    speed = AdaptiveGradientAccumulation(max_steps=4)
-    records = fit(lambda optimizer, _: halves(optimizer), script=(16,), callbacks=[speed], length_known=False)
-    assert records.last_step == 3 * 23
-
-
-def test_validation_inside_an_epoch_does_not_move_the_schedule() -> None:
+@pytest.mark.parametrize(
+    ("build", "settings"),
+    [
+        (lambda optimizer, _: StepLR(optimizer, step_size=4), {"length_known": False}),
+        (one_cycle, {"val_check_interval": 3, "num_sanity_val_steps": 1}),
+    ],
+    ids=["no known length", "validation inside an epoch"],
+)
+def test_the_schedule_counts_the_batches_of_training(build: Any, settings: dict[str, Any]) -> None:
     speed = AdaptiveGradientAccumulation(max_steps=4, monotone=False)
-    records = fit(one_cycle, callbacks=[speed], val_check_interval=3, num_sanity_val_steps=1)
-    assert records.last_step == 3 * 23
+    assert fit(build, callbacks=[speed], **settings).last_step == 3 * 23
 
 
 def test_an_epoch_that_the_module_leaves_advances_the_schedule_as_without_accumulation() -> None:
@@ -232,4 +231,3 @@ def test_a_schedule_is_built_from_every_batch_of_training_also_on_resume(tmp_pat
 def test_torch_does_not_warn_about_the_order_of_steps(recwarn: pytest.WarningsRecorder) -> None:
     fit(cosine, callbacks=[AdaptiveGradientAccumulation(max_steps=4)])
     assert not [warning for warning in recwarn if "lr_scheduler.step()" in str(warning.message)]
-    assert torch.is_grad_enabled()

@@ -87,14 +87,6 @@ def test_a_window_steps_as_one_large_batch_of_its_items(
         assert distance(reference, unclipped) > 1e-4
 
 
-def test_the_mean_over_batches_that_lightning_takes_is_another_training() -> None:
-    batches = token_batches(COUNTS)
-    module = Tagger()
-    fit(module, pl.Callback(), batches, accumulate_grad_batches=4)
-    speed = fit(Tagger(), by_items(), batches)
-    assert distance(module, on_large_batches(Tagger(), batches, speed)) > 0.1
-
-
 @pytest.mark.parametrize(
     ("counts", "step"),
     [

@@ -11,8 +11,7 @@ from lightning.pytorch.callbacks import LearningRateFinder, ModelCheckpoint
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxMixin, DeltaWarmup, MaskingCounter, MaskingMonitor
-from as_lightning.callbacks import window
+from as_lightning import ASSoftmaxMixin, DeltaWarmup, MaskingCounter, MaskingMonitor
 from as_lightning.functional import MaskingCounts
 
 NAMES = {
@@ -124,18 +123,6 @@ def test_a_module_with_the_mixin_logs_the_five_names_and_its_warmup(tmp_path):
     written = having(logger, "masking/sample_ratio")
     assert all(entry.keys() >= NAMES for entry in written)
     assert [entry["masking/delta"] for entry in written] == pytest.approx([1.0, 1.0, 0.2, 0.2])
-
-
-def test_beside_adaptive_accumulation_the_monitor_adds_no_reduction(tmp_path, monkeypatch):
-    module = Scripted([(4, 8, 4, 8)] * 12)
-    speed = AdaptiveGradientAccumulation(max_steps=2)
-    reductions = []
-    sum_over_ranks = window.sum_over_ranks
-    monkeypatch.setattr(window, "sum_over_ranks", lambda *args: reductions.append(1) or sum_over_ranks(*args))
-    logger, _ = fit(module, [MaskingMonitor(), speed], tmp_path, batches=12)
-    assert len(reductions) == len(speed.history) < 12
-    lengths = [entry["masking/accumulate_grad_batches"] for entry in having(logger, "masking/sample_ratio")]
-    assert lengths == [taken.length for taken in speed.history]
 
 
 class Classifier(ASSoftmaxMixin, pl.LightningModule):

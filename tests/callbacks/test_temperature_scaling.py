@@ -9,6 +9,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 import torch.nn.functional as F
+from harness.scripted_masking import quiet_trainer
 from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint, StochasticWeightAveraging
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.utils.data import DataLoader, TensorDataset
@@ -65,15 +66,12 @@ def loader(kind: str = "class", rows: int = 64) -> DataLoader:
     return DataLoader(TensorDataset(inputs, target), batch_size=16)
 
 
-QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-
-
 def fitted(
     module: pl.LightningModule, callback: TemperatureScaling, folder: Path, save_weights_only: bool = False, **loaders
 ) -> pl.Trainer:
     kept = {"filename": "{epoch}", "save_last": True, "save_top_k": -1, "save_weights_only": save_weights_only}
     callbacks = [callback, ModelCheckpoint(folder, **kept)]
-    trainer = pl.Trainer(accelerator="cpu", max_epochs=2, callbacks=callbacks, **QUIET | {"enable_checkpointing": True})
+    trainer = quiet_trainer(max_epochs=2, callbacks=callbacks, enable_checkpointing=True)
     trainer.fit(module, **({"train_dataloaders": loader(), "val_dataloaders": loader()} | loaders))
     return trainer
 
@@ -133,8 +131,7 @@ def test_each_checkpoint_and_the_trained_module_hold_the_temperature_of_their_ow
         ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, **kept),
         ModelCheckpoint(tmp_path, "val-{step}", **kept),
     ]
-    settings = QUIET | {"enable_checkpointing": True, "max_epochs": 3, "val_check_interval": 3}
-    trainer = pl.Trainer(accelerator="cpu", callbacks=callbacks, **settings)
+    trainer = quiet_trainer(callbacks=callbacks, enable_checkpointing=True, max_epochs=3, val_check_interval=3)
     trainer.fit(module, loader(), loader())
     trainer.save_checkpoint(tmp_path / "end.ckpt", save_weights_only)
     inputs, target = all_of(loader())
@@ -168,7 +165,7 @@ def test_a_test_measures_at_the_temperature_of_the_checkpoint(
     first = Masked.load_from_checkpoint(tmp_path / "epoch=0.ckpt")
     assert first.as_softmax_temperature != pytest.approx(module.as_softmax_temperature, rel=0.02)
     if not with_the_callback_of_the_fit:
-        trainer = pl.Trainer(accelerator="cpu", callbacks=[TemperatureScaling()], **QUIET)
+        trainer = quiet_trainer(callbacks=[TemperatureScaling()])
     chosen = {"ckpt_path": str(tmp_path / "epoch=0.ckpt"), "weights_only": True} if by_trainer else {}
     (metrics,) = trainer.test(module if by_trainer else first, loader(), verbose=False, **chosen)
     inputs, target = all_of(loader())
@@ -211,7 +208,7 @@ def test_a_training_without_the_callback_starts_without_the_temperature_of_an_ea
     module = Masked()
     fitted(module, TemperatureScaling(), tmp_path)
     assert module.as_softmax_temperature is not None
-    pl.Trainer(accelerator="cpu", max_epochs=1, **QUIET).fit(module, loader())
+    quiet_trainer(max_epochs=1).fit(module, loader())
     assert module.as_softmax_temperature is None
 
 
@@ -219,7 +216,7 @@ def test_a_training_without_the_callback_starts_without_the_temperature_of_an_ea
 def test_a_resumed_training_keeps_the_temperature_until_its_next_validation(callbacks: list, tmp_path: Path) -> None:
     callback, resumed = TemperatureScaling(), Masked()
     first = fitted(Masked(), callback, tmp_path)
-    trainer = pl.Trainer(accelerator="cpu", max_epochs=2, callbacks=callbacks, **QUIET)
+    trainer = quiet_trainer(max_epochs=2, callbacks=callbacks)
     trainer.fit(resumed, loader(), ckpt_path=tmp_path / "last.ckpt", weights_only=True)
     assert resumed.as_softmax_temperature == callback.temperature is not None
     assert all(callback.temperature == other.temperature for other in callbacks)
@@ -261,14 +258,6 @@ def test_of_several_loaders_the_chosen_one_is_fitted_and_measured(index: int, tm
 def test_a_loader_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(MisconfigurationException, match=r"dataloader_idx=2\).* 2 loaders: choose one of 0 to 1"):
         fitted(TwoTasks(), TemperatureScaling(dataloader_idx=2), tmp_path, val_dataloaders=[loader(), loader()])
-
-
-def test_a_checkpoint_without_a_temperature_loads(tmp_path: Path) -> None:
-    fitted(Masked(), TemperatureScaling(), tmp_path)
-    saved = torch.load(tmp_path / "last.ckpt", weights_only=True)
-    del saved["as_softmax_temperature"]
-    torch.save(saved, tmp_path / "old.ckpt")
-    assert Masked.load_from_checkpoint(tmp_path / "old.ckpt").as_softmax_temperature is None
 
 
 def test_predict_proba_divides_by_the_temperature_and_warns_once_where_there_is_none(tmp_path: Path) -> None:

@@ -16,8 +16,6 @@ from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.calling_convention import in_float64
 from as_lightning.functional.leads import target_leads
 
-TAG = "margin/validation"
-
 
 class MarginHistogram(ValidationCallback):
     r"""Log how far the target leads its strongest competitor, over the validation split, at the end of each validation.
@@ -74,12 +72,11 @@ class MarginHistogram(ValidationCallback):
         logits, target, _ = self._source.of(pl_module, batch)
         rows, target = logits.flatten(0, -2), target.flatten(0, logits.dim() - 2)  # of tokens too
         leads = in_float64(target_leads(rows, target, self.ignore_index))
-        index = ((leads + 1.0) * (self.bins / 2)).long().clamp(0, self.bins - 1)
         above = leads > _delta(pl_module)
         moments = torch.stack([leads.sum(), leads.square().sum(), leads.new_tensor(len(leads)), above.sum().double()])
-        # not torch.bincount: it waits for the device
-        counts = torch.zeros(self.bins, dtype=torch.float64, device=leads.device)
-        counts.scatter_add_(0, index, torch.ones_like(leads))
+        # torch.bincount waits for the device, and torch.histc is not deterministic on a GPU
+        index = ((leads + 1.0) * (self.bins / 2)).long().clamp(0, self.bins - 1)
+        counts = leads.new_zeros(self.bins).scatter_add_(0, index, torch.ones_like(leads))
         sums = torch.cat([counts, moments])
         self._sums = sums if self._sums is None else self._sums + sums
 
@@ -100,7 +97,9 @@ class MarginHistogram(ValidationCallback):
         buckets = {"min": -1.0, "max": 1.0, "bucket_limits": edges, "bucket_counts": self.counts.tolist()}
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger):  # its experiment writes on the first rank alone
-                logger.experiment.add_histogram_raw(TAG, **moments, **buckets, global_step=trainer.global_step)
+                logger.experiment.add_histogram_raw(
+                    "margin/validation", **moments, **buckets, global_step=trainer.global_step
+                )
 
 
 def _delta(pl_module: LightningModule) -> float:

@@ -23,7 +23,7 @@ from as_lightning.functional.counts import masking_ratio
 # Okabe and Ito's colours, told apart by colour-blind readers, without those too pale or too dark for one of the pages
 PALETTE = ("#0a7ec2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a6fd1", "#7f8c8d", "#b5651d")
 INK = "#1d2430"
-LEGEND_COLUMNS = 3
+LEGEND_COLUMNS, LEGEND_CHARACTERS = 3, 60  # a name takes its characters and 8 more
 SCORE_NAMES = {"f1_micro": "micro F1", "f1_macro": "macro F1", "span_f1": "span F1"}
 # labels are text, never TeX; SVG keeps them as text
 STYLE: dict[Any, Any] = {"font.size": 10, "text.parse_math": False, "svg.fonttype": "none", "font.family": "sans-serif"}
@@ -72,7 +72,8 @@ class PageFigure:
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(alpha=0.25, color=INK)
             # below the axes: inside it would lie on the curves
-            columns = min(LEGEND_COLUMNS, self.lines["method"].nunique())
+            longest = 8 + max(map(len, self.colors))
+            columns = min(LEGEND_COLUMNS, self.lines["method"].nunique(), max(1, LEGEND_CHARACTERS // longest))
             figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
             text = StringIO()
             figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
