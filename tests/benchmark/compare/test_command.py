@@ -73,7 +73,7 @@ def reviews(folder: Path, labels: str = "ab") -> list[str]:
 def test_a_comparison_ends_with_the_report_and_the_same_command_writes_it_again_bit_for_bit(
     as_lightning_compare, tmp_path: Path
 ) -> None:
-    command = ["experiment=digits", "methods=as_softmax", *SHORT, "method.delta=0.2"]
+    command = ["experiment=digits", "methods=as_softmax", *SHORT, "method.delta=0.2", "trainer.limit_train_batches=20"]
     done = as_lightning_compare(*command)
     assert done.error == 0, done
     folder = tmp_path / "comparisons" / "digits"
