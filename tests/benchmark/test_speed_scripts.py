@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import runpy
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -99,15 +97,6 @@ def test_the_peers_script_goes_on_where_it_stopped_and_says_which_side_it_lacks(
     table = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert "no --peer-python was given" in table
     assert "On a GPU, and against Liger-Kernel and cut-cross-entropy, which need one: not measured." in table
-
-
-@pytest.mark.slow
-def test_the_peers_are_measured_without_the_packages_of_the_app() -> None:
-    # the environment of PyTorch 2.13 has torch, lightning and torchmetrics
-    program = "import linear_cross_entropy_peers, sys; print(*sys.modules)"
-    settings = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT / "speed")))}
-    done = subprocess.run([sys.executable, "-c", program], env=settings, capture_output=True, text=True, check=True)
-    assert not {"hydra", "omegaconf", "pandas", "filelock"} & set(done.stdout.split())
 
 
 def test_an_interpreter_that_cannot_measure_is_refused_before_the_first_case(

@@ -23,19 +23,9 @@ def next_token_run(composed, monkeypatch):
 
     def run(method: str, *overrides: str):
         tokens = ("data.max_tokens={train: 4_100, validation: 1_025, test: 1_025}", "data.batch_tokens=256")
-        sizes = ("model.width=16", "model.layers=1")
-        root = f"data.root={library_folder() / 'asyncio'}"
-        settings = (
-            "experiment=python_code",
-            f"method={method}",
-            root,
-            *tokens,
-            *sizes,
-            "optimizer.lr=2e-2",
-            *overrides,
-        )
-        config = composed(*settings, output=method)
-        return train(config)
+        sizes = ("model.width=16", "model.layers=1", "optimizer.lr=2e-2")
+        data = ("experiment=python_code", f"data.root={library_folder() / 'asyncio'}", *tokens)
+        return train(composed(*data, *sizes, f"method={method}", *overrides, output=method))
 
     return run
 
@@ -55,22 +45,16 @@ def test_the_next_token_is_learned_and_a_fused_head_learns_it_as_a_dense_one_doe
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("override", "message"),
     [
-        (
-            ("method.criterion._target_=torch.nn.MultiMarginLoss",),
-            "this method computes plain cross-entropy, crit.* got M",
-        ),
-        (("+method.criterion.label_smoothing=0.1",), "label_smoothing must be 0"),
-        (
-            ("method.targets=multi_hot",),
-            "a fused head needs a head that is nn.Linear, and data and a method of one class",
-        ),
+        ("method.criterion._target_=torch.nn.MultiMarginLoss", "this method computes plain cross-entropy, .* got M"),
+        ("+method.criterion.label_smoothing=0.1", "label_smoothing must be 0"),
+        ("method.targets=multi_hot", "a fused head needs a head that is nn.Linear, and data and a method of one class"),
     ],
 )
-def test_a_fused_head_refuses_what_it_would_not_compute(composed, overrides, message):
+def test_a_fused_head_refuses_what_it_would_not_compute(composed, override, message):
     with pytest.raises(ValueError, match=message):
-        train(composed("experiment=digits", "method=fused_softmax", *overrides))
+        train(composed("experiment=digits", "method=fused_softmax", override))
 
 
 class TakesMemory(pl.LightningModule):

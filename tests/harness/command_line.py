@@ -5,29 +5,33 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+from harness.prepared_processes import run
+
+from as_lightning.benchmark.commands import console
+
+QUIET = "trainer.enable_progress_bar=false"
 
 
 def as_lightning(folder: Path, *arguments: str) -> str:
     """Run ``as-lightning`` in ``folder``, without progress bars, and give what it has printed, errors too."""
-    return _run("as_lightning.benchmark.commands.train", folder, arguments)
+    return _run(console.train, "as-lightning", folder, arguments)
 
 
 def as_lightning_compare(folder: Path, *arguments: str) -> str:
     """Run ``as-lightning-compare`` in ``folder``, and give what it has printed, errors too."""
-    return _run("as_lightning.benchmark.commands.compare", folder, arguments)
+    return _run(console.compare, "as-lightning-compare", folder, arguments)
 
 
-def _run(module: str, folder: Path, arguments: tuple[str, ...]) -> str:
-    command = [sys.executable, "-m", module, *arguments, "trainer.enable_progress_bar=false"]
-    finished = subprocess.run(
-        command,
-        cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stdout
-    return finished.stdout
+def _run(main: Callable[[], None], command: str, folder: Path, arguments: tuple[str, ...]) -> str:
+    finished = run(main, command, *arguments, QUIET, folder=folder, OMP_NUM_THREADS="1")
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout + finished.stderr
+
+
+def as_module(folder: Path, *arguments: str) -> None:
+    """The same as ``python -m``, which Lightning repeats for the other processes of a run."""
+    command = [sys.executable, "-m", "as_lightning.benchmark.commands.train", *arguments, QUIET]
+    subprocess.run(command, cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True)

@@ -23,6 +23,7 @@ def run(folder: Path, kill_after: int | None) -> None:
             trainer={"max_epochs": 2, "accelerator": "cpu"},
             trials=2,
             tuning_seeds=1,
+            budgets=[1.0],
             max_seeds=8,
             folder=folder,
             progress=False,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from harness.command_line import as_lightning, as_lightning_compare
+from harness.command_line import as_lightning, as_lightning_compare, as_module
 
 from as_lightning.benchmark.run.result import Result
 
@@ -68,7 +68,7 @@ def test_the_report_of_submitted_jobs_is_of_their_runs_alone(search):
 
 
 def test_a_run_in_two_processes_writes_one_result_of_all_samples(tmp_path):
-    as_lightning(tmp_path, *DIGITS[1:], *DDP, "method=as_speed")
+    as_module(tmp_path, *DIGITS[1:], *DDP, "method=as_speed")
     (run,) = results(tmp_path)
     assert run.masking[0]["samples"] == sum(window[4] for window in run.accumulation) == 2 * 20 * 32 - 2 * 11
     assert sum(window[2] for window in run.accumulation) == 20

@@ -63,7 +63,6 @@ def test_what_a_library_raises_without_hydra_keeps_its_stack_trace(error):
         ("trainer.max_epochs=true", "trainer.max_epochs must be an integer of at least 1, or -1 .*, got True"),
         ("model=text_transformer", "the model does not fit the data: .*TextTransformer .* in_channels"),
         ("optimizer._target_=torch.optim.Adamm", "_target_=torch.optim.Adamm cannot be loaded"),
-        ("compile=yes", "compile takes keyword arguments of torch.compile"),
         ("optimizer.lr=-1", "the settings of optimizer or lr_scheduler are refused: Invalid learning rate: -1"),
         ("optimizer.weight_decay=abc", "the settings of optimizer or lr_scheduler are refused: .* 'float' and 'str'"),
         ("lr_scheduler.pct_start=7", "the settings of optimizer or lr_scheduler are refused: .*pct_start"),

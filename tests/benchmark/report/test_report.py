@@ -232,7 +232,7 @@ def refused(capsys, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("folder", "message"), [("missing", "missing does not exist"), (".", "no result.json and no runs.jsonl below")]
+    ("folder", "message"), [("missing", "No such file or directory"), (".", "no result.json and no runs.jsonl below")]
 )
 def test_a_folder_without_results_ends_with_a_message_that_is_not_about_the_output(tmp_path, capsys, folder, message):
     said = refused(capsys, str(tmp_path / folder))

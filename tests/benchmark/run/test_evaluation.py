@@ -6,11 +6,8 @@ import pytest
 import torch
 from harness.data_on_two_ranks import SaysTheLabelOfEvenSamples
 from harness.scripted_masking import quiet_trainer
-from hydra.utils import instantiate
-from lightning.pytorch import seed_everything
 
 from as_lightning.benchmark.data.digits import Digits
-from as_lightning.benchmark.run.settings import class_arguments
 from as_lightning.benchmark.run.train import made_module, memorisation, read_data, train
 
 DIGITS = ("experiment=digits", "trainer.max_epochs=3", "optimizer.lr=1e-2")
@@ -21,18 +18,6 @@ def test_a_run_with_wrong_labels_tells_how_many_were_memorised_and_how_many_reco
     assert 0 < metrics["memorised"] < metrics["recovered"] < 1  # three epochs: the digits are learnt first
     assert metrics["memorised"] + metrics["recovered"] <= 1
     assert metrics["accuracy"] > 0.5  # of the test split, whose labels are right
-
-
-def test_methods_and_seeds_share_the_wrong_labels(composed):
-    targets = []
-    for method, seed in (("softmax", 0), ("as_softmax", 0), ("as_softmax", 1)):
-        config = composed("experiment=digits", f"method={method}", f"seed={seed}", "data.label_noise=0.4")
-        seed_everything(config.seed, verbose=False)
-        data = instantiate(class_arguments(config.data, "data"))
-        data.setup("fit")
-        targets.append(data.splits["train"].targets)
-    assert torch.equal(targets[0], targets[1])
-    assert torch.equal(targets[0], targets[2])
 
 
 def test_the_shares_are_of_the_samples_with_wrong_labels():

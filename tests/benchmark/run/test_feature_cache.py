@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -50,14 +49,8 @@ def encoder_of(data: TextFile, folder: str, trainable_layers: int = 1, **argumen
     return AutoModelEncoder(folder, **data.input_spec, pooling="mean", trainable_layers=trainable_layers, **arguments)
 
 
-def kept(data: TextFile) -> dict[str, list[torch.Tensor]]:
-    return {
-        split: [dataset[index][0].clone() for index in range(len(dataset))] for split, dataset in data.splits.items()
-    }
-
-
-def same(first: dict[str, list[torch.Tensor]], second: dict[str, list[torch.Tensor]]) -> bool:
-    return all(torch.equal(*pair) for split in first for pair in zip(first[split], second[split], strict=True))
+def kept(data: TextFile) -> dict[str, list[list[float]]]:
+    return {split: [dataset[row][0].tolist() for row in range(len(dataset))] for split, dataset in data.splits.items()}
 
 
 @pytest.mark.parametrize("trainable_layers", [0, 1])
@@ -67,7 +60,7 @@ def test_what_is_kept_has_the_bits_of_what_is_computed_anew(texts, folder, tmp_p
         data = data_of(texts, folder)
         cache_features(data, encoder_of(data, folder, trainable_layers, feature_cache=cache), tmp_path / place)
         results.append(kept(data))
-    assert all(same(results[0], other) for other in results[1:])
+    assert all(other == results[0] for other in results[1:])
     assert len(list((tmp_path / "one" / "frozen").glob("*.npy"))) == 3
     assert not (tmp_path / "three").exists()
     plain = data_of(texts, folder)
@@ -78,7 +71,7 @@ def test_what_is_kept_has_the_bits_of_what_is_computed_anew(texts, folder, tmp_p
             alike = [row for row in range(len(dataset)) if len(dataset[row][0]) == len(ids)]
             batch = torch.stack([dataset[row][0] for row in alike])
             anew = encoder.frozen_output(batch).values[alike.index(index)]
-            assert torch.equal(results[0][split][index], anew)
+            assert results[0][split][index] == anew.tolist()
 
 
 @pytest.mark.parametrize("loader", ["val_dataloader", "corrupted_dataloader"])
@@ -121,7 +114,7 @@ def test_a_file_that_is_damaged_or_of_something_else_is_made_again_and_said(text
         cache_features(again, encoder_of(again, folder), tmp_path)
     assert [message for message in messages if f"{one} is damaged, or not what its name says" in message]
     assert one.read_bytes() == content
-    assert same(before, kept(again))
+    assert before == kept(again)
 
 
 def test_another_encoder_other_layers_and_other_texts_have_files_of_their_own(texts, folder, tmp_path):
@@ -165,10 +158,9 @@ class TinyImages(ImageDataModule):
         return Images(dict.fromkeys(splits, images), dict.fromkeys(splits, torch.arange(8) % 2), sums)
 
 
-@pytest.mark.parametrize("trainable_layers", [0, 1])
-def test_images_are_kept_unless_they_are_augmented(tmp_path, trainable_layers):
+def test_images_are_kept_unless_they_are_augmented(tmp_path):
     pixels = {"batch_size": 4, "mean": [0.5] * 3, "std": [0.2] * 3}
-    encoder = TorchvisionEncoder("resnet18", None, 3, trainable_layers=trainable_layers).eval()
+    encoder = TorchvisionEncoder("resnet18", None, 3, trainable_layers=1).eval()
     augmented = TinyImages(**pixels)
     augmented.setup()
     with collected_messages() as messages:
@@ -207,39 +199,31 @@ def test_a_run_that_finds_its_outputs_ends_as_the_run_that_computed_them(texts, 
 
 
 def test_shots_take_as_many_of_each_class_drawn_by_the_seed():
-    def rows(seed: int, shots: int) -> torch.Tensor:
+    whole = Digits(batch_size=16)
+    whole.setup()
+
+    def rows(seed: int, shots: int) -> list[int]:
         torch.manual_seed(seed)
-        data = partial(Digits, batch_size=16)(shots=shots)
+        data = Digits(batch_size=16, shots=shots)
         data.setup()
-        train_split = data.splits["train"]
-        assert train_split.targets.bincount().tolist() == [shots] * 10
+        assert data.splits["train"].targets.bincount().tolist() == [shots] * 10
         assert len(data.splits["validation"]) == 180
-        whole = Digits(batch_size=16)
-        whole.setup()
-        rows = torch.tensor([whole.example_names("train").index(name) for name in data.example_names("train")])
-        assert torch.equal(train_split.targets, whole.splits["train"].targets[rows])
-        assert torch.equal(train_split[3][0], whole.splits["train"][rows[3]][0])
+        rows = [whole.example_names("train").index(name) for name in data.example_names("train")]
+        assert torch.equal(data.splits["train"].targets, whole.splits["train"].targets[rows])
+        assert torch.equal(data.splits["train"][3][0], whole.splits["train"][rows[3]][0])
         return rows
 
-    assert torch.equal(rows(0, 7), rows(0, 7))
-    assert not torch.equal(rows(0, 7), rows(1, 7))
-    assert set(rows(0, 7).tolist()) < set(rows(0, 9).tolist())
+    assert rows(0, 7) == rows(0, 7) != rows(1, 7)
+    assert set(rows(0, 7)) < set(rows(0, 9))
+    with pytest.raises(ValueError, match=r"data.shots is 200, but class '8' has \d+ training samples"):
+        Digits(batch_size=16, shots=200).setup()
 
 
 def test_the_first_samples_alone_can_be_trained_on(texts, folder):
     whole, data = data_of(texts, folder), data_of(texts, folder, first=9)
-    for index in range(9):
-        assert torch.equal(data.splits["train"][index][0], whole.splits["train"][index][0])
+    assert all(torch.equal(data.splits["train"][index][0], whole.splits["train"][index][0]) for index in range(9))
     assert len(data.splits["train"]) == 9
     assert len(data.splits["test"]) == len(whole.splits["test"])
-    assert data.example_names("train")[4] == whole.example_names("train")[4]
-    torch.manual_seed(0)
     few = data_of(texts, folder, first=30, shots=5)
     assert few.splits["train"].targets.bincount().tolist() == [5, 5]
     assert set(few.example_names("train")) <= set(whole.example_names("train")[:30])
-
-
-def test_more_shots_than_the_smallest_class_has_are_refused_by_its_name():
-    data = Digits(batch_size=16, shots=200)
-    with pytest.raises(ValueError, match=r"data.shots is 200, but class '8' has \d+ training samples"):
-        data.setup()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import platform
 
@@ -34,10 +33,10 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def reviews(composed, tmp_path):
     """Writes the data of a run, and gives its configuration."""
 
-    def written(good: str = "good"):
+    def written(good: str = "good", *settings: str):
         rows = [f"{word} {index},{word}" for index in range(20) for word in (good, "bad")]
         (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
-        return composed("data=text_file", f"data.path={tmp_path / 'reviews.csv'}", *BRIEF)
+        return composed("data=text_file", f"data.path={tmp_path / 'reviews.csv'}", *BRIEF, *settings)
 
     return written
 
@@ -54,22 +53,13 @@ def test_a_run_whose_data_file_has_changed_is_made_anew(reviews, trained, caplog
     assert len(trained) == 2
 
 
-def test_an_interrupted_run_does_not_go_on_with_other_data(reviews, monkeypatch):
+@pytest.mark.parametrize("changed", [("fine",), ("good", "seed=7")])
+def test_an_interrupted_run_does_not_go_on_with_other_data_or_settings(reviews, monkeypatch, changed):
     with monkeypatch.context() as patch:
         patch.setattr(Result, "write", lambda self, directory: pytest.fail("stopped before its end"))
         with pytest.raises(pytest.fail.Exception):
             train(reviews())
-    assert not train(reviews(good="fine")).resumed
-
-
-def test_a_result_without_a_record_of_its_data_counts(reviews, tmp_path, trained):
-    train(reviews())
-    path = tmp_path / "run" / "result.json"
-    content = json.loads(path.read_text())
-    assert content.pop("inputs").keys() == {"data"}
-    path.write_text(json.dumps(content))
-    train(reviews(good="fine"))
-    assert len(trained) == 1
+    assert not train(reviews(*changed)).resumed
 
 
 def test_data_of_the_standard_library_alone_record_the_version_of_python(composed, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,15 @@ def kill_and_resume(
     folder: Path, undisturbed: tuple[dict[str, Any], int], share: float, settings: list[str] = SETTINGS
 ) -> Result:
     expected, calls = undisturbed
+    start = time.perf_counter()
     assert run_in_process(settings, folder, kill_after=int(share * calls)) == -signal.SIGKILL
     assert not (folder / "result.json").exists()
     assert run_in_process(settings, folder) == 0
     assert found(folder) == expected
-    return Result.read(folder / "result.json")
+    result = Result.read(folder / "result.json")
+    assert len(result.epoch_seconds) == 3
+    assert 0 < sum(result.epoch_seconds) <= result.train_seconds < time.perf_counter() - start
+    return result
 
 
 @pytest.mark.parametrize("share", [0.05, 0.7])

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import asdict
 
 import pytest
 
-from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.settings import SettingError
 from as_lightning.benchmark.run.train import train
@@ -40,69 +38,8 @@ def test_the_result_on_disk_is_the_one_returned_and_names_no_path(composed, tmp_
     assert json.loads(written)["config"]["method"]["delta"] == 0.1
 
 
-class Interrupted(Exception):
-    """The machine goes down."""
-
-
-@pytest.mark.parametrize(("changed", "evaluated_again"), [((), [2]), (("seed=7",), [0, 1, 2])])
-def test_an_interrupted_run_goes_on_from_its_checkpoint_unless_the_configuration_has_changed(
-    composed, monkeypatch, changed, evaluated_again
-):
-    on_train_epoch_start = RunRecorder.on_train_epoch_start
-
-    def interrupt(self, trainer, pl_module):
-        if trainer.current_epoch == 2:
-            raise Interrupted
-        on_train_epoch_start(self, trainer, pl_module)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunRecorder, "on_train_epoch_start", interrupt)
-        with pytest.raises(Interrupted):
-            train(composed(*BRIEF, "method=as_speed"))
-    started = []
-    monkeypatch.setattr(
-        RunRecorder,
-        "on_train_epoch_start",
-        lambda self, trainer, pl_module: (
-            started.append(trainer.current_epoch),
-            on_train_epoch_start(self, trainer, pl_module),
-        ),
-    )
-    result = train(composed(*BRIEF, "method=as_speed", *changed))
-    assert started == evaluated_again
-    assert [evaluation["epoch"] for evaluation in result.evaluations] == [0, 1, 2]
-    assert [epoch["epoch"] for epoch in result.masking] == [0, 1, 2]
-    assert sum(window[2] for window in result.accumulation) == 3 * 5
-
-
-def test_a_run_that_goes_on_inside_an_epoch_counts_its_own_training_time_alone(composed, monkeypatch):
-    halves = (*SHORT, "trainer.val_check_interval=0.5", "trainer.limit_train_batches=8")
-    on_train_batch_end = RunRecorder.on_train_batch_end
-
-    def interrupt(self, trainer, *arguments, **settings):
-        if trainer.current_epoch == 1 and trainer.fit_loop.batch_idx == 5:  # after the validation in its middle
-            raise Interrupted
-        on_train_batch_end(self, trainer, *arguments, **settings)
-
-    start = time.perf_counter()
-    with monkeypatch.context() as patch:
-        patch.setattr(RunRecorder, "on_train_batch_end", interrupt)
-        with pytest.raises(Interrupted):
-            train(composed(*halves))
-    result = train(composed(*halves))
-    assert result.resumed
-    assert 0 < result.train_seconds < time.perf_counter() - start
-    assert len(result.epoch_seconds) == 3
-    assert min(result.epoch_seconds) > 0
-    assert sum(result.epoch_seconds) == pytest.approx(result.train_seconds)
-
-
-FEW_BATCHES = (
-    "trainer.max_epochs=1",
-    "trainer.limit_train_batches=30",
-    "trainer.limit_val_batches=5",
-    "trainer.limit_test_batches=5",
-)
+FEW_BATCHES = ("trainer.max_epochs=1", "trainer.limit_train_batches=30", "trainer.limit_val_batches=5")
+FEW_BATCHES += ("trainer.limit_test_batches=5",)
 
 
 # what TemperatureScaling measures

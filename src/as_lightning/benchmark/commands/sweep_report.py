@@ -53,8 +53,7 @@ class ReportCallback(Callback):
             return
         folder, command = str(config.hydra.sweep.subdir), self.notes / COMMAND_FILE
         made = Path(config.hydra.runtime.cwd, config.hydra.sweep.dir, folder, RESULT_FILE)
-        older = made.exists() and made.stat().st_mtime < command.stat().st_mtime  # which the sweep has begun with
-        note = {"folder": folder, "error": None, "of_another_call": older}
+        note = {"folder": folder, "error": None}
         try:
             _ = job_return.return_value
         except Exception as error:
@@ -83,13 +82,11 @@ def finish_sweep() -> int:
     from as_lightning.benchmark.report.page import publish
     from as_lightning.benchmark.report.sweep_records import sweep_records
     from as_lightning.benchmark.run.runner import run_lock
-    from as_lightning.benchmark.run.summary import counted, tensorboard_lines
+    from as_lightning.benchmark.run.summary import tensorboard_lines
 
     finished = [run for run in runs if run["error"] is None]
     results = find_results(sorted({directory / run["folder"] / RESULT_FILE for run in finished})) if finished else []
     records, notes = sweep_records(results)
-    if taken := sum(run["of_another_call"] for run in finished):
-        notes.append(f"{counted(taken, 'run')} taken from another call")
     failed = [f"{run['folder']}: {run['error']}" for run in runs if run["error"] is not None]
     with run_lock(directory / RUNS_FOLDER):
         publish(records, directory / "report", failed=failed, notes=notes)

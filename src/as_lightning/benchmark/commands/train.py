@@ -40,10 +40,8 @@ def run_job(config: DictConfig) -> float:
 
 
 def open_method_settings(arguments: Sequence[str]) -> list[str]:
-    """The command's arguments, such that in a sweep over methods a setting of some of them does not stop the others.
-
-    `-m method=softmax,as_softmax method.delta=0.05` gives the margin to `as_softmax` alone: `checked_settings` takes it
-    away from `softmax`.
+    """The command's arguments, such that in a sweep over methods a setting of some of them does not stop the others:
+    `checked_settings` takes it away from those.
     """
     multirun = not {"-m", "--multirun"}.isdisjoint(arguments)
     of_methods = {f"method.{name}" for name in method_settings()}  # a misspelt one stays, for Hydra to refuse

@@ -271,9 +271,10 @@ class OwnModule:
         trainer = pl.Trainer(**settings)
         about: dict[str, Any] = {"name": self.name, "method": run.method, "score": self.monitor, "seed": run.seed}
         result = fitted(trainer, module, data, **about, config=config, inputs=self.inputs)
-        if recorder.passed_over and not recorder.evaluations:
+        if not recorder.evaluations:
+            logged = ", ".join(trainer.callback_metrics) or "nothing"
             raise ValueError(
-                f"monitor {self.monitor!r} is never logged: after a validation there is {recorder.passed_over[0]}; "
+                f"monitor {self.monitor!r} is never logged: there is {logged}; "
                 "name one of these as monitor=... (on the command line module.monitor=...)"
             )
         return result, trainer

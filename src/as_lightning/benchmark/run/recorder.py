@@ -59,8 +59,8 @@ class RunRecorder(pl.Callback):
     """Record the time spent training, and every evaluation with the time at which it came.
 
     The clock stands still in validation and while a checkpoint is saved. It counts the loading of data, what happens
-    between two epochs, and what callbacks do that stand before this one. `settings` is the run's configuration as text,
-    for the checkpoints: a run goes on from its own alone. `monitor` is the name under which the score is logged.
+    between two epochs, and what callbacks do that stand before this one. `monitor` is the name under which the score is
+    logged, `settings` the run's configuration as text, for its checkpoints.
     """
 
     def __init__(self, monitor: str, settings: str = "", clock: Callable[[], float] = time.perf_counter) -> None:
@@ -69,7 +69,6 @@ class RunRecorder(pl.Callback):
         self.epoch_seconds: list[float] = []  # with what prepares an epoch
         self.evaluations: list[dict[str, float]] = []  # epoch, step, train_seconds, score, and loss if it is logged
         self.accumulation: list[AccumulationWindow] = []  # also those before the run was resumed
-        self.passed_over: list[str] = []  # what was logged in each validation that has not logged `monitor`
         self._clock = clock
         self._mark = 0.0
         self._epoch_start = 0.0
@@ -94,7 +93,7 @@ class RunRecorder(pl.Callback):
         self._mark = self._clock()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        vars(trainer).pop("save_checkpoint", None)
+        vars(trainer).pop("save_checkpoint")  # what is saved now is after the time
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any, **kwargs: Any) -> None:
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
@@ -112,13 +111,11 @@ class RunRecorder(pl.Callback):
         self._mark = self._clock()
         if trainer.sanity_checking:
             return
-        logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        if self.monitor not in logged:
-            self.passed_over.append(", ".join(sorted(logged)) or "nothing")
-            return
-        about = {"epoch": trainer.current_epoch, "step": trainer.global_step, "train_seconds": self.train_seconds}
-        loss = {"loss": logged["val/loss"]} if "val/loss" in logged else {}
-        self.evaluations.append({**about, "score": logged[self.monitor], **loss})
+        logged = trainer.callback_metrics
+        if self.monitor in logged:
+            about = {"epoch": trainer.current_epoch, "step": trainer.global_step, "train_seconds": self.train_seconds}
+            loss = {"loss": float(logged["val/loss"])} if "val/loss" in logged else {}
+            self.evaluations.append({**about, "score": float(logged[self.monitor]), **loss})
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._count()

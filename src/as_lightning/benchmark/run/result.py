@@ -120,8 +120,6 @@ def find_results(paths: Iterable[str | Path]) -> list[Result]:
     """All results below folders or in files, in the order of their names; a FileNotFoundError where there are none."""
     results: list[Result] = []
     for path in map(Path, paths):
-        if not path.exists():
-            raise FileNotFoundError(f"{path} does not exist: expected a {RESULT_FILE} or a folder with some below it")
         if path.is_dir():
             results += read_runs(path).values()
         elif path.suffix == Path(RUNS_FILE).suffix:

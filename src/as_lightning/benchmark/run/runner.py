@@ -28,10 +28,7 @@ LOCK_FILE = "run.lock"
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which ends with the process; wait for it while another process has it.
-
-    Of a run in several processes the first one holds it for all.
-    """
+    """Hold the folder's lock, which ends with the process; of a run in several processes the first holds it for all."""
     if getattr(rank_zero_only, "rank", 0) != 0:
         yield
         return

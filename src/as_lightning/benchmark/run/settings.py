@@ -74,8 +74,8 @@ def class_arguments(group: DictConfig, name: str) -> DictConfig:
 def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
     """The configuration without settings that belong to another method, and their names.
 
-    A setting has a reader if it is an argument of its group's class, if another setting refers to it
-    (`${method.tau}`), or if the app reads it. A `SettingError` names one that has no reader and that no method has.
+    A `SettingError` names a setting that no method has and nothing reads: neither its group's class, nor another
+    setting (`${method.tau}`), nor the app.
     """
     config = config.copy()
     rate = OmegaConf.select(config, "optimizer.lr")
@@ -137,9 +137,8 @@ def _parts_with_target(node: Any, path: str) -> Iterator[tuple[str, DictConfig]]
 
 
 def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[str]) -> str:
-    """The changed settings, sorted, as the name of a run's folder: `method=as_softmax,seed=1`.
+    """The changed settings that the method has, sorted, as the name of a run's folder: `method=as_softmax,seed=1`.
 
-    Settings that the method does not have are left out, so that a sweep over methods and margins runs softmax once.
     A path is replaced by its last part and four digits that tell it from others of the same name.
     """
     ignored = {f"method.{name}" for name in foreign_settings(method)} | set(left_out)

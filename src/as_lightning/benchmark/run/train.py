@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 import platform
@@ -35,20 +34,19 @@ log = logging.getLogger(__name__)
 
 @rank_zero_only
 def log_settings(loggers: Sequence[Logger], config: DictConfig, result: Result) -> None:
-    """Hand the run's settings to every logger, and the test and the best validation score to TensorBoard's table."""
-    settings = {
+    """Hand the run's settings to every logger, and the test score to TensorBoard's table."""
+    knobs = {
         str(key): value
         for key, value in config.method.items()
-        if isinstance(value, (int, float, str)) and key not in ("_target_", "name", "targets")
+        if isinstance(value, (int, float, str)) and key not in ("_target_", "name", "targets", "delta")
     }
-    settings |= {"experiment": config.name, "method": config.method.name, "seed": config.seed}
-    settings |= {"lr": float(config.optimizer.lr), "max_epochs": config.trainer.max_epochs}
+    knobs |= {"experiment": config.name, "max_epochs": config.trainer.max_epochs}
+    # TensorBoard shows the first five columns in the order of the alphabet, and hides the others at first
+    settings: dict[str, Any] = {f"setting/{name}": value for name, value in knobs.items()}
+    settings |= {"method": config.method.name, "seed": config.seed, "lr": float(config.optimizer.lr)}
     settings["delta"] = float(config.method.get("delta", 1.0))  # with 1 nothing is masked: plain cross-entropy
     settings["budget"] = float(OmegaConf.select(config, "comparison.budget", default=1.0))
     scores = {f"hparams/test_{name}": value for name, value in result.metrics.items() if name == result.score}
-    if result.evaluations:
-        best = max(evaluation["score"] for evaluation in result.evaluations)
-        scores[f"hparams/best_validation_{result.score}"] = best
     for logger in loggers:
         logger.log_hyperparams(settings, *([scores] if isinstance(logger, TensorBoardLogger) else []))
         logger.finalize("success")
@@ -107,8 +105,6 @@ def train(config: DictConfig) -> Result:
     epochs = config.trainer.max_epochs
     if epochs is not None and (type(epochs) is not int or (epochs < 1 and epochs != -1)):
         raise SettingError(f"trainer.max_epochs must be an integer of at least 1, or -1 for no limit, got {epochs!r}")
-    if config.compile is not None and not isinstance(config.compile, DictConfig):
-        raise SettingError(f"compile takes keyword arguments of torch.compile, or {{}}, got {config.compile!r}")
     ckpt_path = config.get("ckpt_path")
     if ckpt_path is not None and not Path(ckpt_path).is_file():
         raise SettingError(f"ckpt_path={ckpt_path}: there is no such file; give a run's checkpoints/last.ckpt")
@@ -166,9 +162,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
 
 
 def memorisation(trainer: pl.Trainer, module: pl.LightningModule, data: BenchmarkDataModule) -> dict[str, float]:
-    """The shares of the training samples with a wrong label that `predict_step` gives the wrong label (`memorised`)
-    and the true one (`recovered`); nothing where no label is wrong. Several processes all get the same numbers.
-    """
+    """Of the training samples with a wrong label the shares that are predicted with it, and with the true one."""
     loader = data.corrupted_dataloader()
     if not len(loader):
         return {}
@@ -192,15 +186,13 @@ def read_data(config: DictConfig) -> BenchmarkDataModule:
 
 def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.LightningModule:
     """The configured model and method, for these data; refuses a model of another kind of data."""
-    make_encoder = instantiate(config.model)
     try:
-        inspect.signature(make_encoder).bind(**datamodule.input_spec)
+        encoder = instantiate(config.model)(**datamodule.input_spec)
     except TypeError as error:
         raise SettingError(
             f"the model does not fit the data: {config.model._target_} cannot be made from "
             f"{', '.join(datamodule.input_spec)}, which data={config.data.name} gives it ({error})"
         ) from error
-    encoder = make_encoder(**datamodule.input_spec)
     if config.compile is not None:
         encoder.compile(**instantiate(config.compile))
     make_optimizer, make_schedule = instantiate(config.optimizer), instantiate(config.lr_scheduler)
