@@ -35,12 +35,10 @@ def page(text: str, run: Path) -> str:
     if missing := [test for test in tests if not passed[test]]:
         raise ValueError(f"the run has no passed case of {', '.join(missing)}")
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "lightning"))
-    lines = [f"* **{count:,}** {name}.\n" for name, count in sorted(counted.items())]
-    lines.append(
-        f"* **{sum(passed[test] for test in tests):,}** cases of the {len(tests)} tests below passed, none failed "
-    )
-    lines.append(f"(python {platform.python_version()}, {versions}).\n")
-    return ROW.sub(lambda row: f"| `{row[1]}` | {passed[row[1]]:,} |", FIGURES.sub(lambda _: "".join(lines), text))
+    cases, made_by = sum(passed[test] for test in tests), f"python {platform.python_version()}, {versions}"
+    figures = "".join(f"* **{count:,}** {name}.\n" for name, count in sorted(counted.items()))
+    figures += f"* **{cases:,}** cases of the {len(tests)} tests below passed, none failed ({made_by}).\n"
+    return ROW.sub(lambda row: f"| `{row[1]}` | {passed[row[1]]:,} |", FIGURES.sub(lambda _: figures, text))
 
 
 if __name__ == "__main__":

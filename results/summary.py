@@ -16,12 +16,13 @@ README = RESULTS.parent / "README.md"
 WRITTEN = re.compile(r"(?<=<!-- written by results/summary.py -->\n)(.*?\n)(?=\n<!-- end -->)", re.DOTALL)
 COMPARISONS = {"comparison": "", "other_losses": ": other losses"}  # folders of a data set, what they add to its name
 SWEEPS = {"report": "all methods", "delta/report": "margins", "label_noise/report": "wrong labels"}
+OLDER = ["## At one learning rate", "", "Older sweeps: nothing in them is tuned. They are a check, not a ranking.", ""]
 
 
-def reports(folder: str) -> list[tuple[str, str]]:
+def reports(folder: str) -> dict[str, str]:
     """The reports in folders of that name: data set and address, in the order of the data sets."""
-    addresses = [page.relative_to(RESULTS).as_posix() for page in sorted(RESULTS.glob(f"*/{folder}/report.md"))]
-    return [(address.split("/")[0], address) for address in addresses]
+    pages = [page.relative_to(RESULTS) for page in sorted(RESULTS.glob(f"*/{folder}/report.md"))]
+    return {page.parts[0]: page.as_posix() for page in pages}
 
 
 def advice_and_table(address: str) -> tuple[str, list[str]]:
@@ -34,9 +35,8 @@ def advice_and_table(address: str) -> tuple[str, list[str]]:
 
 def full_budget(table: list[str]) -> list[str]:
     """Of AS-Softmax and AS-Speed, trained as long as the baseline: difference in points with its interval, and word."""
-    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in table[2:]]
-    (epochs,) = {row[1] for row in cells if row[4] == "baseline"}
-    rows = {row[0].removeprefix("multilabel_"): row for row in cells if row[1] == epochs}
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in reversed(table[2:])]
+    rows = {row[0].removeprefix("multilabel_"): row for row in cells}  # of each method the first, the full budget
     return [f"{rows[m][3]}: {rows[m][4].partition(' (')[0]}" for m in ("as_softmax", "as_speed")]
 
 
@@ -44,15 +44,14 @@ def main() -> None:
     """Write the tables of both pages."""
     long, short = [], ["| data set | AS-Softmax | AS-Speed |", "| --- | --- | --- |"]
     for folder, title in COMPARISONS.items():
-        for name, address in reports(f"{folder}/report"):
+        for name, address in reports(f"{folder}/report").items():
             advice, table = advice_and_table(address)
             long += [f"## {name}{title}", "", f"{advice} ([report]({address}))", "", *table, ""]
             if not title:
                 short.append(f"| [{name}](results/{address}) | {' | '.join(full_budget(table))} |")
-    older = "Older sweeps: nothing in them is tuned. They are a check, not a ranking."
-    long += ["## At one learning rate", "", older, ""]
+    long += OLDER
     for folder, title in SWEEPS.items():
-        long.append(f"* {title}: {', '.join(f'[{name}]({address})' for name, address in reports(folder))}")
+        long.append(f"* {title}: {', '.join(f'[{name}]({address})' for name, address in reports(folder).items())}")
     for page, lines in ((RESULTS / "README.md", long), (README, short)):
         before, _, after = WRITTEN.split(page.read_text(encoding="utf-8"))
         page.write_text("\n".join([before, *lines, after]), encoding="utf-8")

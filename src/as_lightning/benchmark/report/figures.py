@@ -60,9 +60,11 @@ class PageFigure:
             axes = figure.subplots()
             if self.level:
                 axes.axhspan(*self.level, color=next(iter(self.colors.values())), alpha=0.12, linewidth=0)
-            for method, line in self.lines.groupby("method", sort=False):
-                look = {"color": self.colors[str(method)], "label": method, "marker": "o", "markersize": 4}
-                axes.errorbar(line.x, line.y, yerr=line.get("std"), elinewidth=1, **look)
+            look: dict[str, Any] = {"marker": "o", "markersize": 4, "elinewidth": 1}
+            for method, color in self.colors.items():
+                line = self.lines[self.lines["method"] == method]
+                if not line.empty:
+                    axes.errorbar(line.x, line.y, yerr=line.get("std"), color=color, label=method, **look)
             axes.set(**self.axes)
             if self.axes.get("xscale") == "log":  # its own labels are TeX
                 axes.xaxis.set_major_formatter("{x:g}")
@@ -99,25 +101,23 @@ def score_name(score: str) -> str:
 def report_figures(findings: Findings) -> list[PageFigure]:
     """All figures that the runs and trials of a comparison give, the main one first."""
     record, base, m = findings.record, findings.reference.mean, findings.record.design.equal_within
-    score, longest = score_name(record.score), max(row.seconds for row in findings.rows) or 1.0
     colors = dict(zip(dict.fromkeys([*findings.methods, *record.tuning]), itertools.cycle(PALETTE), strict=False))
     runs = [run for run in record.results if arm_of(run) == findings.full(run.method).arm]
-
-    def figure(kind: str, title: str, lines: pd.DataFrame, x: str, y: str, **axes: Any) -> PageFigure:
-        level = (base - m, base + m) if kind == "time" else None
-        order = lines.sort_values("method", key=lambda names: names.map(list(colors).index), kind="stable")
-        name = f"{file_name(record.name)}-{kind}"
-        return PageFigure(name, title, order, colors, {"xlabel": x, "ylabel": y, **axes}, level)
-
-    time, validation = f"{score} against training time", f"validation {score}"
-    rates, masked = f"{validation} against the learning rate", "masked samples, by epoch"
-    points = f"{record.split} {score} (points)"
-    figures = [
-        figure("time", time, _by_time(findings), "training time (s)", points, xlim=(0, 1.05 * longest)),
-        figure("learning-rate", rates, _by_learning_rate(record), "learning rate", validation, xscale="log"),
-        figure("masking", masked, _masked(runs), "epoch", "masked samples / samples", ylim=(0, 1)),
+    score, longest = score_name(record.score), max(row.seconds for row in findings.rows) or 1.0
+    points, validation = f"{record.split} {score} (points)", f"validation {score}"
+    of_time = {"xlabel": "training time (s)", "ylabel": points, "xlim": (0, 1.05 * longest)}
+    of_rate = {"xlabel": "learning rate", "ylabel": validation, "xscale": "log"}
+    of_epoch = {"xlabel": "epoch", "ylabel": "masked samples / samples", "ylim": (0, 1)}
+    drawn: dict[str, tuple[str, pd.DataFrame, dict[str, Any], tuple[float, float] | None]] = {
+        "time": (f"{score} against training time", _by_time(findings), of_time, (base - m, base + m)),
+        "learning-rate": (f"{validation} against the learning rate", _by_learning_rate(record), of_rate, None),
+        "masking": ("masked samples, by epoch", _masked(runs), of_epoch, None),
+    }
+    return [
+        PageFigure(f"{file_name(record.name)}-{kind}", title, lines, colors, axes, level)
+        for kind, (title, lines, axes, level) in drawn.items()
+        if not lines.empty
     ]
-    return [drawn for drawn in figures if not drawn.lines.empty]
 
 
 def _table(rows: Sequence[tuple[Any, ...]], *columns: str) -> pd.DataFrame:

@@ -91,13 +91,14 @@ def write_report(
     blocks: list[str] = []
     pictures: list[PageFigure] = []
     for number, each in enumerate(found, start=1):
-        figures = report_figures(each)
         # numbered: two experiments may come to one name
-        files = [f"figures/{number}-{index}-{figure.name}.svg" for index, figure in enumerate(figures, start=1)]
-        for file, figure in zip(files, figures, strict=True):
+        figures = {
+            f"figures/{number}-{i}-{figure.name}.svg": figure for i, figure in enumerate(report_figures(each), 1)
+        }
+        for file, figure in figures.items():
             (directory / file).write_text(figure.svg, encoding="utf-8")
-        blocks += _section(each, [f"![{md(f.alt)}]({file})" for file, f in zip(files, figures, strict=True)])
-        pictures += figures
+        blocks += _section(each, [f"![{md(figure.alt)}]({file})" for file, figure in figures.items()])
+        pictures += figures.values()
     blocks += map(md, notes)
     blocks += ["## Runs that failed", _bullets(failed)] if failed else []
     blocks += _how_it_was_made(records)
