@@ -12,16 +12,13 @@ from omegaconf.errors import OmegaConfBaseException
 from as_lightning.benchmark.packages import config_dir, how_to_install, package_of
 from as_lightning.benchmark.run.settings import GROUPS, SettingError, known_settings, method_settings, names, nearest
 
-PACKAGE = Path(__file__).parents[2]
-STACK_TRACE = "(HYDRA_FULL_ERROR=1 shows where)"
-
 
 def is_mistake(error: BaseException) -> bool:
     """Whether an error is the user's to mend: one of Hydra's, a file's, or one that a line of this package raises."""
     if isinstance(error, (HydraException, OmegaConfBaseException, SettingError)) or package_of(error) is not None:
         return True
     frames = traceback.extract_tb(error.__traceback__)
-    ours = bool(frames) and PACKAGE in Path(frames[-1].filename).parents
+    ours = bool(frames) and Path(__file__).parents[2] in Path(frames[-1].filename).parents
     return ours and (isinstance(error, OSError) or (frames[-1].line or "").startswith("raise "))
 
 
@@ -46,7 +43,7 @@ def in_words(error: BaseException) -> str:
         message = str(cause)  # the refusal, without Hydra's frame around it
     elif isinstance(cause, OmegaConfBaseException):
         message = f"{message}\n{cause}"
-    return f"{message} {STACK_TRACE}"
+    return f"{message} (HYDRA_FULL_ERROR=1 shows where)"
 
 
 def _misspelt(group: DictConfig, key: str, setting: str) -> str:

@@ -38,9 +38,8 @@ def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[
         return [ComparisonRecord.read(comparisons[0])], []
     results = find_results(paths)
     if any("comparison" in result.config for result in results):
-        raise SettingError(
-            f"these are runs of comparisons: give the folder of one that has ended, which holds {COMPARISON_FILE}"
-        )
+        asked = f"the folder of one that has ended, which holds {COMPARISON_FILE}"
+        raise SettingError(f"these are runs of comparisons: give {asked}")
     records, notes = sweep_records(chosen(results, options.where), options.baseline)
     if not records:
         raise SettingError("no run has test metrics: make the runs with test=true")

@@ -33,9 +33,7 @@ class ReportCallback(Callback):
     # the folders of the sweep whose report is not written yet, and of its notes: where a run fails, Hydra raises its
     # error in place of calling `on_multirun_end`, and the command calls `finish_sweep`
     open_sweep: ClassVar[tuple[Path, Path] | None] = None
-
-    def __init__(self) -> None:
-        self.notes = Path()
+    notes = Path()
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         directory = Path(config.hydra.sweep.dir)

@@ -40,9 +40,7 @@ def run_job(config: DictConfig) -> float:
 
 
 def open_method_settings(arguments: Sequence[str]) -> list[str]:
-    """The command's arguments, such that in a sweep over methods a setting of some of them does not stop the others:
-    `checked_settings` takes it away from those.
-    """
+    """The command's arguments, of which a setting of some methods does not stop the others in a sweep."""
     multirun = not {"-m", "--multirun"}.isdisjoint(arguments)
     of_methods = {f"method.{name}" for name in method_settings()}  # a misspelt one stays, for Hydra to refuse
     return [f"++{word}" if multirun and word.partition("=")[0] in of_methods else word for word in arguments]

@@ -53,10 +53,8 @@ def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, da
     if not isinstance(encoder, FrozenEncoder) or encoder.trainable_layers is None or encoder.feature_cache == "off":
         return
     if datamodule.random_inputs:
-        say(
-            "the training inputs are augmented at random, so the frozen layers run in every epoch: switch the "
-            "augmentation off (for images data.crop_padding=0 data.horizontal_flip=false) to run them once"
-        )
+        switch_off = "switch that off (for images data.crop_padding=0 data.horizontal_flip=false) to run them once"
+        say(f"the training inputs are augmented at random, so the frozen layers run in every epoch: {switch_off}")
         return
     weights = _digest_of_weights(encoder)
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -64,8 +64,7 @@ def example_ids(names: Sequence[str]) -> np.ndarray:
 class PredictionRecorder(pl.Callback):
     """Gathers `predictions` of a test on one process; None where the loader shuffles or the module shows no logits.
 
-    `ids` are of the test examples, in the order of the data set, by default their numbers. `logits` returns logits and
-    target of a batch; by default they are found as `TemperatureScaling` finds them.
+    `ids` are of the test examples, by default their numbers. `logits` is as in `TemperatureScaling`.
     """
 
     def __init__(

@@ -14,10 +14,10 @@ from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulat
 
 
 class PeakMemory(pl.Callback):
-    """Record the peak memory of the training steps, without validation and checkpoints.
+    """Record the peak memory of the training steps as `bytes`, without validation and checkpoints.
 
-    On the CPU it is what the process holds beyond what it held when the callback was made (Linux alone): make it before
-    data and model. On CUDA it is what PyTorch has allocated. `bytes` is None where the system does not tell.
+    On CUDA it is what PyTorch has allocated; on the CPU, under Linux alone, what the process holds beyond what it held
+    when the callback was made: make it before data and model.
     """
 
     def __init__(self) -> None:

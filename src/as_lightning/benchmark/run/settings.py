@@ -160,12 +160,10 @@ def names(group: str) -> list[str]:
 
 def described(group: str) -> str:
     """The names of a group, a line each, with the first comment line of its file."""
-    lines = []
-    for name in names(group):
-        text = (config_dir() / group / f"{name}.yaml").read_text(encoding="utf-8")
-        comments = [line[1:].strip() for line in text.splitlines() if line[:1] == "#" and "@package" not in line]
-        lines.append(f"  {name:<21}  {comments[0] if comments else ''}")  # 21: the longest name of a method
-    return "\n".join(lines)
+    texts = {name: (config_dir() / group / f"{name}.yaml").read_text(encoding="utf-8") for name in names(group)}
+    comments = {name: re.search("^# (?!@package)(.*)$", text, re.MULTILINE) for name, text in texts.items()}
+    # 21: the longest name of a method
+    return "\n".join(f"  {name:<21}  {comment[1] if comment else ''}" for name, comment in comments.items())
 
 
 def comparison_settings() -> str:

@@ -11,25 +11,18 @@ from lightning.pytorch.utilities import rank_zero_only
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 from as_lightning.functional.counts import masking_ratio
 
-DASHBOARD = "http://localhost:6006/#custom_scalars"
-
 
 def tensorboard_lines(directory: str | Path) -> list[str]:
     """The command that shows the curves below a folder, and the page that opens on the masking; none without curves."""
     if not any(Path(directory).rglob("events.out.tfevents.*")):
         return []
-    return [f"tensorboard --logdir {shlex.quote(str(directory))}", f"then open {DASHBOARD}"]
+    return [f"tensorboard --logdir {shlex.quote(str(directory))}", "then open http://localhost:6006/#custom_scalars"]
 
 
 def lines_of_report(html: Path, markdown: Path, csv: Path) -> list[str]:
     """Where the report is, and one line that opens it."""
     opens = f"{Path(sys.executable).name} -m webbrowser -t {shlex.quote(html.resolve().as_uri())}"
     return [f"report:      {html}", f"             {markdown}", f"             {csv}", f"open it:     {opens}"]
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def summary(result: Result, directory: Path) -> list[tuple[str, str]]:
@@ -44,10 +37,10 @@ def summary(result: Result, directory: Path) -> list[tuple[str, str]]:
     if result.masking:
         ratio = float(masking_ratio(result.masking[-1]["masked_samples"], result.masking[-1]["samples"]))
         lines.append(("masked samples", f"{100 * ratio:.1f}% in the last epoch"))
-    epochs, steps = counted(len(result.epoch_seconds), "epoch"), counted(result.optimizer_steps, "optimizer step")
+    epochs, steps = len(result.epoch_seconds), result.optimizer_steps
     if Path.cwd() in directory.parents:
         directory = directory.relative_to(Path.cwd())
-    lines.append(("training", f"{result.train_seconds:.1f} s, {epochs}, {steps}"))
+    lines.append(("training", f"{result.train_seconds:.1f} s, epochs {epochs}, optimizer steps {steps}"))
     lines.append(("files", f"{directory / RESULT_FILE}, and the checkpoints beside it"))
     return lines + list(zip(("curves", ""), tensorboard_lines(directory), strict=False))
 

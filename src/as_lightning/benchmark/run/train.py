@@ -34,10 +34,7 @@ log = logging.getLogger(__name__)
 
 @rank_zero_only
 def log_settings(loggers: Sequence[Logger], config: DictConfig, result: Result) -> None:
-    """Hand budget, margin, learning rate, method and seed to every logger, TensorBoard with the test score.
-
-    These five: TensorBoard shows the first five columns in the order of the alphabet, and hides the others at first.
-    """
+    """Hand what TensorBoard shows, which are five columns, to every logger, and the test score to TensorBoard."""
     budget = float(OmegaConf.select(config, "comparison.budget", default=1.0))
     delta = float(config.method.get("delta", 1.0))  # with margin 1 nothing is masked: plain cross-entropy
     about = {"budget": budget, "delta": delta, "lr": float(config.optimizer.lr)}
