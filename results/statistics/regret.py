@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from hydra import compose, initialize_config_dir
 
-from as_lightning.benchmark.compare.engine import Engine, one_by_one
+from as_lightning.benchmark.compare.engine import Engine, Subject, one_by_one
 from as_lightning.benchmark.compare.own_loss import OwnLosses
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, default_settings
 from as_lightning.benchmark.compare.search import learning_rates
@@ -51,9 +51,7 @@ def trained(folder: Path, method: str, settings: Mapping[str, Any], seed: int) -
 
 def chosen_settings(folder: Path, number: int) -> dict[str, Mapping[str, Any]]:
     """What the search number so-and-so chooses for each method, by tuning seeds of its own."""
-    plan = ComparisonPlan.of(
-        list(KNOBS), EPOCHS, seeds=1, budgets=1, tuning_seeds=[1000 + 2 * number, 1001 + 2 * number]
-    )
+    plan = ComparisonPlan(list(KNOBS), EPOCHS, seeds=1, budgets=1, tuning_seeds=[1000 + 2 * number, 1001 + 2 * number])
     rates = learning_rates(DEFAULT_RATE, default_settings()["search"]["lr_factor"])
     spaces = {method: {"lr": rates, **knobs} for method, knobs in OwnLosses(list(KNOBS)).knobs.items()}
 
@@ -62,8 +60,8 @@ def chosen_settings(folder: Path, number: int) -> dict[str, Mapping[str, Any]]:
         result.config["comparison"] = run.about(EPOCHS)
         return result
 
-    record = plan.new_record("digits", "accuracy")
-    return dict(Engine(plan, spaces, one_by_one(run_one), record, folder).run().settings)
+    subject = Subject(spaces, one_by_one(run_one), {"name": "digits", "score": "accuracy"})
+    return dict(Engine(plan, subject, folder).run().settings)
 
 
 def scores(folder: Path, method: str, settings: Mapping[str, Any], seeds: Sequence[int]) -> np.ndarray:

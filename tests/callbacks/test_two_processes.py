@@ -5,6 +5,8 @@ The other callbacks see the data of both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,12 @@ import pytest
 import torch
 from harness import two_ranks
 from harness.rank_processes import Seen, run_two_ranks
-from harness.scripted_masking import OPTIMIZERS, SAMPLES, ScriptedMasking
-from harness.torch_limits import FSDP2_ON_A_CPU, skipped_by
+from harness.scripted_masking import OPTIMIZERS, SAMPLES, ScriptedMasking, quiet_trainer
+from harness.stateful_loader import StatefulLoader
+from harness.token_batches import MaskedTagger, Tagger
+from harness.torch_limits import FSDP2_ON_A_CPU, TENSOR_PARALLEL_CLIPPED, skipped_by
 from oracles.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
+from oracles.large_batch import train_on_large_batches
 
 from as_lightning.callbacks.adaptive_gradient_accumulation import GRADIENTS
 from as_lightning.callbacks.window import COUNTS
@@ -24,14 +29,19 @@ BATCHES, EPOCHS = two_ranks.BATCHES, two_ranks.EPOCHS
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    return run_two_ranks(
-        two_ranks.__file__, tmp_path_factory.mktemp("two-ranks"), [*two_ranks.SCENARIOS], CUDA_VISIBLE_DEVICES=""
-    )
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("two-ranks")
 
 
-def joint_batches(ranks: tuple[int, ...] = (0, 1)) -> list[Any]:
-    parts_of_batches = zip(*map(two_ranks.data_of, ranks), strict=True)
+@pytest.fixture(scope="module")
+def seen(folder: Path) -> Seen:
+    return run_two_ranks(two_ranks.__file__, folder, [*two_ranks.SCENARIOS], CUDA_VISIBLE_DEVICES="")
+
+
+def joint_batches(
+    ranks: tuple[int, ...] = (0, 1), data_of: Callable[[int], list[Any]] = two_ranks.data_of
+) -> list[Any]:
+    parts_of_batches = zip(*map(data_of, ranks), strict=True)
     return [tuple(map(torch.cat, zip(*parts, strict=True))) for parts in parts_of_batches]
 
 
@@ -42,9 +52,9 @@ def trained_on_joint_batches(windows: list[tuple[int, int, int, int]], ranks: tu
     return module.state_dict()
 
 
-def assert_same_weights(weights: dict[str, Any], expected: dict[str, Any]) -> None:
+def assert_same_weights(weights: dict[str, Any], expected: dict[str, Any], rtol: float = 1e-12) -> None:
     for name, weight in expected.items():
-        torch.testing.assert_close(weights[name], weight, rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(weights[name], weight, rtol=rtol, atol=1e-14 if rtol else 1e-12)
 
 
 def expected_windows(masked: int, samples: int, max_steps: int) -> list[tuple[int, int, int, int]]:
@@ -172,6 +182,75 @@ def test_the_temperature_and_the_masking_rate_of_two_processes_are_those_of_the_
         assert rank["temperature"] == pytest.approx(rank["of the whole"], rel=1e-4)
         assert rank["temperature"] != pytest.approx(rank["of its own"], rel=0.01)
         assert rank["masking rate"] == pytest.approx(3 / 40)
+
+
+# Batches of different items: two processes step as one large batch of the items of both, to 1e-12
+
+joint_tokens = partial(joint_batches, data_of=two_ranks.tokens_of)
+exactly = partial(assert_same_weights, rtol=0.0)
+
+
+def on_large_batches(module: Tagger, batches: list[Any], windows: list[tuple[int, int]]) -> dict[str, Any]:
+    options: Any = {"loss_of_items": module.losses, "clip_norm": two_ranks.CLIP}
+    train_on_large_batches(module, module.configure_optimizers(), batches, windows, **options)
+    return module.state_dict()
+
+
+def windows_of(history: list[Any]) -> list[tuple[int, int]]:
+    return [(window[0] * len(two_ranks.ITEMS[0]) + window[1], window[2]) for window in history]
+
+
+OF_ITEMS = ["items", "items_without_no_sync", "items_of_a_stream", "sums_of_items", "items_of_the_mixin"]
+
+
+@pytest.mark.parametrize("scenario", [*OF_ITEMS, pytest.param("items_fully_sharded", marks=skipped_by(FSDP2_ON_A_CPU))])
+def test_both_ranks_step_as_one_large_batch_of_the_items_of_both(scenario: str, seen: Seen) -> None:
+    first, second = seen(scenario)
+    module = MaskedTagger() if scenario == "items_of_the_mixin" else Tagger()
+    assert first["history"] == second["history"]
+    assert first["history"][0][:3] == (0, 0, 4)
+    assert first["history"][0][5] == sum(sum(counts[:4]) for counts in two_ranks.ITEMS)
+    expected = on_large_batches(module, joint_tokens() * 2, windows_of(first["history"]))
+    for rank in (first, second):
+        exactly(rank["weights"], expected)
+
+
+@skipped_by(TENSOR_PARALLEL_CLIPPED)
+def test_ranks_that_share_their_batches_count_their_items_once(seen: Seen) -> None:
+    first, second = seen("items_tensor_parallel")
+    assert first["history"][0][5] == sum(two_ranks.ITEMS[0][:4])
+    expected = on_large_batches(Tagger(), joint_tokens((0,)) * 2, windows_of(first["history"]))
+    for rank in (first, second):
+        exactly(rank["weights"], expected)
+
+
+@pytest.mark.parametrize("scenario", ["items", "items_of_the_mixin"])
+def test_a_window_of_items_costs_one_small_collective(scenario: str, seen: Seen) -> None:
+    gradient_bucket = ("all_reduce", sum(parameter.numel() for parameter in Tagger().parameters()))
+    for rank in seen(scenario):
+        windows = len(rank["history"])
+        reduced = {key: count for key, count in rank["collectives"].items() if key[0] == "all_reduce"}
+        first_unit = {("all_reduce", 1): 1}
+        assert reduced == {gradient_bucket: windows, ("all_reduce", 5): windows} | first_unit
+
+
+def test_a_run_by_items_resumed_after_any_batch_ends_as_if_it_had_not_stopped(seen: Seen) -> None:
+    for resumed, whole in zip(seen("items_resumed"), seen("items_uninterrupted"), strict=True):
+        assert len(resumed["runs"]) == len(two_ranks.ITEMS[0])
+        for run in resumed["runs"]:
+            assert run["history"] == whole["history"][-len(run["history"]) :]
+            exactly(run["weights"], whole["weights"])
+
+
+def test_a_window_of_two_processes_goes_on_in_one_with_the_weight_of_both(seen: Seen, folder: Path) -> None:
+    seen("items_uninterrupted")  # has saved the checkpoints
+    module, of_one = Tagger(), two_ranks.tokens_of(0)
+    settings: Any = {"limit_train_batches": 4, "gradient_clip_val": two_ranks.CLIP}
+    trainer = quiet_trainer(max_epochs=1, callbacks=[two_ranks.by_items()], **settings)
+    trainer.fit(module, StatefulLoader(of_one), ckpt_path=folder / "0-01.ckpt")
+    order = torch.randperm(len(of_one), generator=torch.Generator().manual_seed(0)).tolist()  # of its first epoch
+    window = [joint_tokens()[i] for i in order[:2]] + [of_one[i] for i in order[2:4]]
+    exactly(module.state_dict(), on_large_batches(Tagger(), window, [(0, 4)]))
 
 
 @pytest.mark.gpu

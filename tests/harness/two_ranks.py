@@ -13,6 +13,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -21,15 +22,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import lightning.pytorch as pl
 import torch
-from harness.scripted_masking import SAMPLES, ScriptedMasking, batches_of, loader_of, quiet_trainer
+from harness.scripted_masking import (
+    SAMPLES,
+    SavesEveryBatch,
+    ScriptedMasking,
+    batches_of,
+    loader_of,
+    quiet_trainer,
+)
 from harness.stateful_loader import StatefulLoader
+from harness.token_batches import MaskedTagger, SumTagger, Tagger, token_batches, tokens_in
 from lightning.pytorch.callbacks import OnExceptionCheckpoint
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
 from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-from as_lightning import MarginHistogram, MaskingRate, TemperatureScaling
+from as_lightning import MarginHistogram, MaskingRate, StepSchedule, TemperatureScaling
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
 from as_lightning.callbacks.adaptive_gradient_accumulation import GRADIENTS
 from as_lightning.callbacks.window import COUNTS
@@ -264,6 +273,51 @@ def failing_validation(folder: Path) -> dict[str, Any]:
     raise AssertionError("no validation lay inside a window")
 
 
+# Trainings on batches of different items
+
+ITEMS = ((3, 17, 0, 24, 8, 24, 2, 0, 24, 1), (9, 1, 0, 2, 0, 5, 11, 0, 7, 13))  # in the batches of each rank
+CLIP = 0.2
+
+
+def tokens_of(rank: int) -> list[Any]:
+    return token_batches(ITEMS[rank], seed=10 + rank)
+
+
+def by_items(**arguments: Any) -> AdaptiveGradientAccumulation:
+    settings: dict[str, Any] = {"normalize": "items", "items": tokens_in, **arguments}
+    return AdaptiveGradientAccumulation(StepSchedule({0: 4}), **settings)
+
+
+def on_items(module: Any, *callbacks: pl.Callback, loader: Any = None, **arguments: Any) -> dict[str, Any]:
+    loader = loader_of(tokens_of(RANK)) if loader is None else loader
+    return train(module, list(callbacks), loader=loader, gradient_clip_val=CLIP, **arguments)
+
+
+class SyncsEveryBatch(DDPStrategy):
+    @contextmanager
+    def block_backward_sync(self) -> Any:
+        yield
+
+
+class ShardedTagger(Tagger):
+    configure_model = Sharded.configure_model
+
+
+class SharesBatchesTagger(Tagger):
+    configure_model = SharesBatches.configure_model
+
+
+def items_from_their_place(*callbacks: pl.Callback, **arguments: Any) -> dict[str, Any]:
+    return on_items(Tagger(), by_items(), *callbacks, loader=StatefulLoader(tokens_of(RANK)), **arguments)
+
+
+def items_resumed(folder: Path) -> dict[str, Any]:
+    """Resumed after each batch of the first epoch."""
+    return {
+        "runs": [items_from_their_place(ckpt_path=folder / f"0-{batch:02d}.ckpt") for batch in range(len(ITEMS[0]))]
+    }
+
+
 SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "without_accumulation": lambda folder: train(RankScripted(), []),
     "different_masking": lambda folder: to_six(RankScripted()),
@@ -288,6 +342,19 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "validated_parts": validated_parts,
     "validated_shared": lambda folder: validated(SharesBatches(), data_of(0)[:4], strategy=on_a_mesh(1, 2)),
     "failing_validation": failing_validation,
+    "items": lambda folder: on_items(Tagger(), by_items()),
+    "items_without_no_sync": lambda folder: on_items(Tagger(), by_items(), strategy=SyncsEveryBatch()),
+    "items_of_a_stream": lambda folder: on_items(
+        Tagger(), by_items(), loader=loader_of(tokens_of(RANK), length_known=False)
+    ),
+    "sums_of_items": lambda folder: on_items(SumTagger(), by_items(loss_is="sum")),
+    "items_of_the_mixin": lambda folder: on_items(MaskedTagger(), by_items(items=None), MaskingMonitor()),
+    "items_uninterrupted": lambda folder: items_from_their_place(SavesEveryBatch(folder)),
+    "items_resumed": items_resumed,
+    "items_fully_sharded": lambda folder: on_items(ShardedTagger(), by_items(), strategy=on_a_mesh(2, 1)),
+    "items_tensor_parallel": lambda folder: on_items(
+        SharesBatchesTagger(), by_items(), strategy=on_a_mesh(1, 2), loader=loader_of(tokens_of(0))
+    ),
 }
 ON_TWO_GPUS = {"fsdp": lambda folder: to_six(RankScripted(), strategy="fsdp", accelerator="gpu")}
 

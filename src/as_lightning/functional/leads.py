@@ -2,8 +2,6 @@ r"""How far the target leads its strongest competitor, and which samples have a 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -20,8 +18,8 @@ def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Te
     and, with several labels, has positives and negatives.
     """
     if is_multilabel(logits, target):
-        sides = label_sides(label_rows(logits, target, ignore_index))
-        return (sides.weakest_positive - sides.strongest_negative)[sides.two_sided]
+        _, weakest_positive, strongest_negative, two_sided = label_sides(label_rows(logits, target, ignore_index))
+        return (weakest_positive - strongest_negative)[two_sided]
     logits, target = known_entries(widened(logits.detach()), target, ignore_index)
     own, strongest = target_and_strongest(logits.softmax(-1), target)
     return (own - strongest).squeeze(-1)
@@ -78,26 +76,17 @@ def target_and_strongest(probability: Tensor, target: Tensor) -> tuple[Tensor, T
     return own, probability.scatter_(-1, column, -1.0).amax(-1, keepdim=True)
 
 
-class LabelSides(NamedTuple):
-    """The probabilities over the known labels ``(..., C)``, and what their lead compares, each ``(..., 1)``."""
-
-    probability: Tensor
-    weakest_positive: Tensor  # infinite without a positive
-    strongest_negative: Tensor  # -infinite without a negative
-    two_sided: Tensor
-
-
-def label_sides(labels: LabelRows) -> LabelSides:
-    """The probabilities that the lead of several labels compares; no gradient flows."""
+def label_sides(labels: LabelRows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The probabilities over the known labels ``(..., C)``, those of the weakest positive (infinite without one) and of
+    the strongest negative (-infinite without one), and whether a sample has both, each ``(..., 1)``; no gradient flows.
+    """
     _, positive, negative, ignored = labels
     scores = labels.scores.detach()
     probability = (scores if ignored is None else scores.masked_fill(ignored, -torch.inf)).softmax(-1)
-    return LabelSides(
-        probability=probability,
-        weakest_positive=probability.masked_fill(~positive, torch.inf).amin(-1, keepdim=True),
-        strongest_negative=probability.masked_fill(~negative, -torch.inf).amax(-1, keepdim=True),
-        two_sided=positive.any(-1, keepdim=True) & negative.any(-1, keepdim=True),
-    )
+    weakest_positive = probability.masked_fill(~positive, torch.inf).amin(-1, keepdim=True)
+    strongest_negative = probability.masked_fill(~negative, -torch.inf).amax(-1, keepdim=True)
+    two_sided = positive.any(-1, keepdim=True) & negative.any(-1, keepdim=True)
+    return probability, weakest_positive, strongest_negative, two_sided
 
 
 def multilabel_keep(labels: LabelRows, delta: float) -> tuple[Tensor, Tensor]:
@@ -112,10 +101,10 @@ def multilabel_keep(labels: LabelRows, delta: float) -> tuple[Tensor, Tensor]:
     A positive is read from the target, also if its probability underflows. Without positives (or negatives) all is
     kept.
     """
-    sides = label_sides(labels)
-    negative_masked = masked_by_delta(sides.probability, sides.weakest_positive, delta)
-    positive_masked = masked_by_delta(sides.strongest_negative, sides.probability, delta)
-    return ~(negative_masked & sides.two_sided), ~(positive_masked & sides.two_sided)
+    probability, weakest_positive, strongest_negative, two_sided = label_sides(labels)
+    negative_masked = masked_by_delta(probability, weakest_positive, delta)
+    positive_masked = masked_by_delta(strongest_negative, probability, delta)
+    return ~(negative_masked & two_sided), ~(positive_masked & two_sided)
 
 
 def live_labels(labels: LabelRows, keep_as_negative: Tensor, keep_as_positive: Tensor) -> Tensor:

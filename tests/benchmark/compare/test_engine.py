@@ -7,12 +7,13 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from as_lightning.benchmark.compare.engine import Engine, best_validation, one_by_one
+from as_lightning.benchmark.compare.engine import Engine, Subject, best_validation, one_by_one, run_comparison
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, epochs_of
 from as_lightning.benchmark.compare.search import Range, Space, learning_rates
 from as_lightning.benchmark.report.record import ComparisonRecord
@@ -29,6 +30,10 @@ SPACES: dict[str, Space] = {
 Score = Callable[[Run], float]
 
 
+def subject(run_one: Callable[[Run], Result], **facts: Any) -> Subject:
+    return Subject(SPACES, one_by_one(run_one), {"name": "set", "score": "accuracy", **facts})
+
+
 class Made:
     """A comparison whose runs have the scores that a function gives, and what was made."""
 
@@ -36,16 +41,14 @@ class Made:
         self.runs: list[Run] = []
         mode = settings.pop("mode", "max")
         seconds = settings.pop("seconds", 10.0)
-        plan = ComparisonPlan.of(methods, 6, **({"trials": 3, "tuning_seeds": 1} | settings))
+        plan = ComparisonPlan(methods, 6, **({"trials": 3, "tuning_seeds": 1} | settings))
 
         def run_one(run: Run) -> Result:
             self.runs.append(run)
             config = {"comparison": run.about(epochs_of(run.budget, 6))}
             return result(run.method, run.seed, score(run), config=config, seconds=seconds * run.budget)
 
-        self.record: ComparisonRecord = plan.new_record("set", "accuracy", mode=mode)
-        spaces = {method: SPACES[method] for method in plan.methods}
-        Engine(plan, spaces, one_by_one(run_one), self.record, Path("nowhere")).run()
+        self.record = Engine(plan, subject(run_one, mode=mode), Path("nowhere")).run()
 
     def seeds(self, method: str, budget: float = 1.0) -> int:
         return sum((run.phase, run.method, run.budget) == ("final", method, budget) for run in self.runs)
@@ -190,11 +193,9 @@ def test_without_a_trial_of_the_baseline_no_final_run_is_made_and_the_failures_a
             raise RuntimeError("no rain")
         return result(run.method, run.seed, 0.5)
 
-    plan = ComparisonPlan.of(["sparsemax"], 6, trials=2)
-    record = plan.new_record("set", "accuracy")
-    spaces = {method: SPACES[method] for method in plan.methods}
+    plan = ComparisonPlan(["sparsemax"], 6, trials=2)
     with pytest.raises(ValueError, match=r"no run of the baseline .softmax. has finished(.|\n)*no rain"):
-        Engine(plan, spaces, one_by_one(run_one), record, tmp_path).run()
+        Engine(plan, subject(run_one), tmp_path).run()
 
 
 def test_no_look_begins_that_would_exceed_the_hours(made) -> None:
@@ -215,11 +216,10 @@ def test_runs_are_counted_failures_named_at_once_and_no_text_is_markup(result, t
         return result(run.method, run.seed, 0.5, config={"comparison": run.about(6)}, seconds=60.0 * run.budget)
 
     output = io.StringIO()
-    plan = ComparisonPlan.of(["sparsemax"], 6, trials=1, seeds=3)
-    execute, record = one_by_one(run_one), plan.new_record("set", "accuracy")
-    Engine(plan, SPACES, execute, record, tmp_path, Console(file=output, width=200)).run()
+    plan = ComparisonPlan(["sparsemax"], 6, trials=1, seeds=3)
+    Engine(plan, subject(run_one), tmp_path, Console(file=output, width=200)).run()
     printed = output.getvalue()
-    assert "softmax, sparsemax: 9 runs, as long as 7.5 full trainings. Equal means within 0.5 points." in printed
+    assert "softmax, sparsemax: 9 runs. Equal means within 0.5 points." in printed
     assert "failed: sparsemax, final, budget 1, seed 2, lr=0.01: RuntimeError: the class [/b] is empty" in printed
     assert "9/9" in printed
 
@@ -233,8 +233,7 @@ def test_a_validation_of_nan_counts_for_nothing_wherever_it_stands(result, posit
 
 
 def test_a_record_is_read_as_it_was_written_and_says_where_methods_differ(result, tmp_path: Path) -> None:
-    plan = ComparisonPlan.of(["as_softmax"], 6, trials=1, seeds=3)
-    record = plan.new_record("set", "accuracy", splits="official", notes=["a note"], commands=["a command"])
+    plan = ComparisonPlan(["as_softmax"], 6, trials=1, seeds=3)
 
     def run_one(run: Run) -> Result:
         made = result(run.method, run.seed, 0.5 + noisy(run), config={"comparison": run.about(6)})
@@ -245,15 +244,14 @@ def test_a_record_is_read_as_it_was_written_and_says_where_methods_differ(result
         Predictions(np.array([10, 11, 12, 13]), predicted, np.array([0, 1, 2, 0])).write(folder)
         return made
 
-    spaces = {method: SPACES[method] for method in plan.methods}
-    Engine(plan, spaces, one_by_one(run_one), record, tmp_path).run()
-    record.summarise_predictions({13: "the fourth"})
+    facts = {"splits": "official", "notes": ["a note"], "commands": ["a command"]}
+    made = subject(run_one, **facts)._replace(examples={13: "the fourth"})
+    record = run_comparison(plan, made, tmp_path, Console(quiet=True))
     assert record.disagreement() == {
         (Arm("as_softmax"), Arm("softmax")): (pytest.approx(0.25 * 2 / 3), 4),
         (Arm("softmax", 0.5), Arm("softmax")): (0.0, 4),
     }
     assert record.examples == [("the fourth", {"as_softmax": 2})]
-    record.write(tmp_path)
     again = ComparisonRecord.read(tmp_path)
     assert (again.scores(), again.disagreed, again.examples) == (record.scores(), record.disagreed, record.examples)
     assert {name: value for name, value in vars(again).items() if name != "predictions"} == {

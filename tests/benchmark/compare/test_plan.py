@@ -11,7 +11,7 @@ from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, default_set
 
 
 def plan(*methods: str, epochs: int = 12, **settings) -> ComparisonPlan:
-    return ComparisonPlan.of(methods or ("as_softmax",), epochs, **settings)
+    return ComparisonPlan(methods or ("as_softmax",), epochs, **settings)
 
 
 def test_by_default_seeds_are_added_look_by_look_and_the_baseline_alone_has_a_smaller_budget() -> None:
@@ -43,10 +43,8 @@ def test_given_budgets_are_for_all_and_those_of_the_same_epochs_are_one() -> Non
     assert plan(epochs=1).budgets_of("softmax") == (1.0,)
 
 
-def test_the_cost_counts_the_fewest_and_the_most_runs() -> None:
-    least, most = plan("as_softmax", budgets=[0.5, 1], trials=6).cost(searched=2)
-    assert least == (24 + 5 * 3, 24 + 5 * 2.5)
-    assert most == (24 + 20 * 4, 24 + 20 * 3.0)
+def test_the_fewest_and_the_most_runs_are_counted() -> None:
+    assert plan("as_softmax", budgets=[0.5, 1], trials=6).runs(searched=2) == (24 + 5 * 3, 24 + 20 * 4)
 
 
 def test_methods_of_several_labels_are_compared_with_their_softmax() -> None:
@@ -92,5 +90,5 @@ def test_the_folders_of_runs_name_what_they_are() -> None:
 )
 def test_what_cannot_be_is_refused_in_one_sentence(settings, message) -> None:
     with pytest.raises(ValueError, match=message) as refused:
-        ComparisonPlan.of(**({"methods": ["as_softmax"], "full_epochs": 12} | settings))
+        ComparisonPlan(**({"methods": ["as_softmax"], "full_epochs": 12} | settings))
     assert "\n" not in str(refused.value)

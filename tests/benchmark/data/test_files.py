@@ -1,20 +1,21 @@
-"""The files of a data set: where they are, what tells them from others, what is read and what is refused."""
+"""The files of a data set: where they are or come from, what tells them from others, what is read and refused."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import random
 import shutil
 import stat
-import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.file_server import FileServer
 
-from as_lightning.benchmark.data.files import FileTree, checksum, find_path
+from as_lightning.benchmark.data.files import FileTree, RemoteFile, checksum, fetch, find_path
 
 FILES = {
     "b.txt": b"last",
@@ -23,7 +24,7 @@ FILES = {
     "a/empty.txt": b"",
 }
 HIDDEN = [".DS_Store", "a/._one.bin", ".git/config", "a/.cache/deeper/two.bin"]
-ARCHIVES = [".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip"]
+ARCHIVES = {".tar": "tar", ".tar.gz": "gztar", ".tgz": "gztar", ".tar.bz2": "bztar", ".tar.xz": "xztar", ".zip": "zip"}
 
 
 @pytest.fixture
@@ -35,24 +36,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "set"
 
 
-def packed(folder: Path, ending: str, inner: str = "") -> Path:
-    """An archive of the folder's content, below the folder ``inner``."""
-    path = folder.with_name(f"set{ending}")
-    if ending == ".zip":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            for file in folder.rglob("*"):
-                name = inner + file.relative_to(folder).as_posix()
-                if file.is_symlink():  # as zip --symlinks stores it
-                    link = zipfile.ZipInfo(name)
-                    link.external_attr = (stat.S_IFLNK | 0o777) << 16
-                    archive.writestr(link, os.readlink(file))
-                else:
-                    archive.write(file, name)
-    else:
-        mode = {".tar": "w", ".tar.bz2": "w:bz2", ".tar.xz": "w:xz"}.get(ending, "w:gz")
-        with tarfile.open(path, mode) as archive:
-            archive.add(folder, inner or ".")
-    return path
+def packed(folder: Path, ending: str, inner: str = ".") -> Path:
+    """An archive of what lies in ``inner`` of the folder."""
+    made = shutil.make_archive(str(folder.with_name("made")), ARCHIVES[ending], folder, inner)
+    return Path(made).rename(folder.with_name(f"set{ending}"))
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -61,13 +48,13 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("ending", ARCHIVES)
-@pytest.mark.parametrize("inner", ["", "inner/"])
+@pytest.mark.parametrize("inner", [".", "a"])
 def test_a_folder_lists_its_files_in_order_without_the_hidden_ones_and_an_archive_of_it_too(folder, ending, inner):
     archive = packed(folder, ending, inner)
     assert FileTree(folder).names == sorted(FILES)
     assert contents(folder) == FILES
     shutil.rmtree(folder)
-    assert contents(archive) == {inner + name: content for name, content in FILES.items()}
+    assert contents(archive) == {name: FILES[name] for name in FILES if inner == "." or name.startswith("a/")}
     assert [path.name for path in archive.parent.iterdir()] == [archive.name]  # nothing was unpacked beside it
 
 
@@ -93,12 +80,17 @@ def test_a_loop_of_links_outside_the_folder_is_followed_once(folder, tmp_path):
         assert FileTree(folder).names == sorted([*FILES, "linked/left.txt", "linked/loop/right.txt"])
 
 
-@pytest.mark.parametrize("ending", [".tar.gz", ".zip"])
 @pytest.mark.parametrize("target", ["/etc/passwd", "../outside.txt", "b.txt", "a"])
-def test_a_link_in_an_archive_is_refused_by_name(folder, ending, target):
+def test_a_link_in_an_archive_is_refused_by_name(folder, target):
     (folder / "link.txt").symlink_to(target)
-    with pytest.raises(ValueError, match=r"set.*/link.txt is a link: pack the files themselves"):
-        FileTree(packed(folder, ending))
+    with pytest.raises(ValueError, match=r"set.tar.gz/link.txt is a link: pack the files themselves"):
+        FileTree(packed(folder, ".tar.gz"))
+    link = zipfile.ZipInfo("link.txt")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16  # as zip --symlinks stores it
+    with zipfile.ZipFile(folder / "set.zip", "w") as archive:
+        archive.writestr(link, target)
+    with pytest.raises(ValueError, match=r"set.zip/link.txt is a link: pack the files themselves"):
+        FileTree(folder / "set.zip")
 
 
 def test_a_hard_link_in_an_archive_is_refused_by_name(folder):
@@ -209,3 +201,47 @@ def test_what_has_not_changed_is_not_read_again(tmp_path: Path, monkeypatch) -> 
     before = checksum([file])
     monkeypatch.setattr("pooch.file_hash", lambda *arguments: pytest.fail("read again"))
     assert checksum([file]) == before
+
+
+CONTENT = b"a small data set\n" * 1000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def published(server) -> FileServer:
+    """A server that has ``set.txt``."""
+    (server.home / "set.txt").write_bytes(CONTENT)
+    return server
+
+
+def test_a_missing_file_is_downloaded_and_a_second_fetch_asks_nobody(published, tmp_path):
+    remote = RemoteFile("set.txt", f"{published.url}/set.txt", SHA256)
+    for _ in range(2):
+        assert fetch(remote, tmp_path / "data").read_bytes() == CONTENT
+    assert published.requests == ["/set.txt"]
+
+
+def test_a_file_that_is_there_with_a_wrong_checksum_is_refused_and_kept(published, tmp_path):
+    (tmp_path / "set.txt").write_bytes(b"something else")
+    with pytest.raises(ValueError, match=f"wrong checksum: expected SHA-256 {SHA256}, got .*delete it"):
+        fetch(RemoteFile("set.txt", f"{published.url}/set.txt", SHA256), tmp_path)
+    assert (tmp_path / "set.txt").read_bytes() == b"something else"
+    assert published.requests == []
+
+
+def test_a_download_with_a_wrong_checksum_is_refused_and_leaves_nothing(published, tmp_path):
+    with pytest.raises(ValueError, match=r"hash of downloaded file .* does not match"):
+        fetch(RemoteFile("set.txt", f"{published.url}/set.txt", "0" * 64), tmp_path / "data")
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_a_download_that_breaks_off_leaves_nothing_under_the_final_name_and_can_be_tried_again(published, tmp_path):
+    with pytest.raises((RuntimeError, ValueError)):
+        fetch(RemoteFile("set.txt", f"{published.url}/cut/set.txt", SHA256), tmp_path / "data")
+    assert list((tmp_path / "data").iterdir()) == []
+    assert fetch(RemoteFile("set.txt", f"{published.url}/set.txt", SHA256), tmp_path / "data").read_bytes() == CONTENT
+
+
+def test_without_a_connection_the_error_says_where_to_put_the_file(tmp_path):
+    with pytest.raises(RuntimeError, match=r"could not be downloaded .* AS_LIGHTNING_DATA"):
+        fetch(RemoteFile("set.txt", "http://127.0.0.1:9/set.txt", SHA256), tmp_path)

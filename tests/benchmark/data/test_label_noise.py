@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,8 +53,3 @@ def test_the_corrupted_samples_come_with_the_wrong_and_the_true_label():
     wrong = train.targets != data.true_targets
     assert torch.equal(images, train.inputs[wrong])
     assert torch.equal(pairs, torch.stack([train.targets, data.true_targets], dim=-1)[wrong])
-
-
-def test_wrong_labels_without_noise_are_refused():
-    with pytest.raises(RuntimeError, match="there are no corrupted labels: set label_noise"):
-        digits(0.0).corrupted_dataloader()

@@ -1,4 +1,4 @@
-"""Encoders of Hugging Face: a tiny one of random weights, written to a folder; nothing is downloaded."""
+"""Encoders of Hugging Face, tiny ones of random weights in folders: their tokens, and what of them is frozen."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from functools import partial
 import pytest
 import torch
 from harness.data_settings import TEXT
+from harness.tiny_encoder import LAYERS, model_of, save_encoder
+from harness.tiny_encoder import VOCAB as TINY_VOCAB
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
 from as_lightning.benchmark.data.text.data_module import fit_tokenizer, pretrained_tokenizer
@@ -122,3 +124,79 @@ def test_a_tokeniser_that_pads_with_nothing_is_refused(tmp_path):
     PreTrainedTokenizerFast(tokenizer_object=fit_tokenizer(["some words"], 50)).save_pretrained(folder)
     with pytest.raises(ValueError, match="expected a fast tokeniser with a padding token"):
         pretrained_tokenizer(folder)
+
+
+KINDS = ("bert", "roberta", "distilbert", "modernbert")
+TEXTS = ["a good film", "a bad film", "no film at all"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, str]:
+    return {kind: save_encoder(tmp_path_factory.mktemp(kind), TEXTS, kind) for kind in KINDS}
+
+
+def text_encoder(folder: str, trainable_layers: int | None, pooling: str = "mean", **arguments) -> AutoModelEncoder:
+    return AutoModelEncoder(folder, TINY_VOCAB, 32, 0, pooling, trainable_layers=trainable_layers, **arguments)
+
+
+def token_ids() -> torch.Tensor:
+    ids = torch.randint(1, TINY_VOCAB, (4, 9), generator=torch.Generator().manual_seed(1))
+    ids[1, 5:] = 0
+    return ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("trainable_layers", [0, 1, LAYERS])
+@pytest.mark.parametrize("pooling", ["mean", "none"])
+def test_frozen_part_and_top_together_are_the_whole_encoder(folders, kind, trainable_layers, pooling):
+    whole = text_encoder(folders[kind], None, pooling).eval()
+    cut = text_encoder(folders[kind], trainable_layers, pooling).eval()
+    ids = token_ids()
+    with torch.no_grad():
+        assert torch.equal(cut(ids), whole(ids))
+        assert torch.equal(cut(cut.frozen_output(ids)), whole(ids))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("trainable_layers", [0, 1, 2])
+def test_only_the_last_layers_get_gradients(folders, kind, trainable_layers):
+    whole = text_encoder(folders[kind], None)
+    cut = text_encoder(folders[kind], trainable_layers)
+    if trainable_layers:
+        cut(token_ids()).sum().backward()
+    trained = {name for name, parameter in cut.model.named_parameters() if parameter.grad is not None}
+    numbers = {int(part) for name in trained for part in name.split(".") if part.isdigit()}
+    assert numbers == set(range(LAYERS - trainable_layers, LAYERS))
+    assert not any("embeddings" in name for name in trained)
+    assert cut.model.state_dict().keys() == whole.model.state_dict().keys()
+
+
+def test_frozen_layers_run_without_dropout_while_the_last_ones_train_with_it(folders):
+    encoder = text_encoder(folders["bert"], 1).train()
+    ids = token_ids()
+    first, second = encoder.frozen_output(ids), encoder.frozen_output(ids)
+    assert torch.equal(first.values, second.values)
+    assert not first.values.requires_grad
+    assert not torch.equal(encoder(first), encoder(first))
+
+
+def test_more_trainable_layers_than_there_are_is_refused_with_their_number(folders):
+    with pytest.raises(ValueError, match=rf"trainable_layers is {LAYERS + 1}, .* has {LAYERS} layers"):
+        text_encoder(folders["bert"], LAYERS + 1)
+    with pytest.raises(ValueError, match="trainable_layers must be an integer of at least 0, got -1"):
+        text_encoder(folders["bert"], -1)
+
+
+def test_pickled_weights_are_refused_unless_asked_for(tmp_path):
+    folder = save_encoder(tmp_path, TEXTS)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(model_of("bert").state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"pickled weights \(pytorch_model.bin\).*model.allow_pickle=true"):
+        text_encoder(folder, 1)
+    assert text_encoder(folder, 1, allow_pickle=True)(token_ids()).shape == (4, 16)
+
+
+def test_a_folder_without_a_tokenizer_is_refused_by_its_name(tmp_path):
+    model_of("bert").save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=rf"tokenizer='{tmp_path}': the folder has no tokenizer"):
+        pretrained_tokenizer(str(tmp_path))

@@ -78,8 +78,7 @@ def compare(
         factory: makes a fresh module at each call, e.g. ``lambda: LitModel(lr=1e-3)``. The learning rate is tuned where
             the factory has an argument ``lr`` (or ``learning_rate``), or the module an attribute or hyperparameter of
             that name, and another value changes the training. Otherwise the report says that it was not tuned.
-        datamodule: the data, with training and validation data, and test data if the module has a ``test_step``; each
-            run gets a copy. Or a function that makes them.
+        datamodule: the data, of which each run gets a copy, or a function that makes them.
         monitor: the logged validation metric to compare, e.g. ``"val/acc"``. The score is the test metric of the same
             name with ``test`` for ``val`` (or ``valid``, ``validation``), at the weights of the best validation;
             without one, it is the best validation score, and the report says so.
@@ -99,8 +98,7 @@ def compare(
         max_hours: the most hours of training, in all runs together.
         tuning_seeds: how many, or which; others than ``seeds``.
         equal_within: what counts as equal, in points (hundredths of the score).
-        folder: keeps the results of all runs, so that the same call goes on where it was interrupted, and the report.
-            By default nothing is kept.
+        folder: keeps the report and the results of all runs, so that the same call goes on where it was interrupted.
         name: of the comparison, in the report.
         progress: whether to show the progress bar.
 
@@ -120,7 +118,7 @@ def compare(
     own = OwnModule(factory, datamodule, replaces, monitor, mode, trainer, own_losses, name)
     asked: dict[str, Any] = {"budgets": budgets, "trials": trials, "seeds": seeds, "max_seeds": max_seeds}
     asked |= {"max_hours": max_hours, "tuning_seeds": tuning_seeds, "equal_within": equal_within}
-    plan = ComparisonPlan.of(own_losses.names, own.trainer["max_epochs"], BASELINE, **asked)
+    plan = ComparisonPlan(own_losses.names, own.trainer["max_epochs"], BASELINE, **asked)
     with TemporaryDirectory() as temporary, quiet_training():
         directory = Path(folder or temporary)
         subject = own.look(default_settings()["search"]["lr_factor"], directory)

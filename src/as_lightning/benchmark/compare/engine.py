@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -34,8 +33,8 @@ class Subject(NamedTuple):
 
     spaces: Mapping[str, Space]  # what is tuned of each method
     execute: Execute  # makes runs, and yields them in any order
-    data: str  # a digest of the data
     facts: dict[str, Any]  # of the record: ``name``, ``score``, ``split``, ``notes``, ...
+    data: str = ""  # a digest of the data
     examples: Mapping[int, str] = {}  # the test examples by their ids: the text or the file
 
 
@@ -53,8 +52,7 @@ def run_comparison(plan: ComparisonPlan, subject: Subject, directory: Path, cons
         )
     with whole_file(path) as partial:
         partial.write_text(json.dumps(inputs) + "\n", encoding="utf-8")
-    record = plan.new_record(**subject.facts)
-    Engine(plan, subject.spaces, subject.execute, record, directory, console).run()
+    record = Engine(plan, subject, directory, console).run()
     record.summarise_predictions(subject.examples)
     record.write(directory)
     return record
@@ -78,33 +76,27 @@ def one_by_one(run_one: Callable[[Run], Result]) -> Execute:
     return execute
 
 
-@dataclass
 class Engine:
-    """Makes the runs of a plan, and gathers what they leave in a record.
+    """Makes the runs of a plan, whose folders lie below ``directory``, and gathers what they leave in a record.
 
     All that it decides is a function of the results: where finished runs are read and not made again, a comparison that
-    was interrupted goes the same way. The runs' folders lie below ``directory``.
+    was interrupted goes the same way.
     """
 
-    plan: ComparisonPlan
-    spaces: Mapping[str, Space]
-    execute: Execute
-    record: ComparisonRecord
-    directory: Path
-    console: Console = field(default_factory=lambda: Console(quiet=True))
-    _finished: dict[Run, Result | str] = field(default_factory=dict)
-    _seconds: dict[Arm, list[float]] = field(default_factory=dict)
-    _diverged: int = 0
-
-    def __post_init__(self) -> None:
+    def __init__(self, plan: ComparisonPlan, subject: Subject, directory: Path, console: Console | None = None) -> None:
+        self.plan, self.execute, self.directory = plan, subject.execute, directory
+        self.spaces = {method: subject.spaces[method] for method in plan.methods}
+        facts: dict[str, Any] = {"baseline": plan.baseline, "methods": list(plan.methods), "design": plan.design}
+        facts |= {"full_budget": plan.full_budget, "trials": plan.trials, **subject.facts}
+        self.record = ComparisonRecord(**facts)
         self._sign = 1.0 if self.record.mode == "max" else -1.0
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            *(BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}")),
-            console=self.console,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
+        self._finished: dict[Run, Result | str] = {}
+        self._seconds: dict[Arm, list[float]] = {}
+        self._diverged = 0
+        shown = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
+        described = TextColumn("{task.description}", markup=False)
+        console = console or Console(quiet=True)
+        self._bar = Progress(described, *shown, console=console, redirect_stdout=False, redirect_stderr=False)
 
     def run(self) -> ComparisonRecord:
         """Make all runs, with a progress bar.
@@ -115,15 +107,10 @@ class Engine:
             ValueError: if no run of the baseline has finished at the full budget; the message has the failures.
         """
         plan, record = self.plan, self.record
-        (least, length), (most, longest) = plan.cost(sum(map(bool, self.spaces.values())))
+        least, most = plan.runs(sum(map(bool, self.spaces.values())))
         runs = f"{least} runs" if least == most else f"{least} to {most} runs"
-        lengths = f"{length:.1f}" if length == longest else f"{length:.1f} to {longest:.1f}"
-        self.console.print(
-            f"{', '.join(plan.methods)}: {runs}, as long as {lengths} full trainings. Equal means within "
-            f"{plan.design.equal_within:g} points.",
-            markup=False,
-            highlight=False,
-        )
+        said = f"{', '.join(plan.methods)}: {runs}. Equal means within {plan.design.equal_within:g} points."
+        self._bar.console.print(said, markup=False, highlight=False)
         self._task = self._bar.add_task("comparison", total=most, left="")
         with self._bar:
             self._tune()
@@ -262,7 +249,7 @@ class Engine:
             self._finished[run] = outcome
             if isinstance(outcome, str):
                 self.record.failures.append(outcome)
-                self.console.print(f"failed: {outcome}", style="red", markup=False)
+                self._bar.console.print(f"failed: {outcome}", style="red", markup=False)
             else:
                 self._seconds.setdefault(Arm(run.method, run.budget), []).append(outcome.train_seconds)
             self._bar.update(self._task, advance=1, description=str(run))

@@ -111,7 +111,10 @@ class OwnLosses:
             if loss is not None:
                 module.__dict__["as_softmax_loss"] = TrainingLoss(name, loss, F.cross_entropy, module)
             return
-        replaced = attrgetter(replaces)(module)
+        try:
+            replaced = attrgetter(replaces)(module)
+        except AttributeError:
+            raise AttributeError(f"replaces={replaces!r}: {type(module).__name__} has no such attribute") from None
         if name == BASELINE:
             return
         if isinstance(module, ASSoftmaxMixin):

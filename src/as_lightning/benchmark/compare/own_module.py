@@ -36,7 +36,8 @@ from as_lightning.callbacks import TemperatureScaling
 
 RATES = ("lr", "learning_rate")
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
-UNCHANGED = {"max_steps": -1, "max_time": None, "fast_dev_run": False}  # what would contradict max_epochs
+# what would contradict max_epochs, or leave no weights to score
+UNCHANGED = {"max_steps": -1, "max_time": None, "fast_dev_run": False, "enable_checkpointing": True}
 LOOK = {
     **dict.fromkeys(("limit_train_batches", "limit_val_batches", "limit_test_batches", "check_val_every_n_epoch"), 1),
     "max_epochs": 2,  # some metrics are logged in every second epoch
@@ -83,6 +84,8 @@ class OwnModule:
                 "expected a function that makes a fresh module, e.g. compare(lambda: LitModel(lr=1e-3), ...); got "
                 f"{type(self.factory).__name__}: one module cannot be trained several times from its start"
             )
+        if self.mode not in ("max", "min"):
+            raise ValueError(f"mode must be 'max' or 'min', got {self.mode!r}")
         epochs = self.trainer.get("max_epochs") if isinstance(self.trainer, Mapping) else None
         if type(epochs) is not int or epochs < 1:
             raise ValueError(
@@ -134,7 +137,7 @@ class OwnModule:
         spaces = {method: {**shared, **self.losses.knobs[method]} for method in self.losses.names}
         split = "validation" if self.test_metric is None else "test"
         facts = {"name": self.name, "score": self.monitor, "mode": self.mode, "split": split, "notes": self.notes}
-        return Subject(spaces, one_by_one(lambda run: self.train(run, directory / run.folder)), examples, facts)
+        return Subject(spaces, one_by_one(lambda run: self.train(run, directory / run.folder)), facts, examples)
 
     def _rates(self, module: pl.LightningModule, factor: float) -> Range | None:
         """The learning rates around that of a module that the factory has made; None if it cannot be set."""
@@ -211,19 +214,17 @@ class OwnModule:
 
     def data(self) -> pl.LightningDataModule:
         """A copy of the data module, or a new one where a function makes it."""
-        given = self.datamodule
+        given, kind = self.datamodule, type(self.datamodule).__name__
         try:
             made = given() if callable(given) else copy.deepcopy(given)
         except Exception as error:
             if callable(given):
                 raise
             raise TypeError(
-                f"{type(given).__name__} cannot be copied for each run ({error}): give a function that makes it, as in "
-                f"lambda: {type(given).__name__}(...)"
+                f"{kind} cannot be copied for each run ({error}): give a function that makes it, as in lambda: {kind}()"
             ) from None
-        return checked(
-            made, pl.LightningDataModule, "LightningDataModule.from_datasets(train, validation, test) makes one"
-        )
+        hint = "LightningDataModule.from_datasets(train, validation, test) makes one"
+        return checked(made, pl.LightningDataModule, hint)
 
     def train(self, run: Run, directory: Path) -> Result:
         """Make one run; one that has finished in ``directory`` with the same settings and inputs is read instead."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import yaml
 
 from as_lightning.benchmark.packages import config_dir
-from as_lightning.benchmark.report.record import ComparisonRecord, run_folder
+from as_lightning.benchmark.report.record import run_folder
 from as_lightning.benchmark.report.verdicts import Design
 
 METHODS = ("softmax", "as_softmax", "as_speed")
@@ -53,76 +53,55 @@ class Run:
         return ", ".join([self.method, self.phase, f"budget {self.budget:g}", f"seed {self.seed}", *chosen])
 
 
-@dataclass(frozen=True)
 class ComparisonPlan:
-    """What is compared, and how thoroughly: made by `ComparisonPlan.of`."""
+    """What is compared, and how thoroughly: the settings of ``conf/compare.yaml``; None takes the default there.
 
-    methods: tuple[str, ...]  # the baseline first
-    baseline: str
-    full_epochs: int  # of budget 1
-    baseline_budgets: tuple[float, ...]  # shares of the full training, ascending
-    method_budgets: tuple[float, ...]
-    trials: int
-    seeds: tuple[int, ...]
-    tuning_seeds: tuple[int, ...]
-    design: Design
-    max_hours: float | None
+    Raises:
+        ValueError: if one of them cannot be.
 
-    @classmethod
-    def of(
-        cls, methods: Sequence[str], full_epochs: int, baseline: str | None = None, **settings: Any
-    ) -> ComparisonPlan:
-        """Check the settings, which are those of ``conf/compare.yaml``; None takes the default there.
+    Examples:
+        >>> plan = ComparisonPlan(["as_softmax"], full_epochs=12, seeds=3)
+        >>> plan.methods, plan.budgets_of("softmax"), plan.budgets_of("as_softmax"), plan.design.looks
+        (('softmax', 'as_softmax'), (0.5, 1.0), (1.0,), (3,))
+    """
 
-        Raises:
-            ValueError: if one of them cannot be.
-
-        Examples:
-            >>> plan = ComparisonPlan.of(["as_softmax"], full_epochs=12, seeds=3)
-            >>> plan.methods, plan.budgets_of("softmax"), plan.budgets_of("as_softmax"), plan.design.looks
-            (('softmax', 'as_softmax'), (0.5, 1.0), (1.0,), (3,))
-        """
+    def __init__(self, methods: Sequence[str], full_epochs: int, baseline: str | None = None, **settings: Any) -> None:
         if isinstance(methods, str) or not methods or len(set(methods)) < len(methods):
             raise ValueError(f"methods must be a list of at least one name, each given once, got {methods!r}")
         asked = default_settings() | {name: value for name, value in settings.items() if value is not None}
-        budgets, hours, equal = asked["budgets"], asked["max_hours"], asked["equal_within"]
+        several_labels = all(name.startswith(("multilabel_", "bce")) for name in methods)
+        self.baseline = baseline or ("multilabel_softmax" if several_labels else "softmax")
+        self.methods = tuple(dict.fromkeys([self.baseline, *methods]))  # the baseline first
+        self.full_epochs = _count("trainer.max_epochs", full_epochs)  # of budget 1
+        budgets = asked["budgets"]
         if not isinstance(budgets, Mapping):
             budgets = {"baseline": budgets, "methods": budgets}
-        if hours is not None and not (_is_number(hours) and 0 < hours < math.inf):
-            raise ValueError(f"max_hours must be a positive number of hours, got {hours!r}")
+        self.baseline_budgets = _budgets(budgets["baseline"], full_epochs)  # shares of the full training, ascending
+        self.method_budgets = _budgets(budgets["methods"], full_epochs)
+        self.trials = _count("trials", asked["trials"])
+        self.max_hours = asked["max_hours"]
+        if self.max_hours is not None and not (_is_number(self.max_hours) and 0 < self.max_hours < math.inf):
+            raise ValueError(f"max_hours must be a positive number of hours, got {self.max_hours!r}")
         most = _count("max_seeds", asked["max_seeds"])
+        design = Design(equal_within=asked["equal_within"])
         if asked["seeds"] == "auto":
-            looks = Design(equal_within=equal).looks
-            if most < looks[0]:
+            if most < design.looks[0]:
                 raise ValueError(
-                    f"max_seeds={most} is below the first look at {looks[0]} seeds: give at least {looks[0]}, or a "
-                    f"fixed number of seeds as in seeds={most}"
+                    f"max_seeds={most} is below the first look at {design.looks[0]} seeds: give at least "
+                    f"{design.looks[0]}, or a fixed number of seeds as in seeds={most}"
                 )
-            looks = tuple(sorted({look for look in looks if look < most} | {min(most, looks[-1])}))
-            design, seeds = Design(equal_within=equal, looks=looks), tuple(range(looks[-1]))
+            looks = tuple(sorted({look for look in design.looks if look < most} | {min(most, design.looks[-1])}))
+            self.seeds = tuple(range(looks[-1]))
         else:
-            seeds = _seeds("seeds", asked["seeds"], 0)
-            design = Design.fixed(len(seeds), equal_within=equal)
-        tuning_seeds = _seeds("tuning_seeds", asked["tuning_seeds"], FIRST_TUNING_SEED)
-        if shared := set(seeds) & set(tuning_seeds):
+            self.seeds = _seeds("seeds", asked["seeds"], 0)
+            looks = (len(self.seeds),)
+        self.design = replace(design, looks=looks)
+        self.tuning_seeds = _seeds("tuning_seeds", asked["tuning_seeds"], FIRST_TUNING_SEED)
+        if shared := set(self.seeds) & set(self.tuning_seeds):
             raise ValueError(
                 f"seeds {sorted(shared)} are in seeds and in tuning_seeds: settings must be chosen by other runs than "
                 "those that judge them"
             )
-        several_labels = all(name.startswith(("multilabel_", "bce")) for name in methods)
-        baseline = baseline or ("multilabel_softmax" if several_labels else "softmax")
-        return cls(
-            tuple(dict.fromkeys([baseline, *methods])),
-            baseline,
-            _count("trainer.max_epochs", full_epochs),
-            _budgets(budgets["baseline"], full_epochs),
-            _budgets(budgets["methods"], full_epochs),
-            _count("trials", asked["trials"]),
-            seeds,
-            tuning_seeds,
-            design,
-            hours,
-        )
 
     @property
     def full_budget(self) -> float:
@@ -133,25 +112,15 @@ class ComparisonPlan:
         """The budgets of a method, ascending."""
         return self.baseline_budgets if method == self.baseline else self.method_budgets
 
-    def cost(self, searched: int) -> tuple[tuple[int, float], tuple[int, float]]:
-        """The fewest and the most runs, each with their length in trainings of budget 1; so many methods are tuned.
+    def runs(self, searched: int) -> tuple[int, int]:
+        """The fewest and the most runs, where so many methods have something to tune.
 
         The fewest: every method is decided at the first look, and is worse, so that none has smaller budgets.
         """
         tuning = searched * self.trials * len(self.tuning_seeds) if self.trials > 1 else 0
-        others = len(self.methods) - 1
-        least = [*self.baseline_budgets, *[self.full_budget] * others]
-        most = [*self.baseline_budgets, *self.method_budgets * others]
-
-        def total(seeds: int, budgets: Sequence[float]) -> tuple[int, float]:
-            return tuning + seeds * len(budgets), tuning * self.full_budget + seeds * sum(budgets)
-
-        return total(self.design.looks[0], least), total(self.design.looks[-1], most)
-
-    def new_record(self, name: str, score: str, **others: Any) -> ComparisonRecord:
-        """The record of a comparison before its runs."""
-        about = (name, score, self.baseline, list(self.methods), self.design, self.full_budget, self.trials)
-        return ComparisonRecord(*about, **others)
+        baseline, others, looks = len(self.baseline_budgets), len(self.methods) - 1, self.design.looks
+        most = baseline + others * len(self.method_budgets)
+        return tuning + looks[0] * (baseline + others), tuning + looks[-1] * most
 
 
 def epochs_of(budget: float, full_epochs: int) -> int:

@@ -34,14 +34,7 @@ from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.run.predictions import example_ids
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 from as_lightning.benchmark.run.runner import quiet_training
-from as_lightning.benchmark.run.settings import (
-    APP_SETTINGS,
-    SettingError,
-    checked_settings,
-    foreign_settings,
-    known_settings,
-    nearest,
-)
+from as_lightning.benchmark.run.settings import SettingError, checked_settings
 from as_lightning.benchmark.run.train import made_module, read_data, train
 
 OWN_SETTINGS = ("_target_", "replaces", "monitor", "mode")
@@ -74,13 +67,14 @@ class ComparisonSweep:
         if self.sample.module._target_:
             self.own = configured_module(self.sample, self.settings["methods"], self.overrides)
             self.settings |= {"methods": self.own.losses.names, "baseline": BASELINE}
-        self.plan = ComparisonPlan.of(full_epochs=self.sample.trainer.max_epochs, **self.settings)
+        self.plan = ComparisonPlan(full_epochs=self.sample.trainer.max_epochs, **self.settings)
         self.configured: dict[str, DictConfig] = {}  # each method as a run of it would be
         if self.own is None:
-            self.configured = {name: self._compose(f"method={name}") for name in self.plan.methods}
-            for method in self.configured.values():
-                checked_settings(method)
-            self._check_taken()
+            first = knob_overrides({name: values[0] for name, values in self.swept.items()})
+            checked = {name: checked_settings(self._compose(f"method={name}", *first)) for name in self.plan.methods}
+            for setting in set.intersection(*(set(foreign) for _, foreign in checked.values())):
+                raise SettingError(f"no method of the comparison has method.{setting}")
+            self.configured = {name: config for name, (config, _) in checked.items()}
 
     def _sort(self, override: Override) -> None:
         """An override is a setting of the comparison, a knob to search, or a setting of every run."""
@@ -109,15 +103,6 @@ class ComparisonSweep:
     def _compose(self, *more: str) -> DictConfig:
         return self.loader.load_sweep_config(self.config, [*self.overrides.values(), *more])
 
-    def _check_taken(self) -> None:
-        """Raise for a setting of methods that no method of the comparison has."""
-        given = {key.removeprefix("method.") for key in self.overrides if re.fullmatch(r"method\.[^.]+", key)}
-        methods = [config.method for config in self.configured.values()]
-        takes = {str(name) for method in methods for name in set(method) - set(foreign_settings(method))}
-        for setting in sorted((given | self.swept.keys()) - takes - {RATE}):
-            known = {name for method in methods for name in known_settings(method, "method")} - APP_SETTINGS["method"]
-            raise SettingError(f"no method of the comparison has method.{setting}: {nearest(setting, known)}")
-
     def look(self, console: Console) -> Subject:
         """Look at what is compared, and refuse what would end every run; says what the configured data are."""
         if self.own is not None:
@@ -138,12 +123,12 @@ class ComparisonSweep:
         if self.split_seed is None and data.splits_by_seed:
             self.split_seed = PER_SEED
         for config in self.configured.values():
-            made_module(checked_settings(config)[0], data)
+            made_module(config, data)
         console.print("\n".join(messages), markup=False, highlight=False)
         splits = {None: "official", PER_SEED: PER_SEED}.get(self.split_seed, "fixed")
         facts = {"name": str(self.sample.name), "score": self.sample.data.score, "splits": splits}
         spaces = {name: self.space(method) for name, method in self.configured.items()}
-        return Subject(spaces, self.execute, data_digest(data), facts, named_examples(data))
+        return Subject(spaces, self.execute, facts, data_digest(data), named_examples(data))
 
     def space(self, config: DictConfig) -> Space:
         """What is tuned of a method: the learning rate, and the ``search`` node of its configuration."""
@@ -154,7 +139,7 @@ class ComparisonSweep:
         for name, description in (plain(method.get("search")) or {}).items():
             if f"method.{name}" not in self.overrides:
                 space[name] = setting_range(description, plain(method[name]))
-        for name in self.swept.keys() & ({RATE, *map(str, method)} - set(foreign_settings(method))):
+        for name in self.swept.keys() & {RATE, *map(str, method)}:
             neutral = space[name].neutral if name in space else None
             values = [value for value in self.swept[name] if value != neutral] or [neutral]
             space[name] = Choice(values, values[0], neutral)
@@ -168,15 +153,11 @@ class ComparisonSweep:
     def overrides_of(self, run: Run) -> list[str]:
         """The overrides of the job that makes a run."""
         epochs = epochs_of(run.budget, self.plan.full_epochs)
-        knobs = [
-            f"{'optimizer.lr' if name == RATE else f'++method.{name}'}={override_value(value)}"
-            for name, value in run.settings.items()
-        ]
         split = run.seed if self.split_seed == PER_SEED else self.split_seed
         return [
             *self.overrides.values(),
             f"method={run.method}",
-            *knobs,
+            *knob_overrides(run.settings),
             *([] if split is None else [f"++data.split_seed={split}"]),
             f"trainer.max_epochs={epochs}",
             f"test={str(run.phase == 'final').lower()}",
@@ -187,9 +168,8 @@ class ComparisonSweep:
 
     def execute(self, runs: Sequence[Run]) -> Iterator[Outcome]:
         """Make runs by the launcher: the basic one gets them one by one, others all at once."""
-        together = len(runs) if type(self.launcher).__name__ != "BasicLauncher" else 1
-        for first in range(0, len(runs), max(together, 1)):
-            launched = runs[first : first + together]
+        groups = [[run] for run in runs] if type(self.launcher).__name__ == "BasicLauncher" else [runs]
+        for launched in filter(None, groups):
             jobs = [self.overrides_of(run) for run in launched]
             returned = self.launcher.launch(jobs, initial_job_idx=self.jobs)
             self.jobs += len(jobs)
@@ -286,6 +266,12 @@ def named_examples(data: BenchmarkDataModule) -> dict[int, str]:
     """All examples by their ids: the text or the file."""
     names = [name for split in data.splits for name in data.example_names(split)]
     return dict(zip(example_ids(names).tolist(), names, strict=True))
+
+
+def knob_overrides(settings: Mapping[str, Any]) -> list[str]:
+    """The overrides that give a run its tuned settings."""
+    keys = {name: "optimizer.lr" if name == RATE else f"++method.{name}" for name in settings}
+    return [f"{keys[name]}={override_value(value)}" for name, value in settings.items()]
 
 
 def override_value(value: Any) -> str:

@@ -15,6 +15,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler, Subset
 
+from as_lightning.benchmark.data.files import RemoteFile, fetch, find_path
 from as_lightning.benchmark.data.loaders import EpochOrder, ResumableLoader
 from as_lightning.functional.argument_checks import check_count
 
@@ -64,12 +65,6 @@ def corrupt_labels(targets: Tensor, num_classes: int, rate: float, seed: int) ->
     """Give ``round(rate * N)`` of the class indices ``(N)`` another class, each other one with the same probability.
 
     Source: symmetric label noise as in Patrini et al., CVPR 2017 (arXiv 1609.03683), without the diagonal.
-
-    Examples:
-        >>> targets = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 0])
-        >>> noisy = corrupt_labels(targets, num_classes=3, rate=0.4, seed=0)
-        >>> int((noisy != targets).sum())
-        4
     """
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(targets), generator=generator)[: round(rate * len(targets))]
@@ -118,6 +113,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
     """
 
     task: ClassVar[Task] = "multiclass"
+    FILES: ClassVar[dict[str, RemoteFile]] = {}  # what a published data set consists of, by what a file holds
+    paths: Mapping[str, str | Path | None] = {}  # of a user's own files and folders, by split
     from_standard_library: bool = False  # which differs between Pythons
     splits_by_seed: bool = False  # whether the test split follows an argument `split_seed`: there is no official one
 
@@ -125,6 +122,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         self,
         *,
         batch_size: int,
+        split_seed: int | None = 0,
         data_dir: str | Path = "data",
         num_workers: int = 0,
         pin_memory: bool = False,
@@ -144,6 +142,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
             if value and self.task != "multiclass":
                 raise ValueError(f"{name}={value} is for data of one class per sample, not for {self.task} data")
         self.data_dir = Path(data_dir).expanduser()
+        self.split_seed: Any = split_seed  # None takes the published split, where a seed could make another
         self.shots, self.first = shots, first
         self.batch_size, self.num_workers, self.pin_memory = batch_size, num_workers, pin_memory
         self.label_noise, self.label_noise_seed = label_noise, label_noise_seed
@@ -161,10 +160,17 @@ class BenchmarkDataModule(pl.LightningDataModule):
     def input_spec(self) -> dict[str, Any]:
         """Keyword arguments that the data gives to the encoder, e.g. ``{"in_channels": 1}``."""
 
+    def prepare_data(self) -> None:
+        self.fetch_files()
+
+    def fetch_files(self) -> dict[str, Path]:
+        """The paths of `FILES`; what is not in ``data_dir`` is downloaded."""
+        return {name: fetch(file, self.data_dir) for name, file in self.FILES.items()}
+
     @property
     def user_paths(self) -> list[Path]:
         """The user's own files and folders that the splits are read from; a FileNotFoundError if one is missing."""
-        return []
+        return [find_path(path, self.data_dir) for path in self.paths.values() if path is not None]
 
     @property
     def random_inputs(self) -> bool:
@@ -186,6 +192,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
     def setup(self, stage: str | None = None) -> None:
         if self.splits:
             return
+        if self.split_seed and self.FILES and not self.splits_by_seed:
+            raise ValueError(f"{type(self).__name__} has an official test split: leave data.split_seed out")
         self.splits = self.load_splits()
         if self.first is not None:
             self._keep(list(range(len(self.splits["train"])))[: self.first])
@@ -201,7 +209,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         """The text of each example of a split, the name of its file, or its number."""
         if split in self.texts:
             return list(self.texts[split])
-        seed = f" of split {getattr(self, 'split_seed', None)}" if self.splits_by_seed else ""
+        seed = f" of split {self.split_seed}" if self.splits_by_seed else ""
         return [f"{split} example {number}{seed}" for number in range(len(self.splits[split]))]
 
     def _draw_shots(self, shots: int) -> None:
@@ -253,10 +261,9 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     def corrupted_dataloader(self) -> DataLoader[Any]:
         """The training samples with wrong labels, without augmentation; targets ``(N, 2)``: the wrong and the true."""
-        if self.true_targets is None:
-            raise RuntimeError("there are no corrupted labels: set label_noise, and call setup() first")
         train = self.splits["train"]
         assert isinstance(train.targets, Tensor)
+        assert self.true_targets is not None, "set label_noise, and call setup() first"
         pairs = torch.stack([train.targets, self.true_targets], dim=-1)
         both = LabelledDataset(train.inputs, pairs, self.splits["test"].transform)
         corrupted = (pairs[:, 0] != pairs[:, 1]).nonzero().squeeze(-1)

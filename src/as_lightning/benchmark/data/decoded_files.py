@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule
-from as_lightning.benchmark.data.files import shortened
+from as_lightning.benchmark.data.files import LabelledFile, shortened
 
 CONSTANT = 1e-9  # variance below which values count as all equal
 
@@ -33,14 +33,6 @@ def mean_and_std(sums: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:
     mean = total / number
     variance = squares / number - mean.square()
     return mean / scale, torch.where(variance > CONSTANT, variance, scale**2).sqrt() / scale
-
-
-class LabelledFile(NamedTuple):
-    """A file or a synthetic sample: its class, its place as an error message names it, and what reads it."""
-
-    label: str
-    place: str
-    read: Callable[[], Any]
 
 
 class DecodedFiles(Sequence[Tensor]):

@@ -21,9 +21,8 @@ class Digits(BenchmarkDataModule):
 
     splits_by_seed = True
 
-    def __init__(self, split_seed: int = 0, batch_size: int = 32, **loader: Any) -> None:
+    def __init__(self, batch_size: int = 32, **loader: Any) -> None:
         super().__init__(batch_size=batch_size, **loader)
-        self.split_seed = split_seed
 
     @property
     def input_spec(self) -> dict[str, Any]:

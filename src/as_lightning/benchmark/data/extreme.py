@@ -29,7 +29,6 @@ class Extreme(BenchmarkDataModule):
         evaluation_samples: int = 2_000,
         exponent: float = 1.0,
         noise: float = 0.3,
-        split_seed: int = 0,
         **loader: Any,
     ) -> None:
         super().__init__(**loader)
@@ -37,7 +36,6 @@ class Extreme(BenchmarkDataModule):
         check_least(1, features=features, train_samples=train_samples, evaluation_samples=evaluation_samples)
         self.classes, self.features, self.exponent, self.noise = classes, features, exponent, noise
         self.sizes = {"train": train_samples, "validation": evaluation_samples, "test": evaluation_samples}
-        self.split_seed = split_seed
 
     @property
     def input_spec(self) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +29,14 @@ def shortened(names: Sequence[str]) -> str:
     """The first five, and how many more there are."""
     more = f"; and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return "; ".join(names[:NAMED]) + more
+
+
+class LabelledFile(NamedTuple):
+    """A file or a synthetic sample: its class, its place as an error message names it, and what reads it."""
+
+    label: str
+    place: str
+    read: Callable[[], Any]
 
 
 class FileTree:
@@ -64,8 +71,11 @@ class FileTree:
     def read(self, name: str) -> bytes:
         return self._archived[name] if self._archived else (self.root / name).read_bytes()
 
-    def decoded(self, name: str, decode: Callable[[bytes], Any]) -> Any:
-        """What ``decode`` makes of a file's content."""
+    def labelled(self, name: str, label: str, decode: Callable[[bytes], Any]) -> LabelledFile:
+        """A file with its class; what reads it gives what ``decode`` makes of its content."""
+        return LabelledFile(label, self.where(name), functools.partial(self._decoded, name, decode))
+
+    def _decoded(self, name: str, decode: Callable[[bytes], Any]) -> Any:
         return decode(self.read(name))
 
     def where(self, name: str) -> str:
@@ -84,15 +94,15 @@ class FileTree:
         try:
             for name, content in (_zip_members if self.root.suffix == ".zip" else _tar_members)(self.root):
                 parts = name.split("/")
-                hidden = [*map(is_hidden, parts)]
-                self.hidden.update(compress(parts[:-1], hidden))
-                if content is None and not any(hidden):
+                self.hidden.update(filter(is_hidden, parts[:-1]))
+                if any(map(is_hidden, parts)):
+                    continue
+                if content is None:
                     raise ValueError(
                         f"{self.where(name)} is a link: pack the files themselves (tar --dereference "
                         "--hard-dereference), or give the unpacked folder"
                     )
-                if content is not None and not any(hidden):
-                    contents[name] = content
+                contents[name] = content
         except DAMAGE as error:
             raise ValueError(f"{self.root}: the archive is damaged ({error}): delete it and fetch it again") from error
         except RuntimeError as error:  # encrypted, or of a kind that Python does not read, such as Deflate64

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -13,8 +12,7 @@ from typing import Any, ClassVar
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from as_lightning.benchmark.data.base import SPLITS, BenchmarkDataModule, Limit, say, split_limits
-from as_lightning.benchmark.data.decoded_files import LabelledFile
-from as_lightning.benchmark.data.files import FileTree, find_path, is_hidden, shortened
+from as_lightning.benchmark.data.files import FileTree, LabelledFile, is_hidden, shortened
 
 SPLIT_FOLDERS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
 TEST_SHARE = 0.1  # of each class, where there are no split folders
@@ -29,22 +27,13 @@ class ClassFolder(BenchmarkDataModule):
     kind: ClassVar[str]  # what the files are, in the plural, for messages
 
     def __init__(
-        self,
-        path: str | Path,
-        validation_share: float = 0.1,
-        max_per_class: Limit = None,
-        split_seed: int = 0,
-        **settings: Any,
+        self, path: str | Path, validation_share: float = 0.1, max_per_class: Limit = None, **settings: Any
     ) -> None:
         super().__init__(**settings)
         if not 0.0 < validation_share < 1.0:
             raise ValueError(f"validation_share must be a share in (0, 1), got {validation_share}")
-        self.path, self.validation_share, self.split_seed = path, validation_share, split_seed
+        self.paths, self.validation_share = {"all": path}, validation_share
         self.max_per_class = split_limits("max_per_class", max_per_class)
-
-    @property
-    def user_paths(self) -> list[Path]:
-        return [find_path(self.path, self.data_dir)]
 
     def labelled_files(self, decode: Callable[[bytes], Any]) -> dict[str, list[LabelledFile]]:
         """The files of each split, class by class."""
@@ -53,7 +42,7 @@ class ClassFolder(BenchmarkDataModule):
         self.splits_by_seed = "all" in found
         return {
             split: [
-                LabelledFile(label, tree.where(name), partial(tree.decoded, name, decode))
+                tree.labelled(name, label, decode)
                 for label, names in classes.items()
                 for name in names[: self.max_per_class[split]]
             ]
@@ -62,7 +51,7 @@ class ClassFolder(BenchmarkDataModule):
 
 
 def split_classes(
-    tree: FileTree, found: Mapping[str, ClassFiles], kind: str, validation_share: float, split_seed: int
+    tree: FileTree, found: Mapping[str, ClassFiles], kind: str, validation_share: float, split_seed: int | None
 ) -> dict[str, ClassFiles]:
     """The three splits of what `find_classes` has found; a ValueError names classes with too few files to split.
 
@@ -89,9 +78,9 @@ def split_classes(
             count = max(1, round(shares[split] * len(names)))
             splits[split][label], rest = rest[:count], rest[count:]
         splits["train"][label] = rest
-    if too_small := [
-        f"class {label!r} has {len(train[label])} {kind}" for label in train if not splits["train"][label]
-    ]:
+    rests = splits["train"]
+    too_small = [f"class {label!r} has {len(names)} {kind}" for label, names in train.items() if not rests[label]]
+    if too_small:
         raise ValueError(f"{shortened(too_small)}: too few for the splits {', '.join(['train', *missing])}")
     labels = sorted(set().union(*splits.values()))
     if len(labels) < 2:

@@ -21,13 +21,6 @@ class EpochOrder(RandomSampler):
 
     A run that was killed and resumed sees the order that it would have seen. Lightning calls `set_epoch` before each
     epoch, and puts PyTorch's ``DistributedSampler`` in the place of a ``RandomSampler`` where ranks share the data.
-
-    Examples:
-        >>> order = EpochOrder(range(100), seed=0)
-        >>> first = list(order)
-        >>> order.set_epoch(1)
-        >>> list(order) == first, sorted(order) == sorted(first)
-        (False, True)
     """
 
     def __init__(self, data_source: Sized, seed: int) -> None:
@@ -51,10 +44,6 @@ class LengthBatchSampler(BatchSampler):
     Of a pool of ``pool_batches`` batches' worth of samples at a time, in the sampler's order, the samples are sorted by
     their ``lengths`` and cut into batches. With ``shuffle`` the ``seed`` and ``epoch`` of the sampler (0 where it has
     none) decide the order of a pool's batches.
-
-    Examples:
-        >>> list(LengthBatchSampler([0, 1, 2, 3, 4], 2, False, lengths=[9, 1, 8, 2, 5], pool_batches=2))
-        [[1, 3], [2, 0], [4]]
     """
 
     def __init__(
@@ -71,11 +60,7 @@ class LengthBatchSampler(BatchSampler):
 
     @classmethod
     def bound(cls, lengths: Sequence[int], **settings: Any) -> Callable[..., LengthBatchSampler]:
-        """This class with all but the sampler and the size of a batch settled.
-
-        Lightning makes the sampler of a distributed run anew by ``type(batch_sampler)(sampler, batch_size,
-        drop_last)``.
-        """
+        """This class without these arguments: Lightning makes a run's sampler anew with the first three alone."""
         return type(cls.__name__, (cls,), {"__init__": partialmethod(cls.__init__, lengths=lengths, **settings)})
 
     def __iter__(self) -> Iterator[list[int]]:

@@ -42,9 +42,8 @@ class Wav2Vec2Encoder(nn.Module):
         self.standardised = hasattr(network, "normalize_waveform")
         self.network = network.model if self.standardised else network
         transformer = self.network.encoder.transformer
-        available = len(transformer.layers)
-        if layers is not None and not 1 <= layers <= available:
-            raise ValueError(f"layers must be between 1 and the {available} of {bundle}, got {layers}")
+        if layers is not None and not 1 <= layers <= len(transformer.layers):
+            raise ValueError(f"layers must be between 1 and the {len(transformer.layers)} of {bundle}, got {layers}")
         transformer.layers = transformer.layers[:layers]
         if freeze_feature_extractor:
             self.network.feature_extractor.requires_grad_(False)

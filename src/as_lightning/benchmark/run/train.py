@@ -35,13 +35,15 @@ log = logging.getLogger(__name__)
 @rank_zero_only
 def log_settings(loggers: Sequence[Logger], config: DictConfig, result: Result) -> None:
     """Hand the run's settings to every logger, and the test score to TensorBoard's table."""
-    settings = {
+    knobs = {
         str(key): value
         for key, value in config.method.items()
-        if isinstance(value, (int, float, str)) and key not in ("_target_", "name", "targets")
+        if isinstance(value, (int, float, str)) and key not in ("_target_", "name", "targets", "delta")
     }
-    settings |= {"experiment": config.name, "method": config.method.name, "seed": config.seed}
-    settings |= {"lr": float(config.optimizer.lr), "max_epochs": config.trainer.max_epochs}
+    knobs |= {"experiment": config.name, "max_epochs": config.trainer.max_epochs}
+    # TensorBoard shows the first five columns in the order of the alphabet, and hides the others at first
+    settings: dict[str, Any] = {f"setting/{name}": value for name, value in knobs.items()}
+    settings |= {"method": config.method.name, "seed": config.seed, "lr": float(config.optimizer.lr)}
     settings["delta"] = float(config.method.get("delta", 1.0))  # with 1 nothing is masked: plain cross-entropy
     settings["budget"] = float(OmegaConf.select(config, "comparison.budget", default=1.0))
     scores = {f"hparams/test_{name}": value for name, value in result.metrics.items() if name == result.score}

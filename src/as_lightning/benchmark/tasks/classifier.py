@@ -114,15 +114,9 @@ class FusedSoftmaxClassifier(Classifier):
 
     def training_loss(self, inputs: Tensor, target: Tensor) -> Tensor:
         assert isinstance(self.head, nn.Linear)
-        return linear_cross_entropy(
-            self.encoder(inputs),
-            self.head.weight,
-            target,
-            linear_bias=self.head.bias,
-            weight=self.criterion.weight,
-            ignore_index=self.criterion.ignore_index,
-            label_smoothing=self.criterion.label_smoothing,
-        )
+        of_loss = {name: getattr(self.criterion, name) for name in ("weight", "ignore_index", "label_smoothing")}
+        hidden, head = self.encoder(inputs), self.head
+        return linear_cross_entropy(hidden, head.weight, target, linear_bias=head.bias, **of_loss)
 
 
 class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):

@@ -154,7 +154,7 @@ class TaskForm:
     def metrics(self) -> MetricCollection:
         """What is measured of `scored`."""
         count, ignored = len(self.class_names), IGNORED if self.task == "token" else None
-        metrics: dict[str, Metric]
+        metrics: dict[str, Metric] = {"accuracy": MulticlassAccuracy(count, average="micro", ignore_index=ignored)}
         if self.task == "multilabel":
             metrics = {
                 "accuracy": MultilabelExactMatch(count),
@@ -162,8 +162,6 @@ class TaskForm:
                 "f1_macro": MultilabelF1Score(count, average="macro"),
                 "calibration_error": BinaryCalibrationError(n_bins=15, norm="l1"),
             }
-        else:
-            metrics = {"accuracy": MulticlassAccuracy(count, average="micro", ignore_index=ignored)}
         if self.task == "next_token":
             metrics["perplexity"] = Perplexity()
         if self.task in ("multiclass", "token"):

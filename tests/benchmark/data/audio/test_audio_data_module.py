@@ -13,7 +13,7 @@ from harness.data_settings import AUDIO
 from harness.made_files import tone, write_clip
 
 from as_lightning.benchmark.data.audio.data_module import AudioDataModule, LogMel, clip_features, decode
-from as_lightning.benchmark.data.decoded_files import LabelledFile
+from as_lightning.benchmark.data.files import LabelledFile
 
 
 class Tones(AudioDataModule):

@@ -56,7 +56,7 @@ def test_a_missing_fsdd_is_downloaded_whatever_its_root_folder_is_called(server,
             content = given.extractfile(member)
             member.name = f"free-spoken-digit-dataset-1.0.10/{member.name}"
             archive.addfile(member, content)
-    monkeypatch.setattr(FSDD, "FILE", FSDD.FILE._replace(url=f"{server.url}/v1.0.10.tar.gz"))
+    monkeypatch.setitem(FSDD.FILES, "all", FSDD.FILES["all"]._replace(url=f"{server.url}/v1.0.10.tar.gz"))
     data = partial(FSDD, **AUDIO)(data_dir=tmp_path / "data")
     data.prepare_data()
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["fsdd.tar.gz"]
@@ -67,6 +67,6 @@ def test_a_downloaded_fsdd_that_is_another_is_refused(server, tmp_path, monkeypa
     file = write_clip(tmp_path / "0_theo_0.wav", tone(300))
     with tarfile.open(server.home / "other.tar.gz", "w:gz") as archive:
         archive.add(file, arcname="root/recordings/0_theo_0.wav")
-    monkeypatch.setattr(FSDD, "FILE", FSDD.FILE._replace(url=f"{server.url}/other.tar.gz"))
+    monkeypatch.setitem(FSDD.FILES, "all", FSDD.FILES["all"]._replace(url=f"{server.url}/other.tar.gz"))
     with pytest.raises(ValueError, match=r"are not those of release 1\.0\.10.* of 1\. .*delete them"):
         partial(FSDD, **AUDIO)(data_dir=tmp_path / "data").setup()

@@ -71,15 +71,3 @@ def test_a_download_that_breaks_off_says_where_to_put_the_archive_and_can_be_tri
     with pytest.raises(RuntimeError, match=r"cifar-10-python.tar.gz could not be downloaded .* AS_LIGHTNING_DATA"):
         small_cifar(CIFAR10, server, below="cut/")(**IMAGES, data_dir=tmp_path / "data").prepare_data()
     small_cifar(CIFAR10, server)(**IMAGES, data_dir=tmp_path / "data", validation_size=6).setup()
-
-
-def test_a_damaged_file_is_mended_from_the_archive(server, tmp_path):
-    small = small_cifar(CIFAR10, server)
-    small(**IMAGES, data_dir=tmp_path / "data", validation_size=6).setup()
-    damaged = tmp_path / "data" / CIFAR10.published.base_folder / "data_batch_2"
-    whole = damaged.read_bytes()
-    damaged.write_bytes(whole[:100])
-    asked = len(server.requests)
-    small(**IMAGES, data_dir=tmp_path / "data", validation_size=6).setup()
-    assert damaged.read_bytes() == whole
-    assert len(server.requests) == asked

@@ -61,15 +61,6 @@ def test_each_target_is_the_token_after_its_input(tokens, length):
     assert targets.flatten().tolist() == tokens[1 : count + 1]
 
 
-def test_the_library_has_millions_of_tokens_and_tens_of_thousands_of_classes():
-    code = code_of(root=None)
-    sizes = {split: dataset.inputs.numel() for split, dataset in code.splits.items()}
-    assert sizes["train"] > 1_500_000
-    assert min(sizes["validation"], sizes["test"]) > 30_000
-    assert code.num_classes > 20_000
-    assert code.input_spec == {"vocab_size": code.num_classes, "max_length": LENGTH}
-
-
 def test_the_classes_are_the_tokens_that_the_training_files_have_twice_by_their_counts(code):
     counts = Counter(
         token for file in code.split_files()["train"] for token in TOKEN.findall(file.read_text(errors="replace"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from as_lightning.benchmark.data.audio.data_module import AudioDataModule, decode
-from as_lightning.benchmark.data.decoded_files import LabelledFile
+from as_lightning.benchmark.data.files import LabelledFile
 from as_lightning.benchmark.data.folder_classes import ClassFolder
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from as_lightning.benchmark.data.audio.data_module import AudioDataModule
-from as_lightning.benchmark.data.decoded_files import LabelledFile
+from as_lightning.benchmark.data.files import LabelledFile
 
 ROOTS = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 # semitones above the root. No two of the 48 chords have the same twelve-tone set: an augmented triad would have it in
@@ -74,9 +74,9 @@ class Chords(AudioDataModule):
     CLIPS_A_CLASS: ClassVar[dict[str, int]] = {"train": 30, "validation": 8, "test": 10}
     splits_by_seed = True
 
-    def __init__(self, split_seed: int = 0, sample_rate: int = 8_000, seconds: float = 0.5, **audio: Any) -> None:
+    def __init__(self, sample_rate: int = 8_000, seconds: float = 0.5, **audio: Any) -> None:
         super().__init__(sample_rate=sample_rate, seconds=seconds, **audio)
-        self.split_seed, self.seconds = split_seed, seconds
+        self.seconds = seconds
 
     def index_clips(self) -> dict[str, list[LabelledFile]]:
         splits: dict[str, list[LabelledFile]] = {}

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least
-from as_lightning.benchmark.data.decoded_files import Cache, LabelledFile, decode_once, mean_and_std
+from as_lightning.benchmark.data.decoded_files import Cache, decode_once, mean_and_std
+from as_lightning.benchmark.data.files import LabelledFile
 from as_lightning.benchmark.packages import loading
 from as_lightning.functional.argument_checks import check_choice
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import random
 import tarfile
-from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from as_lightning.benchmark.data.audio.data_module import AudioDataModule, decode, load_torchaudio
 from as_lightning.benchmark.data.base import SPLITS
-from as_lightning.benchmark.data.decoded_files import LabelledFile
-from as_lightning.benchmark.data.files import HINT, FileTree, RemoteFile, fetch
+from as_lightning.benchmark.data.files import HINT, FileTree, LabelledFile, RemoteFile
 
 RECORDINGS = 50  # of each digit by each speaker
 
@@ -34,21 +32,16 @@ class FSDD(AudioDataModule):
     Source: Jackson et al., ``github.com/Jakobovski/free-spoken-digit-dataset``.
     """
 
-    FILE: ClassVar[RemoteFile] = RemoteFile(
-        "fsdd.tar.gz", "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/refs/tags/v1.0.10.tar.gz", None
-    )
+    HOME = "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/refs/tags/v1.0.10.tar.gz"
+    FILES: ClassVar[dict[str, RemoteFile]] = {"all": RemoteFile("fsdd.tar.gz", HOME, None)}
     SHA256 = "1801eae019c063377d98f831d3f93574f259475df7332bb0e3d1b080fb5e6959"
     splits_by_seed = True
 
     def __init__(self, sample_rate: int = 8_000, split_seed: int | None = None, **audio: Any) -> None:
-        super().__init__(sample_rate=sample_rate, **audio)
-        self.split_seed = split_seed
-
-    def prepare_data(self) -> None:
-        fetch(self.FILE, self.data_dir)
+        super().__init__(sample_rate=sample_rate, split_seed=split_seed, **audio)
 
     def index_clips(self) -> dict[str, list[LabelledFile]]:
-        tree = FileTree(fetch(self.FILE, self.data_dir))
+        tree = FileTree(self.fetch_files()["all"])
         recordings = [path for path in map(PurePosixPath, tree.names) if path.match("recordings/*.wav")]
         self._check(tree, recordings)
         splits: dict[str, list[LabelledFile]] = {split: [] for split in SPLITS}
@@ -59,8 +52,7 @@ class FSDD(AudioDataModule):
             digit, _, number = path.stem.split("_")
             place = order.index(int(number))
             split = "test" if place < 5 else "validation" if place < 10 else "train"
-            read = partial(tree.decoded, str(path), decode)
-            splits[split].append(LabelledFile(digit, tree.where(str(path)), read))
+            splits[split].append(tree.labelled(str(path), digit, decode))
         return splits
 
     def _check(self, tree: FileTree, recordings: list[PurePosixPath]) -> None:
@@ -111,8 +103,5 @@ class SpeechCommands(AudioDataModule):
         for split, subset in self.SUBSETS.items():
             listed = load_torchaudio().datasets.SPEECHCOMMANDS(self.data_dir, url=self.URL, subset=subset)
             rows = (listed.get_metadata(index) for index in range(len(listed)))
-            splits[split] = [
-                LabelledFile(word, tree.where(name), partial(tree.decoded, name, decode))
-                for name, _, word, _, _ in rows
-            ]
+            splits[split] = [tree.labelled(name, word, decode) for name, _, word, _, _ in rows]
         return splits

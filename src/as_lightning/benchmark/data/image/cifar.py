@@ -33,9 +33,9 @@ class CIFAR10(ImageDataModule):
 
     published: ClassVar[type[datasets.CIFAR10]] = datasets.CIFAR10
 
-    def __init__(self, validation_size: int = 5000, split_seed: int = 0, **images: Any) -> None:
+    def __init__(self, validation_size: int = 5000, **images: Any) -> None:
         super().__init__(**images)
-        self.validation_size, self.split_seed = validation_size, split_seed
+        self.validation_size = validation_size
 
     def prepare_data(self) -> None:
         try:

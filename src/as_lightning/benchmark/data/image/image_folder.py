@@ -44,9 +44,7 @@ def decode_image(content: bytes, image_size: int | None = None) -> Tensor:
 class ImageFolder(ClassFolder, ImageDataModule):
     """A user's own images in a folder for each class; layouts as of `split_classes`.
 
-    Each image is decoded once in ``setup``: one that is damaged stops the run before it starts.
-
-    The settings are described in ``conf/data/image_folder.yaml``.
+    The settings are described in ``conf/data/image_folder.yaml``. A damaged image stops the run before it starts.
 
     Raises:
         ValueError: if the folders are not as described, files cannot be decoded, or ``image_size=None`` meets more than
@@ -56,16 +54,9 @@ class ImageFolder(ClassFolder, ImageDataModule):
     suffixes = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
     kind = "images"
 
-    def __init__(
-        self,
-        path: str | Path,
-        image_size: int | None = None,
-        cache: Cache = "auto",
-        **images: Any,
-    ) -> None:
+    def __init__(self, path: str | Path, image_size: int | None = None, cache: Cache = "auto", **images: Any) -> None:
         super().__init__(path, **images)
-        if image_size is not None:
-            check_least(1, image_size=image_size)
+        check_least(1, image_size=1 if image_size is None else image_size)
         self.image_size, self.cache = image_size, cache
 
     def read_images(self) -> Images:

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from sklearn.model_selection import train_test_split
@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import RandomSampler, Sampler
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least, say
-from as_lightning.benchmark.data.files import RemoteFile, fetch, find_path, shortened
+from as_lightning.benchmark.data.files import shortened
 from as_lightning.benchmark.data.loaders import POOL_BATCHES, LengthBatchSampler
 
 PADDING, UNKNOWN = "[PAD]", "[UNK]"
@@ -61,7 +61,7 @@ def read_text(path: Path, encoding: str | None = None) -> str:
 LEAST = 10  # texts of a class, for 8 / 1 / 1
 
 
-def split_sentences(sentences: list[Sentence], split_seed: int) -> dict[str, list[Sentence]]:
+def split_sentences(sentences: list[Sentence], split_seed: int | None) -> dict[str, list[Sentence]]:
     """80 / 10 / 10 %, stratified by class; a ValueError names classes with fewer than 10 texts."""
     sizes = Counter(sentence.label for sentence in sentences)
     small = [f"{label!r} has {size}" for label, size in sorted(sizes.items()) if size < LEAST]
@@ -126,9 +126,6 @@ class TokenizedDataModule(BenchmarkDataModule):
     The settings are described in ``conf/data/text_base.yaml``. Validation and test are sorted by length.
     """
 
-    FILES: ClassVar[dict[str, RemoteFile]] = {}  # what a published data set consists of, by what a file holds
-    paths: Mapping[str, str | Path | None] = {}  # of a user's own files, by split
-
     def __init__(
         self,
         *,
@@ -140,8 +137,7 @@ class TokenizedDataModule(BenchmarkDataModule):
         **loader: Any,
     ) -> None:
         super().__init__(**loader)
-        if vocab_size < 3:
-            raise ValueError(f"vocab_size must be at least 3 (two tokens are special), got {vocab_size}")
+        check_least(3, vocab_size=vocab_size)  # two tokens are special
         check_least(1, max_length=max_length)
         self.vocab_size, self.max_length = vocab_size, max_length
         self.pretrained, self.lowercase, self.length_buckets = tokenizer, lowercase, length_buckets
@@ -151,17 +147,6 @@ class TokenizedDataModule(BenchmarkDataModule):
     @abstractmethod
     def read_splits(self) -> Mapping[str, Sequence[Any]]:
         """The sentences of the splits ``train``, ``validation`` and ``test``."""
-
-    @property
-    def user_paths(self) -> list[Path]:
-        return [find_path(path, self.data_dir) for path in self.paths.values() if path is not None]
-
-    def prepare_data(self) -> None:
-        self.fetch_files()
-
-    def fetch_files(self) -> dict[str, Path]:
-        """The paths of `FILES`; what is not in ``data_dir`` is downloaded."""
-        return {name: fetch(file, self.data_dir) for name, file in self.FILES.items()}
 
     @property
     def input_spec(self) -> dict[str, Any]:
@@ -213,8 +198,8 @@ class TextDataModule(TokenizedDataModule):
         self.texts = {split: [row.text for row in rows] for split, rows in texts.items()}
         tokenizer = self.make_tokenizer(row.text for row in texts["train"])
         splits = {}
-        for split, rows in texts.items():
-            encodings = tokenizer.encode_batch_fast([row.text for row in rows])
+        for split, rows in self.texts.items():
+            encodings = tokenizer.encode_batch_fast(rows)
             # a text of unknown characters alone may leave no token: keep one, so that pooling has something to read
             token_ids = [torch.tensor(encoding.ids or [1]) for encoding in encodings]
             splits[split] = LabelledDataset(token_ids, targets[split])

@@ -65,10 +65,6 @@ class Docstrings(TextDataModule):
     from_standard_library = True
     splits_by_seed = True
 
-    def __init__(self, split_seed: int = 0, **text: Any) -> None:
-        super().__init__(**text)
-        self.split_seed = split_seed
-
     def read_splits(self) -> dict[str, list[Sentence]]:
         root = library_folder()
         found = set()
@@ -96,13 +92,7 @@ EVALUATION_TOKENS = 1024  # per batch, whatever that of training: validation and
 def token_blocks(tokens: Sequence[int], block_length: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Cut ``T`` token ids into blocks of ``L``, and give each token the next one as its target.
 
-    Returns inputs and targets, ``int64`` of shape ``((T - 1) // L, L)``; tokens that fill no block are left out.
-
-    Examples:
-        >>> token_blocks([3, 1, 4, 1, 5, 9], 2)
-        (tensor([[3, 1],
-                [4, 1]]), tensor([[1, 4],
-                [1, 5]]))
+    Both are ``int64`` of shape ``((T - 1) // L, L)``; tokens that fill no block are left out.
     """
     stream = torch.tensor(tokens, dtype=torch.int64)
     end = max(len(stream) - 1, 0) // block_length * block_length
@@ -115,10 +105,8 @@ class PythonCode(BenchmarkDataModule):
     The files are split 90 / 5 / 5 %. A token is a word, a number or a sign. The classes are the tokens that the
     training files have at least twice, after two that stand for any other token and for the end of a file.
 
-    Batches are ``(token ids (N, L) int64, the token after each (N, L) int64)``, for a causal network.
-
-    The settings are described in ``conf/data/python_code.yaml``. Batches of validation and test have at most 1,024
-    tokens.
+    Batches are ``(token ids (N, L) int64, the token after each (N, L) int64)``, for a causal network; those of
+    validation and test have at most 1,024 tokens. The settings are described in ``conf/data/python_code.yaml``.
     """
 
     task = "next_token"
@@ -131,14 +119,13 @@ class PythonCode(BenchmarkDataModule):
         batch_tokens: int,
         max_tokens: base.Limit,
         root: str | Path | None = None,
-        split_seed: int = 0,
         **loader: Any,
     ) -> None:
         check_least(1, block_length=block_length)
         if batch_tokens < 1 or batch_tokens % block_length:
             raise ValueError(f"batch_tokens must be a multiple of block_length={block_length}, got {batch_tokens}")
         super().__init__(batch_size=batch_tokens // block_length, **loader)
-        self.block_length, self.split_seed = block_length, split_seed
+        self.block_length = block_length
         self.from_standard_library = root is None
         self.root = library_folder() if root is None else Path(root).expanduser()
         self.max_tokens = split_limits("max_tokens", max_tokens)
@@ -172,8 +159,7 @@ class PythonCode(BenchmarkDataModule):
         for split in base.SPLITS:
             stream = chain.from_iterable([*text, END_OF_FILE] for text in texts[split])
             tokens = [index.get(token, 0) for token in islice(stream, self.max_tokens[split])]
-            inputs, targets = token_blocks(tokens, self.block_length)
-            splits[split] = LabelledDataset(inputs, targets)
+            splits[split] = LabelledDataset(*token_blocks(tokens, self.block_length))
         return splits
 
 

@@ -96,7 +96,6 @@ class TextFile(TextDataModule):
         drop_blank: bool = False,
         min_per_class: int | None = None,
         encoding: str | None = None,
-        split_seed: int = 0,
         **text: Any,
     ) -> None:
         super().__init__(**text)
@@ -106,7 +105,7 @@ class TextFile(TextDataModule):
         self.paths = {"train": path, "validation": validation_path, "test": test_path}
         self.columns, self.encoding = (text_column, label_column), encoding
         self.drop_blank, self.min_per_class = drop_blank, min_per_class
-        self.split_seed, self.splits_by_seed = split_seed, validation_path is None
+        self.splits_by_seed = validation_path is None
 
     def read_splits(self) -> dict[str, list[Sentence]]:
         splits = {

@@ -1,4 +1,4 @@
-"""Published texts, read from their real files: sizes, classes, tokens and batches."""
+"""Texts, published ones read from their real files: sizes, classes, tokens and batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 from harness.data_settings import TEXT
 
-from as_lightning.benchmark.data.text.data_module import fit_tokenizer
+from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule, fit_tokenizer
 from as_lightning.benchmark.data.text.published import SST5, Clinc150, GoEmotions
 
 
@@ -52,6 +52,11 @@ def test_fitting_the_tokenizer_twice_gives_the_same_tokens(clinc):
     assert fit_tokenizer(texts, 4000).get_vocab() == clinc.tokenizer.get_vocab()
 
 
+def test_a_split_seed_of_data_with_an_official_split_is_refused(real_data):
+    with pytest.raises(ValueError, match=r"SST5 has an official test split: leave data.split_seed out"):
+        SST5(data_dir=real_data, split_seed=3, **TEXT).setup()
+
+
 def test_sst5_has_its_published_sizes_and_classes(real_data):
     data = SST5(data_dir=real_data, **TEXT)
     data.setup()
@@ -85,3 +90,37 @@ def test_targets_are_ones_at_the_labels_of_the_file_alone(targets, real_data, sp
     expected = [(number, int(label)) for number, row in enumerate(rows) for label in row[1].split(",")]
     assert sorted(expected) == [tuple(place) for place in targets.nonzero().tolist()]
     assert set(targets.unique().tolist()) == {0, 1}
+
+
+class Small(TextDataModule):
+    """A text data module of given sentences."""
+
+    def __init__(self, splits: dict[str, list[Sentence]], **arguments) -> None:
+        super().__init__(**(TEXT | arguments))
+        self.given = splits
+
+    def read_splits(self):
+        return self.given
+
+
+SPLITS = {
+    "train": [Sentence("turn the light on", "on"), Sentence("turn the light off please", "off")],
+    "validation": [Sentence("light on", "on")],
+    "test": [Sentence("off", "off")],
+}
+
+
+def test_the_tokenizer_sees_the_training_split_alone():
+    data = Small({**SPLITS, "validation": [Sentence("zzz", "on")]})
+    data.setup()
+    assert "z" not in data.tokenizer.get_vocab()
+    assert data.splits["validation"][0][0].unique().tolist() == [1]  # unknown, and not the padding
+
+
+@pytest.mark.parametrize(("max_length", "lengths"), [(64, [4, 5]), (2, [2, 2])])
+def test_batches_are_padded_with_zero_to_their_longest_sentence_of_max_length_at_most(max_length, lengths):
+    data = Small(SPLITS, max_length=max_length)
+    data.setup()
+    token_ids, _ = data.collate([data.splits["train"][0], data.splits["train"][1]])
+    assert (token_ids != 0).sum(1).tolist() == lengths
+    assert token_ids.shape == (2, lengths[1])

@@ -1,0 +1,89 @@
+"""The embedded and the synthetic data: digits, docstrings, and very many classes."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+import pytest
+import torch
+from harness.data_settings import TEXT
+
+from as_lightning.benchmark.data.digits import Digits
+from as_lightning.benchmark.data.extreme import Extreme
+from as_lightning.benchmark.data.text.data_module import Sentence
+from as_lightning.benchmark.data.text.standard_library import Docstrings, docstring_paragraphs, source_files
+
+
+def test_digits_are_split_disjoint_complete_and_stratified_and_a_batch_is_images_in_the_unit_interval():
+    data = Digits(batch_size=16)
+    data.setup()
+    sizes = {name: len(split) for name, split in data.splits.items()}
+    assert sizes == {"train": 1257, "validation": 180, "test": 360}
+    images = torch.cat([split.inputs.flatten(1) for split in data.splits.values()])
+    assert len(images.unique(dim=0)) == len(images)
+    for split in data.splits.values():
+        shares = split.targets.bincount() / len(split)
+        assert shares.min() > 0.08
+        assert shares.max() < 0.12
+    images, targets = next(iter(data.train_dataloader()))
+    assert (images.shape, images.dtype, targets.dtype) == ((16, 1, 8, 8), torch.float32, torch.int64)
+    assert 0.0 <= images.min() < images.max() <= 1.0
+    assert data.num_classes == 10
+
+
+@pytest.fixture(scope="module")
+def docstrings() -> dict[str, list[Sentence]]:
+    return Docstrings(**TEXT).read_splits()
+
+
+def test_classes_are_public_standard_modules_each_in_every_split_and_large_enough(docstrings):
+    sizes = Counter(sentence.label for rows in docstrings.values() for sentence in rows)
+    assert len(sizes) > 50
+    assert min(sizes.values()) >= 30
+    assert all(module in sys.stdlib_module_names and not module.startswith("_") for module in sizes)
+    assert all({sentence.label for sentence in rows} == set(sizes) for rows in docstrings.values())
+
+
+def test_docstrings_are_split_disjoint_and_80_10_and_10_percent(docstrings):
+    total = sum(map(len, docstrings.values()))
+    assert len({sentence for rows in docstrings.values() for sentence in rows}) == total
+    assert [round(len(docstrings[name]) / total, 2) for name in ("train", "validation", "test")] == [0.8, 0.1, 0.1]
+
+
+def test_paragraphs_are_read_without_importing_and_leave_out_tests_and_other_grammars(tmp_path):
+    package = tmp_path / "pack"
+    (package / "tests").mkdir(parents=True)
+    (package / "__init__.py").write_text('"""One\nparagraph.\n\nAnother."""\nraise SystemExit\n')
+    (package / "old.py").write_text("print 'python 2'\n")
+    (package / "tests" / "test_it.py").write_text('"""Not this."""\n')
+    (package / "code.py").write_text(
+        'class A:\n    """Of a class."""\n    async def f(self):\n        """Of a method."""\n'
+    )
+    paragraphs = [text for file in source_files(tmp_path) for text in docstring_paragraphs(file) if text]
+    assert sorted(paragraphs) == ["Another.", "Of a class.", "Of a method.", "One paragraph."]
+
+
+SMALL_EXTREME = {"batch_size": 256, "classes": 50, "features": 8, "train_samples": 20_000, "evaluation_samples": 500}
+
+
+def extreme(**arguments) -> Extreme:
+    data = Extreme(**(SMALL_EXTREME | arguments))
+    data.setup()
+    return data
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0])
+def test_frequencies_follow_zipfs_law(exponent):
+    counts = extreme(exponent=exponent).splits["train"].targets.bincount(minlength=50).double()
+    expected = torch.arange(1, 51).double().pow(-exponent)
+    expected *= 20_000 / expected.sum()
+    # Pearson's chi-square with 49 degrees of freedom exceeds 85.4 once in a thousand
+    assert float(((counts - expected) ** 2 / expected).sum()) < 85.4
+
+
+def test_without_noise_a_class_is_one_vector_in_all_splits():
+    data = extreme(noise=0.0)
+    inputs = torch.cat([data.splits[split].inputs for split in data.splits])
+    targets = torch.cat([data.splits[split].targets for split in data.splits])
+    assert len(inputs.unique(dim=0)) == len(targets.unique())
