@@ -29,20 +29,20 @@ def reported(folder: Path) -> list[tuple[str, int]]:
 
 @pytest.fixture(scope="module")
 def search(tmp_path_factory) -> tuple[Path, str]:
-    """Three trials of Optuna's, two at a time in processes of joblib's; with what the command printed."""
+    """Two trials of Optuna's at a time, in processes of joblib's; with what the command printed."""
     folder = tmp_path_factory.mktemp("search")
     side_by_side = ("hydra.sweeper.n_jobs=2", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
     return folder, as_lightning(
-        folder, *DIGITS, "hparams_search=delta_optuna", "hydra.sweeper.n_trials=3", *side_by_side
+        folder, *DIGITS, "hparams_search=delta_optuna", "hydra.sweeper.n_trials=2", *side_by_side
     )
 
 
 def test_optuna_looks_for_the_margin_of_the_best_validation_score(search):
     folder, _ = search
     runs = results(folder)
-    assert len(runs) == 3
+    assert len(runs) == 2
     best_scores = {run.config["method"]["delta"]: max(e["score"] for e in run.evaluations) for run in runs}
-    assert len(best_scores) == 3
+    assert len(best_scores) == 2
     assert all(0.01 <= delta <= 1.0 for delta in best_scores)
     found = yaml.safe_load((folder / "multirun/digits/optimization_results.yaml").read_text())
     assert found["best_value"] == max(best_scores.values()) == best_scores[found["best_params"]["method.delta"]]
@@ -56,14 +56,14 @@ def test_the_report_of_jobs_in_other_processes_has_a_row_a_margin_and_the_comman
     report = (folder / "multirun/digits/report/report.md").read_text()
     command = "as-lightning -m experiment=digits trainer.max_epochs=1 hparams_search=delta_optuna"
     assert command in report
-    assert "hydra.sweeper.n_trials=3" in report
+    assert "hydra.sweeper.n_trials=2" in report
     assert "launcher" not in report
 
 
 def test_the_report_of_submitted_jobs_is_of_their_runs_alone(search):
     folder, _ = search
     as_lightning(folder, *DIGITS, "method=softmax", "hydra/launcher=submitit_local")
-    assert len(results(folder)) == 4
+    assert len(results(folder)) == 3
     assert reported(folder) == [("softmax", 1)]
 
 
@@ -86,12 +86,12 @@ def test_a_sweep_of_runs_in_two_processes_runs_each_job_once_in_its_own_folder(t
 
 
 def test_a_comparison_whose_runs_go_side_by_side_has_the_scores_of_one_whose_runs_take_turns(tmp_path):
-    plan = ("methods=softmax,as_softmax", "trials=1", "tuning_seeds=1", "seeds=2", "budgets=1")
+    plan = ("methods=softmax,as_softmax", "trials=1", "tuning_seeds=1", "seeds=1", "budgets=1")
     short = ("experiment=digits", "trainer.max_epochs=1", "trainer.limit_train_batches=5")
     launchers = {"turns": (), "sides": ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")}
     scores = {}
     for name, launcher in launchers.items():
         as_lightning_compare(tmp_path, *short, *plan, *launcher, f"hydra.sweep.dir={name}")
         scores[name] = {(run.method, run.seed): run.metrics for run in results(tmp_path / name)}
-    assert len(scores["turns"]) == 4
+    assert len(scores["turns"]) == 2
     assert scores["turns"] == scores["sides"]

@@ -10,11 +10,13 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import TextIO
 
 import pandas as pd
 import pytest
-from harness.prepared_processes import Finished, run
+from harness.prepared_processes import Finished, run, start
 from harness.run_findings import found
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
@@ -77,21 +79,15 @@ def files_of(run: Path) -> Counter[str]:
     return Counter(re.sub(r"(events\.out\.tfevents)\..*", r"\1", path) for path in paths)
 
 
-def until_it_waits(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def until_it_waits(folder: Path, pipe: Path, *arguments: str) -> tuple[BaseProcess, TextIO]:
     """Start the app, and read what it prints until it waits for a folder that another process runs in."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "as_lightning.benchmark.commands.train", *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    printed = []
-    for line in process.stdout:
+    os.mkfifo(pipe)
+    process = start(train, ["as-lightning", *arguments], pipe, pipe, folder)
+    stream, printed = os.fdopen(os.open(pipe, os.O_RDONLY), encoding="utf-8"), []
+    for line in stream:
         printed.append(line)
         if "another process runs here, waiting for it to end" in line:
-            return process
+            return process, stream
     raise AssertionError("".join(printed))
 
 
@@ -104,10 +100,13 @@ def test_two_equal_sweeps_at_once_make_each_run_once_with_the_results_of_one_swe
     last.mkdir(parents=True)
     command = [*SWEEP, "method=as_speed,softmax"]
     with run_lock(last):  # here the two meet, when one of them has made the first run
-        both = [until_it_waits(tmp_path, *command), until_it_waits(tmp_path, *command)]
+        both = [until_it_waits(tmp_path, tmp_path / name, *command) for name in ("one", "other")]
     with ThreadPoolExecutor(2) as readers:
-        printed = [said for said, _ in readers.map(subprocess.Popen.communicate, both)]
-    assert [process.returncode for process in both] == [0, 0], printed
+        printed = list(readers.map(lambda started: started[1].read(), both))
+    for process, stream in both:
+        process.join()
+        stream.close()
+        assert process.exitcode == 0, printed
     assert sum(said.count("; wrote ") for said in printed) == 1
     assert sum(said.count("already finished") for said in printed) == 1
     tables = [said[said.index("test accuracy, differences to") :] for said in printed]

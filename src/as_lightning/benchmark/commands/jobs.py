@@ -21,7 +21,7 @@ from as_lightning.benchmark.packages import config_dir
 
 
 def run_command(config_name: str, job: Callable[[DictConfig], Any], failures: Callable[[], int] = lambda: 0) -> None:
-    """Run `job` as Hydra's main. Where the user can mend the error, or has stopped it, the program ends in words.
+    """Run `job` as Hydra's main, and end in words where the user can mend the error, or has stopped it.
 
     `failures` reports a sweep that an error has ended, and counts its failed runs.
     """

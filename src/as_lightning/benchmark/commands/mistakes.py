@@ -34,7 +34,6 @@ def in_words(error: BaseException) -> str:
         return message
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        # a file that others take their settings from alone is no choice
         return f"there is no {group}={name}: {nearest(name, [o for o in error.options if not o.endswith('base')])}"
     if isinstance(error, OverrideParseException):
         word = str(error.override)

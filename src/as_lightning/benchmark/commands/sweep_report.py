@@ -26,8 +26,8 @@ COMMAND_FILE = "command.txt"
 class ReportCallback(Callback):
     """At the end of a sweep: the comparison table on the terminal, the report beside the runs, and where they are.
 
-    Each job that has ended notes its folder and its error in a file of its own, since launchers run jobs side by side,
-    in other processes and on other machines; they hand this callback, which knows the notes' folder, to their jobs.
+    Each job notes its folder and its error in a file of its own, since launchers run jobs in other processes and on
+    other machines; they hand this callback, which knows the notes' folder, to their jobs.
     """
 
     # the folders of the sweep whose report is not written yet, and of its notes: where a run fails, Hydra raises its
@@ -40,7 +40,6 @@ class ReportCallback(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         directory = Path(config.hydra.sweep.dir)
         (directory / RUNS_FOLDER).mkdir(parents=True, exist_ok=True)
-        # with hydra.job.chdir a job stands in its own folder, and the sweep's may be a relative path
         self.notes = Path(tempfile.mkdtemp(dir=directory / RUNS_FOLDER)).absolute()
         # as others repeat it: without where the data lie and what launches the jobs, nor the pluses of our own
         task = [word.removeprefix("++") for word in config.hydra.overrides.task if not word.startswith("data_dir=")]

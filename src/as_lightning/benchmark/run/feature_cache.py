@@ -22,10 +22,7 @@ CHUNK = 64  # samples of one size that the frozen layers take at once
 
 
 class FrozenOutputs(Sequence[Tensor]):
-    """The outputs of a split's samples, one after the other, of shape `(rows, ...)`.
-
-    `ends` is where each sample's rows end; None where each sample is one row.
-    """
+    """The outputs of a split's samples, of shape `(rows, ...)`; each sample's rows end at `ends`, None for one row."""
 
     def __init__(self, values: np.ndarray, ends: np.ndarray | None) -> None:
         self.values, self.ends = values, ends

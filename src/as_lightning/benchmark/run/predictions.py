@@ -22,13 +22,10 @@ IGNORED = -100
 
 
 class Predictions(NamedTuple):
-    """The predictions of a test split, an example a row.
-
-    `predicted` are classes `(N,)`; for several labels, or for tokens, `(N, 3)`: how many labels (tokens) of an example
-    are right, predicted and true, from which the score follows.
-    """
+    """The predictions of a test split, an example a row."""
 
     ids: np.ndarray  # `(N,)`: the same example has the same id in every run of the data set
+    # classes `(N,)`, or counts `(N, 3)`: how many labels (tokens) of an example are right, predicted and true
     predicted: np.ndarray
     target: np.ndarray  # classes `(N,)`; empty with several labels or tokens
 
@@ -59,11 +56,7 @@ class Predictions(NamedTuple):
 
 
 def example_ids(names: Sequence[str]) -> np.ndarray:
-    """The ids of examples by their names: the same in every split and every process.
-
-    >>> example_ids(["image 3"]) == example_ids(["image 4", "image 3"])[1:]
-    array([ True])
-    """
+    """The ids of examples by their names: the same in every split and every process."""
     digests = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names]
     return np.frombuffer(b"".join(digests), dtype=np.int64)
 

@@ -63,6 +63,8 @@ class RunRecorder(pl.Callback):
     logged, `settings` the run's configuration as text, for its checkpoints.
     """
 
+    RESTORED = ("train_seconds", "epoch_seconds", "epoch_start", "evaluations")
+
     def __init__(self, monitor: str, settings: str = "", clock: Callable[[], float] = time.perf_counter) -> None:
         self.monitor, self.settings = monitor, settings
         self.train_seconds = 0.0
@@ -71,7 +73,7 @@ class RunRecorder(pl.Callback):
         self.accumulation: list[AccumulationWindow] = []  # also those before the run was resumed
         self._clock = clock
         self._mark = 0.0
-        self._epoch_start = 0.0
+        self.epoch_start = 0.0
 
     def _count(self) -> None:
         """Count the time since the mark, and set the mark."""
@@ -119,22 +121,14 @@ class RunRecorder(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._count()
-        self.epoch_seconds.append(self.train_seconds - self._epoch_start)
-        self._epoch_start = self.train_seconds
+        self.epoch_seconds.append(self.train_seconds - self.epoch_start)
+        self.epoch_start = self.train_seconds
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "settings": self.settings,
-            "train_seconds": self.train_seconds,
-            "epoch_seconds": self.epoch_seconds,
-            "epoch_start": self._epoch_start,
-            "evaluations": self.evaluations,
-            "accumulation": [tuple(window) for window in self.accumulation],
-        }
+        saved = {name: getattr(self, name) for name in ("settings", *self.RESTORED)}
+        return saved | {"accumulation": [tuple(window) for window in self.accumulation]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.train_seconds = state_dict["train_seconds"]
-        self.epoch_seconds = list(state_dict["epoch_seconds"])
-        self._epoch_start = state_dict["epoch_start"]
-        self.evaluations = list(state_dict["evaluations"])
+        for name in self.RESTORED:
+            setattr(self, name, state_dict[name])
         self.accumulation = [AccumulationWindow(*window) for window in state_dict["accumulation"]]

@@ -78,9 +78,6 @@ def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
     setting (`${method.tau}`), nor the app.
     """
     config = config.copy()
-    rate = OmegaConf.select(config, "optimizer.lr")
-    if type(rate) not in (int, float, type(None)):
-        raise SettingError(f"optimizer.lr must be a number, got {rate!r}")
     foreign = foreign_settings(config.method)
     with open_dict(config.method):
         for key in foreign:

@@ -33,7 +33,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def summary(result: Result, directory: Path) -> list[tuple[str, str]]:
-    """Name and value of each line: score, masked share, time, and where the files are."""
+    """Name and value of each line."""
     lines = [("run", f"{result.name}, {result.method}, seed {result.seed}")]
     if result.score in result.metrics:
         lines.append((f"test {result.score}", f"{result.metrics[result.score]:.4f}"))

@@ -34,29 +34,24 @@ log = logging.getLogger(__name__)
 
 @rank_zero_only
 def log_settings(loggers: Sequence[Logger], config: DictConfig, result: Result) -> None:
-    """Hand the run's settings to every logger, and the test score to TensorBoard's table."""
-    knobs = {
-        str(key): value
-        for key, value in config.method.items()
-        if isinstance(value, (int, float, str)) and key not in ("_target_", "name", "targets", "delta")
-    }
-    knobs |= {"experiment": config.name, "max_epochs": config.trainer.max_epochs}
-    # TensorBoard shows the first five columns in the order of the alphabet, and hides the others at first
-    settings: dict[str, Any] = {f"setting/{name}": value for name, value in knobs.items()}
-    settings |= {"method": config.method.name, "seed": config.seed, "lr": float(config.optimizer.lr)}
-    settings["delta"] = float(config.method.get("delta", 1.0))  # with 1 nothing is masked: plain cross-entropy
-    settings["budget"] = float(OmegaConf.select(config, "comparison.budget", default=1.0))
+    """Hand budget, margin, learning rate, method and seed to every logger, TensorBoard with the test score.
+
+    These five: TensorBoard shows the first five columns in the order of the alphabet, and hides the others at first.
+    """
+    budget = float(OmegaConf.select(config, "comparison.budget", default=1.0))
+    delta = float(config.method.get("delta", 1.0))  # with margin 1 nothing is masked: plain cross-entropy
+    about = {"budget": budget, "delta": delta, "lr": float(config.optimizer.lr)}
+    about |= {"method": config.method.name, "seed": config.seed}
     scores = {f"hparams/test_{name}": value for name, value in result.metrics.items() if name == result.score}
     for logger in loggers:
-        logger.log_hyperparams(settings, *([scores] if isinstance(logger, TensorBoardLogger) else []))
+        logger.log_hyperparams(about, *([scores] if isinstance(logger, TensorBoardLogger) else []))
         logger.finalize("success")
 
 
 class OneCycle(OneCycleLR):
-    """PyTorch's `OneCycleLR`, also for trainings too short to rise.
+    """PyTorch's `OneCycleLR`, which starts at the maximum where a training is too short to rise.
 
-    The rise ends at step `pct_start * total_steps - 1`. PyTorch's class divides by zero where that is step 0, and
-    trains a single step at the final rate. Where there is no step to rise in, this class starts at the maximum.
+    The rise ends at step `pct_start * total_steps - 1`. PyTorch's class divides by zero where that is step 0.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, total_steps: int, pct_start: float, **cycle: Any) -> None:
@@ -94,8 +89,7 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
 def train(config: DictConfig) -> Result:
     """Train, test, and write `result.json` into `config.output_dir`; a `SettingError` names a setting that is refused.
 
-    What has finished there with the same configuration and inputs is not run again; what was interrupted goes on from
-    its last checkpoint; anything else there is replaced.
+    A finished run of the same configuration and inputs is read, an interrupted one goes on, any other is replaced.
     """
     config, foreign = checked_settings(config)
     for setting in foreign:
@@ -189,10 +183,8 @@ def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.Light
     try:
         encoder = instantiate(config.model)(**datamodule.input_spec)
     except TypeError as error:
-        raise SettingError(
-            f"the model does not fit the data: {config.model._target_} cannot be made from "
-            f"{', '.join(datamodule.input_spec)}, which data={config.data.name} gives it ({error})"
-        ) from error
+        given = ", ".join(datamodule.input_spec)
+        raise SettingError(f"the model does not fit the data, which give it {given}: {error}") from error
     if config.compile is not None:
         encoder.compile(**instantiate(config.compile))
     make_optimizer, make_schedule = instantiate(config.optimizer), instantiate(config.lr_scheduler)
