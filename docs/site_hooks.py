@@ -21,6 +21,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")
 FOLDERS = {"results": (".md", ".png", ".svg", ".html"), "notebooks": (".ipynb",)}
+PIECES = ("introduction.md", "cause.md")  # of results/learning_rate/README.md
 OUTSIDE = "|".join([*map(re.escape, PAGES), *(f"{folder}/" for folder in FOLDERS)])
 MARKED = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 DOLLARS = re.compile(r"(?P<dollars>\$\$?)(?P<formula>[^\s$<](?:[^$<]*[^\s$<])?)(?P=dollars)")
@@ -53,6 +54,7 @@ def on_files(files: Files, config: Any) -> Files:
     paths = [ROOT / page for page in PAGES]
     for folder, endings in FOLDERS.items():
         paths += [path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in endings]
+    paths = [path for path in paths if path.name not in PIECES]
     for path in paths:
         name = path.relative_to(ROOT).as_posix()
         if path.suffix == ".ipynb":  # mkdocs-jupyter cannot wrap a generated file

@@ -18,7 +18,7 @@ from harness.scripted_masking import (
     quiet_trainer,
     same_weights,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
 from torch import Tensor
@@ -58,8 +58,9 @@ def taken(callback: AdaptiveGradientAccumulation) -> list[tuple[int, int, int]]:
     return [(window.epoch, window.batch, window.length) for window in callback.history]
 
 
+@settings(max_examples=80)
 @given(
-    batches=st.integers(1, 24),
+    batches=st.integers(1, 40),
     epochs=st.integers(1, 3),
     max_steps=st.integers(1, 16),
     script=st.lists(st.integers(1, 16), min_size=1, max_size=8),

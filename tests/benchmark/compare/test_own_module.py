@@ -536,7 +536,7 @@ TRAINER = {"max_epochs": 2}
         ({"data": SplitsAnew}, ValueError, "SplitsAnew makes other validation or test splits each time"),
         ({"data": lambda: Points(Lock())}, TypeError, "Points cannot be copied for each run .*: give a function that"),
         ({"replaces": "net"}, TypeError, "names torch.nn's Sequential"),
-        ({"replaces": "loss_fn"}, AttributeError, "WithCriterion has no such attribute"),
+        ({"replaces": "loss_fn"}, AttributeError, "WithCriterion has no such attribute: there are: criterion, net"),
         ({"replaces": None}, ValueError, 'replaces="criterion"'),
         ({"factory": LocalLoss}, MisconfigurationException, "reported no masking counts"),
         ({"mode": "best"}, ValueError, "mode must be"),

@@ -114,7 +114,10 @@ class OwnLosses:
         try:
             replaced = attrgetter(replaces)(module)
         except AttributeError:
-            raise AttributeError(f"replaces={replaces!r}: {type(module).__name__} has no such attribute") from None
+            hint = nearest(replaces, [name for name, _ in module.named_modules() if name])
+            raise AttributeError(
+                f"replaces={replaces!r}: {type(module).__name__} has no such attribute: {hint}"
+            ) from None
         if name == BASELINE:
             return
         if isinstance(module, ASSoftmaxMixin):

@@ -175,11 +175,6 @@ class OwnModule:
         with TemporaryDirectory() as folder:
             result, trainer = self.fit(Run("tuning", method, settings, 1.0, 0), folder, LOOK, {})
             module, data = trainer.lightning_module, trainer.datamodule  # type: ignore[attr-defined]
-            if not result.evaluations:
-                raise ValueError(
-                    f"no batch was trained and validated: {type(data).__name__} needs training data and, to choose "
-                    f"settings by, validation data of a val_dataloader, and {type(module).__name__} a validation_step"
-                )
             groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
             trained: list[Any] = [{k: v for k, v in group.items() if isinstance(v, (int, float))} for group in groups]
             trained += [float(part.detach().double().sum()) for part in module.parameters()]
@@ -272,7 +267,12 @@ class OwnModule:
         about: dict[str, Any] = {"name": self.name, "method": run.method, "score": self.monitor, "seed": run.seed}
         result = fitted(trainer, module, data, **about, config=config, inputs=self.inputs)
         if not recorder.evaluations:
-            logged = ", ".join(trainer.callback_metrics) or "nothing"
+            if not trainer.callback_metrics:
+                raise ValueError(
+                    f"no batch was trained and validated: {type(data).__name__} needs training data and, to choose "
+                    f"settings by, validation data of a val_dataloader, and {type(module).__name__} a validation_step"
+                )
+            logged = ", ".join(trainer.callback_metrics)
             raise ValueError(
                 f"monitor {self.monitor!r} is never logged: there is {logged}; "
                 "name one of these as monitor=... (on the command line module.monitor=...)"

@@ -48,8 +48,9 @@ class PageFigure:
     @property
     def alt(self) -> str:
         """The figure in words, for those who do not see it."""
-        last = self.lines.groupby("method", sort=False).tail(1)
-        ends = "; ".join(f"{row.method}: {row.y:.4g} at {row.x:.4g}" for row in last.itertuples())
+        last = self.lines.groupby("method")[["x", "y"]].last()
+        shown = [method for method in self.colors if method in last.index]
+        ends = "; ".join(f"{method}: {last.at[method, 'y']:.4g} at {last.at[method, 'x']:.4g}" for method in shown)
         return f"{self.title}. {self.axes['ylabel']} at the last {self.axes['xlabel']}: {ends}."
 
     @cached_property
