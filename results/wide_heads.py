@@ -5,13 +5,10 @@
 Reads the runs of ``results/python_code/heads`` and writes ``results/python_code/README.md``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from scipy import stats
 
@@ -19,51 +16,36 @@ from as_lightning.benchmark.run.result import Result, find_results
 
 FOLDER = Path(__file__).resolve().parent / "python_code"
 TABLE = re.compile(r"(?<=<!-- written by results/wide_heads.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
-HEAD = "| tokens per batch | method | head | seeds | minutes | / dense | peak memory, MB | / dense | accuracy, % | "
+DENSE = "dense head, softmax"
+HEAD = "| tokens per batch | method | seeds | minutes | / dense | peak memory, MB | / dense | accuracy, % | "
 MORE = "difference, points [95% CI] | perplexity | masked in the last epoch, % |"
-Key = tuple[int, bool, str]  # tokens in a batch, not the dense head, method and margin: the order of the rows
 
 
-def key_of(run: Result) -> Key:
-    """Where a run belongs in the table."""
-    label = run.method if run.method != "as_softmax" else f"as_softmax (delta={run.config['method'].get('delta')})"
-    return int(run.config["data"]["batch_tokens"]), run.method != "softmax", label.replace("fused_", " fused_")
-
-
-def row(key: Key, runs: dict[int, Result], dense: dict[int, Result]) -> str:
-    """A method's row, beside the dense head with the same batch, paired by seed."""
-    first, pairs = next(iter(runs.values())), [(run, dense[seed]) for seed, run in runs.items()]
-    score = pd.Series([100 * run.metrics[first.score] for run in runs.values()])
-    difference = pd.Series([100 * (run.metrics[first.score] - base.metrics[first.score]) for run, base in pairs])
-    half = stats.t.ppf(0.975, len(pairs) - 1) * difference.std() / len(pairs) ** 0.5
-    memory, of_dense = (np.mean([run.peak_memory for run in of.values()]) for of in (runs, dense))
-    last = [run.masking[-1] for run in runs.values() if run.masking]
-    masked = f"{100 * np.mean([epoch['masked_samples'] / epoch['samples'] for epoch in last]):.0f}" if last else "–"
-    likelihood = first.method in ("softmax", "fused_softmax")  # AS-Softmax does not maximise it
-    cells = [
-        f"{key[0]:,}",
-        key[2].strip(),
-        "fused" if first.method == "fused_softmax" or first.config["method"].get("fused_head") else "dense",
-        str(len(pairs)),
-        f"{np.mean([run.train_seconds for run in runs.values()]) / 60:.1f}",
-        f"{np.median([run.train_seconds / base.train_seconds for run, base in pairs]):.2f}",
-        f"{memory / 1e6:.0f}",
-        f"{memory / of_dense:.2f}",
-        f"{score.mean():.2f} ± {score.std():.2f}",
-        "–" if first.method == "softmax" else f"{difference.mean():+.2f} ± {half:.2f}",
-        f"{np.mean([run.metrics['perplexity'] for run in runs.values()]):.1f}" if likelihood else "–",
-        masked,
-    ]
-    return f"| {' | '.join(cells)} |"
+def numbers(run: Result) -> dict[str, object]:
+    """What the table needs of a run; AS-Softmax does not maximise the likelihood, so it has no perplexity."""
+    margin, last = run.config["method"].get("delta"), run.masking[-1] if run.masking else {}
+    perplexity = run.metrics["perplexity"] if margin is None else float("nan")
+    masked = 100 * last["masked_samples"] / last["samples"] if last else float("nan")
+    about = {"tokens": int(run.config["data"]["batch_tokens"]), "seed": run.seed, "perplexity": perplexity}
+    method = f"{'dense' if run.method == 'softmax' else 'fused'} head, {run.method.removeprefix('fused_')}"
+    method += "" if margin is None else f" (delta={margin})"
+    own = {"minutes": run.train_seconds / 60, "memory": run.peak_memory / 1e6, "score": 100 * run.metrics[run.score]}
+    return about | own | {"method": method, "masked": masked}
 
 
 def page(results: Sequence[Result]) -> str:
-    """The page, with the table of these runs."""
-    groups: dict[Key, dict[int, Result]] = {}
-    for run in results:
-        groups.setdefault(key_of(run), {})[run.seed] = run
-    rows = [row(key, runs, groups[key[0], False, "softmax"]) for key, runs in sorted(groups.items())]
-    table = "\n".join([HEAD + MORE, f"|{' --- |' * 12}", *rows, ""])
+    """The page, with the table of these runs: each method beside the dense head, paired by batch and seed."""
+    runs = pd.DataFrame([numbers(run) for run in results])
+    runs = runs.merge(runs[runs["method"] == DENSE], on=["tokens", "seed"], suffixes=("", "_dense"))
+    table = f"{HEAD}{MORE}\n|{' --- |' * 11}\n"
+    for (tokens, method), of in runs.groupby(["tokens", "method"]):
+        difference, mean = of["score"] - of["score_dense"], of.mean(numeric_only=True)
+        half = stats.t.ppf(0.975, len(of) - 1) * difference.std() / len(of) ** 0.5
+        paired = "–" if method == DENSE else f"{difference.mean():+.2f} ± {half:.2f}"
+        table += f"| {tokens:,} | {method} | {len(of)} | {mean['minutes']:.1f} | "
+        table += f"{(of['minutes'] / of['minutes_dense']).median():.2f} | {mean['memory']:.0f} | "
+        table += f"{mean['memory'] / mean['memory_dense']:.2f} | {mean['score']:.2f} ± {of['score'].std():.2f} | "
+        table += f"{paired} | {mean['perplexity']:.1f} | {mean['masked']:.0f} |\n".replace("nan", "–")
     return TABLE.sub(lambda _: table, (FOLDER / "README.md").read_text(encoding="utf-8"))
 
 
