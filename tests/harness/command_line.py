@@ -31,7 +31,19 @@ def _run(main: Callable[[], None], command: str, folder: Path, arguments: tuple[
     return finished.stdout + finished.stderr
 
 
-def as_module(folder: Path, *arguments: str) -> None:
-    """The same as ``python -m``, which Lightning repeats for the other processes of a run."""
-    command = [sys.executable, "-m", "as_lightning.benchmark.commands.train", *arguments, QUIET]
-    subprocess.run(command, cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True)
+def in_an_interpreter(command: str, folder: Path, *arguments: str) -> str:
+    """The same as ``python -m`` for the command ``train`` or ``compare``.
+
+    Lightning repeats it for the other processes of a run, and joblib's processes end with an interpreter alone.
+    """
+    finished = subprocess.run(
+        [sys.executable, "-m", f"as_lightning.benchmark.commands.{command}", *arguments, QUIET],
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout
+    return finished.stdout

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from harness.command_line import as_lightning, as_lightning_compare, as_module
+from harness.command_line import as_lightning, as_lightning_compare, in_an_interpreter
 
 from as_lightning.benchmark.run.result import Result
 
@@ -32,9 +32,8 @@ def search(tmp_path_factory) -> tuple[Path, str]:
     """Two trials of Optuna's at a time, in processes of joblib's; with what the command printed."""
     folder = tmp_path_factory.mktemp("search")
     side_by_side = ("hydra.sweeper.n_jobs=2", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
-    return folder, as_lightning(
-        folder, *DIGITS, "hparams_search=delta_optuna", "hydra.sweeper.n_trials=2", *side_by_side
-    )
+    trials = ("hparams_search=delta_optuna", "hydra.sweeper.n_trials=2")
+    return folder, in_an_interpreter("train", folder, *DIGITS, *trials, *side_by_side)
 
 
 def test_optuna_looks_for_the_margin_of_the_best_validation_score(search):
@@ -68,7 +67,7 @@ def test_the_report_of_submitted_jobs_is_of_their_runs_alone(search):
 
 
 def test_a_run_in_two_processes_writes_one_result_of_all_samples(tmp_path):
-    as_module(tmp_path, *DIGITS[1:], *DDP, "method=as_speed")
+    in_an_interpreter("train", tmp_path, *DIGITS[1:], *DDP, "method=as_speed")
     (run,) = results(tmp_path)
     assert run.masking[0]["samples"] == sum(window[4] for window in run.accumulation) == 2 * 20 * 32 - 2 * 11
     assert sum(window[2] for window in run.accumulation) == 20
@@ -88,10 +87,11 @@ def test_a_sweep_of_runs_in_two_processes_runs_each_job_once_in_its_own_folder(t
 def test_a_comparison_whose_runs_go_side_by_side_has_the_scores_of_one_whose_runs_take_turns(tmp_path):
     plan = ("methods=softmax,as_softmax", "trials=1", "tuning_seeds=1", "seeds=1", "budgets=1")
     short = ("experiment=digits", "trainer.max_epochs=1", "trainer.limit_train_batches=5")
-    launchers = {"turns": (), "sides": ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")}
-    scores = {}
-    for name, launcher in launchers.items():
-        as_lightning_compare(tmp_path, *short, *plan, *launcher, f"hydra.sweep.dir={name}")
-        scores[name] = {(run.method, run.seed): run.metrics for run in results(tmp_path / name)}
+    as_lightning_compare(tmp_path, *short, *plan, "hydra.sweep.dir=turns")
+    side_by_side = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=sides")
+    in_an_interpreter("compare", tmp_path, *short, *plan, *side_by_side)
+    scores = {
+        name: {(run.method, run.seed): run.metrics for run in results(tmp_path / name)} for name in ("turns", "sides")
+    }
     assert len(scores["turns"]) == 2
     assert scores["turns"] == scores["sides"]
