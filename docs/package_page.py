@@ -5,8 +5,6 @@ nowhere. Where the package is built by GitHub Actions, ``GITHUB_SERVER_URL`` and
 repository: then the links become absolute, and the repository's pages are among the project's addresses.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -5,8 +5,6 @@ The site shows them under the same names, so a link such as ``../results/README.
 ``../`` that leaves the folder. What a reader would see raw ends the build.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from pathlib import Path

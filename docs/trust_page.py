@@ -3,8 +3,6 @@
 python docs/trust_page.py RUN.xml         # the JUnit file of a run of those tests; make trust does both
 """
 
-from __future__ import annotations
-
 import platform
 import re
 import sys

@@ -5,8 +5,6 @@
 The paper's numbers stand here; ours are computed from ``results/*/runs.jsonl``.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import re

@@ -6,8 +6,6 @@ A line holds the fields of a ``result.json`` and the path of the run's folder, w
 files and their empty folders are removed; ``as-lightning-report`` takes the folder as before.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import asdict

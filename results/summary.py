@@ -6,8 +6,6 @@ It takes the first sentence of advice and the first table of each report as they
 writes a report anew from the records in its folder.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
