@@ -29,7 +29,11 @@ def numbers(run: Result) -> dict[str, object]:
     about = {"tokens": int(run.config["data"]["batch_tokens"]), "seed": run.seed, "perplexity": perplexity}
     method = f"{'dense' if run.method == 'softmax' else 'fused'} head, {run.method.removeprefix('fused_')}"
     method += "" if margin is None else f" (delta={margin})"
-    own = {"minutes": run.train_seconds / 60, "memory": (run.peak_memory or 0) / 1e6, "score": 100 * run.metrics[run.score]}
+    own = {
+        "minutes": run.train_seconds / 60,
+        "memory": (run.peak_memory or 0) / 1e6,
+        "score": 100 * run.metrics[run.score],
+    }
     return about | own | {"method": method, "masked": masked}
 
 
