@@ -50,8 +50,8 @@ def run_comparison(plan: ComparisonPlan, subject: Subject, directory: Path, cons
         raise ValueError(
             f"{directory} holds runs of other data: give this comparison another name or folder, or delete it"
         )
-    with whole_file(path) as partial:
-        partial.write_text(json.dumps(inputs) + "\n", encoding="utf-8")
+    with whole_file(path) as unfinished:
+        unfinished.write_text(json.dumps(inputs) + "\n", encoding="utf-8")
     record = Engine(plan, subject, directory, console).run()
     record.summarise_predictions(subject.examples)
     record.write(directory)
@@ -197,9 +197,7 @@ class Engine:
             needed += [Arm(plan.baseline, a.budget) for a in open_arms if a.budget in plan.budgets_of(plan.baseline)]
             needed = list(dict.fromkeys([*needed, *open_arms]))
             runs = [run for run in self._runs(needed, plan.seeds[:look]) if run not in self._finished]
-            if number and sum(map(sum, self._seconds.values())) / 3600 + self._hours(runs) > (
-                plan.max_hours or math.inf
-            ):
+            if number and self._spent + self._hours(runs) > (plan.max_hours or math.inf):
                 self._stop(open_arms, f"max_hours={plan.max_hours:g}", look, runs)
                 return
             later = self._runs(needed, plan.seeds[look:])
