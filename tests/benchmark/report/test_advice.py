@@ -125,6 +125,13 @@ def test_findings_are_those_of_the_runs(result):
     assert advice(both)[0].startswith("Use quick, 4 epochs: ")
 
 
+def test_of_a_loss_lower_is_better(result):
+    record = comparison(result, softmax=[0.80, 0.81, 0.79, 0.82, 0.80], other=[0.90, 0.91, 0.89, 0.92, 0.901])
+    assert record.verdicts()[0].word == "better"
+    record.mode = "min"
+    assert (record.verdicts()[0].word, record.verdicts()[0].difference) == ("worse", pytest.approx(-10.02))
+
+
 @pytest.mark.parametrize("budget", [None, 0.5])
 def test_without_a_full_run_of_the_baseline_there_are_no_findings_but_its_failures(result, budget):
     record = comparison(result, softmax=[0.8] * 5, other=[0.8] * 5)

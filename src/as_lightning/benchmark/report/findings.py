@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from as_lightning.benchmark.report.record import ComparisonRecord, arm_of
-from as_lightning.benchmark.report.verdicts import POINT, Arm, Verdict
+from as_lightning.benchmark.report.verdicts import Arm, Verdict
 from as_lightning.benchmark.run.result import Result
 from as_lightning.functional.counts import masking_ratio
 
@@ -134,7 +134,7 @@ def findings(record: ComparisonRecord) -> Findings:
     base_seconds = {run.seed: run.train_seconds for run in runs[reference]}
     rows = []
     for arm in sorted(runs, key=lambda arm: (record.methods.index(arm.method), -arm.budget)):
-        scores = pd.Series([run.metrics[run.score] / POINT for run in runs[arm]])
+        scores = pd.Series([100.0 * run.metrics[run.score] for run in runs[arm]])
         about, same = runs[arm][0].config["comparison"], Arm(reference.method, arm.budget)
         row = Row(
             arm=arm,

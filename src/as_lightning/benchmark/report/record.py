@@ -97,14 +97,15 @@ class ComparisonRecord:
         return scores
 
     def verdicts(self) -> list[Verdict]:
-        """The word of each arm, from all runs that there are."""
-        return verdicts(
-            self.scores(),
-            baseline=self.baseline,
-            design=self.design,
-            disagreement=self.disagreed,
-            higher_is_better=self.mode == "max",
-        )
+        """The word of each arm, from all runs that there are; more points are better, also of a loss.
+
+        The floor of the spread is what the flips of single test examples make: with a share q of N examples on which
+        two runs differ, 100 sqrt(q / N) points a run.
+        """
+        sign = 1.0 if self.mode == "max" else -1.0
+        scores = {arm: {seed: sign * score for seed, score in by.items()} for arm, by in self.scores().items()}
+        floors = {pair: 100.0 * math.sqrt(share / examples) for pair, (share, examples) in self.disagreed.items()}
+        return verdicts(scores, baseline=self.baseline, design=self.design, floors=floors)
 
     def compare_predictions(self, predictions: Mapping[tuple[Arm, int], Predictions], names: Mapping[int, str]) -> None:
         """Note on how many examples arms differ from the baseline in the runs of a seed, and on which most often.

@@ -15,7 +15,6 @@ from as_lightning.benchmark.report.boundaries import nominal_levels
 from as_lightning.benchmark.report.moderation import moderate, seed_residual_variances, variance_prior
 
 WORDS = ("better", "worse", "equal", "not worse", "no gain", "undecided")
-POINT = 0.01  # of a score in [0, 1]
 MIN_PAIRS = 3
 # chosen by simulation (results/statistics/simulation.py), so that the stated errors hold for few seeds and any spreads
 SMALL_SAMPLES = 0.8  # of the level: t-tests at several looks err a little more often than their limit for many seeds
@@ -25,7 +24,6 @@ PROMISING = 1.75  # times equal_within: an arm that is not worse by such a lead 
 POWER = 0.80
 IDENTICAL = 1e-7  # points: scores are means of float32 numbers
 
-Disagreement = Mapping[tuple["Arm", "Arm"], tuple[float, int]]
 Scores = Mapping["Arm", Mapping[int, float]]
 
 
@@ -46,7 +44,7 @@ class Design:
         looks: after how many seeds the words are looked at, ascending; a fixed design has one look.
 
     Raises:
-        ValueError: if ``equal_within`` is not positive, ``alpha`` not in (0, 0.5), or the looks do not ascend.
+        ValueError: if ``equal_within`` is not positive.
     """
 
     equal_within: float = 0.5
@@ -57,10 +55,6 @@ class Design:
         number = isinstance(self.equal_within, (int, float)) and not isinstance(self.equal_within, bool)
         if not (number and 0 < self.equal_within < math.inf):
             raise ValueError(f"equal_within must be a positive number of points, got {self.equal_within!r}")
-        if not 0 < self.alpha < 0.5:
-            raise ValueError(f"alpha must be in (0, 0.5), got {self.alpha!r}")
-        if not self.looks or list(self.looks) != sorted({look for look in self.looks if look > 0}):
-            raise ValueError(f"looks must be ascending numbers of seeds, got {self.looks!r}")
 
 
 @dataclass(frozen=True)
@@ -104,18 +98,12 @@ class Verdict:
 
 
 def verdicts(
-    scores: Scores,
-    *,
-    baseline: str,
-    design: Design,
-    disagreement: Disagreement | None = None,
-    higher_is_better: bool = True,
+    scores: Scores, *, baseline: str, design: Design, floors: Mapping[tuple[Arm, Arm], float] | None = None
 ) -> list[Verdict]:
     r"""The word of every arm, from all scores that there are.
 
     Differences are paired by seed. Their variance is moderated by those of all methods, without the effect that a seed
-    has on all of them (`seed_residual_variances`, `variance_prior`), and is at least what the flips of
-    single test examples make: with a share q of N examples on which two runs disagree, 100 sqrt(q / N) points a run.
+    has on all of them (`seed_residual_variances`, `variance_prior`), and has a floor.
 
     Each look tests four hypotheses of each arm: $\theta \le -m$ (rejected: not worse), $\theta \ge m$ (no
     gain; with the former: equal), $\theta \le 0$ (better) and $\theta \ge 0$ (worse). The last two are
@@ -129,12 +117,10 @@ def verdicts(
     stopped before, and more runs change no word that has fallen.
 
     Args:
-        scores: per arm and seed, in points; NaN for a run that has failed.
+        scores: per arm and seed, in points, higher is better; NaN for a run that has failed.
         baseline: the method that all are compared with, at the largest budget that it has.
         design: of the comparison.
-        disagreement: per pair of arms, in either order, the share of test examples on which their runs of one seed
-            disagree, and the number of test examples.
-        higher_is_better: False turns all differences round.
+        floors: the smallest standard deviation of the differences of an arm and the baseline's, in points.
 
     Returns:
         The full-budget family first, then the smaller budgets, in the order of ``scores``.
@@ -152,8 +138,6 @@ def verdicts(
     full = max((arm.budget for arm in scores if arm.method == baseline), default=None)
     if full is None:
         raise ValueError(f"no run of the baseline {baseline!r} has finished, so there is nothing to compare with")
-    sign = 1.0 if higher_is_better else -1.0
-    signed = {arm: {seed: sign * score for seed, score in by_seed.items()} for arm, by_seed in scores.items()}
     reference, smaller = Arm(baseline, full), [arm for arm in scores if arm.budget != full]
     at_same_budget = {
         base: [arm for arm in smaller if arm.budget == base.budget and arm != base]
@@ -163,10 +147,10 @@ def verdicts(
     full_budget = {reference: [arm for arm in scores if arm.budget == full and arm != reference]}
     found: list[Verdict] = []
     for family in (full_budget, {reference: smaller} | at_same_budget):
-        twins = {against: _twins(signed, against, arms, design.looks[0]) for against, arms in family.items()}
+        twins = {against: _twins(scores, against, arms, design.looks[0]) for against, arms in family.items()}
         members = sum(arm == twin for of_group in twins.values() for arm, twin in of_group.items())
         for against, of_group in twins.items():
-            found += _judged(signed, against, of_group, design, disagreement or {}, max(members, 1))
+            found += _judged(scores, against, of_group, design, floors or {}, max(members, 1))
     return found
 
 
@@ -285,7 +269,12 @@ def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], first_look: int) -
 
 
 def _judged(
-    scores: Scores, against: Arm, twins: Mapping[Arm, Arm], design: Design, disagreement: Disagreement, family: int
+    scores: Scores,
+    against: Arm,
+    twins: Mapping[Arm, Arm],
+    design: Design,
+    floors: Mapping[tuple[Arm, Arm], float],
+    family: int,
 ) -> list[Verdict]:
     """The verdicts of arms against the same baseline's arm; ``family`` arms share the error."""
 
@@ -309,7 +298,7 @@ def _judged(
         judged.remove(min(judged, key=lambda arm: complete([arm])))  # it has failed in seeds that the others have
     test = LookTest(design, len(judged), family=family)
     strict = LookTest(replace(design, alpha=min(ADVICE_ALPHA, design.alpha)), len(judged), family=family)
-    floor = np.array([_floor(disagreement, arm, against) for arm in judged])
+    floor = np.array([floors.get((arm, against), 0.0) for arm in judged])
     going = judged
     for number, count in enumerate(design.looks, start=1):
         going = [arm for arm in going if scores[arm].keys() >= set(seeds[:count])]
@@ -344,9 +333,3 @@ def _judged(
         else:
             found[arm] = replace(found[twin], arm=arm)
     return list(found.values())
-
-
-def _floor(disagreement: Disagreement, arm: Arm, against: Arm) -> float:
-    """The standard deviation, in points, that flips of single test examples give the difference of two runs."""
-    share, examples = disagreement.get((arm, against)) or disagreement.get((against, arm)) or (0.0, 1)
-    return math.sqrt(share / examples) / POINT
