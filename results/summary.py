@@ -7,7 +7,13 @@ writes a report anew from the records in its folder.
 """
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
+
+from as_lightning.benchmark.report.record import ComparisonRecord
 
 RESULTS = Path(__file__).resolve().parent
 README = RESULTS.parent / "README.md"
@@ -38,6 +44,38 @@ def full_budget(table: list[str]) -> list[str]:
     return [f"{rows[m][3]}: {rows[m][4].partition(' (')[0]}" for m in ("as_softmax", "as_speed")]
 
 
+def mean_over_data_sets(differences: Sequence[Sequence[float]], resamples: int = 10_000) -> tuple[float, float, float]:
+    """The mean over data sets, and its 95% interval by a stratified bootstrap over data sets and seeds.
+
+    Each resample draws data sets with replacement, and for each of them its seeds with replacement. ``differences`` are
+    of each data set those of its seeds. Source: Agarwal et al., "Deep Reinforcement Learning at the Edge of the
+    Statistical Precipice", NeurIPS 2021 (rliable).
+    """
+    generator, count = np.random.default_rng(0), len(differences)
+    # of each data set as many draws of its seeds' mean as it can be drawn itself
+    draws = [generator.choice(seeds, (resamples, count, len(seeds))).mean(-1) for seeds in differences]
+    chosen = generator.integers(count, size=(resamples, count))
+    means = np.stack(draws)[chosen, np.arange(resamples)[:, None], np.arange(count)].mean(-1)
+    low, high = np.percentile(means, (2.5, 97.5))
+    return float(np.mean([np.mean(seeds) for seeds in differences])), float(low), float(high)
+
+
+def over_data_sets(method: str) -> str:
+    """The mean difference of a method at the full budget over all comparisons, and how often which word fell."""
+    differences, words = [], Counter[str]()
+    for report in reports("comparison/report").values():
+        record = ComparisonRecord.read((RESULTS / report).parents[1])
+        name = next(each for each in record.methods if each.removeprefix("multilabel_") == method)
+        verdict = next(found for found in record.verdicts() if found.arm == (name, record.full_budget))
+        scores = record.scores()
+        own, base = scores[verdict.arm], scores[record.reference]
+        differences.append([own[seed] - base[seed] for seed in own.keys() & base.keys()])
+        words[verdict.word] += 1
+    mean, low, high = mean_over_data_sets(differences)
+    count = ", ".join(f"{word} on {number}" for word, number in words.most_common())
+    return f"{mean:+.2f} ({low:+.2f} to {high:+.2f}): {count}"
+
+
 def main() -> None:
     """Write the tables of both pages."""
     long, short = [], ["| data set | AS-Softmax | AS-Speed |", "| --- | --- | --- |"]
@@ -47,6 +85,7 @@ def main() -> None:
             long += [f"## {name}{title}", "", f"{advice} ([report]({address}))", "", *table, ""]
             if not title:
                 short.append(f"| [{name}](results/{address}) | {' | '.join(full_budget(table))} |")
+    short.append(f"| mean | {over_data_sets('as_softmax')} | {over_data_sets('as_speed')} |")
     long += OLDER
     for folder, title in SWEEPS.items():
         long.append(f"* {title}: {', '.join(f'[{name}]({address})' for name, address in reports(folder).items())}")

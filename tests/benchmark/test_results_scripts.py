@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from as_lightning.benchmark.run.result import find_results, read_runs
@@ -42,10 +43,11 @@ def test_gathered_runs_are_read_as_they_were_and_a_run_made_anew_replaces_its_li
 
 
 def test_the_summary_is_that_of_the_committed_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for report in RESULTS.rglob("report.md"):
-        copy = tmp_path / report.relative_to(ROOT)
-        copy.parent.mkdir(parents=True)
-        shutil.copy(report, copy)
+    for pattern in ("report.md", "comparison.json", "comparison/runs.jsonl"):
+        for file in RESULTS.rglob(pattern):
+            copy = tmp_path / file.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, copy)
     shutil.copy(ROOT / "README.md", tmp_path)
     shutil.copy(RESULTS / "README.md", tmp_path / "results")
     summary = script("summary")
@@ -54,6 +56,25 @@ def test_the_summary_is_that_of_the_committed_reports(tmp_path: Path, monkeypatc
     summary.main()
     for page in ("README.md", "results/README.md"):
         assert (tmp_path / page).read_text(encoding="utf-8") == (ROOT / page).read_text(encoding="utf-8")
+
+
+def by_loops(differences: list[list[float]], resamples: int) -> tuple[float, float]:
+    """The bootstrap as it is defined: data sets with replacement, then each one's seeds with replacement."""
+    generator, draws = np.random.default_rng(123), []
+    for _ in range(resamples):
+        chosen = [differences[number] for number in generator.integers(len(differences), size=len(differences))]
+        draws.append(np.mean([generator.choice(seeds, len(seeds)).mean() for seeds in chosen]))
+    low, high = np.percentile(draws, (2.5, 97.5))
+    return float(low), float(high)
+
+
+def test_the_interval_over_data_sets_is_that_of_the_bootstrap_by_loops() -> None:
+    generator = np.random.default_rng(0)
+    shifts = ((-1.0, 5), (0.2, 8), (0.5, 20), (-0.1, 5))
+    differences = [generator.normal(shift, 0.4, size).tolist() for shift, size in shifts]
+    mean, low, high = script("summary").mean_over_data_sets(differences)
+    assert mean == pytest.approx(np.mean([np.mean(seeds) for seeds in differences]))
+    assert (low, high) == pytest.approx(by_loops(differences, 4000), abs=0.04)
 
 
 def test_the_table_of_wide_heads_is_that_of_its_runs() -> None:

@@ -64,7 +64,7 @@ def test_every_command_has_a_help_and_that_of_the_report_has_all_its_arguments()
     scripts = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
     assert re.findall(r'^(as-lightning\S*) = "', scripts, re.MULTILINE) == list(COMMANDS)
     text = printed("as-lightning-report")
-    assert all(f"\n  {argument}" in text for argument in ("PATH", "--output FOLDER", "--where SETTING=VALUE"))
+    assert all(f"\n  {argument}" in text for argument in ("PATH", "--output FOLDER", "--baseline METHOD"))
 
 
 def test_the_version_is_ours():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from as_lightning.benchmark.commands.report import main
-from as_lightning.benchmark.report.page import write_comparison
+from as_lightning.benchmark.report.page import write_report
 from as_lightning.benchmark.report.record import ComparisonRecord, run_folder
 from as_lightning.benchmark.report.verdicts import Design
 from as_lightning.benchmark.run.result import read_runs
@@ -20,7 +20,7 @@ from as_lightning.benchmark.run.result import read_runs
 def comparison(result, tmp_path) -> Path:
     """The folder of a finished comparison of two methods, with a run of its tuning."""
     folder = tmp_path / "comparisons" / "digits"
-    record = ComparisonRecord("digits", "accuracy", "softmax", ["softmax", "as_softmax"], Design.fixed(3))
+    record = ComparisonRecord("digits", "accuracy", "softmax", ["softmax", "as_softmax"], Design(looks=(3,)))
     record.commands = ["as-lightning-compare experiment=digits"]
     record.settings = {method: {} for method in record.methods}
     for number, (method, seed) in enumerate((method, seed) for method in record.methods for seed in range(3)):
@@ -28,13 +28,13 @@ def comparison(result, tmp_path) -> Path:
         made = result(method, seed, 0.8 + number / 100, config=about)
         (folder / run_folder(method, 1.0, seed)).mkdir(parents=True)
         made.write(folder / run_folder(method, 1.0, seed))
-        record.add(made, None, method, made.metrics[made.score])
+        record.add(made, method, made.metrics[made.score])
     tuned = folder / "tuning" / "softmax" / "trial=0,seed=1000"
     tuned.mkdir(parents=True)
     about = {"comparison": {"phase": "tuning", "budget": 1.0, "epochs": 4, "settings": {}}}
     result("softmax", 1000, 0.8, metrics={}, config=about).write(tuned)
     record.write(folder)
-    write_comparison(record, folder / "report")
+    write_report([record], folder / "report")
     return folder
 
 
@@ -68,7 +68,7 @@ def test_a_comparison_whose_runs_are_in_one_file_gives_the_same_report(compariso
 
 
 def test_a_comparison_is_reported_whole_and_alone(comparison, capsys):
-    for arguments in (["--baseline", "as_softmax"], ["--where", "seed=0"], [str(comparison.parent)]):
+    for arguments in (["--baseline", "as_softmax"], [str(comparison.parent)]):
         said = refused(capsys, str(comparison), *arguments)
         assert f"{comparison} is a comparison, which is reported whole and alone" in said
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from as_lightning.benchmark.commands.report import main
-from as_lightning.benchmark.report.page import print_comparison, write_comparison, write_report
+from as_lightning.benchmark.report.page import print_comparison, write_report
 from as_lightning.benchmark.report.record import ComparisonRecord, Example, Trial
 from as_lightning.benchmark.report.sweep_records import sweep_records
 from as_lightning.benchmark.report.verdicts import Arm, Design
@@ -78,7 +78,7 @@ def report(results, tmp_path_factory):
 @pytest.fixture
 def record(result):
     """A comparison with everything that a page can show, its texts those of a stranger."""
-    made = ComparisonRecord("set", "accuracy", "softmax", ["softmax", HOSTILE], Design.fixed(5), splits="official")
+    made = ComparisonRecord("set", "accuracy", "softmax", ["softmax", HOSTILE], Design(looks=(5,)), splits="official")
     made.notes = [HOSTILE]
     for method, budget, lead in (("softmax", 1.0, 0.0), (HOSTILE, 1.0, 0.001), ("softmax", 0.5, -0.05)):
         for seed in range(5):
@@ -153,7 +153,7 @@ def test_the_command_merges_folders_and_prints_the_table(results, report, tmp_pa
 def test_a_hostile_name_writes_no_file_elsewhere_and_no_html(record, tmp_path, capsys):
     folder = tmp_path / "deep" / "report"
     record.name = f"../../escaped/{HOSTILE}"
-    paths = write_comparison(record, folder)
+    paths = write_report([record], folder)
     files = {path.relative_to(tmp_path).parts[:2] for path in tmp_path.rglob("*") if path.is_file()}
     assert files == {("deep", "report")}
     html, markdown = paths.html.read_text(), paths.markdown.read_text()
@@ -170,7 +170,7 @@ def test_a_hostile_name_writes_no_file_elsewhere_and_no_html(record, tmp_path, c
 
 
 def test_a_comparison_shows_its_trials_budgets_and_the_examples_on_which_predictions_differ(record, tmp_path):
-    paths = write_comparison(record, tmp_path)
+    paths = write_report([record], tmp_path)
     text = " ".join(Page(paths.html.read_text()).text.split())
     assert f"{HOSTILE} and softmax differ on 12.5% of 360 test examples" in text
     assert text.count("onerror=alert(1)>|[red]x[/red] $y_1$ 1") >= 11  # examples 1 and 10 to 19

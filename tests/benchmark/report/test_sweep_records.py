@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from as_lightning.benchmark.report.sweep_records import chosen, sweep_records
+from as_lightning.benchmark.report.sweep_records import sweep_records
 from as_lightning.benchmark.run.settings import SettingError
 
 
@@ -48,7 +48,6 @@ def test_runs_that_differ_in_budget_or_data_are_never_in_one_table(result, chang
     assert tables(runs) == {f"set ({name}={changed})": ["softmax"], f"set ({name}={value})": ["as_softmax"]}
     note, _ = sweep_records(runs)[1]
     assert f"differ in {name} (" in note
-    assert f"as-lightning-report --where {name}=" in note
 
 
 def test_runs_whose_data_files_have_changed_between_them_are_never_in_one_table(result):
@@ -56,7 +55,6 @@ def test_runs_whose_data_files_have_changed_between_them_are_never_in_one_table(
     runs += [result("softmax", 1, 0.8, config=config(1), inputs={"data": "ff00"})]
     assert tables(runs) == {"set (inputs.data=12ab)": ["m", "softmax"], "set (inputs.data=ff00)": ["softmax"]}
     assert "Files of the data have changed between them." in sweep_records(runs)[1][0]
-    assert chosen(runs, ["inputs.data=ff00"]) == runs[2:]
 
 
 def test_a_learning_rate_tuned_for_each_method_is_its_own_but_two_of_one_method_are_kept_apart(result):
@@ -72,21 +70,6 @@ def test_the_same_run_of_two_sweeps_counts_once_and_one_that_found_something_els
     assert [(run.seed, run.train_seconds) for run in record.results] == [(0, 10.0), (1, 10.0)]
     with pytest.raises(ValueError, match="two results are of set, softmax, seed 0, with the same settings"):
         sweep_records([*runs, result("softmax", 0, 0.9)])
-
-
-@pytest.mark.parametrize(
-    ("where", "message"),
-    [
-        ("trainer.max_epoch=6", "no run has a setting trainer.max_epoch: did you mean trainer.max_epochs"),
-        ("trainer.max_epochs=7", "no run has trainer.max_epochs=7: there are 1, 6"),
-        ("trainer.max_epochs", "--where takes setting=value"),
-    ],
-)
-def test_runs_are_chosen_by_a_setting_or_it_is_said_what_there_is(result, where, message):
-    runs = [result("softmax", seed, 0.8, config=config(seed, epochs=epochs)) for seed, epochs in ((0, 1), (1, 6))]
-    assert chosen(runs, ["trainer.max_epochs=6"]) == runs[1:]
-    with pytest.raises(SettingError, match=message):
-        chosen(runs, [where])
 
 
 def test_a_baseline_that_no_run_has_is_refused_with_the_nearest(result):

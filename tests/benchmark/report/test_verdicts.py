@@ -39,7 +39,7 @@ def runs(*effects: float, seeds: int = 5, noise: float = 0.3, state: int = 0) ->
 
 def judge(scores: dict[Arm, dict[int, float]], design: Design | None = None, **kwargs) -> list[Verdict]:
     seeds = len(scores[SOFTMAX])
-    return verdicts(scores, baseline="softmax", design=design or Design.fixed(seeds), **kwargs)
+    return verdicts(scores, baseline="softmax", design=design or Design(looks=(seeds,)), **kwargs)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_one_method_at_one_look_is_judged_by_the_paired_t_tests_themselves():
 
 def test_the_first_look_needs_more_evidence_than_a_fixed_design_of_its_seeds():
     words = [
-        [judge(scores, design)[0].word for design in (Design.fixed(5), Design())]
+        [judge(scores, design)[0].word for design in (Design(looks=(5,)), Design())]
         for scores in (runs(0.9, noise=0.4, state=state) for state in range(60))
     ]
     fixed, first = ([pair[index] == "undecided" for pair in words] for index in (0, 1))
@@ -117,7 +117,7 @@ def test_words_move_with_the_scores_and_their_unit(shift, scale, state):
     scores = runs(0.6, -0.2, noise=0.4, state=state)
     moved = {arm: {seed: scale * score + shift for seed, score in by.items()} for arm, by in scores.items()}
     words = [verdict.word for verdict in judge(scores)]
-    assert [verdict.word for verdict in judge(moved, Design.fixed(5, equal_within=0.5 * scale))] == words
+    assert [verdict.word for verdict in judge(moved, Design(0.5 * scale, looks=(5,)))] == words
 
 
 def test_of_a_loss_lower_is_better():

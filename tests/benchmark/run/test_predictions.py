@@ -56,12 +56,16 @@ def test_several_labels_and_tokens_leave_the_counts_that_the_score_needs() -> No
     assert found.predicted.tolist() == [[1, 2, 2], [1, 1, 1]]
 
 
-def test_the_disagreement_is_the_share_of_examples_that_two_runs_see_differently() -> None:
+def test_the_examples_that_two_runs_predict_differently_are_found() -> None:
     first = Predictions(np.arange(4), np.array([0, 1, 2, 3]), np.zeros(4))
-    assert first.disagreement(first._replace(predicted=np.array([0, 1, 0, 0]))) == 0.5
-    assert first.disagreement(first._replace(ids=np.arange(1, 5))) is None
+    differing = first.differing(first._replace(predicted=np.array([0, 1, 0, 0])))
+    assert differing is not None
+    assert differing.tolist() == [False, False, True, True]
+    assert first.differing(first._replace(ids=np.arange(1, 5))) is None
     several = Predictions(np.arange(2), np.array([[1, 1, 2], [0, 0, 0]]), np.zeros(0))
-    assert several.disagreement(several._replace(predicted=np.array([[1, 2, 2], [0, 0, 0]]))) == 0.5
+    differing = several.differing(several._replace(predicted=np.array([[1, 2, 2], [0, 0, 0]])))
+    assert differing is not None
+    assert differing.tolist() == [True, False]
 
 
 def test_a_loader_that_shuffles_or_a_module_without_logits_leaves_no_predictions() -> None:

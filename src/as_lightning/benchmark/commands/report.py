@@ -17,7 +17,7 @@ EXAMPLES = """\
 examples:
   as-lightning-report comparisons/digits
   as-lightning-report multirun/digits multirun/chords --output both
-  as-lightning-report multirun/digits --where trainer.max_epochs=6 --baseline softmax
+  as-lightning-report multirun/digits --baseline label_smoothing
 """
 
 
@@ -25,14 +25,13 @@ def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[
     """What is asked for, and notes on it; a `SettingError` if it is more than one comparison or less than a run."""
     # here, so that --help need not wait for pandas
     from as_lightning.benchmark.report.record import COMPARISON_FILE, ComparisonRecord
-    from as_lightning.benchmark.report.sweep_records import chosen, sweep_records
+    from as_lightning.benchmark.report.sweep_records import sweep_records
 
     paths: list[Path] = options.paths
     comparisons = [path for path in paths if (path / COMPARISON_FILE).is_file()]
-    if comparisons and (len(paths) > 1 or options.where or options.baseline):
+    if comparisons and (len(paths) > 1 or options.baseline):
         raise SettingError(
-            f"{comparisons[0]} is a comparison, which is reported whole and alone: give no other path, no --where and "
-            "no --baseline"
+            f"{comparisons[0]} is a comparison, which is reported whole and alone: give no other path and no --baseline"
         )
     if comparisons:
         return [ComparisonRecord.read(comparisons[0])], []
@@ -40,7 +39,7 @@ def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[
     if any("comparison" in result.config for result in results):
         asked = f"the folder of one that has ended, which holds {COMPARISON_FILE}"
         raise SettingError(f"these are runs of comparisons: give {asked}")
-    records, notes = sweep_records(chosen(results, options.where), options.baseline)
+    records, notes = sweep_records(results, options.baseline)
     if not records:
         raise SettingError("no run has test metrics: make the runs with test=true")
     return records, notes
@@ -59,8 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", metavar="FOLDER", type=Path, help="by default 'report' in the first path")
     baseline = "what is compared with; by default softmax, or multilabel_softmax with several labels"
     parser.add_argument("--baseline", metavar="METHOD", help=baseline)
-    where = "take only the runs with this value of the setting"
-    parser.add_argument("--where", action="append", default=[], metavar="SETTING=VALUE", help=where)
     options = parser.parse_args(arguments)
     from as_lightning.benchmark.report.page import publish
 
@@ -68,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     output = options.output or (first if first.is_dir() else first.parent) / "report"
     try:
         records, notes = _records(options)
-        publish(records, output, failed=[failure for record in records for failure in record.failures], notes=notes)
+        publish(records, output, notes=notes)
     except (ValueError, OSError) as error:
         parser.exit(1, f"as-lightning-report: {error}\n")
 

@@ -17,7 +17,7 @@ from as_lightning.benchmark.compare.own_module import OwnModule
 from as_lightning.benchmark.compare.plan import METHODS, ComparisonPlan, default_settings
 from as_lightning.benchmark.report.advice import advice
 from as_lightning.benchmark.report.findings import Findings, findings
-from as_lightning.benchmark.report.page import ReportPaths, print_comparison, write_comparison
+from as_lightning.benchmark.report.page import ReportPaths, print_comparison, write_report
 from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.run.runner import quiet_training
 
@@ -44,7 +44,7 @@ class ComparisonReport:
 
     def save(self, directory: str | Path) -> ReportPaths:
         """Write the report: Markdown, CSV and one self-contained HTML page."""
-        return write_comparison(self.record, directory)
+        return write_report([self.record], directory)
 
 
 def compare(
@@ -124,5 +124,5 @@ def compare(
         subject = own.look(default_settings()["search"]["lr_factor"], directory)
         record = run_comparison(plan, subject, directory, Console(quiet=not progress))
         if folder is not None:
-            write_comparison(record, directory / "report")
+            write_report([record], directory / "report")
     return ComparisonReport(record)

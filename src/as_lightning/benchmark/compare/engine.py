@@ -53,7 +53,6 @@ def run_comparison(plan: ComparisonPlan, subject: Subject, directory: Path, cons
     with whole_file(path) as unfinished:
         unfinished.write_text(json.dumps(inputs) + "\n", encoding="utf-8")
     record = Engine(plan, subject, directory, console).run()
-    record.summarise_predictions(subject.examples)
     record.write(directory)
     return record
 
@@ -79,7 +78,7 @@ class Engine:
     """
 
     def __init__(self, plan: ComparisonPlan, subject: Subject, directory: Path, console: Console | None = None) -> None:
-        self.plan, self.execute, self.directory = plan, subject.execute, directory
+        self.plan, self.execute, self.examples, self.directory = plan, subject.execute, subject.examples, directory
         self.spaces = {method: subject.spaces[method] for method in plan.methods}
         facts: dict[str, Any] = {"baseline": plan.baseline, "methods": list(plan.methods), "design": plan.design}
         facts |= {"full_budget": plan.full_budget, "trials": plan.trials, **subject.facts}
@@ -247,7 +246,7 @@ class Engine:
     def _gather(self) -> None:
         """Put the final runs into the record: budgets from the largest, methods and seeds in their order."""
         record, plan = self.record, self.plan
-        record.results, record.predictions, record.missing = [], {}, []
+        record.results, record.missing, predictions = [], [], {}
         self._diverged = 0
         budgets = sorted({*plan.baseline_budgets, *plan.method_budgets}, reverse=True)
         for budget, method, seed in product(budgets, record.settings, plan.seeds):
@@ -261,7 +260,10 @@ class Engine:
                 if not math.isfinite(score):
                     self._diverged += 1
                     score = self._worst(seed)
-                record.add(outcome, Predictions.read(self.directory / run.folder), method, score)
+                record.add(outcome, method, score)
+                if (found := Predictions.read(self.directory / run.folder)) is not None:
+                    predictions[Arm(method, budget), seed] = found
+        record.compare_predictions(predictions, self.examples)
 
     def _worst(self, seed: int) -> float:
         """What a run without a finite score counts as: 0, or the largest loss that the baseline's run has seen."""

@@ -193,7 +193,7 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
         command = shlex.join(["as-lightning-compare", *(a for a in arguments if not a.startswith("data_dir="))])
         subject.facts["commands"] = [command]
         record = run_comparison(job.plan, subject, directory, console)
-    publish([record], directory / "report", failed=record.failures)
+    publish([record], directory / "report")
     if record.failures:
         raise SettingError(
             f"{len(record.failures)} runs have failed; the first: {record.failures[0]}. The report is of the others"

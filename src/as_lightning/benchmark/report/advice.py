@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from as_lightning.benchmark.report.findings import Findings, Row, TimeRatio
-from as_lightning.benchmark.report.verdicts import WORDS, Verdict, words
+from as_lightning.benchmark.report.verdicts import Verdict
 
+UNKNOWN = TimeRatio()
 WORSE_CALIBRATED = 0.02  # a difference of calibration errors that is worth a sentence
 SPLITS = {
     "per_seed": "Each seed has a split of its own: the words are about new data of this kind.",
@@ -66,7 +65,7 @@ def _recommendation(findings: Findings) -> str:
             return f"Stay with {reference.name}: nothing here is shown to be better, or as good in less time."
         names = "; ".join(f"{row.name}{row.time.in_words}" for row in close)
         return f"Stay with {reference.name}, for now: not worse, but not surely enough to change for it: {names}."
-    shown = f"{in_words(chosen.verdict)}{chosen.time.in_words}"
+    shown = in_words(chosen.verdict, chosen.time)
     if chosen.arm.method == reference.arm.method:
         return f"Train {chosen.arm.method} for {chosen.length} in place of {reference.epochs:g}: {shown}."
     own = {name: value for name, value in chosen.settings.items() if name != "lr"}
@@ -86,34 +85,22 @@ def _calibration(row: Row, reference: Row) -> str:
     return f"{said}."
 
 
-def in_words(verdict: Verdict, time: TimeRatio | None = None) -> str:
-    """A verdict on one line: the interval of the difference, the time, the word.
+def in_words(verdict: Verdict, time: TimeRatio = UNKNOWN) -> str:
+    """A verdict on one line: the interval of the difference, the time if it clearly differs, the word.
 
     Examples:
         >>> from as_lightning.benchmark.report.verdicts import Arm
         >>> found = Verdict(Arm("a"), Arm("b"), 5, 1, 0.2, -2.2, 2.6, "undecided", 3.0, 0.5)
-        >>> in_words(found, TimeRatio(1.16)), in_words(found, TimeRatio(0.71))
-        ('-2.2 to +2.6 points, 16% slower: undecided', '-2.2 to +2.6 points, 29% less time: undecided')
+        >>> in_words(found, TimeRatio(1.16, 1.10, 1.22)), in_words(found, TimeRatio(0.86, 0.30, 2.47))
+        ('-2.2 to +2.6 points, 16% slower: undecided', '-2.2 to +2.6 points: undecided')
     """
     difference = "no difference measured" if math.isnan(verdict.difference) else f"{verdict.difference:+.1f} points"
     if math.isfinite(verdict.low):
         difference = f"{verdict.low:+.1f} to {verdict.high:+.1f} points"
-    if time is not None and not math.isnan(time.ratio):
-        percent = round(100 * (time.ratio - 1))
-        difference += (
-            f", {percent}% slower" if percent > 0 else f", {-percent}% less time" if percent else ", same time"
-        )
     within = f"{verdict.equal_within:g} points"
     long = {"equal": "equal within", "not worse": "not worse by", "no gain": "no gain of"}
     word = f"{long[verdict.word]} {within}" if verdict.word in long else verdict.word
-    return f"{difference}: {word}{f' ({verdict.reason})' if verdict.reason else ''}"
-
-
-def contradiction(verdict: Verdict) -> str:
-    """A note where the uncorrected interval, read alone, says something else than the word; else empty."""
-    low, high, m = verdict.low, verdict.high, verdict.equal_within
-    alone = WORDS[int(words(np.array([low > -m, high < m, low > 0, high < 0])))]
-    return "" if alone == verdict.word or verdict.reason or math.isnan(low) else f"by its interval alone: {alone}"
+    return f"{difference}{time.in_words}: {word}{f' ({verdict.reason})' if verdict.reason else ''}"
 
 
 def settings(values: Mapping[str, Any]) -> str:

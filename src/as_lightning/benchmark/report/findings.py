@@ -34,8 +34,9 @@ class TimeRatio(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """The end of a sentence; empty where no time is known."""
-        return "" if math.isnan(self.ratio) else f", in {self.ratio:.2f} of the time"
+        """A part of a sentence; empty unless the whole interval lies on one side of 1."""
+        more = f", {100 * (self.ratio - 1):.0f}% slower" if self.low > 1.0 else ""
+        return f", {100 * (1 - self.ratio):.0f}% less time" if self.clearly_less else more
 
 
 def time_ratio(seconds: Mapping[int, float], reference: Mapping[int, float]) -> TimeRatio:

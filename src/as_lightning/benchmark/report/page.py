@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 from rich.markdown import Markdown
 
-from as_lightning.benchmark.report.advice import advice, contradiction, in_words, recommended, settings
+from as_lightning.benchmark.report.advice import advice, in_words, recommended, settings
 from as_lightning.benchmark.report.figures import PageFigure, report_figures, score_name
 from as_lightning.benchmark.report.findings import Findings, Row, findings
 from as_lightning.benchmark.report.record import ComparisonRecord
@@ -52,11 +52,6 @@ class ReportPaths(NamedTuple):
     csv: Path
 
 
-def write_comparison(record: ComparisonRecord, directory: str | Path) -> ReportPaths:
-    """Write ``report.html``, ``report.md``, ``report.csv`` and the figures of a comparison into ``directory``."""
-    return write_report([record], directory, failed=record.failures)
-
-
 def print_comparison(record: ComparisonRecord, console: Console | None = None) -> None:
     """Print the table and the advice of a comparison."""
     found, console = findings(record), console or Console(width=None if sys.stdout.isatty() else 120)
@@ -76,7 +71,8 @@ def publish(
     paths = write_report(records, directory, failed=failed, notes=notes)
     for record in records:
         print_comparison(record)
-    print("\n".join([*notes, *(f"failed:      {run}" for run in failed), *lines_of_report(*paths)]))
+    failures = [*failed, *(failure for record in records for failure in record.failures)]
+    print("\n".join([*notes, *(f"failed:      {run}" for run in failures), *lines_of_report(*paths)]))
 
 
 def write_report(
@@ -100,6 +96,7 @@ def write_report(
         blocks += _section(each, [f"![{md(figure.alt)}]({file})" for file, figure in figures.items()])
         pictures += figures.values()
     blocks += map(md, notes)
+    failed = [*failed, *(failure for record in records for failure in record.failures)]
     blocks += ["## Runs that failed", _bullets(failed)] if failed else []
     blocks += _how_it_was_made(records)
     paths = ReportPaths(directory / "report.html", directory / "report.md", directory / "report.csv")
@@ -142,7 +139,7 @@ def page_in_html(markdown: str, title: str, figures: Sequence[PageFigure]) -> st
 def cells(found: Findings, row: Row) -> dict[str, str]:
     """One arm as the deciding table shows it: headings and texts."""
     verdict, time, same = row.verdict, row.time, row.same_budget
-    notes = [] if verdict is None else [verdict.reason or contradiction(verdict)]
+    notes = [] if verdict is None else [verdict.reason]
     notes += [] if same is None else [f"at this budget: {in_words(same)}"]
     advised = row is recommended(found) and verdict is not None
     difference = "–" if verdict is None or math.isnan(verdict.difference) else f"{verdict.difference:+.2f}"
@@ -236,7 +233,7 @@ def _differences(record: ComparisonRecord) -> list[str]:
     """How often the methods predict something else than the baseline, and on which examples most often."""
     shares = {
         arm.method: md(DIFFER.format(arm.method, record.baseline, 100 * share, examples))
-        for (arm, against), (share, examples) in record.disagreement().items()
+        for (arm, against), (share, examples) in record.disagreed.items()
         if against == record.reference and arm.budget == against.budget
     }
     rows = [

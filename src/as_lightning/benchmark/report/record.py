@@ -56,8 +56,7 @@ class ComparisonRecord:
         failures: runs that have ended in an error, in words; ``missing`` the final ones: method, budget and seed.
         notes: sentences for the page.
         stopped: why the comparison ended before all was decided; empty where it did not.
-        predictions: of the final runs, by method, budget and seed; empty where their files are not there.
-        disagreed: what `disagreement` returns, for a record without predictions.
+        disagreed: of an arm and a baseline's arm the mean share of test examples on which they differ, and of how many.
         examples: the test examples on which the methods differ most often from the baseline.
     """
 
@@ -80,7 +79,6 @@ class ComparisonRecord:
     notes: list[str] = field(default_factory=list)
     stopped: str = ""
     commands: list[str] = field(default_factory=list)
-    predictions: dict[tuple[str, float, int], Predictions] = field(default_factory=dict)
     disagreed: dict[tuple[Arm, Arm], tuple[float, int]] = field(default_factory=dict)
     examples: list[Example] = field(default_factory=list)
 
@@ -104,53 +102,42 @@ class ComparisonRecord:
             self.scores(),
             baseline=self.baseline,
             design=self.design,
-            disagreement=self.disagreement(),
+            disagreement=self.disagreed,
             higher_is_better=self.mode == "max",
         )
 
-    def disagreement(self) -> dict[tuple[Arm, Arm], tuple[float, int]]:
-        """For each arm and a baseline's arm the mean share of test examples on which they differ, and their number."""
-        shares: dict[tuple[Arm, Arm], list[tuple[float, int]]] = {}
-        for (method, budget, seed), found in self.predictions.items():
-            for against in {self.full_budget, budget}:
-                other = self.predictions.get((self.baseline, against, seed))
-                share = None if other is None or other is found else found.disagreement(other)
-                if share is not None:
-                    pair = Arm(method, budget), Arm(self.baseline, against)
-                    shares.setdefault(pair, []).append((share, len(found.ids)))
-        means = {pair: (fmean(share for share, _ in found), found[-1][1]) for pair, found in shares.items()}
-        return means or self.disagreed
-
-    def summarise_predictions(self, names: Mapping[int, str]) -> None:
-        """Keep of the predictions what a page shows: the shares that differ, and the examples that differ most often.
+    def compare_predictions(self, predictions: Mapping[tuple[Arm, int], Predictions], names: Mapping[int, str]) -> None:
+        """Note on how many examples arms differ from the baseline in the runs of a seed, and on which most often.
 
         ``names`` are of the test examples, by their ids: the text or the file.
         """
-        self.disagreed = self.disagreement()
+        shares: dict[tuple[Arm, Arm], list[float]] = {}
         differing: dict[int, Counter[str]] = {}
-        for (method, budget, seed), found in self.predictions.items():
-            other = self.predictions.get((self.baseline, self.full_budget, seed))
-            if budget == self.full_budget and other is not None and found.disagreement(other) is not None:
-                rows = (found.predicted != other.predicted).reshape(len(found.ids), -1).any(-1)
-                for number in found.ids[rows].tolist():
-                    differing.setdefault(number, Counter())[method] += 1
+        for (arm, seed), own in predictions.items():
+            for against in dict.fromkeys([self.reference, Arm(self.baseline, arm.budget)]):
+                other = predictions.get((against, seed))
+                rows = None if other is None or against == arm else own.differing(other)
+                if rows is None:
+                    continue
+                shares.setdefault((arm, against), []).append(float(rows.mean()))
+                if arm.budget == self.full_budget:
+                    for number in own.ids[rows].tolist():
+                        differing.setdefault(number, Counter())[arm.method] += 1
+                self.disagreed[arm, against] = fmean(shares[arm, against]), len(rows)
         most = sorted(differing, key=lambda number: (-differing[number].total(), number))[:EXAMPLES]
         self.examples = [Example(names.get(n, f"test example {n}")[:SHOWN], dict(differing[n])) for n in most]
 
-    def add(self, result: Result, predictions: Predictions | None, method: str, score: float) -> None:
+    def add(self, result: Result, method: str, score: float) -> None:
         """Add a final run as one of ``method``, with the score that it counts by."""
         metrics, config = {**result.metrics, result.score: score}, result.config
         if method in self.same_as:
             own = {"settings": dict(self.settings[method]), "same_as": self.same_as[method]}
             config = config | {"comparison": config["comparison"] | own}
-        added = replace(result, name=self.name, method=method, metrics=metrics, config=config)
-        self.results.append(added)
-        if predictions is not None:
-            self.predictions[method, arm_of(added).budget, added.seed] = predictions
+        self.results.append(replace(result, name=self.name, method=method, metrics=metrics, config=config))
 
     def write(self, directory: str | Path) -> Path:
         """Write ``comparison.json``; the final runs have their own ``result.json`` below ``runs/``."""
-        content = {name: value for name, value in vars(self).items() if name not in ("results", "predictions")}
+        content = {name: value for name, value in vars(self).items() if name != "results"}
         content["design"] = asdict(self.design)
         content["tuning"] = {method: [trial._asdict() for trial in tried] for method, tried in self.tuning.items()}
         content["disagreed"] = [[*pair, *share] for pair, share in self.disagreed.items()]
@@ -187,7 +174,7 @@ class ComparisonRecord:
             folder = run_folder(record.same_as.get(method, method), budget, seed)
             if folder not in results:
                 raise FileNotFoundError(f"{path} lists the run {folder}, which is not below {directory}")
-            record.add(results[folder], Predictions.read(Path(directory) / folder), method, score)
+            record.add(results[folder], method, score)
         return record
 
 

@@ -40,21 +40,6 @@ def settings_table(results: Sequence[Result]) -> pd.DataFrame:
     return table[sorted(table, key=lambda name: (len(name), name))]
 
 
-def chosen(results: Sequence[Result], where: Sequence[str]) -> list[Result]:
-    """The results whose settings are those of ``where``, each ``setting=value``; a `SettingError` if none is left."""
-    table = settings_table(results)
-    for entry in where:
-        setting, equals, value = entry.partition("=")
-        if not equals:
-            raise SettingError(f"--where takes setting=value, got {entry!r}")
-        if setting not in table:
-            raise SettingError(f"no run has a setting {setting}: {nearest(setting, set(table))}")
-        known, table = sorted(set(table[setting])), table[table[setting] == value]
-        if table.empty:
-            raise SettingError(f"no run has {entry}: there are {', '.join(known)}")
-    return [results[place] for place in table.index]
-
-
 def sweep_records(results: Sequence[Result], baseline: str | None = None) -> tuple[list[ComparisonRecord], list[str]]:
     """A sweep's runs as comparisons of a fixed design, at one budget and without tuning, and notes on them.
 
@@ -107,7 +92,7 @@ def _record(runs: Sequence[Result], baseline: str | None) -> ComparisonRecord:
     methods = list(dict.fromkeys(run.method for run in runs))
     base = next((known for known in (baseline, *BASELINES) if known in methods), methods[0])
     methods.sort(key=lambda method: method != base)
-    design = Design.fixed(sum(run.method == base for run in runs))
+    design = Design(looks=(sum(run.method == base for run in runs),))
     record = ComparisonRecord(runs[0].name, runs[0].score, base, methods, design)
     for run in runs:
         about: dict[str, Any] = {"budget": 1.0, "epochs": len(run.epoch_seconds) or math.nan, "settings": {}}
@@ -152,9 +137,5 @@ def _titled(name: str, settings: pd.DataFrame) -> list[str]:
 def _kept_apart(name: str, differing: pd.DataFrame) -> str:
     values = {key: sorted(set(differing[key])) for key in differing}
     found = "; ".join(f"{key} ({', '.join(known)})" for key, known in values.items())
-    choice = " ".join(f"--where {key}={known[0]}" for key, known in values.items())
     changed = "Files of the data have changed between them. " if INPUT_DATA in values else ""
-    return (
-        f"The runs of {name} differ in {found}. {changed}Runs are compared with their like alone: a table each. "
-        f"as-lightning-report {choice} reports one of them."
-    )
+    return f"The runs of {name} differ in {found}. {changed}Runs are compared with their like alone: a table each."

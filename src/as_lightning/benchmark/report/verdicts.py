@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import special
 
 from as_lightning.benchmark.report.boundaries import nominal_levels
 from as_lightning.benchmark.report.moderation import moderate, seed_residual_variances, variance_prior
@@ -61,11 +61,6 @@ class Design:
             raise ValueError(f"alpha must be in (0, 0.5), got {self.alpha!r}")
         if not self.looks or list(self.looks) != sorted({look for look in self.looks if look > 0}):
             raise ValueError(f"looks must be ascending numbers of seeds, got {self.looks!r}")
-
-    @classmethod
-    def fixed(cls, seeds: int, *, equal_within: float = 0.5) -> Design:
-        """One look, after all seeds."""
-        return cls(equal_within, looks=(max(seeds, 1),))
 
 
 @dataclass(frozen=True)
@@ -151,7 +146,7 @@ def verdicts(
 
     Examples:
         >>> better = {Arm("softmax"): {0: 90.1, 1: 90.4, 2: 89.9}, Arm("as_softmax"): {0: 93.2, 1: 93.3, 2: 93.1}}
-        >>> [verdict.word for verdict in verdicts(better, baseline="softmax", design=Design.fixed(3))]
+        >>> [verdict.word for verdict in verdicts(better, baseline="softmax", design=Design(looks=(3,)))]
         ['better']
     """
     full = max((arm.budget for arm in scores if arm.method == baseline), default=None)
@@ -270,14 +265,7 @@ def detectable_difference(error: float, degrees: float, level: float) -> float:
         >>> round(detectable_difference(1.0, 4, 0.025), 2)
         3.76
     """
-    critical = special.stdtrit(degrees, 1 - level)
-    # the power as a mean over the estimated deviation: scipy's noncentral t is NaN this far out in the tails
-    deviations = np.sqrt(stats.chi2.ppf((np.arange(1024) + 0.5) / 1024, degrees) / degrees)
-
-    def missing(shift: float) -> float:
-        return float(stats.norm.sf(critical * deviations - shift).mean()) - POWER
-
-    return error * float(optimize.brentq(missing, 0.0, 20.0 * (critical + 10.0)))
+    return error * float(special.nctdtrinc(degrees, 1 - POWER, special.stdtrit(degrees, 1 - level)))
 
 
 def _table(scores: Scores, arms: Sequence[Arm], seeds: Sequence[int]) -> np.ndarray:

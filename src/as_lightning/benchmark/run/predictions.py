@@ -46,13 +46,13 @@ class Predictions(NamedTuple):
         with whole_file(Path(folder) / PREDICTIONS_FILE) as partial, open(partial, "wb") as file:
             np.savez_compressed(file, **self._asdict())
 
-    def disagreement(self, other: Predictions) -> float | None:
-        """The share of the examples on which two runs differ; None if they are of other examples."""
+    def differing(self, other: Predictions) -> np.ndarray | None:
+        """The examples on which two runs differ, as booleans ``(N,)``; None if they are of other examples."""
         alike = np.array_equal(self.ids, other.ids) and self.predicted.shape == other.predicted.shape
         if not alike or not len(self.ids):
             return None
         differ = self.predicted != other.predicted
-        return float((differ.any(-1) if differ.ndim > 1 else differ).mean())
+        return np.asarray(differ.any(-1) if differ.ndim > 1 else differ)
 
 
 def example_ids(names: Sequence[str]) -> np.ndarray:
