@@ -23,6 +23,7 @@ class EvaluationLogits:
         self, callback: str, logits: Callable[[LightningModule, Any], LogitsAndTarget] | None, dataloader_idx: int
     ) -> None:
         self.callback, self.logits, self.dataloader_idx = callback, logits, dataloader_idx
+        self.target: str | int | None = None  # its key or position in a batch, where it is known
         self._output: Any = None
         self._hook: RemovableHandle | None = None
         self._several_loaders = False
@@ -66,7 +67,7 @@ class EvaluationLogits:
             logits, target = pl_module.validation_logits(batch)  # type: ignore[operator]
         else:
             logits, self._output = getattr(self._output, "logits", self._output), None
-            target = _target_of(batch)
+            target = _target_of(batch) if self.target is None else batch[self.target]
         if not isinstance(logits, Tensor) or not isinstance(target, Tensor):
             missing = "logits" if not isinstance(logits, Tensor) else "target"
             raise MisconfigurationException(
@@ -95,10 +96,10 @@ class ValidationCallback(Callback):
         self, logits: Callable[[LightningModule, Any], LogitsAndTarget] | None, ignore_index: int, dataloader_idx: int
     ) -> None:
         self.ignore_index = ignore_index
-        self._source = EvaluationLogits(type(self).__name__, logits, dataloader_idx)
+        self.source = EvaluationLogits(type(self).__name__, logits, dataloader_idx)
 
     def _start(self, pl_module: LightningModule, loaders: int) -> None:
-        self._source.start(pl_module, loaders)
+        self.source.start(pl_module, loaders)
 
     def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
         """Take what is wanted of a batch that was validated."""
@@ -119,16 +120,16 @@ class ValidationCallback(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        if _fitting(trainer) and self._source.takes(dataloader_idx):
+        if _fitting(trainer) and self.source.takes(dataloader_idx):
             self._see(trainer, pl_module, batch)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if _fitting(trainer):
-            self._source.stop()
+            self.source.stop()
             self._end(trainer, pl_module)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self._source.stop()
+        self.source.stop()
 
 
 def _fitting(trainer: Trainer) -> bool:

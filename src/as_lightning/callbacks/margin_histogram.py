@@ -69,7 +69,7 @@ class MarginHistogram(ValidationCallback):
         self._sums = None
 
     def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
-        logits, target, _ = self._source.of(pl_module, batch)
+        logits, target, _ = self.source.of(pl_module, batch)
         rows, target = logits.flatten(0, -2), target.flatten(0, logits.dim() - 2)  # of tokens too
         leads = in_float64(target_leads(rows, target, self.ignore_index))
         above = leads > _delta(pl_module)

@@ -122,7 +122,7 @@ class TemperatureScaling(ValidationCallback):
 
     def _known_of(self, pl_module: LightningModule, batch: Any) -> LogitsAndTarget:
         """What of the batch takes part: rows, so that token lengths may differ between batches, or single labels."""
-        logits, target, self.multilabel = self._source.of(pl_module, batch)
+        logits, target, self.multilabel = self.source.of(pl_module, batch)
         return known_entries(logits, target, self.ignore_index)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -192,7 +192,7 @@ class TemperatureScaling(ValidationCallback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        if not self._source.takes(dataloader_idx):
+        if not self.source.takes(dataloader_idx):
             return
         logits, target = self._known_of(pl_module, batch)
         logits = in_float64(logits)
@@ -208,7 +208,7 @@ class TemperatureScaling(ValidationCallback):
             self._test_sums[name] = [old + new for old, new in zip(before, sums, strict=True)] if before else sums
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._source.stop()
+        self.source.stop()
         for name, sums in self._test_sums.items():
             loss, count, *bins = (sum_over_ranks(trainer, of_rank).cpu() for of_rank in sums)
             self.diagrams[name] = diagram = Reliability(*bins)

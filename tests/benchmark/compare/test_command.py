@@ -212,7 +212,7 @@ def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_comp
         (["method.delta=2"], "must lie in [0, 1], got 2"),
         (["method.delta_warmup.ratio=0.1,0.2"], "method.delta_warmup.ratio cannot be swept in a comparison"),
         (["method.delta=0.05,0.1,0.2,0.3", "trials=3"], "trials=3 cannot try all 4 values of delta (0.05, 0.1, 0.2, 0"),
-        (["trainer.max_epochs=0"], "trainer.max_epochs must be a whole number of at least 1, got 0"),
+        (["trainer.max_epochs=0"], "trainer.max_epochs must be an integer of at least 1, got 0"),
         (["search.lr_factor=0.1"], "search.lr_factor must be a number above 1, got 0.1"),
         (["optimizer.lr=fast"], "the settings of optimizer or lr_scheduler are refused"),
         (["name=../x"], "name=../x cannot name a folder below comparisons"),

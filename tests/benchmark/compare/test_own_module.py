@@ -234,7 +234,7 @@ def test_every_run_trains_with_the_learning_rate_that_its_result_names(factory, 
     record = compare(factory, Points(), **(QUICK | asked | {"trainer": trainer})).record
     final = [run.config["comparison"]["settings"]["lr"] for run in record.results if run.method not in record.same_as]
     tried = [trial.settings["lr"] for trials in record.tuning.values() for trial in trials if not trial.shared]
-    looks = [2e-3, 2e-3, 4e-3]  # before the first run a batch of each method, and one at another learning rate
+    looks = [2e-3, 2e-3, 2e-3, 4e-3]  # a batch in search of the target, of each method, and at another learning rate
     assert sorted(Rates.seen) == pytest.approx(sorted(looks + tried + final))
 
 
@@ -541,8 +541,8 @@ TRAINER = {"max_epochs": 2}
         ({"replaces": None}, ValueError, 'replaces="criterion"'),
         ({"factory": LocalLoss}, MisconfigurationException, "reported no masking counts"),
         ({"mode": "best"}, ValueError, "mode must be"),
-        ({"trainer": {"max_steps": 5}}, ValueError, "with max_epochs, the full budget, of at least 1"),
-        ({"trainer": pl.Trainer}, ValueError, "must be the arguments of each run"),
+        ({"trainer": {}}, TypeError, "trainer.max_epochs must be an integer of at least 1, got None"),
+        ({"trainer": pl.Trainer}, TypeError, "must be the arguments of each run"),
         ({"trainer": TRAINER | {"limit_val_batches": 0}}, ValueError, "must not set limit_val_batches=0"),
         ({"trainer": TRAINER | {"max_steps": 5}}, ValueError, "must not set max_steps"),
         ({"trainer": TRAINER | {"enable_checkpointing": False}}, ValueError, "set enable_checkpointing=False"),

@@ -15,7 +15,6 @@ from as_lightning.benchmark.compare.search import (
     Range,
     Space,
     as_neutral,
-    at_edge,
     best_of,
     is_neutral,
     learning_rates,
@@ -50,7 +49,6 @@ def test_the_best_learning_rate_is_followed_beyond_the_edge_and_met_within_a_fac
     assert best is not None
     reached = max(min(rate, 0.01 * 4**4), 0.01 / 4**4)
     assert 0.5 <= best.settings["lr"] / reached <= 2.0
-    assert at_edge(RATES, own, best.settings) == []
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8])
@@ -59,13 +57,6 @@ def test_each_method_makes_the_asked_number_of_trials_and_none_twice(count: int)
         own = searched(space, peak(0.02), count)
         assert len(own) == count
         assert len({tuple(trial.settings.items()) for trial in own}) == count
-
-
-def test_an_edge_that_the_trials_have_not_left_is_named() -> None:
-    own = searched(RATES, lambda settings: settings["lr"], count=4)
-    best = best_of(own, 1.0)
-    assert best is not None
-    assert at_edge(RATES, own, best.settings) == ["lr"]
 
 
 def test_a_method_that_contains_the_baseline_begins_at_its_best_rate_and_its_knob_reaches_the_neutral_value() -> None:

@@ -118,7 +118,7 @@ def compare(
     own = OwnModule(factory, datamodule, replaces, monitor, mode, trainer, own_losses, name)
     asked: dict[str, Any] = {"budgets": budgets, "trials": trials, "seeds": seeds, "max_seeds": max_seeds}
     asked |= {"max_hours": max_hours, "tuning_seeds": tuning_seeds, "equal_within": equal_within}
-    plan = ComparisonPlan(own_losses.names, own.trainer["max_epochs"], BASELINE, **asked)
+    plan = ComparisonPlan(own_losses.names, own.trainer.get("max_epochs"), BASELINE, **asked)
     with TemporaryDirectory() as temporary, quiet_training():
         directory = Path(folder or temporary)
         subject = own.look(default_settings()["search"]["lr_factor"], directory)

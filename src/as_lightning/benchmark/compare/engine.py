@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
-from as_lightning.benchmark.compare.search import RATE, Space, as_neutral, at_edge, best_of, is_neutral, next_trials
+from as_lightning.benchmark.compare.search import RATE, Space, as_neutral, best_of, is_neutral, next_trials
 from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.record import ComparisonRecord, Trial
 from as_lightning.benchmark.report.verdicts import Arm, still_open
@@ -57,11 +57,6 @@ def run_comparison(plan: ComparisonPlan, subject: Subject, directory: Path, cons
     return record
 
 
-def failure(run: Run, error: object) -> str:
-    """An error that has ended a run, in words."""
-    return f"{run}: {type(error).__name__}: {error}"
-
-
 def one_by_one(run_one: Callable[[Run], Result]) -> Execute:
     """Make runs in this process, one after another; an exception is the run's failure."""
 
@@ -70,7 +65,7 @@ def one_by_one(run_one: Callable[[Run], Result]) -> Execute:
             try:
                 yield run, run_one(run)
             except Exception as error:
-                yield run, failure(run, error)
+                yield run, f"{run}: {type(error).__name__}: {error}"
 
     return execute
 
@@ -157,11 +152,6 @@ class Engine:
                 record.notes.append(
                     f"Validation chose the setting at which {method} is {plan.baseline} ({knobs}): its runs are those "
                     f"of {plan.baseline}."
-                )
-            for name in at_edge(self.spaces[method], trials, best.settings):
-                record.notes.append(
-                    f"The best {name} of {method}, {best.settings[name]:.3g}, is the last that {plan.trials} trials "
-                    "reached: a larger number of trials may find a better one."
                 )
 
     def _search(

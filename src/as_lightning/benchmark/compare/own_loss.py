@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
@@ -12,12 +11,14 @@ import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
 from hydra.utils import instantiate
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from as_lightning.benchmark.compare.search import Choice, Range, setting_range
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import nearest
+from as_lightning.callbacks.evaluation_logits import ValidationCallback
 from as_lightning.mixin import ASSoftmaxMixin
 from as_lightning.replaced_loss import CountedLoss, replace_loss
 
@@ -92,14 +93,14 @@ class OwnLosses:
         ``self.as_softmax_loss`` to 1. Losses outside training are the module's own, or plain cross-entropy, with every
         method: otherwise a comparison by the loss would be won by what a loss leaves out.
         """
-        delta = None  # of a method that is not AS-Softmax
+        delta = loss = None  # of AS-Softmax the margin, of all others but softmax the loss
         if name in self.losses:
             loss, ranges = self.losses[name]
             loss = loss(**{key: settings[key] for key in ranges if key in settings}) if ranges else loss
-        else:
+        elif name != BASELINE:
             config = self.configured(name, settings)
             delta = config.get("delta")
-            loss = None if name == BASELINE or delta is not None else instantiate(config.criterion)
+            loss = instantiate(config.criterion) if delta is None else None
         if replaces is None:
             if not isinstance(module, ASSoftmaxMixin):
                 raise ValueError(
@@ -122,11 +123,11 @@ class OwnLosses:
             return
         if isinstance(module, ASSoftmaxMixin):
             raise ValueError(f"{type(module).__name__} uses ASSoftmaxMixin already: leave replaces out")
-        margin = Margin(delta=1.0 if delta is None else delta)
+        margin = Margin(delta=delta)
         if delta is not None:
             module.masking_counter = margin.masking_counter  # type: ignore[assignment]
         if is_huggingface_classifier(replaced):
-            losses = (margin.as_softmax_loss, margin.multilabel_as_softmax_loss)
+            losses: tuple[Loss, Loss] = margin.as_softmax_loss, margin.multilabel_as_softmax_loss
             if loss is not None:
                 losses = (TrainingLoss(name, loss, F.cross_entropy, module),) * 2
             replace_huggingface_loss(replaced, module, *losses)
@@ -167,67 +168,40 @@ class TrainingLoss(nn.Module):
         return loss
 
 
-class SeenLogits(pl.Callback):
-    """Logits and target of a batch that has just been evaluated: what ``forward`` returned, and a part of the batch.
+class TargetFinder(ValidationCallback):
+    """Finds which part of a batch is the target of the training loss, in a training with `loss`.
 
-    The part is what the training loss, the attribute ``loss`` of the module, is called with; it need not be the last.
-    ``target`` is its key or position; where it is None, `find_target` finds it after a training.
+    ``target`` is its key or position; None if it is no part of the batch, or a validation does not show its logits.
     """
 
-    def __init__(self, loss: str, target: str | int | None) -> None:
-        self.loss, self.target = loss, target
-        self._logits: Tensor | None = None
-        self._batch: Any = None
-        self._given: Any = None
-        self._missed = False
+    def __init__(self) -> None:
+        super().__init__(None, ignore_index=-100, dataloader_idx=0)
+        self.batch: Any = None
+        self.hidden = False
 
-    def __call__(self, module: pl.LightningModule, batch: Any) -> tuple[Any, Any]:
-        if hasattr(module, "validation_logits"):
-            return module.validation_logits(batch)  # type: ignore[operator]
-        return self._logits, batch[self.target]
+    @property
+    def target(self) -> str | int | None:
+        return None if self.hidden else self.source.target
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if stage == "fit":
-            pl_module.register_forward_hook(self._keep_logits)
-            if self.target is None:
-                self._watch_loss(pl_module)
-
-    def _keep_logits(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        logits = getattr(output, "logits", output)
-        if not torch.is_grad_enabled() and isinstance(logits, Tensor) and logits.dim() >= 2:
-            self._logits = logits
-
-    def _watch_loss(self, module: pl.LightningModule) -> None:
-        parent_name, _, attribute = self.loss.rpartition(".")
-        owner: Any = attrgetter(parent_name)(module) if parent_name else module
-        if isinstance(getattr(owner, attribute), nn.Module):
-            owner, attribute = getattr(owner, attribute), "forward"
-        loss = getattr(owner, attribute)
-
-        @functools.wraps(loss)
-        def watched(*arguments: Any, **named: Any) -> Any:
-            if self._given is None and in_training(module):
-                self._given = named.get("labels", arguments[1] if len(arguments) > 1 else named.get("target"))
-            return loss(*arguments, **named)
-
-        owner.__dict__[attribute] = watched
+    def loss(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
+        """A loss that looks for its target in the batch."""
+        batch = self.batch if isinstance(self.batch, (Mapping, Sequence)) else ()
+        parts = batch.items() if isinstance(batch, Mapping) else enumerate(batch)
+        tensors = [(place, part) for place, part in parts if isinstance(part, Tensor) and part.dtype == target.dtype]
+        places = [place for place, part in tensors if part is target]
+        places = places or [place for place, part in tensors if torch.equal(part.flatten(), target.flatten())]
+        self.source.target = places[0] if len(places) == 1 else None
+        self.hidden |= len(places) != 1
+        return 0.0 * logits.sum()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        self._batch = batch if self._batch is None else self._batch
+        self.batch = batch
 
-    def on_validation_batch_end(self, trainer: Any, pl_module: pl.LightningModule, *batch: Any) -> None:
-        self._missed |= self._logits is None and not hasattr(pl_module, "validation_logits")
-
-    def find_target(self) -> str | int | None:
-        """The key or position of the target; None if it is no part of the batch, or a validation showed no logits."""
-        batch, given = self._batch, self._given
-        if not isinstance(given, Tensor) or self._missed:
-            return None
-        parts = batch.items() if isinstance(batch, Mapping) else enumerate(batch if isinstance(batch, Sequence) else ())
-        tensors = {place: part for place, part in parts if isinstance(part, Tensor) and part.dtype == given.dtype}
-        places = [place for place, part in tensors.items() if part is given]
-        places = places or [place for place, part in tensors.items() if torch.equal(part, given)]
-        return places[0] if len(places) == 1 else None
+    def _see(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any) -> None:
+        try:
+            self.source.of(pl_module, batch)
+        except MisconfigurationException:
+            self.hidden = True
 
 
 def in_training(module: pl.LightningModule) -> bool:
@@ -237,10 +211,7 @@ def in_training(module: pl.LightningModule) -> bool:
 
 
 def is_huggingface_classifier(part: Any) -> bool:
-    """Whether ``part`` is a classification model of ``transformers``, which computes its loss from ``labels``.
-
-    Another model of ``transformers`` is refused: it may shift its labels, as causal language models do.
-    """
+    """Whether ``part`` is a classification model of ``transformers``; others may shift labels: refused."""
     # every configuration of transformers has a problem_type
     if not isinstance(part, nn.Module) or not hasattr(getattr(part, "config", None), "problem_type"):
         return False
@@ -257,8 +228,7 @@ def is_huggingface_classifier(part: Any) -> bool:
 def replace_huggingface_loss(model: nn.Module, module: pl.LightningModule, loss: Loss, multilabel_loss: Loss) -> None:
     """Let ``model(**batch).loss`` be ``loss`` of the model's logits and ``labels`` while ``module`` trains.
 
-    A hook puts it into the output. Several labels per sample (``problem_type="multi_label_classification"``) take
-    ``multilabel_loss``; labels of -100 are ignored, as in ``transformers``.
+    ``multilabel_loss`` is for ``problem_type="multi_label_classification"``; labels of -100 are ignored.
     """
 
     def hook(part: nn.Module, arguments: tuple[Any, ...], named: Mapping[str, Any], output: Any) -> None:

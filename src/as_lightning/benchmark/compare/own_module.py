@@ -10,11 +10,11 @@ import hashlib
 import inspect
 import pprint
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from as_lightning.benchmark.compare.engine import Subject, best_validation, one_by_one
-from as_lightning.benchmark.compare.own_loss import OwnLosses, SeenLogits
+from as_lightning.benchmark.compare.own_loss import OwnLosses, TargetFinder
 from as_lightning.benchmark.compare.plan import Run, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Range, learning_rates
 from as_lightning.benchmark.run.predictions import PredictionRecorder
@@ -45,11 +45,10 @@ LOOK = {
 }
 LIBRARIES = ("builtins", "torch", "lightning", "torchmetrics", "as_lightning")
 EXAMPLES = 64  # of a split that its fingerprint reads
-Kind = TypeVar("Kind")
 
 
 class BestWeights(ModelCheckpoint):
-    """Keeps the weights of the best validation, which are scored; validations that log no score are passed over.
+    """Keeps the weights of the best validation; those that log no score are passed over.
 
     As a class of its own it may stand beside a ``ModelCheckpoint`` of the user.
     """
@@ -86,11 +85,9 @@ class OwnModule:
             )
         if self.mode not in ("max", "min"):
             raise ValueError(f"mode must be 'max' or 'min', got {self.mode!r}")
-        epochs = self.trainer.get("max_epochs") if isinstance(self.trainer, Mapping) else None
-        if type(epochs) is not int or epochs < 1:
-            raise ValueError(
-                "trainer must be the arguments of each run's Trainer, with max_epochs, the full budget, of at least 1, "
-                f'as in trainer={{"max_epochs": 10}}, got {self.trainer!r}'
+        if not isinstance(self.trainer, Mapping):
+            raise TypeError(
+                f'trainer must be the arguments of each run\'s Trainer, as {{"max_epochs": 10}}, got {self.trainer!r}'
             )
         refused = [name for name, needed in UNCHANGED.items() if self.trainer.get(name, needed) != needed]
         for name in [*refused, *(["limit_val_batches"] if self.trainer.get("limit_val_batches") == 0 else [])]:
@@ -123,8 +120,9 @@ class OwnModule:
             "module": digest(_source(*(type(part) for part in module.modules())), arguments),
             "data": digest(_source(type(data)), described(dict(data.hparams)), examples),
         }
+        self._first_look()
         baseline, *others = self.losses.names
-        trained = self._look_at(baseline, first=True)
+        trained = self._look_at(baseline)
         for method in others:
             self._look_at(method)
         reason = f"{kind} has no argument or hyperparameter lr"
@@ -141,13 +139,11 @@ class OwnModule:
 
     def _rates(self, module: pl.LightningModule, factor: float) -> Range | None:
         """The learning rates around that of a module that the factory has made; None if it cannot be set."""
-        argument, attribute = rate_argument(self.factory), rate_attribute(module)
-        rate = inspect.signature(self.factory).parameters[argument].default if argument else None
-        if not isinstance(rate, (int, float)) and attribute:
-            rate = lightning_getattr(module, attribute)
-        if not isinstance(rate, (int, float)) or isinstance(rate, bool):
-            return None
-        return learning_rates(float(rate), factor)
+        argument, attribute = rate_name(self.factory), rate_name(module)
+        rate = lightning_getattr(module, attribute) if attribute else None
+        if argument:
+            rate = inspect.signature(self.factory).parameters[argument].default
+        return learning_rates(float(rate), factor) if isinstance(rate, (int, float)) else None
 
     def _same_splits(self) -> str:
         """A digest of the validation and test data, which must not depend on when they are set up."""
@@ -156,68 +152,72 @@ class OwnModule:
             pl.seed_everything(seed, workers=True, verbose=False)
             data = self.data()
             data.prepare_data()
-            for stage in ("fit", "test"):
-                data.setup(stage)
-            found.append([_examples(data, f"{name}_dataloader") for name in ("val", "test")])
+            data.setup("fit")
+            data.setup("test")
+            found.append(digest(_examples(data, "val_dataloader"), _examples(data, "test_dataloader")))
         if found[0] != found[1]:
             raise ValueError(
                 f"{type(data).__name__} makes other validation or test splits each time it is set up, so that runs "
                 "would be tested on examples that others were trained on: split by a generator with a seed of its own, "
                 "as in random_split(dataset, lengths, torch.Generator().manual_seed(0))"
             )
-        return " ".join(found[0])
+        return found[0]
 
-    def _look_at(self, method: str, *, first: bool = False, **settings: float) -> list[Any]:
-        """Train and validate on one batch; return what tells this training from one at another learning rate.
-
-        The first look also finds the target in the batch, and the test metric.
-        """
+    def _first_look(self) -> None:
+        """Find the target in the batch and the test metric, and note what is missing."""
+        finder = TargetFinder()
+        self.losses.losses["first look"] = (finder.loss, {})
         with TemporaryDirectory() as folder:
-            result, trainer = self.fit(Run("tuning", method, settings, 1.0, 0), folder, LOOK, {})
+            result, trainer = self.fit(Run("tuning", "first look", {}, 1.0, 0), folder, LOOK, {}, finder)
             module, data = trainer.lightning_module, trainer.datamodule  # type: ignore[attr-defined]
-            groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
-            trained: list[Any] = [{k: v for k, v in group.items() if isinstance(v, (int, float))} for group in groups]
-            trained += [float(part.detach().double().sum()) for part in module.parameters()]
-            if first:
-                callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-                (seen,) = (callback for callback in callbacks if isinstance(callback, SeenLogits))
-                self.target = seen.find_target()
-                tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
-                name = name_in_test(self.monitor)
-                self.test_metric = name if tests and name in metrics_of_test(trainer, module, data) else None
-                notes = {
-                    "Calibration was not measured, and predictions were not stored: the target of the training loss "
-                    "is no part of the batch by itself, or validation_step does not call self(x).": self.target is None,
-                    f"{self.monitor} is not logged in every epoch: the weights of the best epoch that logs it are "
-                    "scored.": len(result.evaluations) < len(result.epoch_seconds),
-                    f"The scores are of the validation split: there is no {name} of a test_step on the batches of a "
-                    "test_dataloader. They are too high, because the same split has chosen the settings and the "
-                    "epoch.": self.test_metric is None,
-                }
-                self.notes += [note for note, holds in notes.items() if holds]
-            return trained
+            tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
+            name = name_in_test(self.monitor)
+            self.test_metric = name if tests and name in metrics_of_test(trainer, module, data) else None
+        self.target = finder.target
+        notes = {
+            "Calibration was not measured, and predictions were not stored: the target of the training loss "
+            "is no part of the batch by itself, or validation_step does not call self(x).": self.target is None,
+            f"{self.monitor} is not logged in every epoch: the weights of the best epoch that logs it are scored.": len(
+                result.evaluations
+            )
+            < len(result.epoch_seconds),
+            f"The scores are of the validation split: there is no {name} of a test_step on the batches of a "
+            "test_dataloader. They are too high, because the same split has chosen the settings and the "
+            "epoch.": self.test_metric is None,
+        }
+        self.notes += [note for note, holds in notes.items() if holds]
+
+    def _look_at(self, method: str, **settings: float) -> list[Any]:
+        """Train and validate on one batch; return what tells this training from one at another learning rate."""
+        with TemporaryDirectory() as folder:
+            _, trainer = self.fit(Run("tuning", method, settings, 1.0, 0), folder, LOOK, {})
+        groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
+        numbers = [{k: v for k, v in group.items() if isinstance(v, (int, float))} for group in groups]
+        return [*numbers, *(float(part.detach().double().sum()) for part in trainer.lightning_module.parameters())]
 
     def module(self, method: str, settings: Mapping[str, Any]) -> pl.LightningModule:
         """A fresh module that trains by a method."""
-        rate, argument = settings.get(RATE), rate_argument(self.factory)
+        rate, argument = settings.get(RATE), rate_name(self.factory)
         made = self.factory(**{argument: rate}) if rate is not None and argument else self.factory()
         checked(made, pl.LightningModule, "the factory must return a module at each call")
         if rate is not None and not argument:
-            lightning_setattr(made, str(rate_attribute(made)), rate)
+            lightning_setattr(made, str(rate_name(made)), rate)
         self.losses.put_in(made, method, self.replaces, settings)
         return made
 
     def data(self) -> pl.LightningDataModule:
         """A copy of the data module, or a new one where a function makes it."""
-        given, kind = self.datamodule, type(self.datamodule).__name__
-        try:
-            made = given() if callable(given) else copy.deepcopy(given)
-        except Exception as error:
-            if callable(given):
-                raise
-            raise TypeError(
-                f"{kind} cannot be copied for each run ({error}): give a function that makes it, as in lambda: {kind}()"
-            ) from None
+        if callable(self.datamodule):
+            made = self.datamodule()
+        else:
+            try:
+                made = copy.deepcopy(self.datamodule)
+            except Exception as error:
+                kind = type(self.datamodule).__name__
+                raise TypeError(
+                    f"{kind} cannot be copied for each run ({error}): give a function that makes it, as in "
+                    f"lambda: {kind}()"
+                ) from None
         hint = "LightningDataModule.from_datasets(train, validation, test) makes one"
         return checked(made, pl.LightningDataModule, hint)
 
@@ -251,17 +251,17 @@ class OwnModule:
         return result
 
     def fit(
-        self, run: Run, folder: str, limits: Mapping[str, Any], config: dict[str, Any]
+        self, run: Run, folder: str, limits: Mapping[str, Any], config: dict[str, Any], *more: pl.Callback
     ) -> tuple[Result, pl.Trainer]:
         """Train a fresh module by the settings of a run, with ``limits`` in the place of the trainer's arguments."""
         pl.seed_everything(run.seed, workers=True, verbose=False)
         module, data = self.module(run.method, run.settings), self.data()
         recorder = RunRecorder(self.monitor)
-        seen = SeenLogits(self.replaces or "as_softmax_loss", self.target)
         best = BestWeights(folder, filename="best", monitor=self.monitor, mode=self.mode, save_on_train_epoch_end=False)
-        callbacks = [*copy.deepcopy(self.trainer["callbacks"]), *self.losses.callbacks(run.method), recorder, seen]
-        if self.target is not None:
-            callbacks += [TemperatureScaling(logits=seen), PredictionRecorder(logits=seen)]
+        callbacks = [*copy.deepcopy(self.trainer["callbacks"]), *self.losses.callbacks(run.method), recorder, *more]
+        for measuring in () if self.target is None else (TemperatureScaling(), PredictionRecorder()):
+            measuring.source.target = self.target
+            callbacks.append(measuring)
         settings = {**QUIET, **self.trainer, **limits, "callbacks": [*callbacks, best], "default_root_dir": folder}
         trainer = pl.Trainer(**settings)
         about: dict[str, Any] = {"name": self.name, "method": run.method, "score": self.monitor, "seed": run.seed}
@@ -280,7 +280,7 @@ class OwnModule:
         return result, trainer
 
 
-def checked(made: Any, kind: type[Kind], hint: str) -> Kind:
+def checked(made: Any, kind: type, hint: str) -> Any:
     """What a function of the user's has made; a TypeError unless it is of that class of ``lightning``."""
     if isinstance(made, kind):
         return made
@@ -289,22 +289,15 @@ def checked(made: Any, kind: type[Kind], hint: str) -> Kind:
     raise TypeError(f"expected a {kind.__name__}, got {type(made).__name__}: {hint}")
 
 
-def rate_argument(factory: Callable[..., Any]) -> str | None:
-    """The argument of a factory that is the learning rate; None if it has none."""
-    return next((name for name in RATES if name in inspect.signature(factory).parameters), None)
-
-
-def rate_attribute(module: pl.LightningModule) -> str | None:
-    """The attribute or hyperparameter of a module that is its learning rate; None if it has none."""
-    return next((name for name in RATES if lightning_hasattr(module, name)), None)
+def rate_name(owner: Any) -> str | None:
+    """The argument of a factory, or the attribute or hyperparameter of a module, that is its learning rate."""
+    if isinstance(owner, pl.LightningModule):
+        return next((name for name in RATES if lightning_hasattr(owner, name)), None)
+    return next((name for name in RATES if name in inspect.signature(owner).parameters), None)
 
 
 def described(value: Any) -> str:
-    """A value as text that is the same in every process: callbacks with their settings, no addresses in memory.
-
-    >>> described(pl.Callback)
-    "[<class 'lightning.pytorch.callbacks.callback.Callback'>]"
-    """
+    """A value as text that is the same in every process: callbacks with their settings, no addresses in memory."""
     parts = value if isinstance(value, (list, tuple)) else [value]
     shown = [(type(part), vars(part)) if isinstance(part, pl.Callback) else part for part in parts]
     return re.sub(r" at 0x[0-9a-fA-F]+", "", pprint.pformat(shown, width=1))  # so narrow that it sorts sets
@@ -312,24 +305,21 @@ def described(value: Any) -> str:
 
 def digest(*texts: str) -> str:
     """A short digest of texts."""
-    return hashlib.sha256(" ".join(texts).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
 def _examples(data: pl.LightningDataModule, loader: str) -> str:
-    """A digest of some examples of a split, read under the same random state; empty without the split."""
+    """Some examples of a split as text, read under the same random state; empty without the split."""
     loaders = getattr(data, loader)() if is_overridden(loader, data) else ()
     dataset: Any = getattr(next(iter(tree_leaves(loaders)), None), "dataset", None)
-    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+    if not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
         return ""
     size = len(dataset)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        chosen = [dataset[number] for number in sorted({step * size // EXAMPLES for step in range(EXAMPLES)}) if size]
-    parts = (
-        part.detach().cpu().numpy().tobytes().hex() if isinstance(part, Tensor) else described(part)
-        for part in tree_leaves(chosen)
-    )
-    return digest(str(size), *parts)
+        chosen = tree_leaves([dataset[number] for number in range(0, size, max(1, size // EXAMPLES))])
+    contents = (x.detach().cpu().numpy().tobytes().hex() if isinstance(x, Tensor) else described(x) for x in chosen)
+    return " ".join([str(size), *contents])
 
 
 def _source(*kinds: type) -> str:

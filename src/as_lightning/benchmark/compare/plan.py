@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -13,6 +12,7 @@ import yaml
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.report.record import run_folder
 from as_lightning.benchmark.report.verdicts import Design
+from as_lightning.functional.argument_checks import check_count, check_number
 
 METHODS = ("softmax", "as_softmax", "as_speed")
 FIRST_TUNING_SEED = 1000
@@ -65,24 +65,24 @@ class ComparisonPlan:
         (('softmax', 'as_softmax'), (0.5, 1.0), (1.0,), (3,))
     """
 
-    def __init__(self, methods: Sequence[str], full_epochs: int, baseline: str | None = None, **settings: Any) -> None:
+    def __init__(self, methods: Sequence[str], full_epochs: Any, baseline: str | None = None, **settings: Any) -> None:
         if isinstance(methods, str) or not methods or len(set(methods)) < len(methods):
             raise ValueError(f"methods must be a list of at least one name, each given once, got {methods!r}")
         asked = default_settings() | {name: value for name, value in settings.items() if value is not None}
         several_labels = all(name.startswith(("multilabel_", "bce")) for name in methods)
         self.baseline = baseline or ("multilabel_softmax" if several_labels else "softmax")
         self.methods = tuple(dict.fromkeys([self.baseline, *methods]))  # the baseline first
-        self.full_epochs = _count("trainer.max_epochs", full_epochs)  # of budget 1
+        self.full_epochs = check_count("trainer.max_epochs", full_epochs, least=1)  # of budget 1
         budgets = asked["budgets"]
         if not isinstance(budgets, Mapping):
             budgets = {"baseline": budgets, "methods": budgets}
         self.baseline_budgets = _budgets(budgets["baseline"], full_epochs)  # shares of the full training, ascending
         self.method_budgets = _budgets(budgets["methods"], full_epochs)
-        self.trials = _count("trials", asked["trials"])
+        self.trials = check_count("trials", asked["trials"], least=1)
         self.max_hours = asked["max_hours"]
-        if self.max_hours is not None and not (_is_number(self.max_hours) and 0 < self.max_hours < math.inf):
-            raise ValueError(f"max_hours must be a positive number of hours, got {self.max_hours!r}")
-        most = _count("max_seeds", asked["max_seeds"])
+        if self.max_hours is not None:
+            check_number("max_hours", self.max_hours, lambda hours: hours > 0, "a positive number of hours")
+        most = check_count("max_seeds", asked["max_seeds"], least=1)
         design = Design(equal_within=asked["equal_within"])
         if asked["seeds"] == "auto":
             if most < design.looks[0]:
@@ -124,28 +124,14 @@ class ComparisonPlan:
 
 
 def epochs_of(budget: float, full_epochs: int) -> int:
-    """The whole epochs of a budget, at least 1.
-
-    >>> epochs_of(0.25, 6), epochs_of(0.5, 1)
-    (2, 1)
-    """
+    """The whole epochs of a budget, at least 1."""
     return max(1, round(budget * full_epochs))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _count(name: str, value: Any) -> int:
-    if type(value) is not int or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return value
 
 
 def _budgets(asked: Any, full_epochs: int) -> tuple[float, ...]:
     """The shares in ascending order; of those with the same number of epochs the largest."""
-    shares = list(asked) if isinstance(asked, (list, tuple)) else [asked]
-    if not shares or not all(_is_number(share) and 0 < share <= MAX_BUDGET for share in shares):
+    shares = asked if isinstance(asked, (list, tuple)) else [asked]
+    if not shares or not all(isinstance(share, (int, float)) and 0 < share <= MAX_BUDGET for share in shares):
         raise ValueError(
             f"budgets must be a share of the training, in (0, {MAX_BUDGET:g}], or a list of at least one, got {asked!r}"
         )
@@ -154,12 +140,11 @@ def _budgets(asked: Any, full_epochs: int) -> tuple[float, ...]:
 
 def _seeds(name: str, asked: Any, first: int) -> tuple[int, ...]:
     """The seeds of a list in ascending order, or so many from ``first`` on."""
-    seeds = list(asked) if isinstance(asked, (list, tuple, range)) else []
-    if type(asked) is int:
-        seeds = list(range(first, first + asked))
-    if not seeds or not all(type(s) is int and s >= 0 for s in seeds) or len(set(seeds)) < len(seeds):
-        auto = "'auto', " if name == "seeds" else ""
+    seeds = range(first, first + asked) if type(asked) is int else asked
+    whole = isinstance(seeds, (list, tuple, range)) and all(type(seed) is int and seed >= 0 for seed in seeds)
+    if not whole or not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(
-            f"{name} must be {auto}a number of seeds, or a list of different whole numbers of at least 0, got {asked!r}"
+            f"{name} must be {'auto, ' * (name == 'seeds')}a number of seeds, or a list of different whole numbers of "
+            f"at least 0, got {asked!r}"
         )
     return tuple(sorted(seeds))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
+
+import numpy as np
 
 from as_lightning.benchmark.report.record import Trial
 
@@ -40,10 +43,9 @@ class Range:
         >>> Range(0.25, 2.0, default=0.5, log=True).spread(3)
         [0.5, 0.25, 2.0]
         """
-        steps = count if self.neutral in (self.low, self.high) else max(count - 1, 1)
-        first = 1 if self.neutral == self.low else 0
-        low, high = self._place(self.low), self._place(self.high)
-        values = [self._value(low + (first + number) / steps * (high - low)) for number in range(count)]
+        first, number = int(self.neutral == self.low), max(count + (self.neutral in (self.low, self.high)), 2)
+        grid = np.linspace(self._place(self.low), self._place(self.high), number)[first : first + count]
+        values = [self._value(place) for place in grid]
         nearest = min(values, key=lambda value: abs(self._place(value) - self._place(self.default)))
         return [self.default, *(value for value in values if value != nearest)]
 
@@ -54,22 +56,19 @@ class Range:
         """
         below = max((value for value in tried if value < best), default=None)
         above = min((value for value in tried if value > best), default=None)
-        gaps = [value for value in (above, below) if value is not None]
-        gaps.sort(key=lambda value: (-round(abs(self._place(value) - self._place(best)), 6), -tried[value]))
-        places = [(self._place(best) + self._place(value)) / 2 for value in gaps]
-        if below is None:
-            places = [*self._beyond(best, above, self.limits[0], -1), *places]
-        if above is None:
-            places = [*self._beyond(best, below, self.limits[1], 1), *places]
+        beyond, between = [], []
+        for value, opposite, limit, sign in ((above, below, self.limits[1], 1), (below, above, self.limits[0], -1)):
+            if value is not None:
+                gap = round(abs(self._place(value) - self._place(best)), 6)
+                between.append(((-gap, -tried[value]), (self._place(best) + self._place(value)) / 2))
+            elif self.log:  # as far as the neighbour on the other side
+                ratio = math.sqrt(self.high / self.low) ** 0.5 if opposite is None else best / opposite
+                beyond.append(math.log(best) + sign * abs(math.log(ratio)))
+            elif math.isfinite(limit):
+                beyond.append((best + limit) / 2)
+        places = [*beyond, *(place for _, place in sorted(between, key=itemgetter(0)))]
         low, high = self.limits
         return next((value for value in map(self._value, places) if value not in tried and low < value < high), None)
-
-    def _beyond(self, best: float, neighbour: float | None, limit: float, sign: int) -> list[float]:
-        """The place beyond an edge: as far as its neighbour, or halfway to the limit; none where there is no limit."""
-        if self.log:
-            ratio = math.sqrt(self.high / self.low) ** 0.5 if neighbour is None else best / neighbour
-            return [math.log(best) + sign * abs(math.log(ratio))]
-        return [(best + limit) / 2] if math.isfinite(limit) else []
 
     def _place(self, value: float) -> float:
         return math.log(value) if self.log and value > 0 else float(value)
@@ -134,11 +133,8 @@ def best_of(trials: Sequence[Trial], sign: float) -> Trial | None:
 
     A score of NaN is one of a trial that has not finished; ``sign`` is 1 where a higher score is better, else -1.
     """
-
-    def rank(trial: Trial) -> tuple[float, float]:
-        return sign * trial.score, -trial.loss if math.isfinite(trial.loss) else -math.inf
-
-    return max((trial for trial in trials if math.isfinite(trial.score)), key=rank, default=None)
+    finished = (trial for trial in trials if math.isfinite(trial.score))
+    return max(finished, key=lambda t: (sign * t.score, -t.loss if math.isfinite(t.loss) else -math.inf), default=None)
 
 
 def next_trials(
@@ -169,23 +165,10 @@ def next_trials(
     turns = [RATE, RATE, *knobs] if RATE in space and knobs else list(space)
     first = len(own) % len(turns)
     for name in [*turns[first:], *turns[:first]]:
-        known: dict[Any, float] = {}
-        for trial in own if name == RATE else [*own, *shared]:
-            value, score = trial.settings[name], sign * trial.score if math.isfinite(trial.score) else -math.inf
-            if not isinstance(space[name], Range) or isinstance(value, (int, float)):
-                known[value] = max(score, known.get(value, -math.inf))
+        trials = own if name == RATE else [*own, *shared]
+        scores = [(t.settings[name], sign * t.score if math.isfinite(t.score) else -math.inf) for t in trials]
+        known = dict(sorted(scores, key=itemgetter(1)))  # of trials of one value the best
         proposed = {**best.settings, name: space[name].beside(best.settings[name], known)}
         if proposed[name] is not None and all(trial.settings != proposed for trial in own):
             return [proposed]
     return []
-
-
-def at_edge(space: Space, trials: Sequence[Trial], chosen: Mapping[str, Any]) -> list[str]:
-    """The settings whose chosen value is the smallest or the largest tried, and not at a limit."""
-    edges = []
-    for name, dimension in space.items():
-        values = {t.settings[name] for t in trials if isinstance(t.settings[name], (int, float))}
-        inside = isinstance(dimension, Choice) or chosen[name] in (*dimension.limits, dimension.neutral)
-        if not inside and len(values) > 2 and chosen[name] in (min(values), max(values)):
-            edges.append(name)
-    return edges

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import re
 import shlex
@@ -23,9 +22,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from as_lightning.benchmark.compare.engine import Outcome, Subject, failure, run_comparison
+from as_lightning.benchmark.compare.engine import Outcome, Subject, run_comparison
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, plain
-from as_lightning.benchmark.compare.own_module import OwnModule
+from as_lightning.benchmark.compare.own_module import OwnModule, digest
 from as_lightning.benchmark.compare.plan import METHODS, ComparisonPlan, Run, default_settings, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Choice, Space, learning_rates, setting_range
 from as_lightning.benchmark.data.base import BenchmarkDataModule, collected_messages
@@ -177,7 +176,7 @@ class ComparisonSweep:
                 if job.status == JobStatus.COMPLETED:
                     yield run, Result.read(self.directory / run.folder / RESULT_FILE)
                 else:
-                    yield run, failure(run, job._return_value)
+                    yield run, f"{run}: {type(job._return_value).__name__}: {job._return_value}"
 
 
 def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> ComparisonRecord:
@@ -259,7 +258,7 @@ def data_digest(data: BenchmarkDataModule) -> str:
         if data.texts or split == "test"
         for name, target in zip(data.example_names(split), dataset.targets, strict=True)
     ]
-    return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()[:16]
+    return digest(*sorted(rows))
 
 
 def named_examples(data: BenchmarkDataModule) -> dict[int, str]:

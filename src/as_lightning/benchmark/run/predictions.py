@@ -74,7 +74,7 @@ class PredictionRecorder(pl.Callback):
     ) -> None:
         self.ids = ids
         self.predictions: Predictions | None = None
-        self._source = EvaluationLogits(type(self).__name__, logits, 0)
+        self.source = EvaluationLogits(type(self).__name__, logits, 0)
         self._rows: list[tuple[Tensor, Tensor]] = []
         self._order: np.ndarray | None = None  # None where there are no predictions to find
 
@@ -82,7 +82,7 @@ class PredictionRecorder(pl.Callback):
         loaders = trainer.test_dataloaders
         loader = loaders[0] if isinstance(loaders, list) else loaders
         self._rows, self._order = [], _order(loader) if trainer.world_size == 1 else None
-        self._source.start(pl_module, len(trainer.num_test_batches))
+        self.source.start(pl_module, len(trainer.num_test_batches))
 
     def on_test_batch_end(
         self,
@@ -93,17 +93,17 @@ class PredictionRecorder(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        if self._order is None or not self._source.takes(dataloader_idx):
+        if self._order is None or not self.source.takes(dataloader_idx):
             return
         try:
-            logits, target, multilabel = self._source.of(pl_module, batch)
+            logits, target, multilabel = self.source.of(pl_module, batch)
         except MisconfigurationException:  # a module that shows no logits has no predictions
             self._order = None
             return
         self._rows.append(_rows(logits, target, multilabel))
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._source.stop()
+        self.source.stop()
         self.predictions = None
         if self._order is None or not self._rows:
             return
