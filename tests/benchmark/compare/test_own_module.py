@@ -224,8 +224,12 @@ class Rates(pl.Callback):
 
 @pytest.mark.parametrize(
     "factory",
-    [lambda lr=2e-3: WithCriterion(lr=lr), lambda: WithCriterion(lr=2e-3)],
-    ids=["argument of the factory", "hyperparameter"],
+    [
+        lambda lr=2e-3: WithCriterion(lr=lr),
+        lambda: WithCriterion(lr=2e-3),
+        lambda lr=None: WithCriterion(lr=lr or 2e-3),
+    ],
+    ids=["argument of the factory", "hyperparameter", "argument without a number as its default"],
 )
 def test_every_run_trains_with_the_learning_rate_that_its_result_names(factory, monkeypatch) -> None:
     monkeypatch.setattr(Rates, "seen", [])

@@ -140,9 +140,9 @@ class OwnModule:
     def _rates(self, module: pl.LightningModule, factor: float) -> Range | None:
         """The learning rates around that of a module that the factory has made; None if it cannot be set."""
         argument, attribute = rate_name(self.factory), rate_name(module)
-        rate = lightning_getattr(module, attribute) if attribute else None
-        if argument:
-            rate = inspect.signature(self.factory).parameters[argument].default
+        rate = inspect.signature(self.factory).parameters[argument].default if argument else None
+        if not isinstance(rate, (int, float)) and attribute:
+            rate = lightning_getattr(module, attribute)
         return learning_rates(float(rate), factor) if isinstance(rate, (int, float)) else None
 
     def _same_splits(self) -> str:
