@@ -196,3 +196,71 @@ def decorated(*args, **kwargs):
 def test_losses_of_ones_own_and_of_class_scores_are_replaced(loss):
     module = WithAS(loss, delta=0.3)
     assert module.criterion(LOGITS, TARGET.clamp(min=0)) == as_cross_entropy(LOGITS, TARGET.clamp(min=0), 0.3)
+
+
+# --- a Hugging Face classifier, whose loss is its own
+
+TINY = {"vocab_size": 9, "n_embd": 4, "n_layer": 1, "n_head": 1, "n_positions": 4, "num_labels": 3, "pad_token_id": 0}
+TOKENS = torch.randint(1, 9, (6, 4), generator=torch.Generator().manual_seed(0))
+TARGETS = {
+    "single_label_classification": torch.tensor([0, 1, 2, 2, 1, 0]),
+    "multi_label_classification": LABELS,
+    "tokens": torch.randint(3, (6, 4), generator=torch.Generator().manual_seed(1)).where(TOKENS > 2, -100),
+}
+
+
+class HuggingFace(pl.LightningModule):
+    """Somebody's module: the model computes the loss."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def training_step(self, batch, batch_idx):
+        return self.model(**batch).loss
+
+
+class MaskedHuggingFace(ASSoftmaxMixin, HuggingFace):
+    as_softmax_replaces = "model"
+
+
+def gpt2(kind: str, **settings) -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    model = getattr(transformers, f"GPT2{kind}")(transformers.GPT2Config(**TINY, **settings))
+    return model.eval()  # no dropout: the loss is that of the logits that come with it
+
+
+def loss_of(module: MaskedHuggingFace, batch: dict) -> torch.Tensor:
+    logits, target = module.model(**batch).logits, batch["labels"]
+    if target.is_floating_point():
+        return multilabel_as_cross_entropy(logits, target, module.as_softmax_delta)
+    return as_cross_entropy(logits.flatten(0, -2), target.flatten(), module.as_softmax_delta)
+
+
+@pytest.mark.parametrize("task", TARGETS)
+@pytest.mark.parametrize("duplicate", [lambda module: module, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_a_classifiers_loss_is_the_masked_one_of_its_logits_and_counted_also_of_a_copy(task, duplicate):
+    model = gpt2("ForTokenClassification") if task == "tokens" else gpt2("ForSequenceClassification", problem_type=task)
+    original = MaskedHuggingFace(model, delta=0.3)
+    module, batch = duplicate(original), {"input_ids": TOKENS, "labels": TARGETS[task]}
+    module.as_softmax_delta = 0.1
+    loss = module.training_step(batch, 0)
+    torch.testing.assert_close(loss, loss_of(module, batch))
+    assert loss.requires_grad
+    assert module.masking_counter.counted
+    assert module is original or not original.masking_counter.counted
+    assert module.model(input_ids=TOKENS).loss is None
+
+
+@pytest.mark.parametrize("kind", ["ForSequenceClassification", "ForTokenClassification"])
+def test_a_classifier_may_be_of_a_subclass_or_compiled(kind):
+    model = gpt2(kind)
+    for taken in (model, type("Own", (type(model),), {})(model.config), torch.compile(model)):
+        hooks = MaskedHuggingFace(taken).model._forward_hooks
+        assert [type(hook).__name__ for hook in hooks.values()] == ["LossOfLabels"]
+
+
+@pytest.mark.parametrize("kind", ["ForQuestionAnswering", "LMHeadModel", "Model"])
+def test_a_huggingface_model_that_classifies_nothing_is_refused(kind):
+    with pytest.raises(TypeError, match=r"is no classification model of transformers.*self\.as_softmax_loss"):
+        MaskedHuggingFace(gpt2(kind))

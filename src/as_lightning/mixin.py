@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import lightning.pytorch as pl
@@ -20,7 +21,7 @@ from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.masking_counter import MaskingCounter
-from as_lightning.replaced_loss import replace_loss
+from as_lightning.replaced_loss import masked_loss, replace_loss
 from as_lightning.schedules import DeltaWarmup, WarmupOfTraining
 
 HEAD_NAMES = HeadNames("hidden", "head.weight", "head.bias", "target", "weight")  # as as_softmax_head_loss names them
@@ -38,7 +39,8 @@ class ASSoftmaxMixin(_Base):
     Name it *before* the module's class. In a new module, call `as_softmax_loss` in ``training_step``. Or mix it into an
     existing module whose ``training_step`` calls an attribute as ``loss(logits, target)``, and name that attribute
     (dots reach into submodules), as in the example. Its ``weight``, ``ignore_index`` and ``reduction`` stay
-    in force, also if a ``functools.partial`` sets them. An ``nn.BCEWithLogitsLoss`` becomes the multi-label loss.
+    in force, also if a ``functools.partial`` sets them. An ``nn.BCEWithLogitsLoss`` becomes the multi-label loss. Of a
+    Hugging Face classifier that is named, the ``loss`` that it computes from ``labels`` is replaced.
 
     The loss is the masked one in validation and test too, so ``val_loss`` is not comparable with that of a softmax run.
     With ``as_softmax_validation = "softmax"`` losses outside training are plain softmax cross-entropy (``delta=1``).
@@ -140,7 +142,7 @@ class ASSoftmaxMixin(_Base):
         self._as_softmax_delta_name = "delta" if owner is None else "as_softmax_delta"
         self.as_softmax_delta = value  # LightningCLI saves the arguments as given: None for the default
         if self.as_softmax_replaces is not None:
-            replace_loss(self, self.as_softmax_replaces)
+            replace_loss(self, self.as_softmax_replaces, partial(masked_loss, self))
 
     @property
     def as_softmax_delta(self) -> float:

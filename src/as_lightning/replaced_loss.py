@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 # the losses of PyTorch whose place the masked loss can take: they score classes, by logits or by log-probabilities
 MODULES = (nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss, nn.BCEWithLogitsLoss)
 FUNCTIONS = (F.cross_entropy, F.nll_loss, F.multi_margin_loss, F.binary_cross_entropy_with_logits)
+HUGGINGFACE_CLASSIFIER = re.compile(r"For\w*Classification$")  # sequences, tokens, images, audio
 
 
 class CountedLoss(nn.Module):
@@ -62,11 +64,30 @@ class CountedLoss(nn.Module):
         return f"{kind}delta={self.delta}, reduction={self.reduction!r}, ignore_index={self.ignore_index}{weight}"
 
 
-def replace_loss(module: Any, name: str, owner: Any = None) -> None:
-    """Put the masked loss where ``module`` has the attribute ``name``; dots reach into submodules.
+class LossOfLabels:
+    """A hook: the ``loss`` of a Hugging Face classifier's output is another one of its logits and ``labels``.
 
-    The ``owner`` computes it, by default the module itself. It raises ``AttributeError`` if there is no such attribute
-    or it cannot be set, and ``TypeError`` if it is no loss of classes.
+    ``make`` makes it from the loss that the model computes; that of several labels where its ``problem_type`` says so.
+    """
+
+    def __init__(self, make: Callable[[Any], nn.Module]) -> None:
+        self.loss, self.multilabel_loss = make(nn.CrossEntropyLoss()), make(nn.BCEWithLogitsLoss())
+
+    def __call__(self, model: nn.Module, arguments: Any, named: Mapping[str, Any], output: Any) -> None:
+        labels = named.get("labels")
+        if labels is None:
+            return
+        if model.config.problem_type == "multi_label_classification":  # type: ignore[union-attr]
+            output["loss"] = self.multilabel_loss(output.logits, labels)
+        else:
+            output["loss"] = self.loss(output.logits.reshape(-1, output.logits.shape[-1]), labels.reshape(-1))
+
+
+def replace_loss(module: Any, name: str, make: Callable[[Any], nn.Module]) -> None:
+    """Put ``make(loss)`` in the place of the loss that ``module`` has as ``name``; dots reach into submodules.
+
+    Of a Hugging Face classifier it is the loss that the model computes from ``labels``. It raises ``AttributeError`` if
+    there is no such attribute or it cannot be set, and ``TypeError`` if it is no loss of classes.
     """
     parent_name, _, attribute = name.rpartition(".")
     try:
@@ -74,21 +95,40 @@ def replace_loss(module: Any, name: str, owner: Any = None) -> None:
         replaced = getattr(parent, attribute)
     except AttributeError:
         raise AttributeError(
-            f"as_softmax_replaces = {name!r}, but {type(module).__name__} has no such attribute after its __init__: "
-            "name the attribute that training_step calls as loss(logits, target). A loss that is a local call "
-            "(F.cross_entropy(...)) cannot be replaced from outside: call self.as_softmax_loss there."
+            f"{type(module).__name__} has no attribute {name!r} after its __init__ (its modules are: "
+            f"{', '.join(dict(module.named_children()))}): name the attribute that training_step calls as loss(logits, "
+            "target), or a Hugging Face model. A loss that is a local call (F.cross_entropy(...)) cannot be replaced "
+            "from outside: call self.as_softmax_loss there."
         ) from None
+    if _is_huggingface_classifier(replaced):
+        replaced.register_forward_hook(LossOfLabels(make), with_kwargs=True)
+        return
     _refuse_what_is_no_loss_of_classes(name, replaced)
-    loss = masked_loss(module if owner is None else owner, replaced)
+    loss = make(replaced)
     parent.__dict__.pop(attribute, None)  # a plain function there would hide the module that takes its place
     setattr(parent, attribute, loss)
     if getattr(parent, attribute) is not loss:  # an attribute of the class hides a submodule of that name
         parent.__dict__[attribute] = loss
     if getattr(parent, attribute) is not loss:
         raise AttributeError(
-            f"as_softmax_replaces = {name!r} is a property of {type(parent).__name__}, which cannot be replaced: name "
-            "the attribute that holds the loss, or call self.as_softmax_loss in training_step."
+            f"{name!r} is a property of {type(parent).__name__}, which cannot be replaced: name the attribute that "
+            "holds the loss, or call self.as_softmax_loss in training_step."
         )
+
+
+def _is_huggingface_classifier(part: Any) -> bool:
+    """Whether ``part`` is a classification model of ``transformers``; others may shift labels: refused."""
+    # every configuration of transformers has a problem_type
+    if not isinstance(part, nn.Module) or not hasattr(getattr(part, "config", None), "problem_type"):
+        return False
+    model = type(getattr(part, "_orig_mod", part))  # of torch.compile
+    if not any(HUGGINGFACE_CLASSIFIER.search(base.__name__) for base in model.__mro__):
+        raise TypeError(
+            f"{model.__name__} is no classification model of transformers (...For...Classification): its loss is not "
+            "that of logits and labels, row by row. Let the module have ASSoftmaxMixin, and call "
+            "self.as_softmax_loss(logits, target) in training_step"
+        )
+    return True
 
 
 def _refuse_what_is_no_loss_of_classes(name: str, replaced: Any) -> None:
@@ -104,7 +144,7 @@ def _refuse_what_is_no_loss_of_classes(name: str, replaced: Any) -> None:
     else:
         what = f"torch.nn's {kind.__name__}" if callable(function) else f"{replaced!r}, which cannot be called"
     raise TypeError(
-        f"as_softmax_replaces = {name!r} names {what}: expected a loss of class scores ("
+        f"{name!r} names {what}: expected a loss of class scores ("
         f"{', '.join(loss.__name__ for loss in (*MODULES, *FUNCTIONS))}, or one of your own). Name the attribute that "
         "training_step calls as loss(logits, target), or call self.as_softmax_loss there"
     )

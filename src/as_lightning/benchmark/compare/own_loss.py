@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any
 
 import lightning.pytorch as pl
@@ -20,10 +18,9 @@ from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import nearest
 from as_lightning.callbacks.evaluation_logits import ValidationCallback
 from as_lightning.mixin import ASSoftmaxMixin
-from as_lightning.replaced_loss import CountedLoss, replace_loss
+from as_lightning.replaced_loss import CountedLoss, masked_loss, replace_loss
 
 BASELINE = "softmax"
-HUGGINGFACE_CLASSIFIER = re.compile(r"For\w*Classification$")  # sequences, tokens, images, audio
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -112,13 +109,6 @@ class OwnLosses:
             if loss is not None:
                 module.__dict__["as_softmax_loss"] = TrainingLoss(name, loss, F.cross_entropy, module)
             return
-        try:
-            replaced = attrgetter(replaces)(module)
-        except AttributeError:
-            hint = nearest(replaces, [name for name, _ in module.named_modules() if name])
-            raise AttributeError(
-                f"replaces={replaces!r}: {type(module).__name__} has no such attribute: {hint}"
-            ) from None
         if name == BASELINE:
             return
         if isinstance(module, ASSoftmaxMixin):
@@ -126,18 +116,11 @@ class OwnLosses:
         margin = Margin(delta=delta)
         if delta is not None:
             module.masking_counter = margin.masking_counter  # type: ignore[assignment]
-        if is_huggingface_classifier(replaced):
-            losses: tuple[Loss, Loss] = margin.as_softmax_loss, margin.multilabel_as_softmax_loss
-            if loss is not None:
-                losses = (TrainingLoss(name, loss, F.cross_entropy, module),) * 2
-            replace_huggingface_loss(replaced, module, *losses)
-            return
-        replace_loss(module, replaces, margin)  # which refuses what is no loss
-        parent_name, _, attribute = replaces.rpartition(".")
-        parent = attrgetter(parent_name)(module) if parent_name else module
-        loss = getattr(parent, attribute) if loss is None else loss
-        delattr(parent, attribute)
-        setattr(parent, attribute, TrainingLoss(name, loss, replaced, module))
+
+        def make(replaced: Any) -> TrainingLoss:
+            return TrainingLoss(name, masked_loss(margin, replaced) if loss is None else loss, replaced, module)
+
+        replace_loss(module, replaces, make)
 
 
 class Margin(ASSoftmaxMixin, pl.LightningModule):
@@ -208,36 +191,3 @@ def in_training(module: pl.LightningModule) -> bool:
     """Whether a module is in a training step. (A trainer knows better: parts in evaluation mode are trained too.)"""
     trainer = module._trainer
     return module.training if trainer is None else bool(trainer.training)
-
-
-def is_huggingface_classifier(part: Any) -> bool:
-    """Whether ``part`` is a classification model of ``transformers``; others may shift labels: refused."""
-    # every configuration of transformers has a problem_type
-    if not isinstance(part, nn.Module) or not hasattr(getattr(part, "config", None), "problem_type"):
-        return False
-    model = type(getattr(part, "_orig_mod", part))  # of torch.compile
-    if not any(HUGGINGFACE_CLASSIFIER.search(base.__name__) for base in model.__mro__):
-        raise ValueError(
-            f"{model.__name__} is no classification model of transformers (...For...Classification): its loss is not "
-            "that of logits and labels, row by row. Let the module have ASSoftmaxMixin, call "
-            "self.as_softmax_loss(logits, target) in training_step, and leave replaces out"
-        )
-    return True
-
-
-def replace_huggingface_loss(model: nn.Module, module: pl.LightningModule, loss: Loss, multilabel_loss: Loss) -> None:
-    """Let ``model(**batch).loss`` be ``loss`` of the model's logits and ``labels`` while ``module`` trains.
-
-    ``multilabel_loss`` is for ``problem_type="multi_label_classification"``; labels of -100 are ignored.
-    """
-
-    def hook(part: nn.Module, arguments: tuple[Any, ...], named: Mapping[str, Any], output: Any) -> None:
-        labels = named.get("labels")
-        if labels is None or not in_training(module):
-            return
-        if part.config.problem_type == "multi_label_classification":  # type: ignore[union-attr]
-            output["loss"] = multilabel_loss(output.logits, labels)
-        else:
-            output["loss"] = loss(output.logits.reshape(-1, output.logits.shape[-1]), labels.reshape(-1))
-
-    model.register_forward_hook(hook, with_kwargs=True)
