@@ -72,6 +72,7 @@ def test_the_folders_of_runs_name_what_they_are() -> None:
         ({"methods": []}, "methods must be a list of at least one name"),
         ({"methods": "softmax"}, "methods must be a list of at least one name"),
         ({"methods": ["entmax", "entmax"]}, "each given once, got"),
+        ({"budgets": True}, "got True"),
         ({"budgets": [0]}, r"in \(0, 2\].* got \[0\]"),
         ({"budgets": "half"}, "budgets must be a share"),
         ({"budgets": []}, "or a list of at least one"),

@@ -54,6 +54,9 @@ def _misspelt(group: DictConfig, key: str, setting: str) -> str:
         return f"{setting} is not in the configuration: set it with +{setting}=..."
     if path == "method" and key in method_settings():
         return f"{setting} is no setting of this method, but of another one. There are: {', '.join(sorted(known))}"
+    groups = [name for name in map(str, group) if isinstance(group._get_node(name), DictConfig) and key in group[name]]
+    if not path and groups:
+        return f"there is no {setting}: did you mean {' or '.join(f'{name}.{key}' for name in groups)}?"
     files = {name: config_dir() / "data" / f"{name}.yaml" for name in names("data")} if path == "data" else {}
     if having := [f"data={name}" for name, file in files.items() if f"\n{key}:" in file.read_text("utf-8")]:
         return f"these data have no {setting}: add {' or '.join(having)}"

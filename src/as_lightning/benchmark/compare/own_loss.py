@@ -140,7 +140,8 @@ class TrainingLoss(nn.Module):
 
     def forward(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
         module = self.__dict__["_owner"]
-        if not in_training(module):
+        # a trainer knows better than train(): parts in evaluation mode are trained too
+        if not (module.training if module._trainer is None else module._trainer.training):
             return self.outside(logits, target, **settings)
         if isinstance(module, ASSoftmaxMixin):
             module.masking_counter.counted = True  # a loss that masks nothing is no mistake here
@@ -160,11 +161,11 @@ class TargetFinder(ValidationCallback):
     def __init__(self) -> None:
         super().__init__(None, ignore_index=-100, dataloader_idx=0)
         self.batch: Any = None
-        self.hidden = False
+        self.places: set[str | int | None] = set()  # where it was found; None where it, or the logits, were not
 
     @property
     def target(self) -> str | int | None:
-        return None if self.hidden else self.source.target
+        return next(iter(self.places)) if len(self.places) == 1 else None
 
     def loss(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
         """A loss that looks for its target in the batch."""
@@ -173,8 +174,8 @@ class TargetFinder(ValidationCallback):
         tensors = [(place, part) for place, part in parts if isinstance(part, Tensor) and part.dtype == target.dtype]
         places = [place for place, part in tensors if part is target]
         places = places or [place for place, part in tensors if torch.equal(part.flatten(), target.flatten())]
-        self.source.target = places[0] if len(places) == 1 else None
-        self.hidden |= len(places) != 1
+        self.places.add(places[0] if len(places) == 1 else None)
+        self.source.target = self.target
         return 0.0 * logits.sum()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
@@ -184,10 +185,4 @@ class TargetFinder(ValidationCallback):
         try:
             self.source.of(pl_module, batch)
         except MisconfigurationException:
-            self.hidden = True
-
-
-def in_training(module: pl.LightningModule) -> bool:
-    """Whether a module is in a training step. (A trainer knows better: parts in evaluation mode are trained too.)"""
-    trainer = module._trainer
-    return module.training if trainer is None else bool(trainer.training)
+            self.places.add(None)

@@ -131,7 +131,7 @@ def epochs_of(budget: float, full_epochs: int) -> int:
 def _budgets(asked: Any, full_epochs: int) -> tuple[float, ...]:
     """The shares in ascending order; of those with the same number of epochs the largest."""
     shares = asked if isinstance(asked, (list, tuple)) else [asked]
-    if not shares or not all(isinstance(share, (int, float)) and 0 < share <= MAX_BUDGET for share in shares):
+    if not shares or not all(type(share) in (int, float) and 0 < share <= MAX_BUDGET for share in shares):
         raise ValueError(
             f"budgets must be a share of the training, in (0, {MAX_BUDGET:g}], or a list of at least one, got {asked!r}"
         )
