@@ -8,7 +8,7 @@ from typing import Any
 
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 
-OF_THIS_TIME = ("train_seconds", "epoch_seconds", "peak_memory", "resumed", "command")
+OF_THIS_TIME = ("train_seconds", "epoch_seconds", "peak_memory", "resumed", "command", "session")
 
 
 def found(folder: Path) -> dict[str, Any]:

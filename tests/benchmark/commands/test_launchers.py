@@ -40,6 +40,8 @@ def test_optuna_looks_for_the_margin_of_the_best_validation_score(search):
     folder, _ = search
     runs = results(folder)
     assert len(runs) == 2
+    (session,) = {run.session for run in runs}
+    assert session
     best_scores = {run.config["method"]["delta"]: max(e["score"] for e in run.evaluations) for run in runs}
     assert len(best_scores) == 2
     assert all(0.01 <= delta <= 1.0 for delta in best_scores)

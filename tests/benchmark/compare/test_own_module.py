@@ -110,6 +110,8 @@ def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(fact
     stored = [Predictions.read(file.parent) for file in tmp_path.rglob("predictions.npz")]
     assert all(found.ids.tolist() == list(range(len(found.ids))) for found in stored if found is not None)
     assert len(stored) == 12
+    (session,) = {run.session for run in record.results}
+    assert session
     page = report.save(tmp_path)
     assert report.advice.split(".")[0] in page.html.read_text(encoding="utf-8")
 

@@ -114,6 +114,15 @@ def comparison(result, **scores: list[float]) -> ComparisonRecord:
     return record
 
 
+def test_times_are_compared_within_a_session_alone(result) -> None:
+    record = comparison(result, softmax=[80.0] * 3, quick=[80.0] * 3)
+    for run in record.results[-2:]:
+        run.session = "of another day"
+    time = findings(record).full("quick").time
+    assert time.ratio == pytest.approx(0.7)
+    assert math.isnan(time.low)  # of one seed
+
+
 def test_findings_are_those_of_the_runs(result):
     base = [0.80, 0.81, 0.79, 0.82, 0.80]
     record = comparison(result, softmax=base, quick=[score + 0.0001 * i for i, score in enumerate(base)])

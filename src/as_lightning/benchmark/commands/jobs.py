@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf, read_write
 
 from as_lightning.benchmark.commands.mistakes import in_words, is_mistake
 from as_lightning.benchmark.packages import config_dir
+from as_lightning.benchmark.run.result import new_session
 
 
 def run_command(config_name: str, job: Callable[[DictConfig], Any], failures: Callable[[], int] = lambda: 0) -> None:
@@ -25,6 +26,7 @@ def run_command(config_name: str, job: Callable[[DictConfig], Any], failures: Ca
 
     `failures` reports a sweep that an error has ended, and counts its failed runs.
     """
+    new_session()
     command = "as-lightning" if config_name == "train" else f"as-lightning-{config_name}"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     stack_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"

@@ -19,6 +19,7 @@ from as_lightning.benchmark.report.advice import advice
 from as_lightning.benchmark.report.findings import Findings, findings
 from as_lightning.benchmark.report.page import ReportPaths, print_comparison, write_report
 from as_lightning.benchmark.report.record import ComparisonRecord
+from as_lightning.benchmark.run.result import new_session
 from as_lightning.benchmark.run.runner import quiet_training
 
 
@@ -114,6 +115,7 @@ def compare(
 
     Source: Kaddour et al., "No Train No Gain", NeurIPS 2023, for fully decayed baselines of equal time.
     """
+    new_session()
     own_losses = OwnLosses(methods, losses)
     own = OwnModule(factory, datamodule, replaces, monitor, mode, trainer, own_losses, name)
     asked: dict[str, Any] = {"budgets": budgets, "trials": trials, "seeds": seeds, "max_seeds": max_seeds}

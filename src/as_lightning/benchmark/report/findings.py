@@ -39,8 +39,8 @@ class TimeRatio(NamedTuple):
         return f", {100 * (1 - self.ratio):.0f}% less time" if self.clearly_less else more
 
 
-def time_ratio(seconds: Mapping[int, float], reference: Mapping[int, float]) -> TimeRatio:
-    """The ratio of the training times of the seeds that both have.
+def time_ratio(seconds: Mapping[Any, float], reference: Mapping[Any, float]) -> TimeRatio:
+    """The ratio of the training times of the seeds, or the seeds and sessions, that both have.
 
     Examples:
         >>> time_ratio({0: 1.0, 1: 2.0}, {0: 2.0, 1: 4.0})
@@ -131,7 +131,8 @@ def findings(record: ComparisonRecord) -> Findings:
             f"no run of the baseline {reference.method!r} has finished, so there is nothing to compare with{failures}"
         )
     by_pair = {(verdict.arm, verdict.against): verdict for verdict in record.verdicts()}
-    base_seconds = {run.seed: run.train_seconds for run in runs[reference]}
+    # a machine is not equally fast at all times: a run is compared with the baseline's that the same command has made
+    seconds = {arm: {(run.seed, run.session): run.train_seconds for run in made} for arm, made in runs.items()}
     rows = []
     for arm in sorted(runs, key=lambda arm: (record.methods.index(arm.method), -arm.budget)):
         scores = pd.Series([100.0 * run.metrics[run.score] for run in runs[arm]])
@@ -143,8 +144,8 @@ def findings(record: ComparisonRecord) -> Findings:
             seeds=len(scores),
             mean=float(scores.mean()),
             std=float(scores.std()),
-            seconds=float(np.mean([run.train_seconds for run in runs[arm]])),
-            time=time_ratio({run.seed: run.train_seconds for run in runs[arm]}, base_seconds),
+            seconds=float(np.mean([*seconds[arm].values()])),
+            time=time_ratio(seconds[arm], seconds[reference]),
             verdict=by_pair.get((arm, reference)),
             same_budget=None if same == reference else by_pair.get((arm, same)),
             metrics=pd.DataFrame([_measured(run) for run in runs[arm]], dtype=float).mean().dropna().to_dict(),

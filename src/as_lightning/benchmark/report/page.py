@@ -40,7 +40,7 @@ VALIDATED = "mean of the best validation scores"
 DIFFER = "{} and {} differ on {:.1f}% of {} test examples, mean over the seeds."
 HOW = (
     "Scores are at the weights of the best validation score. Training time leaves out validation; a ratio is the "
-    "geometric mean over the seeds."
+    "geometric mean over the seeds, of runs that the same command has made."
 )
 
 

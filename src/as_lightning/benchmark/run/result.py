@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -14,9 +15,13 @@ from as_lightning.benchmark.machine import machine_description, package_versions
 
 RESULT_FILE = "result.json"
 RUNS_FILE = "runs.jsonl"
-
-
+SESSION = "AS_LIGHTNING_SESSION"  # in the environment, which the jobs of a launcher have too
 FORMAT = 2
+
+
+def new_session() -> None:
+    """Let the runs from here on be of one session: times are compared within a session alone."""
+    os.environ[SESSION] = secrets.token_hex(4)
 
 
 @contextmanager
@@ -49,6 +54,7 @@ class Result:
     config: dict[str, Any]
     resumed: bool = False  # whether the run was interrupted and went on from a checkpoint
     command: str = ""  # of the sweep that made it; empty for a single run
+    session: str = field(default_factory=lambda: os.environ.get(SESSION, ""))  # of the command, or call, that made it
     versions: dict[str, str] = field(default_factory=package_versions)  # of the packages that the numbers depend on
     machine: dict[str, Any] = field(default_factory=machine_description)  # processor, cores and accelerator
     # of the test split, per diagram (`unscaled`, `scaled`) its bins, as `Reliability.points` gives them
