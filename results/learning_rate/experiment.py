@@ -23,7 +23,7 @@ from scipy import stats
 
 HERE = Path(__file__).parent
 RATES = (1e-4, 5e-4, 2e-5, 2e-4, 1e-3, 5e-5)  # in the order in which they are run
-SGD_RATES = (0.1, 0.03, 0.3)
+SGD_RATES = (0.03, 0.01, 0.003, 0.1)
 PAPER_RATE = 2e-5
 METHODS = {
     "softmax": ("method=softmax",),
@@ -276,18 +276,20 @@ def _why(groups: dict, order: list[tuple[str, int]]) -> str:
                 quarters = np.array(share).reshape(4, -1).mean(1)
                 text += f"| {method} | {rate:g} | " + " | ".join(f"{100 * part:.0f}" for part in quarters) + " |\n"
             base, own = groups[key].get("softmax", {}), groups[key].get("as_softmax 0.1", {})
-            leads = {rate: paired(own[rate], base[rate])[0] for rate in sorted(own.keys() & base.keys())}
-            if leads and max(leads.values()) > 0.25:
-                rate = max(leads, key=lambda rate: leads[rate])
-                why = "may be a part of the lead"
-                plain, masked = tables[key]["softmax", rate], tables[key]["as_softmax 0.1", rate]
-                if plain - masked <= 3:
-                    why = "is not what makes that lead"
-                text += (
-                    f"\nAS-Softmax leads most at {rate:g} ({leads[rate]:+.2f}). There right rows give {plain:.0f}% of "
-                    f"the gradient of softmax and {masked:.0f}% of that of AS-Softmax in the last quarter: a turn to "
-                    f"wrong rows {why}.\n"
-                )
+            leads = ahead(own, base)
+            if not leads:
+                text += "\nAS-Softmax is nowhere ahead by more than its interval: there is no lead to explain.\n"
+                continue
+            rate = max(leads, key=lambda rate: leads[rate])
+            why = "may be a part of the lead"
+            plain, masked = tables[key]["softmax", rate], tables[key]["as_softmax 0.1", rate]
+            if plain - masked <= 3:
+                why = "is not what makes that lead"
+            text += (
+                f"\nAS-Softmax leads most at {rate:g} ({leads[rate]:+.2f}). There right rows give {plain:.0f}% of "
+                f"the gradient of softmax and {masked:.0f}% of that of AS-Softmax in the last quarter: a turn to "
+                f"wrong rows {why}.\n"
+            )
     return text
 
 
@@ -359,18 +361,25 @@ def _scores(groups: dict, order: list[tuple[str, int]]) -> str:
 
 def _words(method: str, own: dict[float, dict[int, dict]], base: dict[float, dict[int, dict]]) -> str:
     """At which rates a method leads, and what is left at each method's best rate."""
-    found = {rate: paired(own[rate], base[rate])[0] for rate in sorted(own.keys() & base.keys())}
+    if max(len(own[rate].keys() & base[rate].keys()) for rate in own.keys() & base.keys()) < 2:
+        return f"`{method}` has one seed, which decides nothing."
+    ahead_at, behind_at = ahead(own, base), ahead(base, own)
+    unclear = [rate for rate in sorted(own.keys() & base.keys()) if rate not in ahead_at and rate not in behind_at]
     parts = [
-        f"{verb} at {', '.join(f'{rate:g} ({found[rate]:+.2f})' for rate in rates)}"
-        for verb, rates in (
-            ("is ahead of softmax", [rate for rate in found if found[rate] > 0.25]),
-            ("is within 0.25 points of it", [rate for rate in found if abs(found[rate]) <= 0.25]),
-            ("is behind it", [rate for rate in found if found[rate] < -0.25]),
-        )
-        if rates
+        f"is {word} softmax at {', '.join(f'{rate:g} ({sign * lead:+.2f})' for rate, lead in leads.items())}"
+        for word, sign, leads in (("ahead of", 1, ahead_at), ("behind", -1, behind_at))
+        if leads
     ]
-    left = paired(own[best_rate(own)], base[best_rate(base)])[0]
-    return f"`{method}` {'; it '.join(parts)}. With the best rate of each, {left:+.2f} points are left."
+    if unclear:
+        parts.append(f"cannot be told from softmax at {', '.join(f'{rate:g}' for rate in unclear)}")
+    mean, half, _ = paired(own[best_rate(own)], base[best_rate(base)])
+    return f"`{method}` {'; it '.join(parts)}. With the best rate of each, {_number(mean, half, '+')} points are left."
+
+
+def ahead(first: dict[float, dict[int, dict]], second: dict[float, dict[int, dict]]) -> dict[float, float]:
+    """The rates at which the interval of the difference lies above 0, and the mean differences there."""
+    found = {rate: paired(first[rate], second[rate]) for rate in sorted(first.keys() & second.keys())}
+    return {rate: mean for rate, (mean, half, _) in found.items() if mean - half > 0}  # not with a half of NaN
 
 
 def main() -> None:
