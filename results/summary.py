@@ -18,7 +18,8 @@ from as_lightning.benchmark.report.record import ComparisonRecord
 RESULTS = Path(__file__).resolve().parent
 README = RESULTS.parent / "README.md"
 WRITTEN = re.compile(r"(?<=<!-- written by results/summary.py -->\n)(.*?\n)(?=\n<!-- end -->)", re.DOTALL)
-COMPARISONS = {"comparison": "", "other_losses": ": other losses"}  # folders of a data set, what they add to its name
+# folders of a data set, and what they add to its name
+COMPARISONS = {"fine_tuned": ", fine-tuned", "comparison": "", "other_losses": ": other losses"}
 SWEEPS = {"report": "all methods", "delta/report": "margins", "label_noise/report": "wrong labels"}
 OLDER = ["## At one learning rate", "", "Older sweeps: nothing in them is tuned. They are a check, not a ranking.", ""]
 
@@ -83,9 +84,9 @@ def main() -> None:
         for name, address in reports(f"{folder}/report").items():
             advice, table = advice_and_table(address)
             long += [f"## {name}{title}", "", f"{advice} ([report]({address}))", "", *table, ""]
-            if not title:
-                short.append(f"| [{name}](results/{address}) | {' | '.join(full_budget(table))} |")
-    short.append(f"| mean | {over_data_sets('as_softmax')} | {over_data_sets('as_speed')} |")
+            if folder != "other_losses":
+                short.append(f"| [{name}{title}](results/{address}) | {' | '.join(full_budget(table))} |")
+    short.append(f"| mean, from scratch | {over_data_sets('as_softmax')} | {over_data_sets('as_speed')} |")
     long += OLDER
     for folder, title in SWEEPS.items():
         long.append(f"* {title}: {', '.join(f'[{name}]({address})' for name, address in reports(folder).items())}")

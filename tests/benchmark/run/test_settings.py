@@ -44,6 +44,7 @@ def test_a_misspelt_setting_that_is_added_is_refused_with_the_nearest(composed, 
         *([f"debug={path.stem}"] for path in (config_dir() / "debug").glob("*.yaml")),
         *([f"logger={path.stem}"] for path in (config_dir() / "logger").glob("*.yaml")),
         ["experiment=sst5", "paper=table", "method=as_speed"],
+        ["experiment=clinc150", "finetuning=last_layers", "model.name=encoder"],
     ],
     ids="-".join,
 )
