@@ -71,6 +71,7 @@ def result() -> Callable[..., Result]:
             "accumulation": [],
             "optimizer_steps": 4,
             "config": {},
+            "session": "today",
             "versions": {"torch": "1"},
             "machine": {"processor": "abacus", "cores": 2},
             "evaluations": evaluations,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -114,10 +115,10 @@ def comparison(result, **scores: list[float]) -> ComparisonRecord:
     return record
 
 
-def test_times_are_compared_within_a_session_alone(result) -> None:
+@pytest.mark.parametrize("of_another_day", [{"session": "yesterday"}, {"session": "", "command": "as-lightning -m"}])
+def test_times_are_compared_within_a_session_alone(result, of_another_day) -> None:
     record = comparison(result, softmax=[80.0] * 3, quick=[80.0] * 3)
-    for run in record.results[-2:]:
-        run.session = "of another day"
+    record.results[-2:] = [replace(run, **of_another_day) for run in record.results[-2:]]
     time = findings(record).full("quick").time
     assert time.ratio == pytest.approx(0.7)
     assert math.isnan(time.low)  # of one seed

@@ -132,7 +132,9 @@ def findings(record: ComparisonRecord) -> Findings:
         )
     by_pair = {(verdict.arm, verdict.against): verdict for verdict in record.verdicts()}
     # a machine is not equally fast at all times: a run is compared with the baseline's that the same command has made
-    seconds = {arm: {(run.seed, run.session): run.train_seconds for run in made} for arm, made in runs.items()}
+    seconds = {
+        arm: {(run.seed, run.session or run.command): run.train_seconds for run in made} for arm, made in runs.items()
+    }
     rows = []
     for arm in sorted(runs, key=lambda arm: (record.methods.index(arm.method), -arm.budget)):
         scores = pd.Series([100.0 * run.metrics[run.score] for run in runs[arm]])
