@@ -99,6 +99,20 @@ def test_a_comparison_ends_with_the_report_and_the_same_command_writes_it_again_
         assert (folder / "report" / name).read_bytes() == first[name] == (tmp_path / "again" / name).read_bytes()
 
 
+def test_a_given_learning_rate_is_where_the_search_begins_and_is_fixed_on_request_alone(
+    as_lightning_compare, tmp_path: Path
+) -> None:
+    asked = ["experiment=digits", "methods=label_smoothing", *SHORT, "seeds=1", "optimizer.lr=0.008"]
+    assert as_lightning_compare(*asked, "trials=2", "tuning_seeds=1", "name=tuned").error == 0
+    tuned = ComparisonRecord.read(tmp_path / "comparisons" / "tuned")
+    rates = [trial.settings["lr"] for trial in tuned.tuning["softmax"]]
+    assert (rates[0], len(set(rates))) == (0.008, 2)
+    assert as_lightning_compare(*asked, "search.lr_factor=null", "name=fixed").error == 0
+    fixed = ComparisonRecord.read(tmp_path / "comparisons" / "fixed")
+    assert fixed.notes == ["The learning rate was not tuned: all methods ran at 0.008."]
+    assert [run.config["optimizer"]["lr"] for run in fixed.results] == [0.008, 0.008]
+
+
 def test_what_is_left_out_of_the_data_is_said_before_the_first_run_and_no_label_is_markup(
     as_lightning_compare, tmp_path: Path
 ) -> None:

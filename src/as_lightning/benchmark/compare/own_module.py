@@ -102,10 +102,11 @@ class OwnModule:
         self.notes += [f"{type(each).__name__} was left out: {why}." for each in callbacks if isinstance(each, unused)]
         self.trainer = {**self.trainer, "callbacks": [each for each in callbacks if not isinstance(each, unused)]}
 
-    def look(self, lr_factor: float, directory: Path) -> Subject:
+    def look(self, lr_factor: float | None, directory: Path) -> Subject:
         """Train a batch by each method, and raise for all that would fail the comparison, or spoil it silently.
 
-        The first learning rates are a factor to each side of the module's; the runs will lie below ``directory``.
+        The first learning rates are a factor to each side of the module's, which without one is not tuned; the runs
+        will lie below ``directory``.
         """
         module = checked(self.factory(), pl.LightningModule, "the factory must return a module at each call")
         if module is self.factory():
@@ -114,7 +115,7 @@ class OwnModule:
                 "lambda: LitModel(...) does, or the second run would go on from the first one's weights"
             )
         kind, data, examples = type(module).__name__, self.data(), self._same_splits()
-        self.rates = self._rates(module, lr_factor)
+        self.rates = None if lr_factor is None else self._rates(module, lr_factor)
         arguments = described([getattr(self.factory, "keywords", {}), dict(module.hparams)])
         self.inputs = {
             "module": digest(_source(*(type(part) for part in module.modules())), arguments),
@@ -125,7 +126,7 @@ class OwnModule:
         trained = self._look_at(baseline)
         for method in others:
             self._look_at(method)
-        reason = f"{kind} has no argument or hyperparameter lr"
+        reason = f"{kind} has no argument or hyperparameter lr" if lr_factor else "search.lr_factor is null"
         if self.rates is not None and self._look_at(baseline, lr=2 * self.rates.default) == trained:
             self.rates = None
             reason = f"{kind} trains the same whatever its lr is (configure_optimizers must read the lr that is tuned)"

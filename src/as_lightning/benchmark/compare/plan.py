@@ -78,6 +78,8 @@ class ComparisonPlan:
             budgets = {"baseline": budgets, "methods": budgets}
         self.baseline_budgets = _budgets(budgets["baseline"], full_epochs)  # shares of the full training, ascending
         self.method_budgets = _budgets(budgets["methods"], full_epochs)
+        if len(self.methods) == len(self.baseline_budgets) == 1:
+            raise ValueError(f"nothing is compared with {self.baseline}: name another method, or a second budget")
         self.trials = check_count("trials", asked["trials"], least=1)
         self.max_hours = asked["max_hours"]
         if self.max_hours is not None:

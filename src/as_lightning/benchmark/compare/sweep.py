@@ -127,13 +127,15 @@ class ComparisonSweep:
         splits = {None: "official", PER_SEED: PER_SEED}.get(self.split_seed, "fixed")
         facts = {"name": str(self.sample.name), "score": self.sample.data.score, "splits": splits}
         spaces = {name: self.space(method) for name, method in self.configured.items()}
+        if not any(RATE in space for space in spaces.values()):
+            facts["notes"] = [f"The learning rate was not tuned: all methods ran at {self.sample.optimizer.lr:g}."]
         return Subject(spaces, self.execute, facts, data_digest(data), named_examples(data))
 
     def space(self, config: DictConfig) -> Space:
         """What is tuned of a method: the learning rate, and the ``search`` node of its configuration."""
         method = config.method
         space: dict[str, Any] = {}
-        if "optimizer.lr" not in self.overrides:
+        if self.sample.search.lr_factor is not None:
             space[RATE] = learning_rates(float(config.optimizer.lr), self.sample.search.lr_factor)
         for name, description in (plain(method.get("search")) or {}).items():
             if f"method.{name}" not in self.overrides:
