@@ -67,15 +67,15 @@ def data_sets(folder: str) -> list[str]:
     return [path.parts[-3] for path in sorted(RESULTS.glob(f"*/{folder}/comparison.json"))]
 
 
-def scratch(folder: str, what: str, scores: Sequence[str] = ("score",)) -> Test:
-    """A comparison of models that are trained from scratch."""
+def compared(folder: str, what: str, scores: Sequence[str] = ("score",), how: str = "from scratch") -> Test:
+    """A comparison in which each method is tuned."""
     cells, found = [], []
     for score in scores:
-        table = by_seed(f"{folder}/comparison", score)
+        table = by_seed(folder, score)
         for method, name in (("as_softmax", "AS-Softmax"), ("as_speed", "AS-Speed")):
             found.append(interval((100 * (table[method] - table["softmax"])).dropna().tolist()))
             cells.append(f"{name}{'' if score == 'score' else f', {score}'}: {points(*found[-1])}")
-    test = f"[{what}](../results/{folder}/comparison/report/report.md), from scratch, each method tuned"
+    test = f"[{what}](../results/{folder}/report/report.md), {how}, each method tuned"
     return test, "; ".join(cells), word(*found)
 
 
@@ -141,19 +141,19 @@ def ledger() -> list[tuple[str, str, str, Sequence[Test]]]:
     few, clinc = tuned_rates("clinc150_20", 6, "CLINC150, 20 examples a class"), "experiment=clinc150 paper=table"
     encoder = "takes a pretrained encoder: without one, WNUT-17 is 6 of 100"
     nearest = f"{DATA}; the nearest is the row above"
-    labels = scratch("goemotions", "GoEmotions", ("f1_macro", "f1_micro"))
+    labels = compared("goemotions/comparison", "GoEmotions", ("f1_macro", "f1_micro"))
     better, own_table = "better than softmax", "its own table has ties and losses, see below"
     return [
-        ("SST-5, BERT", "51.90 → 53.12 / 52.53", FINE_TUNED, [scratch("sst5", "SST-5")]),
+        ("SST-5, BERT", "51.90 → 53.12 / 52.53", FINE_TUNED, [compared("sst5/comparison", "SST-5")]),
         ("SST-5, RoBERTa", "55.57 → 57.29 / 57.87", FINE_TUNED, [untested(ROBERTA.format("paper=sst5"))]),
-        ("CLINC150, BERT", "88.60 → 89.07 / 88.78", FINE_TUNED, [few, scratch("clinc150", "CLINC150")]),
+        ("CLINC150, BERT", "88.60 → 89.07 / 88.78", FINE_TUNED, [few, compared("clinc150/comparison", "CLINC150")]),
         ("CLINC150, RoBERTa", "90.76 → 90.96 / 91.25", FINE_TUNED, [untested(ROBERTA.format(clinc))]),
         ("CoNLL 2003, BERT", "90.56 → 91.03 / 90.58", "tokens", [untested(encoder)]),
         ("SIGHAN, BERT", "70.80 → 72.81 / 71.40", "tokens, Chinese spelling", [untested(DATA)]),
         ("Eurlex, BERT", macro_micro, "several labels", [labels]),
         ("WOS, BERT", hierarchy, "several labels in a hierarchy", [untested(nearest)]),
-        ("WikiArt", better, "images, fine-tuned", [scratch("cifar10_jpeg", "CIFAR-10")]),
-        ("Chest_falsetto", better, "audio", [scratch("fsdd", "spoken digits")]),
+        ("WikiArt", better, "images, fine-tuned", [compared("cifar10_jpeg/comparison", "CIFAR-10")]),
+        ("Chest_falsetto", better, "audio", [compared("fsdd/comparison", "spoken digits")]),
         ("Loss and accuracy go together", "0.038 → -0.952", "SST-5, correlation over a run", [correlations()]),
         ("AS-Speed trains faster", "1.2 times as fast", "several processes or one, not stated", [times()]),
         ("Better than all variants", own_table, "SST-5 and others", [variants()]),
