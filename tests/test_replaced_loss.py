@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from functools import partial, wraps
 
@@ -265,3 +266,52 @@ def test_a_classifier_may_be_of_a_subclass_or_compiled():
 def test_a_huggingface_model_that_classifies_nothing_is_refused(kind):
     with pytest.raises(TypeError, match=r"is no classification model of transformers.*self\.as_softmax_loss"):
         MaskedHuggingFace(gpt2(kind))
+
+
+def test_a_classifier_of_one_label_is_refused():
+    transformers = pytest.importorskip("transformers")
+    model = transformers.GPT2ForSequenceClassification(transformers.GPT2Config(**(TINY | {"num_labels": 1})))
+    with pytest.raises(TypeError, match="with two labels or more"):
+        MaskedHuggingFace(model)
+
+
+def test_labels_may_be_given_by_position():
+    module = MaskedHuggingFace(gpt2("ForSequenceClassification"), delta=0.3)
+    places = list(inspect.signature(module.model.forward).parameters).index("labels")
+    arguments = [TOKENS, *[None] * (places - 1), TARGETS["single_label_classification"]]
+    expected = loss_of(module, {"input_ids": TOKENS, "labels": arguments[-1]})
+    torch.testing.assert_close(module.model(*arguments).loss, expected)
+
+
+def test_a_model_whose_loss_is_not_plain_cross_entropy_is_refused_at_its_first_loss():
+    model = gpt2("ForSequenceClassification", problem_type="single_label_classification")
+
+    class Weighted(type(model)):
+        def forward(self, *args, **kwargs):
+            output = super().forward(*args, **kwargs)
+            output["loss"] = F.cross_entropy(output.logits, kwargs["labels"], weight=torch.tensor([9.0, 1.0, 0.1]))
+            return output
+
+    module = MaskedHuggingFace(Weighted(model.config).eval())
+    module.model.score.weight.data *= 50
+    with pytest.raises(TypeError, match=r"is not the mean cross-entropy of its logits .*self\.as_softmax_loss"):
+        module.training_step({"input_ids": TOKENS, "labels": TARGETS["single_label_classification"]}, 0)
+
+
+def test_a_model_that_returns_a_tuple_or_is_replaced_already_is_refused_in_words():
+    model = gpt2("ForSequenceClassification")
+    module = MaskedHuggingFace(model)
+    batch = {"input_ids": TOKENS, "labels": TARGETS["single_label_classification"], "return_dict": False}
+    with pytest.raises(TypeError, match="must return an output with logits, got tuple: use return_dict=True"):
+        module.model(**batch)
+    with pytest.raises(ValueError, match="is replaced already: make a new model"):
+        MaskedHuggingFace(model)
+
+
+def test_the_loss_of_labels_moves_with_the_module_and_adds_nothing_to_its_state():
+    model = gpt2("ForSequenceClassification")
+    keys = HuggingFace(model).state_dict().keys()
+    module = MaskedHuggingFace(model).double()
+    assert module.state_dict().keys() == keys
+    loss = module.training_step({"input_ids": TOKENS, "labels": TARGETS["single_label_classification"]}, 0)
+    assert loss.dtype == torch.float64

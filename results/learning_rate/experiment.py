@@ -278,7 +278,7 @@ def _why(groups: dict, order: list[tuple[str, int]]) -> str:
             base, own = groups[key].get("softmax", {}), groups[key].get("as_softmax 0.1", {})
             leads = ahead(own, base)
             if not leads:
-                text += "\nAS-Softmax is nowhere ahead by more than its interval: there is no lead to explain.\n"
+                text += "\nNo lead of AS-Softmax is shown there that could be explained.\n" * decidable(own, base)
                 continue
             rate = max(leads, key=lambda rate: leads[rate])
             why = "may be a part of the lead"
@@ -361,7 +361,7 @@ def _scores(groups: dict, order: list[tuple[str, int]]) -> str:
 
 def _words(method: str, own: dict[float, dict[int, dict]], base: dict[float, dict[int, dict]]) -> str:
     """At which rates a method leads, and what is left at each method's best rate."""
-    if max(len(own[rate].keys() & base[rate].keys()) for rate in own.keys() & base.keys()) < 2:
+    if not decidable(own, base):
         return f"`{method}` has one seed, which decides nothing."
     ahead_at, behind_at = ahead(own, base), ahead(base, own)
     unclear = [rate for rate in sorted(own.keys() & base.keys()) if rate not in ahead_at and rate not in behind_at]
@@ -374,6 +374,11 @@ def _words(method: str, own: dict[float, dict[int, dict]], base: dict[float, dic
         parts.append(f"cannot be told from softmax at {', '.join(f'{rate:g}' for rate in unclear)}")
     mean, half, _ = paired(own[best_rate(own)], base[best_rate(base)])
     return f"`{method}` {'; it '.join(parts)}. With the best rate of each, {_number(mean, half, '+')} points are left."
+
+
+def decidable(first: dict[float, dict[int, dict]], second: dict[float, dict[int, dict]]) -> bool:
+    """Whether both have two seeds or more at a rate."""
+    return any(len(first[rate].keys() & second[rate].keys()) > 1 for rate in first.keys() & second.keys())
 
 
 def ahead(first: dict[float, dict[int, dict]], second: dict[float, dict[int, dict]]) -> dict[float, float]:

@@ -10,13 +10,14 @@ from operator import attrgetter
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 # the losses of PyTorch whose place the masked loss can take: they score classes, by logits or by log-probabilities
 MODULES = (nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss, nn.BCEWithLogitsLoss)
 FUNCTIONS = (F.cross_entropy, F.nll_loss, F.multi_margin_loss, F.binary_cross_entropy_with_logits)
-HUGGINGFACE_CLASSIFIER = re.compile(r"For\w*Classification$")  # sequences, tokens, images, audio
+HUGGINGFACE_CLASSIFIER = re.compile(r"For(?!AudioFrame)\w*Classification$")  # sequences, tokens, images, audio
 
 
 class CountedLoss(nn.Module):
@@ -64,23 +65,45 @@ class CountedLoss(nn.Module):
         return f"{kind}delta={self.delta}, reduction={self.reduction!r}, ignore_index={self.ignore_index}{weight}"
 
 
-class LossOfLabels:
-    """A hook: the ``loss`` of a Hugging Face classifier's output is another one of its logits and ``labels``.
+class LossOfLabels(nn.Module):
+    """A forward hook: the ``loss`` of a Hugging Face classifier's output is another one of its logits and ``labels``.
 
     ``make`` makes it from the loss that the model computes; that of several labels where its ``problem_type`` says so.
+    It raises ``TypeError`` where the model's own loss is another one, as with class weights: they would be lost.
     """
 
     def __init__(self, make: Callable[[Any], nn.Module]) -> None:
+        super().__init__()
         self.loss, self.multilabel_loss = make(nn.CrossEntropyLoss()), make(nn.BCEWithLogitsLoss())
+        self.checked = False
 
-    def __call__(self, model: nn.Module, arguments: Any, named: Mapping[str, Any], output: Any) -> None:
-        labels = named.get("labels")
+    def forward(self, model: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+        plain_model: Any = getattr(model, "_orig_mod", model)  # of torch.compile
+        by_position = inspect.signature(plain_model.forward).bind_partial(*arguments).arguments
+        labels = named.get("labels", by_position.get("labels"))
         if labels is None:
             return
-        if model.config.problem_type == "multi_label_classification":  # type: ignore[union-attr]
-            output["loss"] = self.multilabel_loss(output.logits, labels)
-        else:
-            output["loss"] = self.loss(output.logits.reshape(-1, output.logits.shape[-1]), labels.reshape(-1))
+        kind = type(plain_model).__name__
+        if not hasattr(output, "logits"):
+            raise TypeError(
+                f"{kind} must return an output with logits, got {type(output).__name__}: use return_dict=True"
+            )
+        logits, labels = output.logits, labels.to(output.logits.device)
+        several = plain_model.config.problem_type == "multi_label_classification"
+        if not several:
+            logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+        if not self.checked:
+            own, float_logits = output.loss.detach().float(), logits.detach().float()
+            plain = (F.binary_cross_entropy_with_logits if several else F.cross_entropy)(float_logits, labels)
+            tolerance = 1e-3 if output.loss.dtype == torch.float32 else 2e-2
+            if not torch.allclose(own, plain, rtol=tolerance, atol=tolerance, equal_nan=True):
+                raise TypeError(
+                    f"the loss of {kind}, {own:.4g}, is not the mean cross-entropy of its logits and labels, "
+                    f"{plain:.4g}: what it adds (class weights, a mask) would be lost. Leave the labels out, and call "
+                    "self.as_softmax_loss(logits, target) in training_step"
+                )
+            self.checked = True
+        output["loss"] = (self.multilabel_loss if several else self.loss)(logits, labels)
 
 
 def replace_loss(module: Any, name: str, make: Callable[[Any], nn.Module]) -> None:
@@ -101,7 +124,10 @@ def replace_loss(module: Any, name: str, make: Callable[[Any], nn.Module]) -> No
             "from outside: call self.as_softmax_loss there."
         ) from None
     if _is_huggingface_classifier(replaced):
-        replaced.register_forward_hook(LossOfLabels(make), with_kwargs=True)
+        if any(isinstance(hook, LossOfLabels) for hook in replaced._forward_hooks.values()):
+            raise ValueError(f"the loss of this {type(replaced).__name__} is replaced already: make a new model")
+        module.loss_of_labels = LossOfLabels(make)  # as a part of the module it moves with it
+        replaced.register_forward_hook(module.loss_of_labels, with_kwargs=True)
         return
     _refuse_what_is_no_loss_of_classes(name, replaced)
     loss = make(replaced)
@@ -122,11 +148,13 @@ def _is_huggingface_classifier(part: Any) -> bool:
     if not isinstance(part, nn.Module) or not hasattr(getattr(part, "config", None), "problem_type"):
         return False
     model = type(getattr(part, "_orig_mod", part))  # of torch.compile
-    if not any(HUGGINGFACE_CLASSIFIER.search(base.__name__) for base in model.__mro__):
+    config: Any = part.config
+    regression = (config.problem_type or ("regression" if config.num_labels == 1 else "")) == "regression"
+    if regression or not any(HUGGINGFACE_CLASSIFIER.search(base.__name__) for base in model.__mro__):
         raise TypeError(
-            f"{model.__name__} is no classification model of transformers (...For...Classification): its loss is not "
-            "that of logits and labels, row by row. Let the module have ASSoftmaxMixin, and call "
-            "self.as_softmax_loss(logits, target) in training_step"
+            f"{model.__name__} is no classification model of transformers (...For...Classification, with two labels or "
+            "more): its loss is not that of logits and labels, row by row. Let the module have ASSoftmaxMixin, and "
+            "call self.as_softmax_loss(logits, target) in training_step"
         )
     return True
 

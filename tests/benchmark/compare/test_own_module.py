@@ -19,7 +19,6 @@ from lightning.pytorch.callbacks import (
     ModelCheckpoint,
     RichProgressBar,
 )
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, DataLoader, TensorDataset, random_split
 
@@ -526,7 +525,7 @@ TRAINER = {"max_epochs": 2}
         ({"replaces": "net"}, TypeError, "names torch.nn's Sequential"),
         ({"replaces": "loss_fn"}, AttributeError, "no attribute 'loss_fn' after.*are: net, criterion"),
         ({"replaces": None}, ValueError, 'replaces="criterion"'),
-        ({"factory": LocalLoss}, MisconfigurationException, "reported no masking counts"),
+        ({"factory": LocalLoss}, ValueError, "never called the loss that was put in: name the attribute"),
         ({"mode": "best"}, ValueError, "mode must be"),
         ({"trainer": {}}, TypeError, "trainer.max_epochs must be an integer of at least 1, got None"),
         ({"trainer": pl.Trainer}, TypeError, "must be the arguments of each run"),

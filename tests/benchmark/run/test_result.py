@@ -80,3 +80,11 @@ def test_a_full_disk_leaves_the_result_before_as_it_was(tmp_path, result, full_d
         result("softmax", 0, 0.8, epoch_seconds=[1.0] * 100_000).write(tmp_path)
     assert list(tmp_path.iterdir()) == [before]
     assert before.read_bytes() == content
+
+
+def test_a_result_of_before_sessions_is_of_none_whoever_reads_it(result, tmp_path, monkeypatch):
+    monkeypatch.setenv("AS_LIGHTNING_SESSION", "of the reader")
+    content = asdict(result("softmax", 0, 0.5))
+    del content["session"]
+    (tmp_path / "result.json").write_text(json.dumps(content))
+    assert Result.read(tmp_path / "result.json").session == ""

@@ -161,11 +161,12 @@ class TargetFinder(ValidationCallback):
     def __init__(self) -> None:
         super().__init__(None, ignore_index=-100, dataloader_idx=0)
         self.batch: Any = None
-        self.places: set[str | int | None] = set()  # where it was found; None where it, or the logits, were not
+        self.places: set[str | int | None] = set()  # where it was found, None where it was not
+        self.hidden = False  # whether a validation has not shown its logits
 
     @property
     def target(self) -> str | int | None:
-        return next(iter(self.places)) if len(self.places) == 1 else None
+        return next(iter(self.places)) if len(self.places) == 1 and not self.hidden else None
 
     def loss(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
         """A loss that looks for its target in the batch."""
@@ -185,4 +186,4 @@ class TargetFinder(ValidationCallback):
         try:
             self.source.of(pl_module, batch)
         except MisconfigurationException:
-            self.places.add(None)
+            self.hidden = True

@@ -174,6 +174,11 @@ class OwnModule:
             tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
             name = name_in_test(self.monitor)
             self.test_metric = name if tests and name in metrics_of_test(trainer, module, data) else None
+        if not finder.places:
+            raise ValueError(
+                f"training_step of {type(module).__name__} never called the loss that was put in: name the attribute "
+                "that it calls as loss(logits, target), or call a Hugging Face model as self.model(..., labels=labels)"
+            )
         self.target = finder.target
         notes = {
             "Calibration was not measured, and predictions were not stored: the target of the training loss "

@@ -84,7 +84,7 @@ class Result:
                 raise ValueError(f"expected format {FORMAT}, got {content.get('format')!r}")
             _check(content)
             known = {entry.name for entry in fields(cls)}  # older versions have written more
-            return cls(**{name: value for name, value in content.items() if name in known})
+            return cls(**{"session": ""} | {name: value for name, value in content.items() if name in known})
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{place} is not a result of as-lightning: {error}") from error
 
