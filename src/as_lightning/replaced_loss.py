@@ -79,8 +79,9 @@ class LossOfLabels(nn.Module):
 
     def forward(self, model: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
         plain_model: Any = getattr(model, "_orig_mod", model)  # of torch.compile
-        by_position = inspect.signature(plain_model.forward).bind_partial(*arguments).arguments
-        labels = named.get("labels", by_position.get("labels"))
+        labels = named.get("labels")
+        if labels is None and arguments:
+            labels = inspect.signature(plain_model.forward).bind_partial(*arguments).arguments.get("labels")
         if labels is None:
             return
         kind = type(plain_model).__name__

@@ -133,15 +133,12 @@ def epochs_of(budget: float, full_epochs: int) -> int:
 def _budgets(asked: Any, full_epochs: int) -> tuple[float, ...]:
     """The shares in ascending order; of those with the same number of epochs the largest."""
     shares = asked if isinstance(asked, (list, tuple)) else [asked]
-    if not shares or not all(_is_share(share) for share in shares):
+    numbers = all(isinstance(share, (int, float)) and not isinstance(share, bool) for share in shares)
+    if not shares or not numbers or not all(0 < share <= MAX_BUDGET for share in shares):
         raise ValueError(
             f"budgets must be a share of the training, in (0, {MAX_BUDGET:g}], or a list of at least one, got {asked!r}"
         )
     return tuple({epochs_of(share, full_epochs): float(share) for share in sorted(shares)}.values())
-
-
-def _is_share(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= MAX_BUDGET
 
 
 def _seeds(name: str, asked: Any, first: int) -> tuple[int, ...]:
