@@ -227,14 +227,20 @@ def show(lines: list[dict], folder: Path) -> None:
 
 
 def _draw(axis: Any, runs: dict[str, dict[float, dict[int, dict]]], methods: list[str], size: int) -> None:
-    """Score against learning rate, a line a method with the band of its 95% interval; the paper's rate is marked."""
+    """Score against learning rate, a line a method with the band of its 95% interval; the paper's rate is marked.
+
+    Methods with fewer seeds than softmax are left out: their lines would be of other seeds.
+    """
+    seeds = {method: min(map(len, runs[method].values())) for method in methods}
+    methods = [method for method in methods if seeds[method] >= seeds.get("softmax", 0)]
     for method in methods:
         rates = sorted(runs[method])
         found = [interval([100 * run["test"] for run in runs[method][rate].values()]) for rate in rates]
         means, halves = (np.array(part) for part in zip(*found, strict=True))
         axis.plot(rates, means, marker="o", markersize=4, color=COLOURS[method], label=method)
         if not np.isnan(halves).any():
-            axis.fill_between(rates, means - halves, means + halves, color=COLOURS[method], alpha=0.12, linewidth=0)
+            low, high = np.clip([means - halves, means + halves], 0, 100)
+            axis.fill_between(rates, low, high, color=COLOURS[method], alpha=0.12, linewidth=0)
     if PAPER_RATE in {rate for method in methods for rate in runs[method]}:
         axis.axvline(PAPER_RATE, color="#999999", linestyle=":", linewidth=1)
         axis.text(PAPER_RATE * 1.05, 0.02, "the paper's rate", transform=axis.get_xaxis_transform(), fontsize=size)
