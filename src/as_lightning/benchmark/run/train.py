@@ -57,6 +57,15 @@ class OneCycle(OneCycleLR):
             pct_start = (1.0 - 1e-6) / total_steps
         super().__init__(optimizer, total_steps=total_steps, pct_start=pct_start, **cycle)
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Refuse the schedule of a training of another length, which would end in the middle of this one."""
+        if (steps := state_dict["total_steps"]) != self.total_steps:
+            raise SettingError(
+                f"the checkpoint's schedule is of {steps} steps, this training's of {self.total_steps}: to train on "
+                "beyond it, give both runs lr_scheduler=null"
+            )
+        super().load_state_dict(state_dict)
+
 
 def comparable_config(config: DictConfig) -> dict[str, Any]:
     """The resolved configuration without what differs between machines: paths are left as their names."""
