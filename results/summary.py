@@ -77,9 +77,21 @@ def over_data_sets(method: str) -> str:
     return f"{mean:+.2f} ({low:+.2f} to {high:+.2f}): {count}"
 
 
+def all_words() -> str:
+    """How often which word fell in all comparisons, also for smaller budgets."""
+    records = [
+        ComparisonRecord.read((RESULTS / page).parents[1])
+        for of in COMPARISONS
+        for page in reports(f"{of}/report").values()
+    ]
+    words = Counter(verdict.word for record in records for verdict in record.verdicts())
+    count = ", ".join(f"{number} {word}" for word, number in words.most_common())
+    return f"{words.total()} verdicts in {len(records)} comparisons: {count}{'' if words['undecided'] else '; none undecided'}."
+
+
 def main() -> None:
     """Write the tables of both pages."""
-    long, short = [], ["| data set | AS-Softmax | AS-Speed |", "| --- | --- | --- |"]
+    long, short = [all_words(), ""], ["| data set | AS-Softmax | AS-Speed |", "| --- | --- | --- |"]
     for folder, title in COMPARISONS.items():
         for name, address in reports(f"{folder}/report").items():
             advice, table = advice_and_table(address)
