@@ -86,7 +86,8 @@ def all_words() -> str:
     ]
     words = Counter(verdict.word for record in records for verdict in record.verdicts())
     count = ", ".join(f"{number} {word}" for word, number in words.most_common())
-    return f"{words.total()} verdicts in {len(records)} comparisons: {count}{'' if words['undecided'] else '; none undecided'}."
+    none = "" if words["undecided"] else "; none undecided"
+    return f"{words.total()} verdicts in {len(records)} comparisons: {count}{none}."
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ def test_gathered_runs_are_read_as_they_were_and_a_run_made_anew_replaces_its_li
 
 
 def test_the_summary_is_that_of_the_committed_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for pattern in ("report.md", "comparison.json", "comparison/runs.jsonl"):
+    for pattern in ("report.md", "comparison.json", "runs.jsonl"):
         for file in RESULTS.rglob(pattern):
             copy = tmp_path / file.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
