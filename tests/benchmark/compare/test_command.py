@@ -131,7 +131,7 @@ def test_runs_of_other_data_in_the_folder_are_refused_before_the_first_run(as_li
     assert as_lightning_compare(*reviews(tmp_path)).error == 0
     runs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
     refused = as_lightning_compare(*reviews(tmp_path, labels="abc"))
-    assert "comparisons/reviews holds runs of other data: give this comparison another name" in str(refused.error)
+    assert "comparisons/reviews holds runs of other data: choose another name" in str(refused.error)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")} == runs
 
 

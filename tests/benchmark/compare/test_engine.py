@@ -126,6 +126,14 @@ def test_a_method_that_validation_makes_the_baseline_takes_its_runs(made) -> Non
     assert "Validation chose the setting at which as_softmax is softmax (delta=1.0)" in " ".join(record.notes)
 
 
+def test_of_a_baseline_that_is_not_softmax_no_trial_is_one_at_the_neutral_value(made) -> None:
+    comparison = made(better_at_low_delta, baseline="as_softmax", methods=("softmax", "sparsemax"))
+    assert comparison.record.same_as == {}
+    contained = made(better_at_low_delta, baseline="sparsemax")
+    assert contained.seeds("as_softmax") == contained.seeds("sparsemax") == 5
+    assert not any(trial.shared for trials in contained.record.tuning.values() for trial in trials)
+
+
 def test_the_trials_of_the_baseline_are_among_those_of_each_method_that_contains_it(made) -> None:
     tuning = made(better_at_low_delta, ("as_softmax", "sparsemax")).record.tuning
     shared = [trial for trial in tuning["as_softmax"] if trial.shared]

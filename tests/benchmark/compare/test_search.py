@@ -16,7 +16,6 @@ from as_lightning.benchmark.compare.search import (
     Space,
     as_neutral,
     best_of,
-    is_neutral,
     learning_rates,
     next_trials,
     setting_range,
@@ -66,8 +65,8 @@ def test_a_method_that_contains_the_baseline_begins_at_its_best_rate_and_its_kno
     assert {trial.settings["lr"] for trial in own[:3]} == {0.04}
     assert [trial.settings["delta"] for trial in own[:3]] == [0.1, 0.4, 0.7]
     assert max(trial.settings["delta"] for trial in own) > 0.8
-    assert not any(is_neutral(space, trial.settings) for trial in own)
-    assert all(is_neutral(space, trial.settings) and trial.shared for trial in shared)
+    assert not any(trial.settings["delta"] == 1.0 or trial.shared for trial in own)
+    assert all(trial.settings["delta"] == 1.0 and trial.shared for trial in shared)
 
 
 def test_a_knob_whose_best_value_is_the_smallest_goes_below_it_and_not_beyond_its_limit() -> None:
@@ -110,7 +109,7 @@ def test_of_equal_scores_the_lower_validation_loss_is_chosen_and_of_equal_losses
 def test_the_configured_methods_that_contain_softmax_name_where_they_do(method, knob, neutral) -> None:
     config = method_config(method)
     space = {knob: setting_range(OmegaConf.to_container(config.search[knob]), config[knob])}
-    assert is_neutral(space, {knob: neutral})
+    assert space[knob].neutral == neutral
     values = space[knob].spread(3)
     assert values[0] == config[knob]
     assert neutral not in values

@@ -16,9 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
-from as_lightning.benchmark.compare.search import RATE, Space, as_neutral, best_of, is_neutral, next_trials
+from as_lightning.benchmark.compare.search import RATE, Space, as_neutral, best_of, next_trials
 from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.record import ComparisonRecord, Trial
+from as_lightning.benchmark.report.sweep_records import BASELINES
 from as_lightning.benchmark.report.verdicts import Arm, still_open
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import Result, whole_file
@@ -39,17 +40,11 @@ class Subject(NamedTuple):
 
 
 def run_comparison(plan: ComparisonPlan, subject: Subject, directory: Path, console: Console) -> ComparisonRecord:
-    """Make a comparison in a folder, and write its record there.
-
-    Raises:
-        ValueError: if the folder holds runs of other data, or if no run of the baseline has finished.
-    """
+    """Make a comparison in a folder, and write its record there; a folder that holds runs of other data is refused."""
     path, inputs = directory / INPUTS_FILE, {"data": subject.data}
     directory.mkdir(parents=True, exist_ok=True)
     if path.exists() and json.loads(path.read_text(encoding="utf-8")) != inputs:
-        raise ValueError(
-            f"{directory} holds runs of other data: give this comparison another name or folder, or delete it"
-        )
+        raise ValueError(f"{directory} holds runs of other data: choose another name or folder, or delete it")
     with whole_file(path) as unfinished:
         unfinished.write_text(json.dumps(inputs) + "\n", encoding="utf-8")
     record = Engine(plan, subject, directory, console).run()
@@ -80,26 +75,18 @@ class Engine:
     def __init__(self, plan: ComparisonPlan, subject: Subject, directory: Path, console: Console | None = None) -> None:
         self.plan, self.execute, self.examples, self.directory = plan, subject.execute, subject.examples, directory
         self.spaces = {method: subject.spaces[method] for method in plan.methods}
-        facts: dict[str, Any] = {"baseline": plan.baseline, "methods": list(plan.methods), "design": plan.design}
-        facts |= {"full_budget": plan.full_budget, "trials": plan.trials, **subject.facts}
-        self.record = ComparisonRecord(**facts)
+        facts: dict[str, Any] = {"full_budget": plan.full_budget, "trials": plan.trials, **subject.facts}
+        self.record = ComparisonRecord(baseline=plan.baseline, methods=list(plan.methods), design=plan.design, **facts)
         self._sign = 1.0 if self.record.mode == "max" else -1.0
         self._finished: dict[Run, Result | str] = {}
         self._seconds: dict[Arm, list[float]] = {}
-        self._diverged = 0
         shown = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
         described = TextColumn("{task.description}", markup=False)
         console = console or Console(quiet=True)
         self._bar = Progress(described, *shown, console=console, redirect_stdout=False, redirect_stderr=False)
 
     def run(self) -> ComparisonRecord:
-        """Make all runs, with a progress bar.
-
-        A method none of whose trials has finished is left out, and named in the notes.
-
-        Raises:
-            ValueError: if no run of the baseline has finished at the full budget; the message has the failures.
-        """
+        """Make all runs, with a progress bar; a method none of whose trials has finished is left out and noted."""
         plan, record = self.plan, self.record
         least, most = plan.runs(sum(map(bool, self.spaces.values())))
         runs = f"{least} runs" if least == most else f"{least} to {most} runs"
@@ -114,12 +101,11 @@ class Engine:
                 rest = [Arm(m, b) for m in record.settings if m not in worse for b in reversed(plan.budgets_of(m))]
                 self._looks([arm for arm in rest if arm.budget != plan.full_budget])
             self._bar.update(self._task, total=len(self._finished), left="")
-        if self._diverged:
-            record.notes.append(f"{self._diverged} final runs diverged and count as the worst score.")
-        if record.failures:
-            record.notes.append(
-                f"{len(record.failures)} of {len(self._finished)} runs have failed and are not in these numbers."
-            )
+        final = [o for run, o in self._finished.items() if run.phase == "final" and isinstance(o, Result)]
+        if diverged := sum(not math.isfinite(result.metrics[result.score]) for result in final):
+            record.notes.append(f"{diverged} final runs diverged and count as the worst score.")
+        if failed := len(record.failures):
+            record.notes.append(f"{failed} of {len(self._finished)} runs have failed and are not in these numbers.")
         findings(record)  # which refuses a comparison without a finished run of the baseline, and has the failures
         return record
 
@@ -132,10 +118,10 @@ class Engine:
             return
         own: dict[str, list[Trial]] = {method: [] for method in plan.methods}
         # those that contain the baseline begin at its best learning rate
-        later = [m for m in plan.methods[1:] if any(d.neutral is not None for d in self.spaces[m].values())]
+        plain = plan.baseline in BASELINES
+        later = [m for m in plan.methods[1:] if plain and any(d.neutral is not None for d in self.spaces[m].values())]
         self._search([method for method in plan.methods if method not in later], own, {})
         known = {method: [as_neutral(self.spaces[method], trial) for trial in own[plan.baseline]] for method in later}
-        known = {m: [t for t in trials if t.settings.keys() == self.spaces[m].keys()] for m, trials in known.items()}
         self._search(later, own, known)
         for method in plan.methods:
             trials = [*known.get(method, []), *own[method]]  # of equal ones the baseline
@@ -146,7 +132,7 @@ class Engine:
                 record.notes.append(f"{method} is left out: no trial of it has finished.")
                 continue
             record.settings[method] = best.settings
-            if method != plan.baseline and is_neutral(self.spaces[method], best.settings):
+            if best.shared:
                 record.same_as[method] = plan.baseline
                 knobs = ", ".join(f"{name}={value}" for name, value in best.settings.items() if name != RATE)
                 record.notes.append(
@@ -154,9 +140,7 @@ class Engine:
                     f"of {plan.baseline}."
                 )
 
-    def _search(
-        self, methods: Sequence[str], own: Mapping[str, list[Trial]], shared: Mapping[str, Sequence[Trial]]
-    ) -> None:
+    def _search(self, methods: Sequence[str], own: dict[str, list[Trial]], shared: dict[str, list[Trial]]) -> None:
         """Let each method make its trials, added to ``own``."""
         plan = self.plan
         while True:
@@ -182,9 +166,8 @@ class Engine:
         plan, looks = self.plan, self.plan.design.looks
         open_arms = [arm for arm in arms if arm.method not in self.record.same_as]
         for number, look in enumerate(looks):
-            needed = [Arm(plan.baseline, plan.full_budget)]
-            needed += [Arm(plan.baseline, a.budget) for a in open_arms if a.budget in plan.budgets_of(plan.baseline)]
-            needed = list(dict.fromkeys([*needed, *open_arms]))
+            bases = [Arm(plan.baseline, arm.budget) for arm in open_arms if arm.budget in plan.baseline_budgets]
+            needed = list(dict.fromkeys([self.record.reference, *bases, *open_arms]))
             runs = [run for run in self._runs(needed, plan.seeds[:look]) if run not in self._finished]
             if number and self._spent + self._hours(runs) > (plan.max_hours or math.inf):
                 self._stop(open_arms, f"max_hours={plan.max_hours:g}", look, runs)
@@ -247,7 +230,6 @@ class Engine:
         """Put the final runs into the record: budgets from the largest, methods and seeds in their order."""
         record, plan = self.record, self.plan
         record.results, record.missing, predictions = [], [], {}
-        self._diverged = 0
         budgets = sorted({*plan.baseline_budgets, *plan.method_budgets}, reverse=True)
         for budget, method, seed in product(budgets, record.settings, plan.seeds):
             stands_for = record.same_as.get(method, method)
@@ -257,10 +239,7 @@ class Engine:
                 record.missing.append((method, budget, seed))
             if isinstance(outcome, Result):
                 score = outcome.metrics[outcome.score]
-                if not math.isfinite(score):
-                    self._diverged += 1
-                    score = self._worst(seed)
-                record.add(outcome, method, score)
+                record.add(outcome, method, score if math.isfinite(score) else self._worst(seed))
                 if (found := Predictions.read(self.directory / run.folder)) is not None:
                     predictions[Arm(method, budget), seed] = found
         record.compare_predictions(predictions, self.examples)

@@ -83,7 +83,7 @@ class OwnLosses:
         """The callbacks that belong to a method."""
         return [] if name in self.losses else [instantiate(c) for c in self.configured(name, {}).callbacks.values()]
 
-    def put_in(self, module: pl.LightningModule, name: str, replaces: str | None, settings: Mapping[str, Any]) -> None:
+    def put_in(self, module: Any, name: str, replaces: str | None, settings: Mapping[str, Any]) -> None:
         """Let a module that has been made train by a method.
 
         ``softmax`` leaves a module with its own loss unchanged, and sets the margin of one that calls
@@ -98,12 +98,15 @@ class OwnLosses:
             config = self.configured(name, settings)
             delta = config.get("delta")
             loss = instantiate(config.criterion) if delta is None else None
+        kind, mixed = type(module).__name__, isinstance(module, ASSoftmaxMixin)
+        if mixed and replaces is not None:
+            raise ValueError(f"{kind} uses ASSoftmaxMixin already: leave replaces out")
+        if not mixed and replaces is None:
+            raise ValueError(
+                f"{kind} does not use ASSoftmaxMixin: name the attribute that training_step calls as "
+                'loss(logits, target), as in replaces="criterion"'
+            )
         if replaces is None:
-            if not isinstance(module, ASSoftmaxMixin):
-                raise ValueError(
-                    f"{type(module).__name__} does not use ASSoftmaxMixin: name the attribute that training_step calls "
-                    'as loss(logits, target), as in replaces="criterion"'
-                )
             module.as_softmax_validation = "softmax"
             module.as_softmax_delta = 1.0 if delta is None else delta
             if loss is not None:
@@ -111,11 +114,9 @@ class OwnLosses:
             return
         if name == BASELINE:
             return
-        if isinstance(module, ASSoftmaxMixin):
-            raise ValueError(f"{type(module).__name__} uses ASSoftmaxMixin already: leave replaces out")
         margin = Margin(delta=delta)
         if delta is not None:
-            module.masking_counter = margin.masking_counter  # type: ignore[assignment]
+            module.masking_counter = margin.masking_counter
 
         def make(replaced: Any) -> TrainingLoss:
             return TrainingLoss(name, masked_loss(margin, replaced) if loss is None else loss, replaced, module)
@@ -155,18 +156,15 @@ class TrainingLoss(nn.Module):
 class TargetFinder(ValidationCallback):
     """Finds which part of a batch is the target of the training loss, in a training with `loss`.
 
-    ``target`` is its key or position; None if it is no part of the batch, or a validation does not show its logits.
+    ``source.target`` is its key or position, None if it is no part of the batch; ``hidden`` says whether a validation
+    has not shown its logits.
     """
 
     def __init__(self) -> None:
         super().__init__(None, ignore_index=-100, dataloader_idx=0)
         self.batch: Any = None
         self.places: set[str | int | None] = set()  # where it was found, None where it was not
-        self.hidden = False  # whether a validation has not shown its logits
-
-    @property
-    def target(self) -> str | int | None:
-        return next(iter(self.places)) if len(self.places) == 1 and not self.hidden else None
+        self.hidden = False
 
     def loss(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
         """A loss that looks for its target in the batch."""
@@ -176,7 +174,7 @@ class TargetFinder(ValidationCallback):
         places = [place for place, part in tensors if part is target]
         places = places or [place for place, part in tensors if torch.equal(part.flatten(), target.flatten())]
         self.places.add(places[0] if len(places) == 1 else None)
-        self.source.target = self.target
+        self.source.target = next(iter(self.places)) if len(self.places) == 1 else None
         return 0.0 * logits.sum()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:

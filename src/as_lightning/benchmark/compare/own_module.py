@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from as_lightning.benchmark.compare.engine import Subject, best_validation, one_by_one
-from as_lightning.benchmark.compare.own_loss import OwnLosses, TargetFinder
+from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, TargetFinder
 from as_lightning.benchmark.compare.plan import Run, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Range, learning_rates
 from as_lightning.benchmark.run.predictions import PredictionRecorder
@@ -122,12 +122,9 @@ class OwnModule:
             "data": digest(_source(type(data)), described(dict(data.hparams)), examples),
         }
         self._first_look()
-        baseline, *others = self.losses.names
-        trained = self._look_at(baseline)
-        for method in others:
-            self._look_at(method)
+        trained = {method: self._look_at(method) for method in self.losses.names}
         reason = f"{kind} has no argument or hyperparameter lr" if lr_factor else "search.lr_factor is null"
-        if self.rates is not None and self._look_at(baseline, lr=2 * self.rates.default) == trained:
+        if self.rates is not None and self._look_at(BASELINE, lr=2 * self.rates.default) == trained[BASELINE]:
             self.rates = None
             reason = f"{kind} trains the same whatever its lr is (configure_optimizers must read the lr that is tuned)"
         if self.rates is None:
@@ -179,17 +176,14 @@ class OwnModule:
                 f"training_step of {type(module).__name__} never called the loss that was put in: name the attribute "
                 "that it calls as loss(logits, target), or call a Hugging Face model as self.model(..., labels=labels)"
             )
-        self.target = finder.target
+        self.target = None if finder.hidden else finder.source.target
+        missed = len(result.evaluations) < len(result.epoch_seconds)
         notes = {
             "Calibration was not measured, and predictions were not stored: the target of the training loss "
             "is no part of the batch by itself, or validation_step does not call self(x).": self.target is None,
-            f"{self.monitor} is not logged in every epoch: the weights of the best epoch that logs it are scored.": len(
-                result.evaluations
-            )
-            < len(result.epoch_seconds),
+            f"{self.monitor} is not logged in every epoch: of those that log it the best one is scored.": missed,
             f"The scores are of the validation split: there is no {name} of a test_step on the batches of a "
-            "test_dataloader. They are too high, because the same split has chosen the settings and the "
-            "epoch.": self.test_metric is None,
+            "test_dataloader. They are too high: the same split chose settings and epoch.": self.test_metric is None,
         }
         self.notes += [note for note, holds in notes.items() if holds]
 

@@ -56,13 +56,9 @@ class Run:
 class ComparisonPlan:
     """What is compared, and how thoroughly: the settings of ``conf/compare.yaml``; None takes the default there.
 
-    Raises:
-        ValueError: if one of them cannot be.
-
-    Examples:
-        >>> plan = ComparisonPlan(["as_softmax"], full_epochs=12, seeds=3)
-        >>> plan.methods, plan.budgets_of("softmax"), plan.budgets_of("as_softmax"), plan.design.looks
-        (('softmax', 'as_softmax'), (0.5, 1.0), (1.0,), (3,))
+    >>> plan = ComparisonPlan(["as_softmax"], full_epochs=12, seeds=3)
+    >>> plan.methods, plan.budgets_of("softmax"), plan.budgets_of("as_softmax"), plan.design.looks
+    (('softmax', 'as_softmax'), (0.5, 1.0), (1.0,), (3,))
     """
 
     def __init__(self, methods: Sequence[str], full_epochs: Any, baseline: str | None = None, **settings: Any) -> None:
@@ -132,13 +128,10 @@ def epochs_of(budget: float, full_epochs: int) -> int:
 
 def _budgets(asked: Any, full_epochs: int) -> tuple[float, ...]:
     """The shares in ascending order; of those with the same number of epochs the largest."""
-    shares = asked if isinstance(asked, (list, tuple)) else [asked]
-    numbers = all(isinstance(share, (int, float)) and not isinstance(share, bool) for share in shares)
-    if not shares or not numbers or not all(0 < share <= MAX_BUDGET for share in shares):
-        raise ValueError(
-            f"budgets must be a share of the training, in (0, {MAX_BUDGET:g}], or a list of at least one, got {asked!r}"
-        )
-    return tuple({epochs_of(share, full_epochs): float(share) for share in sorted(shares)}.values())
+    expected = f"a share of the training, in (0, {MAX_BUDGET:g}], or a list of at least one"
+    given = asked if asked and isinstance(asked, (list, tuple)) else [asked]
+    shares = [check_number("budgets", share, lambda share: 0 < share <= MAX_BUDGET, expected) for share in given]
+    return tuple({epochs_of(share, full_epochs): share for share in sorted(shares)}.values())
 
 
 def _seeds(name: str, asked: Any, first: int) -> tuple[int, ...]:

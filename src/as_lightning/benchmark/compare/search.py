@@ -117,11 +117,6 @@ def setting_range(description: Any, default: Any = None) -> Range | Choice:
         raise ValueError(f"expected {expected}, got {description!r}: {error}") from None
 
 
-def is_neutral(space: Space, settings: Mapping[str, Any]) -> bool:
-    """Whether a method with these settings is the baseline."""
-    return any(d.neutral is not None and settings.get(name) == d.neutral for name, d in space.items())
-
-
 def as_neutral(space: Space, trial: Trial) -> Trial:
     """A trial of the baseline as one of a method that contains it."""
     knobs = {name: d.default if d.neutral is None else d.neutral for name, d in space.items() if name != RATE}
@@ -148,7 +143,7 @@ def next_trials(
     in the order in which they were proposed, ``shared`` those of the baseline as trials of this method.
     """
     defaults = {name: dimension.default for name, dimension in space.items()}
-    if count == 1 or not space:
+    if not space:
         return [] if own else [defaults]
     knobs = [name for name in space if name != RATE]
     if not own:

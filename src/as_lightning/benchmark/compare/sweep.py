@@ -46,7 +46,6 @@ class ComparisonSweep:
     def __init__(self, config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> None:
         self.config, self.launcher, self.loader = config, launcher, loader
         self.directory = Path(config.hydra.sweep.dir)
-        self.jobs = 0
         of_plan = default_settings().keys() - {"search", "module", "losses"}
         self.settings: dict[str, Any] = {name: plain(config.get(name)) for name in of_plan}
         self.split_seed: Any = None
@@ -171,9 +170,7 @@ class ComparisonSweep:
         """Make runs by the launcher: the basic one gets them one by one, others all at once."""
         groups = [[run] for run in runs] if type(self.launcher).__name__ == "BasicLauncher" else [runs]
         for launched in filter(None, groups):
-            jobs = [self.overrides_of(run) for run in launched]
-            returned = self.launcher.launch(jobs, initial_job_idx=self.jobs)
-            self.jobs += len(jobs)
+            returned = self.launcher.launch([self.overrides_of(run) for run in launched], initial_job_idx=0)
             for run, job in zip(launched, returned, strict=True):
                 if job.status == JobStatus.COMPLETED:
                     yield run, Result.read(self.directory / run.folder / RESULT_FILE)
@@ -182,11 +179,7 @@ class ComparisonSweep:
 
 
 def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> ComparisonRecord:
-    """Make the comparison that the command asks for, print its verdicts and advice, and write its report.
-
-    Raises:
-        ValueError: before the first run for a setting that cannot be; at the end where runs have failed.
-    """
+    """Make the comparison that the command asks for, print and write its report, and raise if runs have failed."""
     job = ComparisonSweep(config, launcher, loader, arguments)
     directory, console = job.directory, Console()
     console.print(f"The runs are in {directory}.", markup=False, highlight=False)
@@ -196,10 +189,8 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
         subject.facts["commands"] = [command]
         record = run_comparison(job.plan, subject, directory, console)
     publish([record], directory / "report")
-    if record.failures:
-        raise SettingError(
-            f"{len(record.failures)} runs have failed; the first: {record.failures[0]}. The report is of the others"
-        )
+    if failed := record.failures:
+        raise SettingError(f"{len(failed)} runs have failed; the first: {failed[0]}. The report is of the others")
     return record
 
 
@@ -233,16 +224,10 @@ def configured_module(config: DictConfig, methods: Sequence[str], given: Mapping
     trainer.pop("_target_")
     name = str(config.name) if config.name != config.data.name else target.__name__
     losses = {str(name): _own_loss(node) for name, node in plain(config.losses).items()}
-    return OwnModule(
-        functools.partial(target, **arguments),
-        functools.partial(instantiate, {"_target_": config.data._target_, **set_data}),
-        config.module.replaces,
-        config.module.monitor,
-        config.module.mode,
-        trainer,
-        OwnLosses(methods, losses, set_method),
-        name,
-    )
+    factory = functools.partial(target, **arguments)
+    data = functools.partial(instantiate, {"_target_": config.data._target_, **set_data})
+    scored, own_losses = config.module, OwnLosses(methods, losses, set_method)
+    return OwnModule(factory, data, scored.replaces, scored.monitor, scored.mode, trainer, own_losses, name)
 
 
 def _own_loss(node: Mapping[str, Any]) -> Any:

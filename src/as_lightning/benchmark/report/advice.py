@@ -88,11 +88,10 @@ def _calibration(row: Row, reference: Row) -> str:
 def in_words(verdict: Verdict, time: TimeRatio = UNKNOWN) -> str:
     """A verdict on one line: the interval of the difference, the time if it clearly differs, the word.
 
-    Examples:
-        >>> from as_lightning.benchmark.report.verdicts import Arm
-        >>> found = Verdict(Arm("a"), Arm("b"), 5, 1, 0.2, -2.2, 2.6, "undecided", 3.0, 0.5)
-        >>> in_words(found, TimeRatio(1.16, 1.10, 1.22)), in_words(found, TimeRatio(0.86, 0.30, 2.47))
-        ('-2.2 to +2.6 points, 16% slower: undecided', '-2.2 to +2.6 points: undecided')
+    >>> from as_lightning.benchmark.report.verdicts import Arm
+    >>> found = Verdict(Arm("a"), Arm("b"), 5, 1, 0.2, -2.2, 2.6, "undecided", 3.0, 0.5)
+    >>> in_words(found, TimeRatio(1.16, 1.10, 1.22)), in_words(found, TimeRatio(0.86, 0.30, 2.47))
+    ('-2.2 to +2.6 points, 16% slower: undecided', '-2.2 to +2.6 points: undecided')
     """
     difference = "no difference measured" if math.isnan(verdict.difference) else f"{verdict.difference:+.1f} points"
     if math.isfinite(verdict.low):
@@ -106,9 +105,8 @@ def in_words(verdict: Verdict, time: TimeRatio = UNKNOWN) -> str:
 def settings(values: Mapping[str, Any]) -> str:
     """Settings and their values; an en dash where there are none.
 
-    Examples:
-        >>> settings({"lr": 0.0031622, "k": 4, "schedule": None}), settings({})
-        ('lr 0.00316, k 4, schedule null', '–')
+    >>> settings({"lr": 0.0031622, "k": 4, "schedule": None}), settings({})
+    ('lr 0.00316, k 4, schedule null', '–')
     """
     short = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in values.items()}
     return ", ".join(f"{name} {'null' if value is None else value}" for name, value in short.items()) or "–"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import integrate, optimize, stats
 
 GRID = 1001
 
@@ -18,11 +18,10 @@ def nominal_levels(looks: tuple[int, ...], alpha: float) -> tuple[float, ...]:
     (Lan and DeMets 1983). The boundary of each look follows from the ones before by recursive integration over the sum
     of the differences, a Brownian motion under the null hypothesis (Armitage, McPherson and Rowe 1969).
 
-    Examples:
-        >>> nominal_levels((5,), 0.05)
-        (0.05,)
-        >>> [round(level, 4) for level in nominal_levels((5, 10), 0.05)]
-        [0.025, 0.0354]
+    >>> nominal_levels((5,), 0.05)
+    (0.05,)
+    >>> [round(level, 4) for level in nominal_levels((5, 10), 0.05)]
+    [0.025, 0.0354]
     """
     times = np.array(looks, dtype=np.float64) / looks[-1]
     spent = np.diff(alpha * times, prepend=0.0)
@@ -30,16 +29,14 @@ def nominal_levels(looks: tuple[int, ...], alpha: float) -> tuple[float, ...]:
     grid = np.linspace(-8.0 * np.sqrt(times[0]), stats.norm.isf(levels[0]) * np.sqrt(times[0]), GRID)
     density = stats.norm.pdf(grid, scale=np.sqrt(times[0]))
     for look in range(1, len(looks)):
-        weights = density * np.gradient(grid)
-        weights[[0, -1]] = density[[0, -1]] * (grid[1] - grid[0]) / 2  # the trapezoidal rule
         step, root = np.sqrt(times[look] - times[look - 1]), np.sqrt(times[look])
-        bound = optimize.brentq(_excess, -8.0 * root, 10.0 * root, (weights, grid, step, spent[look]), xtol=1e-10)
+        bound = optimize.brentq(_excess, -8.0 * root, 10.0 * root, (density, grid, step, spent[look]), xtol=1e-10)
         levels.append(float(stats.norm.sf(bound / root)))
         following = np.linspace(-8.0 * root, bound, GRID)
-        density = stats.norm.pdf((following[:, None] - grid) / step) @ weights / step
+        density = integrate.trapezoid(stats.norm.pdf(following[:, None], grid, step) * density, grid)
         grid = following
     return tuple(levels)
 
 
-def _excess(bound: float, weights: np.ndarray, grid: np.ndarray, step: float, spent: float) -> float:
-    return float(weights @ stats.norm.sf((bound - grid) / step)) - spent
+def _excess(bound: float, density: np.ndarray, grid: np.ndarray, step: float, spent: float) -> float:
+    return float(integrate.trapezoid(density * stats.norm.sf(bound, grid, step), grid)) - spent

@@ -88,19 +88,14 @@ class PageFigure:
         return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{self.name}-", svg)
 
 
-def file_name(name: str) -> str:
-    """A name from a result as part of a file's name: letters, digits, ``-``, ``_`` and inner dots alone."""
-    return re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII).strip(".") or "_"
-
-
 def score_name(score: str) -> str:
     """A score as a report calls it."""
     score = score.removeprefix("val/").removeprefix("val_")
     return SCORE_NAMES.get(score, score.replace("_", " "))
 
 
-def report_figures(findings: Findings) -> list[PageFigure]:
-    """All figures that the runs and trials of a comparison give, the main one first."""
+def report_figures(findings: Findings, number: int) -> list[PageFigure]:
+    """All figures that the runs and trials of a comparison give, the main one first; ``number`` is its place."""
     record, base, m = findings.record, findings.reference.mean, findings.record.design.equal_within
     colors = dict(zip(dict.fromkeys([*findings.methods, *record.tuning]), itertools.cycle(PALETTE), strict=False))
     runs = [run for run in record.results if arm_of(run) == findings.full(run.method).arm]
@@ -109,16 +104,13 @@ def report_figures(findings: Findings) -> list[PageFigure]:
     of_time = {"xlabel": "training time (s)", "ylabel": points, "xlim": (0, 1.05 * longest)}
     of_rate = {"xlabel": "learning rate", "ylabel": validation, "xscale": "log"}
     of_epoch = {"xlabel": "epoch", "ylabel": "masked samples / samples", "ylim": (0, 1)}
-    drawn: dict[str, tuple[str, pd.DataFrame, dict[str, Any], tuple[float, float] | None]] = {
-        "time": (f"{score} against training time", _by_time(findings), of_time, (base - m, base + m)),
-        "learning-rate": (f"{validation} against the learning rate", _by_learning_rate(record), of_rate, None),
-        "masking": ("masked samples, by epoch", _masked(runs), of_epoch, None),
-    }
-    return [
-        PageFigure(f"{file_name(record.name)}-{kind}", title, lines, colors, axes, level)
-        for kind, (title, lines, axes, level) in drawn.items()
-        if not lines.empty
+    titles = f"{score} against training time", f"{validation} against the learning rate", "masked samples, by epoch"
+    figures = [
+        PageFigure(f"time-{number}", titles[0], _by_time(findings), colors, of_time, (base - m, base + m)),
+        PageFigure(f"learning-rate-{number}", titles[1], _by_learning_rate(record), colors, of_rate),
+        PageFigure(f"masking-{number}", titles[2], _masked(runs), colors, of_epoch),
     ]
+    return [figure for figure in figures if not figure.lines.empty]
 
 
 def _table(rows: Sequence[tuple[Any, ...]], *columns: str) -> pd.DataFrame:

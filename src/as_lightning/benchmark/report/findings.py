@@ -42,9 +42,8 @@ class TimeRatio(NamedTuple):
 def time_ratio(seconds: Mapping[Any, float], reference: Mapping[Any, float]) -> TimeRatio:
     """The ratio of the training times of the seeds, or the seeds and sessions, that both have.
 
-    Examples:
-        >>> time_ratio({0: 1.0, 1: 2.0}, {0: 2.0, 1: 4.0})
-        TimeRatio(ratio=0.5, low=0.5, high=0.5)
+    >>> time_ratio({0: 1.0, 1: 2.0}, {0: 2.0, 1: 4.0})
+    TimeRatio(ratio=0.5, low=0.5, high=0.5)
     """
     ratios = pd.Series(seconds, dtype=float) / pd.Series(reference, dtype=float)
     logarithms = np.log(ratios[(ratios > 0) & (ratios < math.inf)])
@@ -54,26 +53,19 @@ def time_ratio(seconds: Mapping[Any, float], reference: Mapping[Any, float]) -> 
 
 @dataclass(frozen=True)
 class Row:
-    """What was found of one arm: its score over the seeds in points, its mean training time, the tuned settings.
-
-    Attributes:
-        time: the ratio of its training time to that of the baseline's full budget.
-        verdict: against the baseline's full budget; None for that arm itself.
-        same_budget: of a smaller budget the verdict against the baseline at that budget.
-        metrics: the means of all test metrics, and of what else the runs have counted.
-    """
+    """What was found of one arm."""
 
     arm: Arm
     epochs: float
     settings: Mapping[str, Any]
     seeds: int
-    mean: float
+    mean: float  # of the score over the seeds, in points
     std: float
-    seconds: float
-    time: TimeRatio
-    verdict: Verdict | None
-    same_budget: Verdict | None
-    metrics: Mapping[str, float]
+    seconds: float  # the mean training time
+    time: TimeRatio  # of training, to the baseline's full budget
+    verdict: Verdict | None  # against the baseline's full budget; None for that arm itself
+    same_budget: Verdict | None  # of a smaller budget the one against the baseline at that budget
+    metrics: Mapping[str, float]  # the means of all test metrics, and of what else the runs have counted
 
     @property
     def length(self) -> str:
@@ -98,7 +90,7 @@ class Findings:
     @property
     def reference(self) -> Row:
         """The baseline at its full budget."""
-        return self.rows[0]
+        return next(row for row in self.rows if row.arm == self.record.reference)
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -116,20 +108,14 @@ class Findings:
 
 
 def findings(record: ComparisonRecord) -> Findings:
-    """Put the final runs of a comparison together.
-
-    Raises:
-        ValueError: if the baseline has no finished run at its full budget; the message has the failures.
-    """
+    """Put the final runs of a comparison together; without a full run of the baseline a ValueError has the failures."""
     runs: dict[Arm, list[Result]] = {}
     for result in record.results:
         runs.setdefault(arm_of(result), []).append(result)
     reference = record.reference
     if reference not in runs:
         failures = "".join(f"\n  {failure}" for failure in record.failures[:10])
-        raise ValueError(
-            f"no run of the baseline {reference.method!r} has finished, so there is nothing to compare with{failures}"
-        )
+        raise ValueError(f"no run of the baseline {reference.method!r} has finished: nothing to compare with{failures}")
     by_pair = {(verdict.arm, verdict.against): verdict for verdict in record.verdicts()}
     # a machine is not equally fast at all times: a run is compared with the baseline's that the same command has made
     seconds = {

@@ -40,10 +40,9 @@ def variance_prior(variances: np.ndarray, degrees: np.ndarray) -> tuple[np.ndarr
 
     Source: Smyth, Statistical Applications in Genetics and Molecular Biology 3 (2004), article 3, section 6.2.
 
-    Examples:
-        >>> variance, degrees = variance_prior(np.array([1.0, 1.0, 1.0]), np.array([4.0, 4.0, 4.0]))
-        >>> variance.tolist(), degrees.tolist()
-        ([1.0], [inf])
+    >>> variance, degrees = variance_prior(np.array([1.0, 1.0, 1.0]), np.array([4.0, 4.0, 4.0]))
+    >>> variance.tolist(), degrees.tolist()
+    ([1.0], [inf])
     """
     smallest = SMALLEST * np.median(variances, -1, keepdims=True)
     logarithms = np.log(np.maximum(np.maximum(variances, smallest), np.finfo(np.float64).tiny))
@@ -69,9 +68,8 @@ def moderate(
 def inverse_trigamma(values: np.ndarray) -> np.ndarray:
     """The x with trigamma(x) = value, for positive values: Newton's method on 1 / trigamma (Smyth 2004, appendix).
 
-    Examples:
-        >>> inverse_trigamma(np.array([np.pi**2 / 6])).round(12).tolist()
-        [1.0]
+    >>> inverse_trigamma(np.array([np.pi**2 / 6])).round(12).tolist()
+    [1.0]
     """
     x = 0.5 + 1.0 / values
     for _ in range(50):

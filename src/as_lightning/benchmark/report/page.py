@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import itertools
 import math
 import re
 import shutil
@@ -11,10 +10,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
 from rich.console import Console
 from rich.markdown import Markdown
 
@@ -80,21 +80,17 @@ def write_report(
 ) -> ReportPaths:
     """Write one report of several experiments; ``failed`` are runs that have ended in an error, in words."""
     directory = Path(directory)
-    if (directory / "figures").exists():
-        shutil.rmtree(directory / "figures")  # those of methods that are gone would stay
+    shutil.rmtree(directory / "figures", ignore_errors=True)  # those of methods that are gone would stay
     (directory / "figures").mkdir(parents=True)
     found = [findings(record) for record in records]
     blocks: list[str] = []
     pictures: list[PageFigure] = []
     for number, each in enumerate(found, start=1):
-        # numbered: two experiments may come to one name
-        figures = {
-            f"figures/{number}-{i}-{figure.name}.svg": figure for i, figure in enumerate(report_figures(each), 1)
-        }
-        for file, figure in figures.items():
-            (directory / file).write_text(figure.svg, encoding="utf-8")
-        blocks += _section(each, [f"![{md(figure.alt)}]({file})" for file, figure in figures.items()])
-        pictures += figures.values()
+        figures = report_figures(each, number)
+        for figure in figures:
+            (directory / "figures" / f"{figure.name}.svg").write_text(figure.svg, encoding="utf-8")
+        blocks += _section(each, [f"![{md(figure.alt)}](figures/{figure.name}.svg)" for figure in figures])
+        pictures += figures
     blocks += map(md, notes)
     failed = [*failed, *(failure for record in records for failure in record.failures)]
     blocks += ["## Runs that failed", _bullets(failed)] if failed else []
@@ -114,20 +110,14 @@ def page_in_html(markdown: str, title: str, figures: Sequence[PageFigure]) -> st
     reader, pictures = MarkdownIt("commonmark").enable("table"), iter(figures)
     reader.add_render_rule("image", lambda *_: _picture(next(pictures)))
     tokens = reader.parse(markdown)
-    headings: list[str] = []
-    column = iter(headings)
-    for token, following in itertools.pairwise(tokens):
-        text = "".join(part.content for part in following.children or [])
-        if token.type == "thead_open":
-            headings = []
-        elif token.type == "th_open":
-            headings.append(text)
-        elif token.type == "tr_open":
-            column = iter(headings)
-        elif token.type == "td_open":
-            token.attrs["data-name"] = next(column)
+    for grid in (node for node in SyntaxTreeNode(tokens).walk() if node.type == "table"):
+        head, *rows = [line.children for part in grid.children for line in part.children]
+        for heading, cell in (pair for row in rows for pair in zip(head, row, strict=True)):
+            name, text = ("".join(part.content for part in each.children[0].children) for each in (heading, cell))
+            tags: Any = cell.nester_tokens
+            tags.opening.attrs["data-name"] = name
             if (word := text.partition(" (")[0]) in COLOURED:
-                token.attrs["class"] = word
+                tags.opening.attrs["class"] = word
     body: str = reader.renderer.render(tokens, reader.options, {})
     body = body.replace("<p><figure", "<figure").replace("</figure></p>", "</figure>")
     body = NOTE.sub(r"\1<span>\2<small>\3</small></span></td>", body)
@@ -176,9 +166,8 @@ def frame(found: Findings) -> pd.DataFrame:
 def md(text: object) -> str:
     r"""Text that a Markdown page shows as it is, in a table too: no HTML, no links, no cell or line ends.
 
-    Examples:
-        >>> print(md("a\\|b <img> *c* _d_ as_softmax"))
-        a\\\|b &lt;img&gt; \*c\* \_d\_ as_softmax
+    >>> print(md("a\\|b <img> *c* _d_ as_softmax"))
+    a\\\|b &lt;img&gt; \*c\* \_d\_ as_softmax
     """
     escaped = html.escape(" ".join(str(text).split()), quote=False)
     return re.sub(r"([\\`*~|\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", escaped)

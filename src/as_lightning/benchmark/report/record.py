@@ -42,45 +42,30 @@ class Example(NamedTuple):
 
 @dataclass
 class ComparisonRecord:
-    """What the runs of a comparison have left.
-
-    Attributes:
-        score: what the arms are compared by; ``mode`` says whether more (``"max"``) or less of it is better, ``split``
-            what it is of.
-        methods: all of them, the baseline first.
-        full_budget: the budget at which methods are tuned, with so many ``trials`` each, and compared.
-        splits: ``"per_seed"`` if each seed has a split of its own, ``"official"`` or ``"fixed"``.
-        settings: the chosen settings of each method; ``tuning`` has its trials.
-        same_as: methods whose chosen settings make them another one, whose runs stand for theirs.
-        results: the final runs. ``config["comparison"]`` has their ``budget``, ``epochs`` and ``settings``.
-        failures: runs that have ended in an error, in words; ``missing`` the final ones: method, budget and seed.
-        notes: sentences for the page.
-        stopped: why the comparison ended before all was decided; empty where it did not.
-        disagreed: of an arm and a baseline's arm the mean share of test examples on which they differ, and of how many.
-        examples: the test examples on which the methods differ most often from the baseline.
-    """
+    """What the runs of a comparison have left."""
 
     name: str
-    score: str
+    score: str  # what the arms are compared by
     baseline: str
-    methods: list[str]
+    methods: list[str]  # the baseline first
     design: Design
-    full_budget: float = 1.0
-    trials: int = 1
-    mode: Literal["max", "min"] = "max"
-    split: str = "test"
-    splits: Literal["per_seed", "official", "fixed"] = "fixed"
-    settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    same_as: dict[str, str] = field(default_factory=dict)
+    full_budget: float = 1.0  # at which methods are tuned, and compared first
+    trials: int = 1  # of each method
+    mode: Literal["max", "min"] = "max"  # whether more or less of the score is better
+    split: str = "test"  # that the score is of
+    splits: Literal["per_seed", "official", "fixed"] = "fixed"  # whether each seed has a split of its own
+    settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # the chosen ones of each method
+    same_as: dict[str, str] = field(default_factory=dict)  # methods that these make another one, whose runs are theirs
     tuning: dict[str, list[Trial]] = field(default_factory=dict)
-    results: list[Result] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    missing: list[tuple[str, float, int]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    stopped: str = ""
+    results: list[Result] = field(default_factory=list)  # final runs; config["comparison"] is what `Run.about` says
+    failures: list[str] = field(default_factory=list)  # runs that have ended in an error, in words
+    missing: list[tuple[str, float, int]] = field(default_factory=list)  # the final ones: method, budget and seed
+    notes: list[str] = field(default_factory=list)  # sentences for the page
+    stopped: str = ""  # why the comparison ended before all was decided
     commands: list[str] = field(default_factory=list)
+    # of an arm and a baseline's arm the mean share of test examples on which they differ, and of how many
     disagreed: dict[tuple[Arm, Arm], tuple[float, int]] = field(default_factory=dict)
-    examples: list[Example] = field(default_factory=list)
+    examples: list[Example] = field(default_factory=list)  # on which methods differ most often from the baseline
 
     @property
     def reference(self) -> Arm:
@@ -105,7 +90,7 @@ class ComparisonRecord:
         sign = 1.0 if self.mode == "max" else -1.0
         scores = {arm: {seed: sign * score for seed, score in by.items()} for arm, by in self.scores().items()}
         floors = {pair: 100.0 * math.sqrt(share / examples) for pair, (share, examples) in self.disagreed.items()}
-        return verdicts(scores, baseline=self.baseline, design=self.design, floors=floors)
+        return verdicts(scores, reference=self.reference, design=self.design, floors=floors)
 
     def compare_predictions(self, predictions: Mapping[tuple[Arm, int], Predictions], names: Mapping[int, str]) -> None:
         """Note on how many examples arms differ from the baseline in the runs of a seed, and on which most often.
@@ -136,26 +121,19 @@ class ComparisonRecord:
             config = config | {"comparison": config["comparison"] | own}
         self.results.append(replace(result, name=self.name, method=method, metrics=metrics, config=config))
 
-    def write(self, directory: str | Path) -> Path:
+    def write(self, directory: str | Path) -> None:
         """Write ``comparison.json``; the final runs have their own ``result.json`` below ``runs/``."""
         content = {name: value for name, value in vars(self).items() if name != "results"}
         content["design"] = asdict(self.design)
         content["tuning"] = {method: [trial._asdict() for trial in tried] for method, tried in self.tuning.items()}
         content["disagreed"] = [[*pair, *share] for pair, share in self.disagreed.items()]
         content["runs"] = [[*arm_of(run), run.seed, run.metrics[run.score]] for run in self.results]
-        path = Path(directory) / COMPARISON_FILE
-        with whole_file(path) as partial:
+        with whole_file(Path(directory) / COMPARISON_FILE) as partial:
             partial.write_text(json.dumps(content | {"format": FORMAT}, indent=1) + "\n", encoding="utf-8")
-        return path
 
     @classmethod
     def read(cls, directory: str | Path) -> ComparisonRecord:
-        """Read a comparison's folder: its ``comparison.json``, and the runs that it lists.
-
-        Raises:
-            FileNotFoundError: if one of them is missing.
-            ValueError: if a file is not what it should be; the message names it.
-        """
+        """Read a comparison's folder: its ``comparison.json``, and the runs that it lists; errors name a bad file."""
         path = Path(directory) / COMPARISON_FILE
         try:
             content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

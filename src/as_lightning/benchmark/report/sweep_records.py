@@ -25,7 +25,7 @@ WITHOUT_EFFECT = re.compile(
     r"seed|name|data_dir|output_dir|logger\..*|data\.(num_workers|pin_memory)"
     r"|callbacks\.(learning_rate_monitor|temperature_scaling|margin_histogram)\..*"
     r"|callbacks\.model_checkpoint\.(dirpath|save_last|enable_version_counter)"
-    r"|method\.callbacks\.masking_monitor\.step"
+    r"|method\..*"  # each of them is a method of its own
     r"|trainer\.(enable_progress_bar|enable_model_summary|log_every_n_steps)"
 )
 INPUT_DATA = "inputs.data"  # the checksum of the user's files, as if it were a setting
@@ -47,10 +47,6 @@ def sweep_records(results: Sequence[Result], baseline: str | None = None) -> tup
       ``digits (trainer.max_epochs=1)``.
     * Runs of one method that differ in its settings get a method each: ``as_softmax (delta=0.2)``.
     * The same run twice, from two sweeps, counts once; runs without test metrics are left out.
-
-    Raises:
-        SettingError: if no run is of the method ``baseline``.
-        ValueError: if two runs do not differ in any setting, but in what they have found.
     """
     notes = []
     if untested := [f"{run.method}, seed {run.seed}" for run in results if not run.metrics]:
@@ -107,9 +103,8 @@ def _differing(table: pd.DataFrame, methods: Sequence[str]) -> list[str]:
     """In what runs differ beside method, seed and the method's settings."""
 
     def matters(key: str) -> bool:
-        if WITHOUT_EFFECT.fullmatch(key) or key.startswith("method."):
-            return False
-        return not TUNED.fullmatch(key) or bool(table[key].groupby(methods).nunique().max() > 1)
+        tuned = TUNED.fullmatch(key) and table[key].groupby(methods).nunique().max() == 1
+        return not (tuned or WITHOUT_EFFECT.fullmatch(key))
 
     return _varying(table[[key for key in table if matters(key)]])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from scipy import special
 
 from as_lightning.benchmark.report.boundaries import nominal_levels
 from as_lightning.benchmark.report.moderation import moderate, seed_residual_variances, variance_prior
+from as_lightning.functional.argument_checks import check_number
 
 WORDS = ("better", "worse", "equal", "not worse", "no gain", "undecided")
 MIN_PAIRS = 3
@@ -24,8 +24,6 @@ PROMISING = 1.75  # times equal_within: an arm that is not worse by such a lead 
 POWER = 0.80
 IDENTICAL = 1e-7  # points: scores are means of float32 numbers
 
-Scores = Mapping["Arm", Mapping[int, float]]
-
 
 class Arm(NamedTuple):
     """A tuned method at a share of the full training."""
@@ -34,57 +32,38 @@ class Arm(NamedTuple):
     budget: float = 1.0
 
 
+Scores = Mapping[Arm, Mapping[int, float]]
+Floors = Mapping[tuple[Arm, Arm], float]
+
+
 @dataclass(frozen=True)
 class Design:
-    """How a comparison decides; fixed before its runs.
+    """How a comparison decides; fixed before its runs."""
 
-    Attributes:
-        equal_within: the difference, in points, that counts as none.
-        alpha: the probability that any word of a family of comparisons is wrong.
-        looks: after how many seeds the words are looked at, ascending; a fixed design has one look.
-
-    Raises:
-        ValueError: if ``equal_within`` is not positive.
-    """
-
-    equal_within: float = 0.5
-    alpha: float = 0.05
-    looks: tuple[int, ...] = (5, 8, 12, 20)
+    equal_within: float = 0.5  # the difference, in points, that counts as none
+    alpha: float = 0.05  # the probability that any word of a family of comparisons is wrong
+    looks: tuple[int, ...] = (5, 8, 12, 20)  # numbers of seeds, ascending; a fixed design has one look
 
     def __post_init__(self) -> None:
-        number = isinstance(self.equal_within, (int, float)) and not isinstance(self.equal_within, bool)
-        if not (number and 0 < self.equal_within < math.inf):
-            raise ValueError(f"equal_within must be a positive number of points, got {self.equal_within!r}")
+        check_number("equal_within", self.equal_within, lambda points: points > 0, "a positive number of points")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of one arm against another. Differences are in points, positive where the arm is better.
-
-    Attributes:
-        arm, against: what is judged, and the baseline at the full or at the same budget.
-        seeds: how many both have at the last look.
-        look: 1 for the first; the look at which the word fell, or the last one where there is none.
-        difference: the mean over the seeds; NaN without seeds.
-        low, high: its 95% interval, corrected neither for the number of methods nor for the looks.
-        word: one of `WORDS`.
-        detectable: the true difference that would be found better or worse with 80% probability; NaN where unknown.
-        sure: whether "not worse" also holds at the stricter error that advice asks for.
-        reason: why nothing can be tested; empty where it can.
-    """
+    """What is known of one arm against another. Differences are in points, positive where the arm is better."""
 
     arm: Arm
-    against: Arm
-    seeds: int
-    look: int
-    difference: float
-    low: float
-    high: float
-    word: str
-    detectable: float
-    equal_within: float
-    sure: bool = False
-    reason: str = ""
+    against: Arm  # the baseline at the full or at the same budget
+    seeds: int  # that both have at the last look
+    look: int  # at which the word fell, or the last one where there is none; 1 for the first
+    difference: float  # the mean over the seeds; NaN without seeds
+    low: float = math.nan  # of its 95% interval, corrected neither for the number of methods nor for the looks
+    high: float = math.nan
+    word: str = "undecided"  # one of `WORDS`
+    detectable: float = math.nan  # the true difference that would be found better or worse with 80% probability
+    equal_within: float = Design.equal_within
+    sure: bool = False  # whether "not worse" also holds at the stricter error that advice asks for
+    reason: str = ""  # why nothing can be tested
 
     @property
     def decided(self) -> bool:
@@ -97,10 +76,8 @@ class Verdict:
         return self.word in ("better", "equal", "not worse")
 
 
-def verdicts(
-    scores: Scores, *, baseline: str, design: Design, floors: Mapping[tuple[Arm, Arm], float] | None = None
-) -> list[Verdict]:
-    r"""The word of every arm, from all scores that there are.
+def verdicts(scores: Scores, *, reference: Arm, design: Design, floors: Floors | None = None) -> list[Verdict]:
+    r"""The word of every arm, from all scores that there are; those at the full budget come first.
 
     Differences are paired by seed. Their variance is moderated by those of all methods, without the effect that a seed
     has on all of them (`seed_residual_variances`, `variance_prior`), and has a floor.
@@ -118,33 +95,20 @@ def verdicts(
 
     Args:
         scores: per arm and seed, in points, higher is better; NaN for a run that has failed.
-        baseline: the method that all are compared with, at the largest budget that it has.
+        reference: the baseline at its full budget.
         design: of the comparison.
         floors: the smallest standard deviation of the differences of an arm and the baseline's, in points.
 
-    Returns:
-        The full-budget family first, then the smaller budgets, in the order of ``scores``.
-
-    Raises:
-        ValueError: if the baseline has no scores.
-
     Source: Holm 1979; Shaffer 1986; Ye, Li, Liu and Yao 2013 (Holm's method over looks).
 
-    Examples:
-        >>> better = {Arm("softmax"): {0: 90.1, 1: 90.4, 2: 89.9}, Arm("as_softmax"): {0: 93.2, 1: 93.3, 2: 93.1}}
-        >>> [verdict.word for verdict in verdicts(better, baseline="softmax", design=Design(looks=(3,)))]
-        ['better']
+    >>> better = {Arm("softmax"): {0: 90.1, 1: 90.4, 2: 89.9}, Arm("as_softmax"): {0: 93.2, 1: 93.3, 2: 93.1}}
+    >>> [verdict.word for verdict in verdicts(better, reference=Arm("softmax"), design=Design(looks=(3,)))]
+    ['better']
     """
-    full = max((arm.budget for arm in scores if arm.method == baseline), default=None)
-    if full is None:
-        raise ValueError(f"no run of the baseline {baseline!r} has finished, so there is nothing to compare with")
-    reference, smaller = Arm(baseline, full), [arm for arm in scores if arm.budget != full]
-    at_same_budget = {
-        base: [arm for arm in smaller if arm.budget == base.budget and arm != base]
-        for base in smaller
-        if base.method == baseline
-    }
-    full_budget = {reference: [arm for arm in scores if arm.budget == full and arm != reference]}
+    full_budget = {reference: [arm for arm in scores if arm.budget == reference.budget and arm != reference]}
+    smaller = [arm for arm in scores if arm.budget != reference.budget]
+    bases = [arm for arm in smaller if arm.method == reference.method]
+    at_same_budget = {base: [arm for arm in smaller if arm.budget == base.budget and arm != base] for base in bases}
     found: list[Verdict] = []
     for family in (full_budget, {reference: smaller} | at_same_budget):
         twins = {against: _twins(scores, against, arms, design.looks[0]) for against, arms in family.items()}
@@ -155,7 +119,7 @@ def verdicts(
 
 
 def still_open(found: Sequence[Verdict], design: Design, *, cheaper: Collection[Arm] = ()) -> list[Arm]:
-    """The arms that need the seeds of the next look; none after the last look.
+    """The arms that need the seeds of the next look.
 
     An arm stops at its first word, with two exceptions, since both can change what one does: an arm that is not worse
     and leads by 1.75 times ``equal_within`` may be better, and one whose training takes clearly less time (``cheaper``)
@@ -163,11 +127,9 @@ def still_open(found: Sequence[Verdict], design: Design, *, cheaper: Collection[
     """
 
     def goes_on(found: Verdict) -> bool:
-        if found.reason or found.look == len(design.looks) or found.seeds >= design.looks[-1]:
-            return False
         promising = found.word == "not worse" and found.difference > PROMISING * design.equal_within
         unsure = found.arm in cheaper and found.word != "worse" and not found.sure
-        return not found.decided or promising or unsure
+        return not found.reason and (not found.decided or promising or unsure)
 
     return list(dict.fromkeys(verdict.arm for verdict in found if goes_on(verdict)))
 
@@ -228,7 +190,6 @@ class LookTest:
         return np.asarray(self._levels[:, self.looks][located][..., None, :])
 
 
-@functools.lru_cache(maxsize=128)
 def level_table(design: Design, hypotheses: float) -> np.ndarray:
     """The nominal levels of the four tests, of shape ``(looks, 4)``, where so many arms' hypotheses can be true."""
     level = SMALL_SAMPLES * design.alpha / hypotheses
@@ -245,9 +206,8 @@ def words(rejected: np.ndarray) -> np.ndarray:
 def detectable_difference(error: float, degrees: float, level: float) -> float:
     """The true difference whose one-sided t-test at ``level`` succeeds with 80% probability.
 
-    Examples:
-        >>> round(detectable_difference(1.0, 4, 0.025), 2)
-        3.76
+    >>> round(detectable_difference(1.0, 4, 0.025), 2)
+    3.76
     """
     return error * float(special.nctdtrinc(degrees, 1 - POWER, special.stdtrit(degrees, 1 - level)))
 
@@ -269,12 +229,7 @@ def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], first_look: int) -
 
 
 def _judged(
-    scores: Scores,
-    against: Arm,
-    twins: Mapping[Arm, Arm],
-    design: Design,
-    floors: Mapping[tuple[Arm, Arm], float],
-    family: int,
+    scores: Scores, against: Arm, twins: Mapping[Arm, Arm], design: Design, floors: Floors, family: int
 ) -> list[Verdict]:
     """The verdicts of arms against the same baseline's arm; ``family`` arms share the error."""
 
@@ -283,15 +238,14 @@ def _judged(
 
     seeds = sorted(scores[against])
     first = seeds[: design.looks[0]]
-    found, nan = {}, math.nan
+    found = {}
     for arm in twins:
         differences = np.diff(_table(scores, [against, arm], seeds), axis=0)
         pairs = int(np.isfinite(differences).sum())
-        mean = float(np.nanmean(differences)) if pairs else nan
-        found[arm] = Verdict(arm, against, pairs, 0, mean, nan, nan, "undecided", nan, design.equal_within)
-        if pairs < MIN_PAIRS:
-            seen = "1 seed" if pairs == 1 else f"{pairs} seeds"
-            found[arm] = replace(found[arm], reason=f"{seen} in common, at least {MIN_PAIRS} are needed")
+        mean = float(np.nanmean(differences)) if pairs else math.nan
+        few = f"{pairs} seed{'' if pairs == 1 else 's'} in common, at least {MIN_PAIRS} are needed"
+        reason = few if pairs < MIN_PAIRS else ""
+        found[arm] = Verdict(arm, against, pairs, 0, mean, equal_within=design.equal_within, reason=reason)
     judged = [arm for arm, twin in twins.items() if arm == twin and not found[arm].reason]
     judged = [arm for arm in judged if scores[arm].keys() >= set(first)]
     while judged and complete(judged) < MIN_PAIRS:
