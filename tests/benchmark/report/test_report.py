@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -10,6 +11,8 @@ import pandas as pd
 import pytest
 
 from as_lightning.benchmark.commands.report import main
+from as_lightning.benchmark.report.figures import report_figures
+from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.page import print_comparison, write_report
 from as_lightning.benchmark.report.record import ComparisonRecord, Example, Trial
 from as_lightning.benchmark.report.sweep_records import sweep_records
@@ -189,7 +192,7 @@ def test_an_experiment_is_reported_by_its_score_and_its_baseline(result, tmp_pat
     assert baselines == [("set", "softmax"), ("labels", "multilabel_softmax")]
     page = Page(write_sweep(results, tmp_path).html.read_text())
     assert any("micro F1 against training time" in figure["aria-label"] for figure in page.figures)
-    assert "Test micro F1 in points. Differences are to multilabel_softmax" in " ".join(page.text.split())
+    assert "Test micro F1 in points, of each method's own seeds. Differences are to multilabel_softmax" in " ".join(page.text.split())
 
 
 def test_methods_with_fewer_seeds_are_compared_in_those_that_they_have(result):
@@ -197,6 +200,17 @@ def test_methods_with_fewer_seeds_are_compared_in_those_that_they_have(result):
     results += [result("m", seed, 0.85 + 0.01 * seed + 0.001 * (seed % 2)) for seed in range(1, 5)]
     (record,), _ = sweep_records(results)
     assert record.missing == [("m", 1.0, 0)]
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_an_arm_of_fewer_seeds_is_drawn_at_its_paired_difference_and_time_ratio(result, mode):
+    drift = (0.80, 0.81, 0.82, 0.77, 0.75)  # of the baseline, whose later runs were also slower
+    runs = [result("softmax", seed, value, seconds=10.0 + 10.0 * (seed > 2)) for seed, value in enumerate(drift)]
+    runs += [result("m", seed, value + 0.04, seconds=20.0) for seed, value in enumerate(drift[:3])]
+    record = replace(sweep_records(runs)[0][0], mode=mode)
+    lines = report_figures(findings(record), 1)[0].lines.set_index("method")
+    assert lines.y.to_dict() == pytest.approx({"softmax": 79.0, "m": 83.0})
+    assert lines.x.to_dict() == pytest.approx({"softmax": 14.0, "m": 28.0})
 
 
 def test_names_that_become_the_same_file_name_have_a_figure_each(result, tmp_path):

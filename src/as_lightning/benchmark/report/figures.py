@@ -99,14 +99,14 @@ def report_figures(findings: Findings, number: int) -> list[PageFigure]:
     record, base, m = findings.record, findings.reference.mean, findings.record.design.equal_within
     colors = dict(zip(dict.fromkeys([*findings.methods, *record.tuning]), itertools.cycle(PALETTE), strict=False))
     runs = [run for run in record.results if arm_of(run) == findings.full(run.method).arm]
-    score, longest = score_name(record.score), max(row.seconds for row in findings.rows) or 1.0
+    score, by_time = score_name(record.score), _by_time(findings)
     points, validation = f"{record.split} {score} (points)", f"validation {score}"
-    of_time = {"xlabel": "training time (s)", "ylabel": points, "xlim": (0, 1.05 * longest)}
+    of_time = {"xlabel": "training time (s)", "ylabel": points, "xlim": (0, 1.05 * by_time["x"].max() or 1.0)}
     of_rate = {"xlabel": "learning rate", "ylabel": validation, "xscale": "log"}
     of_epoch = {"xlabel": "epoch", "ylabel": "masked samples / samples", "ylim": (0, 1)}
     titles = f"{score} against training time", f"{validation} against the learning rate", "masked samples, by epoch"
     figures = [
-        PageFigure(f"time-{number}", titles[0], _by_time(findings), colors, of_time, (base - m, base + m)),
+        PageFigure(f"time-{number}", titles[0], by_time, colors, of_time, (base - m, base + m)),
         PageFigure(f"learning-rate-{number}", titles[1], _by_learning_rate(record), colors, of_rate),
         PageFigure(f"masking-{number}", titles[2], _masked(runs), colors, of_epoch),
     ]
@@ -118,8 +118,12 @@ def _table(rows: Sequence[tuple[Any, ...]], *columns: str) -> pd.DataFrame:
 
 
 def _by_time(findings: Findings) -> pd.DataFrame:
-    rows = [(row.arm.method, row.seconds, row.mean, row.std) for row in findings.rows]
-    return _table(rows, "x", "y", "std").sort_values("x", kind="stable")
+    """Each arm beside the baseline by difference and time ratio, of the seeds that both have; else by its own means."""
+    base, sign = findings.reference, 1.0 if findings.record.mode == "max" else -1.0
+    own = _table([(row.arm.method, row.seconds, row.mean, row.std) for row in findings.rows], "x", "y", "std")
+    leads = pd.Series([0.0 if row.verdict is None else sign * row.verdict.difference for row in findings.rows])
+    beside = own.assign(x=[base.seconds * row.time.ratio for row in findings.rows], y=base.mean + leads)
+    return beside.combine_first(own).sort_values("x", kind="stable")
 
 
 def _by_learning_rate(record: ComparisonRecord) -> pd.DataFrame:

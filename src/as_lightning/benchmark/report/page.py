@@ -31,9 +31,9 @@ NOTE = re.compile(r'(<td[^>]* data-name="(?:difference|word|time)[^>]*>)([^<(]+)
 NOTED = ("word", "time ratio")  # columns whose notes in brackets are on the page alone
 OF_VERDICT = ("word", "difference", "low", "high", "detectable", "look", "reason")
 LEGEND = (
-    "{} {} in points. Differences are to {}, paired by seed. The 95% intervals are not corrected. The words are, for "
-    "the number of methods and looks: all of them are right with probability 95%. Equal, not worse and no gain mean by "
-    "{:g} points."
+    "{} {} in points, of each method's own seeds. Differences are to {}, paired by seed. The 95% intervals are not "
+    "corrected. The words are, for the number of methods and looks: all of them are right with probability 95%. Equal, "
+    "not worse and no gain mean by {:g} points."
 )
 SHARED = "the baseline's"
 VALIDATED = "mean of the best validation scores"
