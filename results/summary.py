@@ -20,6 +20,7 @@ README = RESULTS.parent / "README.md"
 WRITTEN = re.compile(r"(?<=<!-- written by results/summary.py -->\n)(.*?\n)(?=\n<!-- end -->)", re.DOTALL)
 # folders of a data set, and what they add to its name
 COMPARISONS = {"fine_tuned": ", fine-tuned", "comparison": "", "other_losses": ": other losses"}
+COMPARISONS |= {"lr_scale": ": AS-Speed's learning rate in a window of k batches"}
 SWEEPS = {"report": "all methods", "delta/report": "margins", "label_noise/report": "wrong labels"}
 OLDER = ["## At one learning rate", "", "Older sweeps: nothing in them is tuned. They are a check, not a ranking.", ""]
 
@@ -97,7 +98,7 @@ def main() -> None:
         for name, address in reports(f"{folder}/report").items():
             advice, table = advice_and_table(address)
             long += [f"## {name}{title}", "", f"{advice} ([report]({address}))", "", *table, ""]
-            if folder != "other_losses":
+            if folder in ("fine_tuned", "comparison"):
                 short.append(f"| [{name}{title}](results/{address}) | {' | '.join(full_budget(table))} |")
     short.append(f"| mean, from scratch | {over_data_sets('as_softmax')} | {over_data_sets('as_speed')} |")
     long += OLDER

@@ -192,7 +192,8 @@ def test_an_experiment_is_reported_by_its_score_and_its_baseline(result, tmp_pat
     assert baselines == [("set", "softmax"), ("labels", "multilabel_softmax")]
     page = Page(write_sweep(results, tmp_path).html.read_text())
     assert any("micro F1 against training time" in figure["aria-label"] for figure in page.figures)
-    assert "Test micro F1 in points, of each method's own seeds. Differences are to multilabel_softmax" in " ".join(page.text.split())
+    legend = "Test micro F1 in points, of each method's own seeds. Differences are to multilabel_softmax"
+    assert legend in " ".join(page.text.split())
 
 
 def test_methods_with_fewer_seeds_are_compared_in_those_that_they_have(result):
