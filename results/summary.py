@@ -85,10 +85,12 @@ def all_words() -> str:
         for of in COMPARISONS
         for page in reports(f"{of}/report").values()
     ]
-    words = Counter(verdict.word for record in records for verdict in record.verdicts())
+    found = [verdict for record in records for verdict in record.verdicts()]
+    words = Counter(verdict.word for verdict in found if not verdict.reason)
     count = ", ".join(f"{number} {word}" for word, number in words.most_common())
-    none = "" if words["undecided"] else "; none undecided"
-    return f"{words.total()} verdicts in {len(records)} comparisons: {count}{none}."
+    none = "" if words["undecided"] else ", none undecided"
+    same = f"in {len(found) - words.total()} validation chose the baseline's own setting, which makes them equal"
+    return f"{len(found)} verdicts in {len(records)} comparisons: {same}; of the others {count}{none}."
 
 
 def main() -> None:

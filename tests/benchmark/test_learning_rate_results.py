@@ -92,3 +92,16 @@ def test_the_ledger_of_claims_is_written_from_the_records(script):
 def test_a_table_that_a_page_shows_of_training_steps_is_the_committed_one():
     table = (ROOT / "results/performance/finetuning.md").read_text(encoding="utf-8").split("\n", 2)[2]
     assert table in (ROOT / "docs/finetuning.md").read_text(encoding="utf-8")
+
+
+def test_live_rows_are_compared_with_softmax_interpolated_to_their_time(script):
+    experiment = script("experiment")
+    first = {"data": "clinc150", "rate": experiment.LIVE_RATE}
+    arms = (2, experiment.LIVE, 0.9, 75), (2, "softmax", 0.92, 100), (1, "softmax", 0.84, 50)
+    lines = [
+        first | {"epochs": epochs, "method": method, "seed": seed, "test": test + 0.01 * seed, "cpu_seconds": seconds}
+        for epochs, method, test, seconds in arms
+        for seed in range(3)
+    ]
+    row = experiment._live_rows(experiment.grouped(lines)).splitlines()[-1]
+    assert row.endswith("epochs | 91.00 | 93.00 | 1.33 | 85.00 (1) | 0.67 | +2.00 ± 0.00 | 3 |")

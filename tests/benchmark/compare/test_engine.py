@@ -15,7 +15,7 @@ from rich.console import Console
 
 from as_lightning.benchmark.compare.engine import Engine, Subject, best_validation, one_by_one, run_comparison
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, epochs_of
-from as_lightning.benchmark.compare.search import Range, Space, learning_rates
+from as_lightning.benchmark.compare.search import Choice, Range, Space, learning_rates
 from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.report.verdicts import Arm
 from as_lightning.benchmark.run.predictions import Predictions
@@ -26,6 +26,7 @@ SPACES: dict[str, Space] = {
     "softmax": {"lr": RATE},
     "as_softmax": {"lr": RATE, "delta": Range(0.1, 1.0, default=0.1, neutral=1.0, limits=(0.0, 1.0))},
     "sparsemax": {"lr": RATE},
+    "sparse": {"lr": RATE, "k": Choice(("all", 2, 3), "all", neutral="all")},
 }
 Score = Callable[[Run], float]
 
@@ -126,9 +127,16 @@ def test_a_method_that_validation_makes_the_baseline_takes_its_runs(made) -> Non
     assert "Validation chose the setting at which as_softmax is softmax (delta=1.0)" in " ".join(record.notes)
 
 
+def test_a_trial_of_its_own_at_the_neutral_value_makes_a_method_the_baseline_too(made) -> None:
+    def score(run: Run) -> float:
+        return 0.8 + 0.1 * (run.settings.get("k") == "all" and run.method == "sparse")
+
+    record = made(score, ("sparse",)).record
+    assert record.same_as == {"sparse": "softmax"}
+    assert record.settings["sparse"] == {**record.settings["softmax"], "k": "all"}
+
+
 def test_of_a_baseline_that_is_not_softmax_no_trial_is_one_at_the_neutral_value(made) -> None:
-    comparison = made(better_at_low_delta, baseline="as_softmax", methods=("softmax", "sparsemax"))
-    assert comparison.record.same_as == {}
     contained = made(better_at_low_delta, baseline="sparsemax")
     assert contained.seeds("as_softmax") == contained.seeds("sparsemax") == 5
     assert not any(trial.shared for trials in contained.record.tuning.values() for trial in trials)

@@ -74,6 +74,10 @@ def test_the_folders_of_runs_name_what_they_are() -> None:
         ({"methods": ["entmax", "entmax"]}, "each given once, got"),
         ({"budgets": True}, "got True"),
         ({"methods": ["softmax"], "budgets": 1}, "nothing is compared with softmax: name another method, or a"),
+        (
+            {"budgets": {"baseline": [0.5], "methods": [1]}},
+            "baseline's budgets must hold the largest of the methods, 1",
+        ),
         ({"budgets": [0]}, r"in \(0, 2\].* got 0"),
         ({"budgets": "half"}, "budgets must be a share"),
         ({"budgets": []}, "or a list of at least one"),

@@ -214,7 +214,7 @@ def test_an_arm_of_fewer_seeds_is_drawn_at_its_paired_difference_and_time_ratio(
     assert lines.x.to_dict() == pytest.approx({"softmax": 14.0, "m": 28.0})
 
 
-def test_names_that_become_the_same_file_name_have_a_figure_each(result, tmp_path):
+def test_experiments_of_like_names_have_a_figure_each(result, tmp_path):
     results = [result("softmax", seed, 0.8, name=name) for name in ("a/b", "a?b") for seed in range(3)]
     write_sweep(results, tmp_path)
     assert len(list((tmp_path / "figures").iterdir())) == 2

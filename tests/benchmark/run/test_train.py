@@ -110,8 +110,9 @@ def test_a_run_from_a_checkpoint_trains_the_epochs_that_are_left(composed, tmp_p
 
 def test_a_schedule_of_another_length_is_refused(composed, tmp_path):
     train(composed(*BRIEF, "trainer.max_epochs=1", output="first"))
+    checkpoint = f"ckpt_path={tmp_path / 'first/checkpoints/last.ckpt'}"
     with pytest.raises(SettingError, match=r"schedule is of 5 steps, this training's of 15: .* lr_scheduler=null"):
-        train(composed(*BRIEF, f"ckpt_path={tmp_path / 'first/checkpoints/last.ckpt'}", output="second"))
+        train(composed(*BRIEF, checkpoint, output="second"))
 
 
 def test_a_checkpoint_that_does_not_exist_is_refused(composed):

@@ -110,7 +110,7 @@ def compare(
         ValueError: before the first run, for what could only fail or mislead: an unknown method, a loss named twice or
             without a scalar, a factory that returns the same object twice, a monitor that is never logged, no
             validation data, splits that change from set-up to set-up, a folder that holds runs of other data, ...
-        TypeError: if ``factory`` does not make a LightningModule, or ``datamodule`` is no LightningDataModule.
+        TypeError: if ``factory`` makes no LightningModule, ``datamodule`` is none of Lightning's, or a number is none.
         AttributeError: if ``replaces`` names nothing.
 
     Source: Kaddour et al., "No Train No Gain", NeurIPS 2023, for fully decayed baselines of equal time.

@@ -132,13 +132,13 @@ class Engine:
                 record.notes.append(f"{method} is left out: no trial of it has finished.")
                 continue
             record.settings[method] = best.settings
-            if best.shared:
+            neutral = {name: d.neutral for name, d in self.spaces[method].items() if d.neutral is not None}
+            if method in later and any(best.settings[name] == value for name, value in neutral.items()):
                 record.same_as[method] = plan.baseline
+                record.settings[method] = {**best.settings, **record.settings.get(plan.baseline, {})}
                 knobs = ", ".join(f"{name}={value}" for name, value in best.settings.items() if name != RATE)
-                record.notes.append(
-                    f"Validation chose the setting at which {method} is {plan.baseline} ({knobs}): its runs are those "
-                    f"of {plan.baseline}."
-                )
+                said = f"Validation chose the setting at which {method} is {plan.baseline} ({knobs}): its runs are"
+                record.notes.append(f"{said} those of {plan.baseline}.")
 
     def _search(self, methods: Sequence[str], own: dict[str, list[Trial]], shared: dict[str, list[Trial]]) -> None:
         """Let each method make its trials, added to ``own``."""

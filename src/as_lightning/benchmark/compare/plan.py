@@ -74,6 +74,8 @@ class ComparisonPlan:
             budgets = {"baseline": budgets, "methods": budgets}
         self.baseline_budgets = _budgets(budgets["baseline"], full_epochs)  # shares of the full training, ascending
         self.method_budgets = _budgets(budgets["methods"], full_epochs)
+        if self.full_budget not in self.baseline_budgets:
+            raise ValueError(f"the baseline's budgets must hold the largest of the methods, {self.full_budget:g}")
         if len(self.methods) == len(self.baseline_budgets) == 1:
             raise ValueError(f"nothing is compared with {self.baseline}: name another method, or a second budget")
         self.trials = check_count("trials", asked["trials"], least=1)

@@ -90,7 +90,7 @@ class Findings:
     @property
     def reference(self) -> Row:
         """The baseline at its full budget."""
-        return next(row for row in self.rows if row.arm == self.record.reference)
+        return self.rows[0]
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -122,7 +122,7 @@ def findings(record: ComparisonRecord) -> Findings:
         arm: {(run.seed, run.session or run.command): run.train_seconds for run in made} for arm, made in runs.items()
     }
     rows = []
-    for arm in sorted(runs, key=lambda arm: (record.methods.index(arm.method), -arm.budget)):
+    for arm in sorted(runs, key=lambda arm: (arm != reference, record.methods.index(arm.method), -arm.budget)):
         scores = pd.Series([100.0 * run.metrics[run.score] for run in runs[arm]])
         about, same = runs[arm][0].config["comparison"], Arm(reference.method, arm.budget)
         row = Row(

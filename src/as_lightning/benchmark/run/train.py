@@ -58,11 +58,11 @@ class OneCycle(OneCycleLR):
         super().__init__(optimizer, total_steps=total_steps, pct_start=pct_start, **cycle)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Refuse the schedule of a training of another length, which would end in the middle of this one."""
-        if (steps := state_dict["total_steps"]) != self.total_steps:
+        """Refuse another schedule, and that of a training of another length: it would end before this one, or after."""
+        if (steps := state_dict.get("total_steps", "unknown")) != self.total_steps:
             raise SettingError(
-                f"the checkpoint's schedule is of {steps} steps, this training's of {self.total_steps}: to train on "
-                "beyond it, give both runs lr_scheduler=null"
+                f"the checkpoint's schedule is of {steps} steps, this training's of {self.total_steps}: give both runs "
+                "the same lr_scheduler, trainer.max_epochs and data, or lr_scheduler=null"
             )
         super().load_state_dict(state_dict)
 
