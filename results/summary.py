@@ -62,10 +62,10 @@ def mean_over_data_sets(differences: Sequence[Sequence[float]], resamples: int =
     return float(np.mean([np.mean(seeds) for seeds in differences])), float(low), float(high)
 
 
-def over_data_sets(method: str) -> str:
-    """The mean difference of a method at the full budget over all comparisons, and how often which word fell."""
+def over_data_sets(method: str, folder: str = "comparison") -> str:
+    """The mean difference of a method at the full budget over comparisons of a kind, and how often which word fell."""
     differences, words = [], Counter[str]()
-    for report in reports("comparison/report").values():
+    for report in reports(f"{folder}/report").values():
         record = ComparisonRecord.read((RESULTS / report).parents[1])
         name = next(each for each in record.methods if each.removeprefix("multilabel_") == method)
         verdict = next(found for found in record.verdicts() if found.arm == (name, record.full_budget))
@@ -103,7 +103,8 @@ def main() -> None:
             if folder in ("fine_tuned", "comparison"):
                 short.append(f"| [{name}{title}](results/{address}) | {' | '.join(full_budget(table))} |")
     short.append(f"| mean, from scratch | {over_data_sets('as_softmax')} | {over_data_sets('as_speed')} |")
-    long += OLDER
+    scaled = (f"{method} {over_data_sets(method, 'lr_scale')}" for method in ("as_speed_sqrt", "as_speed_linear"))
+    long += [f"Mean difference to `as_speed` over these data sets: {'; '.join(scaled)}.", "", *OLDER]
     for folder, title in SWEEPS.items():
         long.append(f"* {title}: {', '.join(f'[{name}]({address})' for name, address in reports(folder).items())}")
     for page, lines in ((RESULTS / "README.md", long), (README, short)):
