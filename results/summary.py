@@ -85,8 +85,8 @@ def all_words() -> str:
         for of in COMPARISONS
         for page in reports(f"{of}/report").values()
     ]
-    found = [verdict for record in records for verdict in record.verdicts()]
-    words = Counter(verdict.word for verdict in found if not verdict.reason)
+    found = [(verdict, record.same_as) for record in records for verdict in record.verdicts()]
+    words = Counter(verdict.word for verdict, same_as in found if verdict.arm.method not in same_as)
     count = ", ".join(f"{number} {word}" for word, number in words.most_common())
     none = "" if words["undecided"] else ", none undecided"
     same = f"in {len(found) - words.total()} validation chose the baseline's own setting, which makes them equal"
