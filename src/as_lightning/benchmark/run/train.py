@@ -177,7 +177,8 @@ def memorisation(trainer: pl.Trainer, module: pl.LightningModule, data: Benchmar
 
 
 def read_data(config: DictConfig) -> BenchmarkDataModule:
-    """The data module of a configuration, with its splits read."""
+    """The data module of a configuration, with its splits read and ``data.shots`` drawn by ``seed``, which is set."""
+    pl.seed_everything(config.seed, workers=True, verbose=False)
     datamodule = instantiate(class_arguments(config.data, "data"))
     datamodule.prepare_data()
     datamodule.setup("fit")
