@@ -103,8 +103,8 @@ def main() -> None:
             if folder in ("fine_tuned", "comparison"):
                 short.append(f"| [{name}{title}](results/{address}) | {' | '.join(full_budget(table))} |")
     short.append(f"| mean, from scratch | {over_data_sets('as_softmax')} | {over_data_sets('as_speed')} |")
-    scaled = (f"{method} {over_data_sets(method, 'lr_scale')}" for method in ("as_speed_sqrt", "as_speed_linear"))
-    long += [f"Mean difference to `as_speed` over these data sets: {'; '.join(scaled)}.", "", *OLDER]
+    scaled = (f"{method} {over_data_sets(method, 'lr_scale')}" for method in ("as_speed", "as_speed_linear"))
+    long += [f"Mean difference to `as_speed_none` over these data sets: {'; '.join(scaled)}.", "", *OLDER]
     for folder, title in SWEEPS.items():
         long.append(f"* {title}: {', '.join(f'[{name}]({address})' for name, address in reports(folder).items())}")
     for page, lines in ((RESULTS / "README.md", long), (README, short)):

@@ -30,7 +30,7 @@ METHODS = {
     "as_softmax 0.1": ("method=as_softmax", "method.delta=0.1"),
     "as_softmax 0.3": ("method=as_softmax", "method.delta=0.3"),
     "as_softmax 0.5": ("method=as_softmax", "method.delta=0.5"),
-    "as_speed 0.1": ("method=as_speed", "method.delta=0.1"),
+    "as_speed 0.1": ("method=as_speed", "method.delta=0.1", "method.lr_scale=none"),
 }
 LIVE, LIVE_RATE = "live rows 0.5", 5e-4
 LIVE_DATA = (("clinc150_20", 6, 4), ("clinc150", 2, 1))  # with the epochs of softmax, and fewer

@@ -213,7 +213,8 @@ def test_a_checkpoint_from_inside_a_batch_says_what_is_lost_and_keeps_the_scale(
     path = tmp_path / "inside.ckpt"
 
     def train(callbacks: list[pl.Callback], resume_from: Path | None = None) -> tuple[Any, Any]:
-        module, speed = ScriptedMasking((4,), dtype=torch.float64), AdaptiveGradientAccumulation(max_steps=4)
+        module = ScriptedMasking((4,), dtype=torch.float64)
+        speed = AdaptiveGradientAccumulation(max_steps=4, lr_scale="none")
         trainer = quiet_trainer(max_epochs=2, callbacks=[speed, *callbacks])
         trainer.fit(module, loader_of(data), ckpt_path=resume_from)
         return module, speed

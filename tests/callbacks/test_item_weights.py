@@ -36,7 +36,8 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 
 def by_items(policy: Any = None, **arguments: Any) -> AdaptiveGradientAccumulation:
     policy = StepSchedule({0: 4}) if policy is None else policy
-    return AdaptiveGradientAccumulation(policy, **{"normalize": "items", "items": tokens_in, **arguments})
+    defaults = {"normalize": "items", "items": tokens_in, "lr_scale": "none"}
+    return AdaptiveGradientAccumulation(policy, **(defaults | arguments))
 
 
 def fit(

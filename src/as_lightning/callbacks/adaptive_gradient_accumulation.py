@@ -63,7 +63,8 @@ class AdaptiveGradientAccumulation(Callback):
         lr_interval: what schedulers with ``interval="step"`` follow: ``"batch"``, the batches, so that a schedule of
             ``trainer.estimated_stepping_batches`` ends with training; or ``"step"``, as Lightning does it.
         lr_scale: a step of $k$ batches takes the scheduler's rate (``"none"``), $\sqrt k$ times it (``"sqrt"``, for
-            Adam: Malladi et al., 2022) or $k$ times it (``"linear"``, for SGD: Goyal et al., 2017).
+            Adam: Malladi et al., 2022) or $k$ times it (``"linear"``, for SGD: Goyal et al., 2017). None takes
+            ``"sqrt"`` for a `MaskingPolicy` and ``"none"`` for all others.
         normalize: the gradient is the mean over a window's ``"batches"``, or over all its ``"items"``.
         items: the number of items in a batch, ``items(batch)``; without it the module's ``items_in_batch(batch)``, and
             without that the samples of its masking counter.
@@ -96,13 +97,14 @@ class AdaptiveGradientAccumulation(Callback):
         warmup_windows: int | None = None,
         update_every: int | None = None,
         lr_interval: Literal["batch", "step"] = "batch",
-        lr_scale: Literal["none", "sqrt", "linear"] = "none",
+        lr_scale: Literal["none", "sqrt", "linear"] | None = None,
         normalize: Literal["batches", "items"] = "batches",
         items: Callable[[Any], Any] | None = None,
         loss_is: Literal["mean", "sum"] = "mean",
     ) -> None:
         check_choice("lr_interval", lr_interval, ("batch", "step"))
-        check_choice("lr_scale", lr_scale, ("none", *RATE_FACTORS))
+        if lr_scale is not None:
+            check_choice("lr_scale", lr_scale, ("none", *RATE_FACTORS))
         check_choice("normalize", normalize, ("batches", "items"))
         check_choice("loss_is", loss_is, ("mean", "sum"))
         if loss_is == "sum" and normalize == "batches":
@@ -119,7 +121,8 @@ class AdaptiveGradientAccumulation(Callback):
         # asked once: isinstance with a protocol takes 40 microseconds
         self._policy = self.policy if isinstance(self.policy, Policy) else FunctionPolicy(self.policy)
         self._policy_start = copy.deepcopy(self._policy.state_dict())
-        self.lr_interval, self.lr_scale, self.normalize = lr_interval, lr_scale, normalize
+        self.lr_interval, self.normalize = lr_interval, normalize
+        self.lr_scale = lr_scale or ("sqrt" if isinstance(self.policy, MaskingPolicy) else "none")
         self._weights = ItemWeights(items, loss_is)
         self._rate_hooks: list[RemovableHandle] = []
         self._own_rates: list[Any] = []  # the parameter groups' rates while a step runs at others

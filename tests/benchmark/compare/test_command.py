@@ -135,6 +135,15 @@ def test_runs_of_other_data_in_the_folder_are_refused_before_the_first_run(as_li
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")} == runs
 
 
+def test_a_comparison_of_a_few_shots_goes_on_where_it_ended(as_lightning_compare, tmp_path) -> None:
+    command = [*reviews(tmp_path), "data.shots=5"]
+    assert as_lightning_compare(*command).error == 0
+    runs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
+    torch.manual_seed(1)  # of another process
+    assert as_lightning_compare(*command).error == 0
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")} == runs
+
+
 OWN = [
     "module._target_=my_package.LitModel",
     "module.replaces=criterion",

@@ -38,6 +38,7 @@ def test_every_experiment_of_text_takes_the_settings(composed, experiment, metho
     assert config.method.get("delta", 0.1) == 0.1
     assert config.method.get("max_steps", 2) == 2
     assert plain.method.get("max_steps", 4) == 4
+    assert (config.method.get("lr_scale", "none"), plain.method.get("lr_scale", "sqrt")) == ("none", "sqrt")
 
 
 AUTHORS_RUN = {
@@ -61,6 +62,7 @@ AUTHORS_RUN = {
     "method.delta_warmup": None,
     "method.callbacks.adaptive_gradient_accumulation.max_steps": 2,
     "method.callbacks.adaptive_gradient_accumulation.scale": 1.0,
+    "method.callbacks.adaptive_gradient_accumulation.lr_scale": "none",
 }
 
 
