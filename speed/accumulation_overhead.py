@@ -168,9 +168,9 @@ def differing_items() -> Callable[[Any], int]:
 WAYS: dict[str, tuple[int, Callable[[], list[pl.Callback]]]] = {
     "AS-Speed that decides after every batch, beside the monitor": (
         1,
-        lambda: [AdaptiveGradientAccumulation(max_steps=1), MaskingMonitor()],
+        lambda: [AdaptiveGradientAccumulation(max_steps=1, lr_scale="none"), MaskingMonitor()],
     ),
-    "the same, without the monitor": (1, lambda: [AdaptiveGradientAccumulation(max_steps=1)]),
+    "the same, without the monitor": (1, lambda: [AdaptiveGradientAccumulation(max_steps=1, lr_scale="none")]),
     "two callbacks that do nothing": (1, lambda: [Idle(), Idle()]),
     "windows of 4 batches": (4, lambda: by_step(4)),
     "windows of 4, the rate scaled": (4, lambda: by_step(4, lr_scale="sqrt")),
@@ -254,7 +254,7 @@ class Clock(pl.Callback):
 
 
 def train_on_two_processes(steps: int, batches: int, width: int, layers: int) -> dict[str, float]:
-    clock, speed = Clock(skip=12), AdaptiveGradientAccumulation(max_steps=steps)
+    clock, speed = Clock(skip=12), AdaptiveGradientAccumulation(max_steps=steps, lr_scale="none")
     trainer = trainer_of(devices=2, strategy="ddp", callbacks=[clock, speed], use_distributed_sampler=False)
     torch.manual_seed(0)
     trainer.fit(AlwaysMasked(width, layers), DataLoader(OneBatch(12 + batches, 8, width), batch_size=None))

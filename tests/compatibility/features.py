@@ -92,7 +92,7 @@ class Run:
         **arguments: Any,
     ) -> None:
         self.module = Classifier() if module is None else module
-        self.monitor, self.speed = MaskingMonitor(), AdaptiveGradientAccumulation(max_steps=4)
+        self.monitor, self.speed = MaskingMonitor(), AdaptiveGradientAccumulation(max_steps=4, lr_scale="none")
         settings: dict[str, Any] = {"max_epochs": EPOCHS, "devices": self.processes, "default_root_dir": folder}
         if self.processes > 1:
             settings |= {"strategy": "ddp", "use_distributed_sampler": False}
