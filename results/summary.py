@@ -19,7 +19,8 @@ RESULTS = Path(__file__).resolve().parent
 README = RESULTS.parent / "README.md"
 WRITTEN = re.compile(r"(?<=<!-- written by results/summary.py -->\n)(.*?\n)(?=\n<!-- end -->)", re.DOTALL)
 # folders of a data set, and what they add to its name
-COMPARISONS = {"fine_tuned": ", fine-tuned", "comparison": "", "other_losses": ": other losses"}
+COMPARISONS = {"fine_tuned": ", fine-tuned", "fine_tuned_other": ", fine-tuned: other losses"}
+COMPARISONS |= {"comparison": "", "other_losses": ": other losses"}
 COMPARISONS |= {"lr_scale": ": AS-Speed's learning rate in a window of k batches"}
 SWEEPS = {"report": "all methods", "delta/report": "margins", "label_noise/report": "wrong labels"}
 OLDER = ["## At one learning rate", "", "Older sweeps: nothing in them is tuned. They are a check, not a ranking.", ""]
@@ -42,7 +43,7 @@ def advice_and_table(address: str) -> tuple[str, list[str]]:
 def full_budget(table: list[str]) -> list[str]:
     """Of AS-Softmax and AS-Speed, trained as long as the baseline: difference in points with its interval, and word."""
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in reversed(table[2:])]
-    rows = {row[0].removeprefix("multilabel_"): row for row in cells}  # of each method the first, the full budget
+    rows = {row[0].removeprefix("multilabel_").split()[0]: row for row in cells}  # of each method the first, the full budget
     return [f"{rows[m][3]}: {rows[m][4].partition(' (')[0]}" for m in ("as_softmax", "as_speed")]
 
 
@@ -102,7 +103,9 @@ def main() -> None:
             long += [f"## {name}{title}", "", f"{advice} ([report]({address}))", "", *table, ""]
             if folder in ("fine_tuned", "comparison"):
                 short.append(f"| [{name}{title}](results/{address}) | {' | '.join(full_budget(table))} |")
-    short.append(f"| mean, from scratch | {over_data_sets('as_softmax')} | {over_data_sets('as_speed')} |")
+    for folder, title in (("fine_tuned", "fine-tuned"), ("comparison", "from scratch")):
+        means = (over_data_sets(method, folder) for method in ("as_softmax", "as_speed"))
+        short.append(f"| mean, {title} | {' | '.join(means)} |")
     scaled = (f"{method} {over_data_sets(method, 'lr_scale')}" for method in ("as_speed", "as_speed_linear"))
     long += [f"Mean difference to `as_speed_none` over these data sets: {'; '.join(scaled)}.", "", *OLDER]
     for folder, title in SWEEPS.items():
