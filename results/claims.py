@@ -76,7 +76,8 @@ def data_sets(folder: str) -> list[str]:
 
 def compared(folder: str, what: str, scores: Sequence[str] = ("score",), how: str = "from scratch") -> Test:
     """A comparison in which each method is tuned."""
-    cells, found = [], {"AS-Softmax": [], "AS-Speed": []}
+    cells: list[str] = []
+    found: dict[str, list[tuple[float, float]]] = {"AS-Softmax": [], "AS-Speed": []}
     for score in scores:
         table = by_seed(folder, score)
         for method, (name, intervals) in zip(("as_softmax", "as_speed"), found.items(), strict=True):

@@ -43,7 +43,9 @@ def advice_and_table(address: str) -> tuple[str, list[str]]:
 def full_budget(table: list[str]) -> list[str]:
     """Of AS-Softmax and AS-Speed, trained as long as the baseline: difference in points with its interval, and word."""
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in reversed(table[2:])]
-    rows = {row[0].removeprefix("multilabel_").split()[0]: row for row in cells}  # of each method the first, the full budget
+    rows = {
+        row[0].removeprefix("multilabel_").split()[0]: row for row in cells
+    }  # of each method the first, the full budget
     return [f"{rows[m][3]}: {rows[m][4].partition(' (')[0]}" for m in ("as_softmax", "as_speed")]
 
 
