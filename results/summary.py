@@ -22,8 +22,8 @@ WRITTEN = re.compile(r"(?<=<!-- written by results/summary.py -->\n)(.*?\n)(?=\n
 COMPARISONS = {"fine_tuned": ", fine-tuned", "fine_tuned_other": ", fine-tuned: other losses"}
 COMPARISONS |= {"comparison": "", "other_losses": ": other losses"}
 COMPARISONS |= {"lr_scale": ": AS-Speed's learning rate in a window of k batches"}
-SWEEPS = {"report": "all methods", "delta/report": "margins", "label_noise/report": "wrong labels"}
-OLDER = ["## At one learning rate", "", "Older sweeps: nothing in them is tuned. They are a check, not a ranking.", ""]
+SWEEPS = {"delta/report": "margins", "label_noise/report": "wrong labels"}
+UNTUNED = ["## At one learning rate", "", "Nothing in these sweeps is tuned: they show what a setting does.", ""]
 
 
 def reports(folder: str) -> dict[str, str]:
@@ -109,7 +109,7 @@ def main() -> None:
         means = (over_data_sets(method, folder) for method in ("as_softmax", "as_speed"))
         short.append(f"| mean, {title} | {' | '.join(means)} |")
     scaled = (f"{method} {over_data_sets(method, 'lr_scale')}" for method in ("as_speed", "as_speed_linear"))
-    long += [f"Mean difference to `as_speed_none` over these data sets: {'; '.join(scaled)}.", "", *OLDER]
+    long += [f"Mean difference to `as_speed_none` over these data sets: {'; '.join(scaled)}.", "", *UNTUNED]
     for folder, title in SWEEPS.items():
         long.append(f"* {title}: {', '.join(f'[{name}]({address})' for name, address in reports(folder).items())}")
     for page, lines in ((RESULTS / "README.md", long), (README, short)):
