@@ -19,9 +19,13 @@ RESULTS = Path(__file__).resolve().parent
 README = RESULTS.parent / "README.md"
 WRITTEN = re.compile(r"(?<=<!-- written by results/summary.py -->\n)(.*?\n)(?=\n<!-- end -->)", re.DOTALL)
 # folders of a data set, and what they add to its name
-COMPARISONS = {"fine_tuned": ", fine-tuned", "fine_tuned_other": ", fine-tuned: other losses"}
-COMPARISONS |= {"comparison": "", "other_losses": ": other losses"}
-COMPARISONS |= {"lr_scale": ": AS-Speed's learning rate in a window of k batches"}
+COMPARISONS = {
+    "fine_tuned": ", fine-tuned",
+    "fine_tuned_other": ", fine-tuned: other losses",
+    "comparison": "",
+    "other_losses": ": other losses",
+    "lr_scale": ": AS-Speed's learning rate in a window of k batches",
+}
 SWEEPS = {"delta/report": "margins", "label_noise/report": "wrong labels"}
 UNTUNED = ["## At one learning rate", "", "Nothing in these sweeps is tuned: they show what a setting does.", ""]
 
@@ -106,6 +110,8 @@ def main() -> None:
             if folder in ("fine_tuned", "comparison"):
                 short.append(f"| [{name}{title}](results/{address}) | {' | '.join(full_budget(table))} |")
     for folder, title in (("fine_tuned", "fine-tuned"), ("comparison", "from scratch")):
+        if len(reports(f"{folder}/report")) < 3:
+            continue
         means = (over_data_sets(method, folder) for method in ("as_softmax", "as_speed"))
         short.append(f"| mean, {title} | {' | '.join(means)} |")
     scaled = (f"{method} {over_data_sets(method, 'lr_scale')}" for method in ("as_speed", "as_speed_linear"))

@@ -26,7 +26,7 @@ def script(name: str) -> ModuleType:
 
 
 def test_gathered_runs_are_read_as_they_were_and_a_run_made_anew_replaces_its_line(tmp_path: Path) -> None:
-    first, second, *_ = find_results([RESULTS / "digits" / "main"])
+    first, second, *_ = find_results([RESULTS / "digits" / "comparison"])
     folder = tmp_path / "runs" / "softmax"
     for number, run in enumerate((first, second)):
         (folder / f"seed={number}").mkdir(parents=True)

@@ -203,12 +203,6 @@ def test_the_papers_formula_is_the_default() -> None:
     assert policy == MaskingPolicy(max_steps=4, scale=1.0, monotone=True, warmup_windows=0, update_every=1)
 
 
-def test_as_speed_scales_the_learning_rate_by_the_square_root_and_other_policies_leave_it() -> None:
-    policies = (None, MaskingPolicy(max_steps=2), StepSchedule({0: 4}), lambda window: 2)
-    assert [AdaptiveGradientAccumulation(policy).lr_scale for policy in policies] == ["sqrt", "sqrt", "none", "none"]
-    assert AdaptiveGradientAccumulation(max_steps=4, lr_scale="none").lr_scale == "none"
-
-
 def wanted_after(counts: list[tuple[int, int]], **arguments: Any) -> list[int]:
     """The ``k`` before every window, window ``i`` reporting ``(masked_samples, samples)``."""
     policy, wanted = MaskingPolicy(**arguments), []

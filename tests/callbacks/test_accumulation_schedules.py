@@ -86,7 +86,7 @@ def test_by_batches_every_window_uses_the_rate_of_its_first_batch(
     build: Callable[[Optimizer, int], LRScheduler], frequency: int
 ) -> None:
     every_batch = fit(build, config={"frequency": frequency})
-    speed = AdaptiveGradientAccumulation(max_steps=5, monotone=False)
+    speed = AdaptiveGradientAccumulation(max_steps=5, monotone=False, lr_scale="none")
     accumulated = fit(build, config={"frequency": frequency}, callbacks=[speed])
 
     assert len(speed.history) < 3 * 23

@@ -20,11 +20,12 @@ from harness.scripted_masking import (
 )
 from harness.stateful_loader import StatefulLoader
 from lightning.pytorch.plugins.precision import MixedPrecision
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from oracles.accumulation_loop import train_by_hand
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, OneCycleLR
 
-from as_lightning import AdaptiveGradientAccumulation, StepSchedule
+from as_lightning import AdaptiveGradientAccumulation, MaskingPolicy, StepSchedule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -37,7 +38,7 @@ class TwoGroups(ScriptedMasking):
     """Two parameter groups, and a schedule that is computed from the rates as they stand."""
 
     def __init__(self, build: Any = ExponentialLR, tensor_rates: bool = False, **kwargs: Any) -> None:
-        super().__init__(dtype=torch.float64)
+        super().__init__((1, 3, 4), dtype=torch.float64)
         self.build, self.build_arguments, self.tensor_rates = build, kwargs, tensor_rates
 
     def make(self) -> tuple[Optimizer, Any]:
@@ -58,8 +59,8 @@ SCHEDULERS = [
 ]
 
 
-def fit(module: pl.LightningModule, lr_scale: Any, *, loader: Any = None, **arguments: Any) -> Any:
-    speed = AdaptiveGradientAccumulation(StepSchedule(SCHEDULE), lr_scale=lr_scale)
+def fit(module: pl.LightningModule, lr_scale: Any, *, policy: Any = None, loader: Any = None, **arguments: Any) -> Any:
+    speed = AdaptiveGradientAccumulation(policy or StepSchedule(SCHEDULE), lr_scale=lr_scale)
     fit_arguments = {"ckpt_path": arguments.pop("ckpt_path", None)}
     callbacks = [*arguments.pop("callbacks", ()), speed]
     trainer = quiet_trainer(**{"max_epochs": 2, "callbacks": callbacks, **arguments})
@@ -104,6 +105,46 @@ def test_weights_and_rates_equal_the_hand_written_loop(lr_scale: str, build: Any
     speed = fit(module, lr_scale)
     assert {window.length for window in speed.history} >= {1, 3, 4}
     assert same_weights(module, by_hand(TwoGroups(build, **arguments), speed, lr_scale))
+
+
+POLICIES = {"sqrt": MaskingPolicy(max_steps=4), "none": StepSchedule(SCHEDULE)}
+
+
+@pytest.mark.parametrize("scale", sorted(POLICIES))
+def test_unless_it_is_said_as_speed_scales_by_the_square_root_and_other_policies_do_not(scale: str) -> None:
+    module = TwoGroups(gamma=0.97)
+    speed = fit(module, "auto", policy=POLICIES[scale])
+    assert max(window.length for window in speed.history) == 4
+    assert same_weights(module, by_hand(TwoGroups(gamma=0.97), speed, scale))
+
+
+@pytest.mark.parametrize("saved", ["sqrt", "none", "of 0.2"])
+def test_a_resumed_run_keeps_the_scale_that_it_had_unless_it_is_said(saved: str, tmp_path: Path) -> None:
+    policy, data = POLICIES["sqrt"], batches_of(BATCHES, dtype=torch.float64)
+    scale = "none" if saved == "of 0.2" else saved
+    whole = TwoGroups(gamma=0.97)
+    fit(whole, scale, policy=policy, loader=StatefulLoader(data), callbacks=[SavesEveryBatch(tmp_path)])
+    path = sorted(tmp_path.glob("*.ckpt"))[BATCHES]
+    checkpoint = torch.load(path, weights_only=True)
+    if saved == "of 0.2":  # which had no such entry
+        del checkpoint["callbacks"]["AdaptiveGradientAccumulation"]["lr_scale"]
+        torch.save(checkpoint, path)
+    for asked, same in (("auto", True), ("linear", False)):
+        resumed = TwoGroups(gamma=0.97)
+        fit(resumed, asked, policy=policy, loader=StatefulLoader(data), ckpt_path=path)
+        assert same_weights(resumed, whole) is same
+
+
+class WithoutRate(TwoGroups):
+    def make(self) -> tuple[Optimizer, Any]:
+        optimizer, scheduler = super().make()
+        optimizer.param_groups[0]["lr"] = None
+        return optimizer, scheduler
+
+
+def test_an_optimizer_without_a_learning_rate_is_refused_before_the_first_step() -> None:
+    with pytest.raises(MisconfigurationException, match="AdamW is no optimizer of torch with a learning rate: set"):
+        fit(WithoutRate(gamma=0.97), "auto", policy=POLICIES["sqrt"])
 
 
 def test_rates_that_are_tensors_are_scaled_in_place_and_put_back() -> None:

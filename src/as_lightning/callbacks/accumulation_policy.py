@@ -48,7 +48,7 @@ class FunctionPolicy:
 
 @dataclass(kw_only=True)
 class MaskingPolicy:
-    """More batches as more samples are masked (the paper's AS-Speed): the number wanted is ``steps``.
+    """More batches as more samples are masked (AS-Speed): the number wanted is ``steps``.
 
     ``max_steps``, ``scale`` and ``monotone`` are those of `accumulation_steps`, which has the formula.
 

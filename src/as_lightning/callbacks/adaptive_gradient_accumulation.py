@@ -52,19 +52,19 @@ class AdaptiveGradientAccumulation(Callback):
     r"""Let a policy say how many batches each optimizer step gathers, at any step of training, exactly.
 
     Each window takes as many batches as the policy wants and `aligned_window` allows. The weights equal, bit for bit,
-    those of a loop that accumulates these windows by hand. Logs ``accumulation/steps`` and, with ``lr_scale``,
+    those of a loop that accumulates these windows by hand. Logs ``accumulation/steps`` and, where ``lr_scale`` acts,
     ``accumulation/lr``. Moves itself to the front of ``trainer.callbacks``. Without a policy, ``max_steps``, ``scale``,
     ``monotone``, ``warmup_windows`` and ``update_every`` are those of the `MaskingPolicy`.
 
     Args:
-        policy: `MaskingPolicy` (the default, the paper's AS-Speed), `StepSchedule`, an object with
+        policy: `MaskingPolicy` (the default, AS-Speed), `StepSchedule`, an object with
             ``next_length(window)``, ``state_dict`` and ``load_state_dict``, or a function of the closed
             `AccumulationWindow`, equal on all ranks.
         lr_interval: what schedulers with ``interval="step"`` follow: ``"batch"``, the batches, so that a schedule of
             ``trainer.estimated_stepping_batches`` ends with training; or ``"step"``, as Lightning does it.
         lr_scale: a step of $k$ batches takes the scheduler's rate (``"none"``), $\sqrt k$ times it (``"sqrt"``, for
-            Adam: Malladi et al., 2022) or $k$ times it (``"linear"``, for SGD: Goyal et al., 2017). None takes
-            ``"sqrt"`` for a `MaskingPolicy` and ``"none"`` for all others.
+            Adam: Malladi et al., 2022) or $k$ times it (``"linear"``, for SGD: Goyal et al., 2017). ``"auto"`` is
+            ``"sqrt"`` for a `MaskingPolicy` and ``"none"`` for all others, and in a resumed run what it was before.
         normalize: the gradient is the mean over a window's ``"batches"``, or over all its ``"items"``.
         items: the number of items in a batch, ``items(batch)``; without it the module's ``items_in_batch(batch)``, and
             without that the samples of its masking counter.
@@ -97,14 +97,13 @@ class AdaptiveGradientAccumulation(Callback):
         warmup_windows: int | None = None,
         update_every: int | None = None,
         lr_interval: Literal["batch", "step"] = "batch",
-        lr_scale: Literal["none", "sqrt", "linear"] | None = None,
+        lr_scale: Literal["auto", "none", "sqrt", "linear"] = "auto",
         normalize: Literal["batches", "items"] = "batches",
         items: Callable[[Any], Any] | None = None,
         loss_is: Literal["mean", "sum"] = "mean",
     ) -> None:
         check_choice("lr_interval", lr_interval, ("batch", "step"))
-        if lr_scale is not None:
-            check_choice("lr_scale", lr_scale, ("none", *RATE_FACTORS))
+        check_choice("lr_scale", lr_scale, ("auto", "none", *RATE_FACTORS))
         check_choice("normalize", normalize, ("batches", "items"))
         check_choice("loss_is", loss_is, ("mean", "sum"))
         if loss_is == "sum" and normalize == "batches":
@@ -121,8 +120,7 @@ class AdaptiveGradientAccumulation(Callback):
         # asked once: isinstance with a protocol takes 40 microseconds
         self._policy = self.policy if isinstance(self.policy, Policy) else FunctionPolicy(self.policy)
         self._policy_start = copy.deepcopy(self._policy.state_dict())
-        self.lr_interval, self.normalize = lr_interval, normalize
-        self.lr_scale = lr_scale or ("sqrt" if isinstance(self.policy, MaskingPolicy) else "none")
+        self.lr_interval, self.lr_scale, self.normalize = lr_interval, lr_scale, normalize
         self._weights = ItemWeights(items, loss_is)
         self._rate_hooks: list[RemovableHandle] = []
         self._own_rates: list[Any] = []  # the parameter groups' rates while a step runs at others
@@ -139,6 +137,9 @@ class AdaptiveGradientAccumulation(Callback):
         """The state before training."""
         self.history: list[AccumulationWindow] = []
         self._policy.load_state_dict(copy.deepcopy(self._policy_start))
+        self._rate_scale = "sqrt" if isinstance(self.policy, MaskingPolicy) else "none"
+        if self.lr_scale != "auto":
+            self._rate_scale = self.lr_scale
         self._next_length: int | None = None  # what the policy has said last
         self._weights.unit = None
         self._drop_sums()
@@ -179,8 +180,14 @@ class AdaptiveGradientAccumulation(Callback):
         windows.start_counting(trainer, self._counter(pl_module), self._saved.get(windows.COUNTS))
         self._drop_sums()
         self._own_rates, self._used_rates = [], []
-        if self.lr_scale != "none":
+        if self._rate_scale != "none":
             optimizer = trainer.optimizers[0]
+            groups = optimizer.param_groups
+            if not isinstance(optimizer, Optimizer) or any(group.get("lr") is None for group in groups):
+                raise MisconfigurationException(
+                    f"lr_scale={self._rate_scale!r} scales the learning rate of each step, but "
+                    f"{type(optimizer).__name__} is no optimizer of torch with a learning rate: set lr_scale='none'."
+                )
             before, after = optimizer.register_step_pre_hook, optimizer.register_step_post_hook
             self._rate_hooks = [before(self._scale_rates), after(self._restore_rates)]
         # A resumed epoch loop looks at it to tell whether the checkpoint's batch had stepped. Not earlier than here:
@@ -285,7 +292,7 @@ class AdaptiveGradientAccumulation(Callback):
             multiply_gradients(optimizer, self._window.length / (self._window.accumulated + 1))
 
     def _scale_rates(self, optimizer: Optimizer, *_: Any) -> None:
-        factor = RATE_FACTORS[self.lr_scale](self._window.accumulated + 1)
+        factor = RATE_FACTORS[self._rate_scale](self._window.accumulated + 1)
         self._own_rates = [group["lr"] for group in optimizer.param_groups]
         self._used_rates = [rate * factor for rate in self._own_rates]
         set_rates(optimizer.param_groups, self._used_rates)
@@ -412,6 +419,7 @@ class AdaptiveGradientAccumulation(Callback):
             "next_length": self._next_length,
             "window": asdict(self._window),
             "unit": self._weights.unit,
+            "lr_scale": self._rate_scale,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -419,6 +427,8 @@ class AdaptiveGradientAccumulation(Callback):
             return
         self.history, self._window = [], OpenWindow(**state_dict["window"])
         self._weights.unit = state_dict["unit"]
+        if self.lr_scale == "auto":
+            self._rate_scale = state_dict.get("lr_scale", "none")  # version 0.2 scaled no rate unless told to
         if state_dict["policy"]["name"] != type(self.policy).__name__:
             return  # another policy goes on: it starts anew, and is asked when the open window has closed
         self._policy.load_state_dict(state_dict["policy"]["state"])

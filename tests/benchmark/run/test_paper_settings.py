@@ -38,7 +38,7 @@ def test_every_experiment_of_text_takes_the_settings(composed, experiment, metho
     assert config.method.get("delta", 0.1) == 0.1
     assert config.method.get("max_steps", 2) == 2
     assert plain.method.get("max_steps", 4) == 4
-    assert (config.method.get("lr_scale", "none"), plain.method.get("lr_scale", "sqrt")) == ("none", "sqrt")
+    assert (config.method.get("lr_scale", "none"), plain.method.get("lr_scale", "auto")) == ("none", "auto")
 
 
 AUTHORS_RUN = {

@@ -153,8 +153,6 @@ def test_a_default_has_one_place(path, composed):
         parameters = parameters_of(get_object(part["_target_"]))
         if part["_target_"] == "as_lightning.AdaptiveGradientAccumulation":  # None there: that of its policy
             parameters |= inspect.signature(as_lightning.MaskingPolicy).parameters
-            rate = parameters["lr_scale"].replace(default=as_lightning.AdaptiveGradientAccumulation().lr_scale)
-            parameters |= {"lr_scale": rate}
         for name, value in part.items():
             default = parameters[name].default if name in parameters else inspect.Parameter.empty
             if (path.name, name) == ("resnet18.yaml", "stem"):  # the file is the choice of another stem

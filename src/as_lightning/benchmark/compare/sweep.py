@@ -238,7 +238,7 @@ def _own_loss(node: Mapping[str, Any]) -> Any:
 
 
 def data_digest(data: BenchmarkDataModule) -> str:
-    """A digest of all examples, whatever their split."""
+    """A digest of the examples at one seed, whatever their split."""
     rows = [
         f"{name} {target.tolist()}"
         for split, dataset in data.splits.items()

@@ -114,7 +114,6 @@ def train(config: DictConfig) -> Result:
 
 def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: dict[str, str]) -> Result:
     loggers = [instantiate(logger) for logger in config.logger.values()]
-    pl.seed_everything(config.seed, workers=True, verbose=False)
     memory = PeakMemory()
     datamodule = read_data(config)
     module = made_module(config, datamodule)
@@ -177,7 +176,7 @@ def memorisation(trainer: pl.Trainer, module: pl.LightningModule, data: Benchmar
 
 
 def read_data(config: DictConfig) -> BenchmarkDataModule:
-    """The data module of a configuration, with its splits read and ``data.shots`` drawn by ``seed``, which is set."""
+    """The data module of a configuration, with its splits read. Sets ``seed`` first, which draws ``data.shots``."""
     pl.seed_everything(config.seed, workers=True, verbose=False)
     datamodule = instantiate(class_arguments(config.data, "data"))
     datamodule.prepare_data()
