@@ -39,7 +39,7 @@ def by_hand(
     module = ScriptedMasking(script, **build)
     epochs = [data] * (1 + max((epoch for epoch, *_ in windows), default=0))
     optimizer = OPTIMIZERS[module.optimizer_name](module)
-    train_by_hand(module, optimizer, epochs, windows, loss_of=module.loss_of, **options)
+    train_by_hand(module, optimizer, epochs, windows, loss_of=module.loss_of, rate_scale=math.sqrt, **options)
     return module
 
 
@@ -47,7 +47,7 @@ def trained(
     module: ScriptedMasking, loader: Any, *, max_steps: int = 4, epochs: int = 3, callbacks: Any = ()
 ) -> list[tuple[int, int, int, int]]:
     """Train the module; the windows, each the mean over its batches."""
-    callback = AdaptiveGradientAccumulation(max_steps=max_steps, lr_scale="none")
+    callback = AdaptiveGradientAccumulation(max_steps=max_steps)
     trainer = quiet_trainer(max_epochs=epochs, callbacks=[*callbacks, callback])
     trainer.fit(module, loader)
     assert trainer.accumulate_grad_batches == 1
@@ -103,7 +103,7 @@ def test_any_training_equals_the_hand_written_loop(
         arguments["val_check_interval"] = data.draw(st.integers(1, seen), label="val_check_interval")
         arguments["num_sanity_val_steps"] = 1
     module = ScriptedMasking(script, optimizer=optimizer, dtype=dtype)
-    callback = AdaptiveGradientAccumulation(max_steps=max_steps, monotone=monotone, lr_scale="none")
+    callback = AdaptiveGradientAccumulation(max_steps=max_steps, monotone=monotone)
     trainer = quiet_trainer(max_epochs=epochs, max_steps=optimizer_steps, callbacks=[callback], **arguments)
     trainer.fit(
         module,
@@ -131,7 +131,7 @@ class LeavesEpochEarly(ScriptedMasking):
 def test_an_epoch_that_the_module_leaves_drops_its_open_window_and_leaks_nothing() -> None:
     data = batches_of(24)
     module = LeavesEpochEarly((16,))
-    callback = AdaptiveGradientAccumulation(max_steps=4, lr_scale="none")
+    callback = AdaptiveGradientAccumulation(max_steps=4)
     with pytest.warns(UserWarning, match="the gradients of its last 2 batches are dropped"):
         quiet_trainer(max_epochs=3, callbacks=[callback]).fit(module, loader_of(data))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -213,8 +214,7 @@ def test_a_checkpoint_from_inside_a_batch_says_what_is_lost_and_keeps_the_scale(
     path = tmp_path / "inside.ckpt"
 
     def train(callbacks: list[pl.Callback], resume_from: Path | None = None) -> tuple[Any, Any]:
-        module = ScriptedMasking((4,), dtype=torch.float64)
-        speed = AdaptiveGradientAccumulation(max_steps=4, lr_scale="none")
+        module, speed = ScriptedMasking((4,), dtype=torch.float64), AdaptiveGradientAccumulation(max_steps=4)
         trainer = quiet_trainer(max_epochs=2, callbacks=[speed, *callbacks])
         trainer.fit(module, loader_of(data), ckpt_path=resume_from)
         return module, speed
@@ -234,7 +234,7 @@ def test_a_checkpoint_from_inside_a_batch_says_what_is_lost_and_keeps_the_scale(
     # Lightning runs the batch again; its loader starts over, as it is not stateful.
     assert windows[-2:] == [(1, 4, 4, 4), (1, 8, 4, 4)]
     rest = [(0, 0, 2, 2), (0, 2, 4, 4)]
-    train_by_hand(reference, optimizer, [data], rest, loss_of=reference.loss_of)
+    train_by_hand(reference, optimizer, [data], rest, loss_of=reference.loss_of, rate_scale=math.sqrt)
     for trained, expected in zip(resumed.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(trained, expected, rtol=1e-12, atol=1e-14)
 

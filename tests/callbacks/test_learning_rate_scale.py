@@ -72,25 +72,13 @@ def fit(module: pl.LightningModule, lr_scale: Any, *, policy: Any = None, loader
 def by_hand(module: TwoGroups, speed: AdaptiveGradientAccumulation, lr_scale: str, **options: Any) -> TwoGroups:
     """The loop that sets the rates before each step, puts them back, and advances the schedule by the batches."""
     optimizer, scheduler = module.make()
-    lengths = iter([window.length for window in speed.history])
-    step = optimizer.step
-
-    def scaled() -> None:
-        factor = FACTORS[lr_scale](next(lengths))
-        own = [group["lr"] for group in optimizer.param_groups]
-        for group, rate in zip(optimizer.param_groups, own, strict=True):
-            group["lr"] = rate * factor
-        step()
-        for group, rate in zip(optimizer.param_groups, own, strict=True):
-            group["lr"] = rate
-
-    optimizer.step = scaled  # type: ignore[method-assign, assignment]
     train_by_hand(
         module,
         optimizer,
         [batches_of(BATCHES, dtype=torch.float64)] * 2,
         [(window.epoch, window.batch, window.length, window.length) for window in speed.history],
         loss_of=module.loss_of,
+        rate_scale=FACTORS[lr_scale],
         after_step=lambda length: [scheduler.step() for _ in range(length)],
         **options,
     )

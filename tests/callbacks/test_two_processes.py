@@ -5,6 +5,7 @@ The other callbacks see the data of both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -48,7 +49,7 @@ def joint_batches(
 def trained_on_joint_batches(windows: list[tuple[int, int, int, int]], ranks: tuple[int, ...] = (0, 1)) -> Any:
     module = ScriptedMasking(dtype=torch.float64)
     epochs = [joint_batches(ranks)] * EPOCHS
-    train_by_hand(module, OPTIMIZERS["sgd"](module), epochs, windows, loss_of=module.loss_of)
+    train_by_hand(module, OPTIMIZERS["sgd"](module), epochs, windows, loss_of=module.loss_of, rate_scale=math.sqrt)
     return module.state_dict()
 
 

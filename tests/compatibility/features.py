@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -92,7 +93,7 @@ class Run:
         **arguments: Any,
     ) -> None:
         self.module = Classifier() if module is None else module
-        self.monitor, self.speed = MaskingMonitor(), AdaptiveGradientAccumulation(max_steps=4, lr_scale="none")
+        self.monitor, self.speed = MaskingMonitor(), AdaptiveGradientAccumulation(max_steps=4)
         settings: dict[str, Any] = {"max_epochs": EPOCHS, "devices": self.processes, "default_root_dir": folder}
         if self.processes > 1:
             settings |= {"strategy": "ddp", "use_distributed_sampler": False}
@@ -121,7 +122,8 @@ class Run:
 
         windows = [(window.epoch, window.batch, window.length, window.length) for window in self.speed.history]
         optimizer = reference.configure_optimizers()
-        train_by_hand(reference, optimizer, [batches(dtype=dtype)] * EPOCHS, windows, loss_of=loss_of)
+        epochs = [batches(dtype=dtype)] * EPOCHS
+        train_by_hand(reference, optimizer, epochs, windows, loss_of=loss_of, rate_scale=math.sqrt)
         assert next(self.module.parameters()).dtype == dtype
         assert same_weights(self.module, reference)
 

@@ -196,7 +196,7 @@ class SharesBatches(RankScripted):
 
 
 def to_six(module: RankScripted, *others: pl.Callback, **arguments: Any) -> dict[str, Any]:
-    return train(module, [*others, AdaptiveGradientAccumulation(max_steps=6, lr_scale="none")], **arguments)
+    return train(module, [*others, AdaptiveGradientAccumulation(max_steps=6)], **arguments)
 
 
 def to_four(*others: pl.Callback, module: type[RankScripted] = RankScripted, **arguments: Any) -> dict[str, Any]:
@@ -204,9 +204,7 @@ def to_four(*others: pl.Callback, module: type[RankScripted] = RankScripted, **a
     arguments = {"loader": StatefulLoader(data_of(RANK)), **arguments}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        seen = train(
-            module(asks=(8, 8)), [AdaptiveGradientAccumulation(max_steps=4, lr_scale="none"), *others], **arguments
-        )
+        seen = train(module(asks=(8, 8)), [AdaptiveGradientAccumulation(max_steps=4), *others], **arguments)
     return seen | {"warnings": [str(warning.message) for warning in caught]}
 
 

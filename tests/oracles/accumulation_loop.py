@@ -19,13 +19,15 @@ def train_by_hand(
     loss_of: Callable[[Any], Tensor],
     clip_norm: float | None = None,
     clip_value: float | None = None,
+    rate_scale: Callable[[int], float] = lambda length: 1.0,
     after_step: Callable[[int], None] | None = None,
 ) -> None:
     """Take one optimizer step per window ``(epoch, first_batch, length, divisor)``.
 
     The step's gradient is the sum of the window's gradients, each of a loss divided by ``divisor``. The divisor is the
     length, but for a window that the end of the data has cut short: its sum is scaled up to the mean of what came.
-    ``after_step(length)`` is where a learning-rate schedule advances.
+    Each step takes ``rate_scale(length)`` times the rates. ``after_step(length)`` is where a learning-rate schedule
+    advances.
     """
     for epoch, first, length, divisor in windows:
         optimizer.zero_grad()
@@ -39,7 +41,12 @@ def train_by_hand(
             torch.nn.utils.clip_grad_norm_(module.parameters(), clip_norm)
         if clip_value is not None:
             torch.nn.utils.clip_grad_value_(module.parameters(), clip_value)
+        rates = [group["lr"] for group in optimizer.param_groups]
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * rate_scale(length)
         optimizer.step()
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
         if after_step is not None:
             after_step(length)
 
