@@ -10,16 +10,18 @@ import math
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
-from as_lightning.benchmark.report.record import ComparisonRecord, arm_of
+from as_lightning.benchmark.report.findings import Row, findings
+from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.run.result import find_results
 
 RESULTS = Path(__file__).resolve().parent
 sys.path.insert(0, str(RESULTS / "learning_rate"))
-from experiment import PAPER_RATE, best_rate, grouped, interval, paired, read  # noqa: E402
+from experiment import PAPER_RATE, best_rate, grouped, paired, read  # noqa: E402
 
 PAGE = RESULTS.parent / "docs" / "claims.md"
 REPRODUCED, AT_ITS_RATE = "reproduced under other conditions", "reproduced at the paper's rate only"
@@ -33,35 +35,17 @@ HEAD = "| claim | the paper's numbers | its condition | our nearest test | our n
 
 
 @functools.cache
-def full_budget(folder: str) -> pd.DataFrame:
-    """The final runs of a comparison at its full budget: method, seed, seconds, score and all metrics."""
+def full_budget(folder: str, score: str | None = None) -> dict[str, Row]:
+    """What a comparison has found of each method at its full budget, by a test metric; without ``multilabel_``."""
     record = ComparisonRecord.read(RESULTS / folder)
-    runs = [run for run in record.results if arm_of(run).budget == record.full_budget]
-    about = [{"method": run.method, "seed": run.seed, "seconds": run.train_seconds} for run in runs]
-    return pd.DataFrame([a | {"score": r.metrics[r.score]} | r.metrics for a, r in zip(about, runs, strict=True)])
-
-
-def by_seed(folder: str, value: str) -> pd.DataFrame:
-    """A value of a comparison's runs, a row a seed and a column a method; the methods without ``multilabel_``."""
-    table = full_budget(folder).pivot(index="seed", columns="method", values=value)
-    return table.rename(columns=lambda method: method.removeprefix("multilabel_"))
+    record = replace(record, results=[replace(run, score=score or run.score) for run in record.results])
+    rows = [row for row in findings(record).rows if row.arm.budget == record.full_budget]
+    return {row.arm.method.removeprefix("multilabel_"): row for row in rows}
 
 
 def points(mean: float, half: float) -> str:
     """A difference in points with its 95% interval."""
     return f"{mean:+.2f}" + ("" if math.isnan(half) else f" [{mean - half:+.2f}, {mean + half:+.2f}]")
-
-
-def word(*found: tuple[float, float]) -> str:
-    """*reproduced* where every interval lies above zero."""
-    return REPRODUCED if all(mean - half > 0 for mean, half in found) else NOT
-
-
-def words(found: dict[str, list[tuple[float, float]]]) -> str:
-    """One word for all methods, or the word of each."""
-    of_each = {name: word(*intervals) for name, intervals in found.items()}
-    same = len(set(of_each.values())) == 1
-    return next(iter(of_each.values())) if same else "; ".join(f"{name} {each}" for name, each in of_each.items())
 
 
 def untested(why: str) -> Test:
@@ -74,17 +58,21 @@ def data_sets(folder: str) -> list[str]:
     return [path.parts[-3] for path in sorted(RESULTS.glob(f"*/{folder}/comparison.json"))]
 
 
-def compared(folder: str, what: str, scores: Sequence[str] = ("score",), how: str = "from scratch") -> Test:
-    """A comparison in which each method is tuned."""
+def compared(folder: str, what: str, scores: Sequence[str | None] = (None,), how: str = "from scratch") -> Test:
+    """A comparison in which each method is tuned: its intervals and words, and *reproduced* where all are better."""
     cells: list[str] = []
-    found: dict[str, list[tuple[float, float]]] = {"AS-Softmax": [], "AS-Speed": []}
+    words = {"AS-Softmax": REPRODUCED, "AS-Speed": REPRODUCED}
     for score in scores:
-        table = by_seed(folder, score)
-        for method, (name, intervals) in zip(("as_softmax", "as_speed"), found.items(), strict=True):
-            intervals.append(interval((100 * (table[method] - table["softmax"])).dropna().tolist()))
-            cells.append(f"{name}{'' if score == 'score' else f', {score}'}: {points(*intervals[-1])}")
+        for name in words:
+            verdict = full_budget(folder, score)[name.lower().replace("-", "_")].verdict
+            assert verdict is not None
+            interval = f"{verdict.difference:+.2f} [{verdict.low:+.2f}, {verdict.high:+.2f}], {verdict.word}"
+            cells.append(f"{name}{'' if score is None else f', {score}'}: {interval}")
+            if verdict.word != "better":
+                words[name] = NOT
+    each = [word if len(set(words.values())) == 1 else f"{name} {word}" for name, word in words.items()]
     test = f"[{what}](../results/{folder}/report/report.md), {how}, each method tuned"
-    return test, "; ".join(cells), words(found)
+    return test, "; ".join(cells), "; ".join(dict.fromkeys(each))
 
 
 def tuned_rates(data: str, epochs: int, what: str) -> Test:
@@ -99,11 +87,13 @@ def tuned_rates(data: str, epochs: int, what: str) -> Test:
     at, of = best_rate(own), best_rate(base)
     best, at_paper = paired(own[at], base[of])[:2], found[PAPER_RATE][:2]
     cells.append(f"each at its best ({at:g}, {of:g}): {points(*best)}")
-    verdict = AT_ITS_RATE if word(at_paper) == REPRODUCED != word(best) else word(at_paper, best)
+    word = NOT
+    if at_paper[0] - at_paper[1] > 0:
+        word = REPRODUCED if best[0] - best[1] > 0 else AT_ITS_RATE
     if math.isnan(best[1]):
-        verdict = f"{UNTESTED} (one seed)"
+        word = f"{UNTESTED} (one seed)"
     test = f"[{what}](../results/learning_rate/README.md), MiniLM, its last two layers, {epochs} epochs"
-    return test, "AS-Softmax by learning rate: " + "; ".join(cells), verdict
+    return test, "AS-Softmax by learning rate: " + "; ".join(cells), word
 
 
 def correlations() -> Test:
@@ -119,8 +109,7 @@ def correlations() -> Test:
 
 def times() -> Test:
     """Training time of AS-Speed relative to softmax over all comparisons, at the full budget."""
-    seconds = {name: by_seed(f"{name}/comparison", "seconds") for name in data_sets("comparison")}
-    ratios = {name: (table["as_speed"] / table["softmax"]).median() for name, table in seconds.items()}
+    ratios = {name: full_budget(f"{name}/comparison")["as_speed"].time.ratio for name in data_sets("comparison")}
     cells = "; ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
     reproduced = all(ratio < 1 / 1.1 for ratio in ratios.values())
     test = f"{len(ratios)} data sets from scratch, one process each"
@@ -131,11 +120,9 @@ def variants() -> Test:
     """In how many comparisons with other losses AS-Softmax has the best mean difference to softmax."""
     best, kinds = {}, (("comparison", "other_losses", ""), ("fine_tuned", "fine_tuned_other", " (fine-tuned)"))
     for name, of, others, how in ((name, *kind) for kind in kinds for name in data_sets(kind[1])):
-        scores = [by_seed(f"{name}/{folder}", "score") for folder in (of, others)]
-        # each over the seeds that it shares with softmax
-        leads = [table.sub(table["softmax"], axis=0).mean() for table in scores]
-        lead = leads[0].combine_first(leads[1])
-        best[name + how] = lead.idxmax() if lead.max() > 0 else "softmax"
+        rows = full_budget(f"{name}/{others}") | full_budget(f"{name}/{of}")
+        leads = {method: row.verdict.difference if row.verdict else 0.0 for method, row in rows.items()}
+        best[name + how] = max(leads, key=lambda method: (leads[method], method == "softmax"))
     count = sum(method.endswith(("as_softmax", "as_speed")) for method in best.values())
     cells = "; ".join(f"{name}: {method}" for name, method in best.items())
     number = f"the best mean difference has {cells}; AS-Softmax or AS-Speed on {count} of {len(best)}"
