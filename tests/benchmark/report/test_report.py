@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 
 from as_lightning.benchmark.commands.report import main
-from as_lightning.benchmark.report.figures import report_figures
+from as_lightning.benchmark.report.figures import PALETTE, PageFigure, report_figures
 from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.page import print_comparison, write_report
 from as_lightning.benchmark.report.record import ComparisonRecord, Example, Trial
@@ -212,6 +213,16 @@ def test_an_arm_of_fewer_seeds_is_drawn_at_its_paired_difference_and_time_ratio(
     lines = report_figures(findings(record), 1)[0].lines.set_index("method")
     assert lines.y.to_dict() == pytest.approx({"softmax": 79.0, "m": 83.0})
     assert lines.x.to_dict() == pytest.approx({"softmax": 14.0, "m": 28.0})
+
+
+def test_methods_beyond_the_colours_are_told_apart_by_their_markers():
+    colors = dict(zip("abcdefghijkl", itertools.cycle(PALETTE), strict=False))
+    lines = pd.DataFrame([(method, 0.0, place) for place, method in enumerate(colors)], columns=["method", "x", "y"])
+    figure = PageFigure("many", "many methods", lines, colors, {"xlabel": "x", "ylabel": "y"})
+    drawn = ElementTree.fromstring(figure.svg).iter("{http://www.w3.org/2000/svg}use")
+    link = "{http://www.w3.org/1999/xlink}href"
+    markers = {(use.get(link), use.get("style")) for use in drawn if any(c in use.get("style", "") for c in PALETTE)}
+    assert len(markers) == len(colors)
 
 
 def test_experiments_of_like_names_have_a_figure_each(result, tmp_path):

@@ -1,4 +1,4 @@
-"""The figures of a report, as SVG: a colour is a method in all of them; the ink is the page's text colour."""
+"""The figures of a report, as SVG: a method keeps its colour and marker; the ink is the page's text colour."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from as_lightning.functional.counts import masking_ratio
 
 # Okabe and Ito's colours, told apart by colour-blind readers, without those too pale or too dark for one of the pages
 PALETTE = ("#0a7ec2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a6fd1", "#7f8c8d", "#b5651d")
-INK = "#1d2430"
+INK, MARKERS = "#1d2430", ("o-", "s-", "^-", "v-")  # the second marker is of those for whom the colours begin anew
 LEGEND_COLUMNS, LEGEND_CHARACTERS = 3, 60  # a name takes its characters and 8 more
 SCORE_NAMES = {"f1_micro": "micro F1", "f1_macro": "macro F1", "span_f1": "span F1"}
 # labels are text, never TeX; SVG keeps them as text
@@ -61,11 +61,11 @@ class PageFigure:
             axes = figure.subplots()
             if self.level:
                 axes.axhspan(*self.level, color=next(iter(self.colors.values())), alpha=0.12, linewidth=0)
-            look: dict[str, Any] = {"marker": "o", "markersize": 4, "elinewidth": 1}
-            for method, color in self.colors.items():
+            for number, (method, color) in enumerate(self.colors.items()):
+                look: Any = {"fmt": MARKERS[number // len(PALETTE) % len(MARKERS)], "markersize": 4, "elinewidth": 1}
                 line = self.lines[self.lines["method"] == method]
                 if not line.empty:
-                    axes.errorbar(line.x, line.y, yerr=line.get("std"), color=color, label=method, **look)
+                    axes.errorbar(line.x, line.y, line.get("std"), color=color, label=method, **look)
             axes.set(**self.axes)
             if self.axes.get("xscale") == "log":  # its own labels are TeX
                 axes.xaxis.set_major_formatter("{x:g}")
