@@ -21,6 +21,7 @@ WRITTEN = re.compile(r"(?<=<!-- written by results/summary.py -->\n)(.*?\n)(?=\n
 # folders of a data set, and what they add to its name
 COMPARISONS = {
     "fine_tuned": ", fine-tuned",
+    "fine_tuned_longer": ", fine-tuned for twice as long",
     "fine_tuned_other": ", fine-tuned: other losses",
     "comparison": "",
     "other_losses": ": other losses",

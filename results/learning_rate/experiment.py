@@ -52,6 +52,7 @@ TITLES = {
     "goemotions": "GoEmotions, first 10,000 examples (several labels)",
     "clinc150": "CLINC150, whole (150 intents)",
 }
+IN_SHORT = (("clinc150_20", 6), ("sst5", 2))  # data and epochs of the figure on the first page
 COLOURS = {
     "softmax": "#444444",
     "as_softmax 0.1": "#d1495b",
@@ -219,9 +220,10 @@ def show(lines: list[dict], folder: Path) -> None:
         axis.set_title(f"{TITLES[key[0]]}, {key[1]} epochs", fontsize=10)
     figure.tight_layout()
     figure.savefig(folder / "learning_rate.svg", metadata={"Date": None})
-    figure, axis = pyplot.subplots(figsize=(5.6, 4), layout="constrained")  # to be read on a telephone
-    _draw(axis, groups[order[0]], [method for method in list(METHODS)[:2] if method in groups[order[0]]], 12)
-    axis.set_title(TITLES[order[0][0]].partition(" (")[0], fontsize=13)
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
+    for axis, key in zip(axes, IN_SHORT, strict=True):
+        _draw(axis, groups[key], list(METHODS)[:2], 12)
+        axis.set_title(TITLES[key[0]].partition(" (")[0], fontsize=13)
     figure.savefig(folder / "in_short.svg", metadata={"Date": None})
     shares = [key for key in order if any(_share(runs) for runs in groups[key].get("softmax", {}).values())]
     if shares:
@@ -261,7 +263,7 @@ def _draw(axis: Any, runs: dict[str, dict[float, dict[int, dict]]], methods: lis
     axis.set(xscale="log")
     axis.set_xlabel("learning rate", fontsize=size + 2)
     axis.set_ylabel("test score, %", fontsize=size + 2)
-    axis.set_xticks(rates, [f"{rate:g}" for rate in rates])
+    axis.set_xticks(rates, [f"{rate:g}" if rate >= 1e-3 else f"{rate:.0e}".replace("e-0", "e-") for rate in rates])
     axis.tick_params(labelsize=size)
     axis.minorticks_off()
     axis.legend(fontsize=size)
