@@ -141,6 +141,7 @@ def ledger() -> list[tuple[str, str, str, Sequence[Test]]]:
     tuned = compared("clinc150_20_shots/fine_tuned", of_few)
     tokens = [
         compared("wnut17/fine_tuned", "WNUT-17, 3 epochs"),
+        compared("wnut17/fine_tuned_longer", "WNUT-17, 6 epochs"),
     ]
     nearest = f"{DATA}; the nearest is the row above"
     labels = compared("goemotions/comparison", "GoEmotions", ("f1_macro", "f1_micro"))
