@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import date
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path
 
 import pytest
 from harness.torch_limits import LIMITS
+from packaging.specifiers import SpecifierSet
 
 import as_lightning
 
@@ -25,6 +26,19 @@ CITATION = dict(
 def test_package_installation_citation_and_changelog_have_one_version():
     assert as_lightning.__version__ == version("as-lightning") == CITATION["version"] == RELEASES[0][0]
     assert CITATION["date-released"] == RELEASES[0][1]
+
+
+def test_what_make_setup_installs_is_for_the_oldest_python_that_the_readme_names():
+    (oldest,) = re.findall(r"need make, Python (\d+\.\d+) or newer", README)
+    pins = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    needed = {}
+    for name in pins:
+        try:
+            needed[name] = metadata(name)["Requires-Python"] or ""
+        except PackageNotFoundError:
+            continue  # of an extra that this environment has not
+    assert len(needed) > 50
+    assert not [f"{name} {of}" for name, of in needed.items() if f"{oldest}.0" not in SpecifierSet(of)]
 
 
 def test_the_changelog_has_a_place_for_what_comes_next_and_its_releases_are_in_order():
