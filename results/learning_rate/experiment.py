@@ -86,9 +86,7 @@ def plan() -> Iterator[Job]:
         ("clinc150_20_sgd", 6, first, range(2), SGD_RATES),
         ("clinc150_20", 6, others, [0], RATES),
         ("sst5", 2, first, range(3), RATES),
-        ("goemotions", 2, first, range(3), RATES),
-        ("wnut17", 6, first, range(3), RATES),
-        ("clinc150_20", 2, first, range(3), RATES),
+        *((data, 2, first, range(3), RATES) for data in ("wnut17", "goemotions", "clinc150", "clinc150_20")),
         ("clinc150_20", 6, others, range(1, 3), RATES),
         *(
             (data, epochs, [*first, *others], range(5), SGD_RATES if data.endswith("sgd") else RATES)

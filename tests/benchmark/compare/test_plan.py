@@ -28,7 +28,7 @@ def test_by_default_seeds_are_added_look_by_look_and_the_baseline_alone_has_a_sm
     [
         ({"max_seeds": 5}, (5,)),
         ({"max_seeds": 10}, (5, 8, 10)),
-        ({"max_seeds": 30}, (5, 8, 12, 20)),
+        ({"max_seeds": 20}, (5, 8, 12, 20)),
         ({"seeds": 4}, (4,)),
         ({"seeds": [7, 3]}, (2,)),
     ],
@@ -87,7 +87,8 @@ def test_the_folders_of_runs_name_what_they_are() -> None:
         ({"seeds": [1, 1]}, "a list of different whole numbers"),
         ({"seeds": [-1]}, r"whole numbers of at least 0, got \[-1\]"),
         ({"seeds": [1000]}, "are in seeds and in tuning_seeds"),
-        ({"max_seeds": 3}, "max_seeds=3 is below the first look at 5 seeds: give at least 5"),
+        ({"max_seeds": 3}, "max_seeds=3 is outside the looks at 5 to 20 seeds: .* as in seeds=3"),
+        ({"max_seeds": 30}, "max_seeds=30 is outside the looks at 5 to 20 seeds: .* as in seeds=30"),
         ({"max_seeds": 5.5}, "max_seeds must be an integer"),
         ({"max_hours": 0}, "max_hours must be a positive number of hours, got 0"),
         ({"equal_within": 0}, "equal_within must be a positive number of points, got 0"),

@@ -54,6 +54,14 @@ def test_every_setting_of_our_configurations_is_read(composed, choices):
     assert isinstance(config, DictConfig)
 
 
+@pytest.mark.parametrize("experiment", [path.stem for path in (config_dir() / "experiment").glob("*.yaml")])
+@pytest.mark.parametrize(("optimizer", "target"), [("adamw", "torch.optim.AdamW"), ("sgd", "torch.optim.SGD")])
+def test_every_experiment_trains_with_the_optimizer_that_the_command_names(composed, experiment, optimizer, target):
+    group = composed(f"optimizer={optimizer}").optimizer
+    chosen = composed(f"experiment={experiment}", f"optimizer={optimizer}").optimizer
+    assert (chosen._target_, chosen.keys()) == (target, group.keys())
+
+
 def test_a_setting_of_another_method_is_taken_away(composed):
     config, foreign = checked_settings(composed("method=softmax", "+method.delta=0.3", "+method.tau=2"))
     assert foreign == ["delta", "tau"]

@@ -85,12 +85,12 @@ class ComparisonPlan:
         most = check_count("max_seeds", asked["max_seeds"], least=1)
         design = Design(equal_within=asked["equal_within"])
         if asked["seeds"] == "auto":
-            if most < design.looks[0]:
+            if not design.looks[0] <= most <= design.looks[-1]:
                 raise ValueError(
-                    f"max_seeds={most} is below the first look at {design.looks[0]} seeds: give at least "
-                    f"{design.looks[0]}, or a fixed number of seeds as in seeds={most}"
+                    f"max_seeds={most} is outside the looks at {design.looks[0]} to {design.looks[-1]} seeds: give a "
+                    f"number of these, or a fixed number of seeds as in seeds={most}"
                 )
-            looks = tuple(sorted({look for look in design.looks if look < most} | {min(most, design.looks[-1])}))
+            looks = (*(look for look in design.looks if look < most), most)
             self.seeds = tuple(range(looks[-1]))
         else:
             self.seeds = _seeds("seeds", asked["seeds"], 0)
