@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import lightning.pytorch as pl
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch.utils.data import DataLoader
 from as_lightning.benchmark.data.text.standard_library import library_folder
 from as_lightning.benchmark.run.recorder import PeakMemory
 from as_lightning.benchmark.run.train import train
+from as_lightning.benchmark.tasks.classifier import ASSoftmaxClassifier, Classifier, FusedSoftmaxClassifier
 from as_lightning.functional.kernels import head_loss
 
 MEGABYTES = 2**20
@@ -55,6 +58,26 @@ def test_the_next_token_is_learned_and_a_fused_head_learns_it_as_a_dense_one_doe
 def test_a_fused_head_refuses_what_it_would_not_compute(composed, override, message):
     with pytest.raises(ValueError, match=message):
         train(composed("experiment=digits", "method=fused_softmax", override))
+
+
+@pytest.mark.parametrize(("kind", "settings"), [(FusedSoftmaxClassifier, {}), (ASSoftmaxClassifier, {"delta": 0.3})])
+@pytest.mark.parametrize(
+    "criterion", [{"ignore_index": 0}, {"reduction": "sum"}, {"weight": torch.tensor([9.0, 1, 1])}]
+)
+def test_a_fused_head_trains_by_the_settings_of_its_criterion(kind, settings, criterion):
+    encoder = nn.Linear(4, 5)
+    encoder.out_features = 5
+    names, optimizer = ["a", "b", "c"], partial(torch.optim.SGD, lr=0.1)
+    batch = torch.randn(20, 4), torch.randint(3, (20,))
+
+    def loss(made, **more):
+        torch.manual_seed(0)
+        module = made(encoder, names, nn.CrossEntropyLoss(**criterion), optimizer, **more)
+        return module.training_loss(*batch)
+
+    dense = loss(Classifier) if kind is FusedSoftmaxClassifier else loss(kind, **settings)
+    fused = loss(kind, **settings, **({} if kind is FusedSoftmaxClassifier else {"fused_head": True}))
+    torch.testing.assert_close(fused, dense)
 
 
 class TakesMemory(pl.LightningModule):

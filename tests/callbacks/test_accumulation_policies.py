@@ -96,6 +96,26 @@ def test_a_schedule_by_samples_counts_the_samples_of_a_module_without_a_counter(
     assert taken(speed)[-6:] == [(1, batch, 4) for batch in range(0, 24, 4)]
 
 
+class Graph:
+    """A batch whose size Lightning cannot tell."""
+
+    def __init__(self, batch: Any) -> None:
+        self.parts = batch
+
+
+class OfGraphs(Plain):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return self.loss_of(batch.parts)
+
+
+def test_a_batch_of_ones_own_class_needs_a_size_only_where_a_schedule_goes_by_samples() -> None:
+    loader = loader_of([Graph(batch) for batch in batches_of(8)])
+    speed = fit(lambda window: 2, module=OfGraphs(), loader=loader)
+    assert {(window.length, window.samples) for window in speed.history} == {(2, 0)}
+    with pytest.raises(MisconfigurationException, match=r"by='samples' needs the size .* cannot tell of a Graph: take"):
+        fit(StepSchedule({0: 2}, by="samples"), module=OfGraphs(), loader=loader)
+
+
 def test_a_function_sees_each_window_once_and_an_empty_one_first() -> None:
     seen: list[AccumulationWindow] = []
 

@@ -9,7 +9,7 @@ from oracles.as_softmax import as_cross_entropy_reference, counts_reference
 from torch import Tensor
 from torch.nn import functional as F
 
-from as_lightning.functional import as_cross_entropy, cross_entropy
+from as_lightning.functional import as_cross_entropy, cross_entropy, live_samples
 from as_lightning.functional.calling_convention import accumulation_dtype
 from as_lightning.functional.kernels import row_loss
 
@@ -170,6 +170,22 @@ def test_masks_of_other_devices_agree_with_picked_rows(dtype: torch.dtype, monke
             masked_counts = as_cross_entropy(logits, target, delta, return_counts=True)[1]
         assert_agrees(masked, picked, dtype)
         assert masked_counts == picked_counts
+
+
+@pytest.mark.parametrize("picks", [True, False])
+@pytest.mark.parametrize("differentiated", [True, False])
+def test_the_loss_of_a_fully_masked_row_is_exactly_zero(
+    picks: bool, differentiated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)
+    monkeypatch.setattr(row_loss, "picks", lambda device: picks)
+    logits = torch.randn(2000, 13)
+    target = logits.argmax(-1)
+    logits += 3 * F.one_hot(target, 13)
+    loss = as_cross_entropy(logits.requires_grad_(differentiated), target, 0.1, reduction="none")
+    live = live_samples(logits, target, 0.1)
+    assert int(live.sum()) < 1900
+    assert not loss[~live].any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

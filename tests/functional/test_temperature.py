@@ -35,6 +35,21 @@ def test_the_temperature_minimises_the_formula() -> None:
     assert objective(fitted) < min(objective(fitted * 0.999), objective(fitted * 1.001))
 
 
+@pytest.mark.parametrize("logit", [-1e4, -1e9, torch.finfo(torch.float32).min, -torch.inf])
+@pytest.mark.parametrize("prior_samples", [0.0, 1.0])
+def test_classes_that_the_model_rules_out_do_not_change_the_temperature(logit: float, prior_samples: float) -> None:
+    logits, target = drawn(0.5, rows=60)
+    more = torch.cat([logits, torch.full((60, 2), logit)], 1)
+    assert fit_temperature(more, target, prior_samples=prior_samples) == pytest.approx(
+        fit_temperature(logits, target, prior_samples=prior_samples), rel=1e-4
+    )
+    labels = torch.bernoulli((logits / 0.5).sigmoid())
+    unused = torch.cat([labels, torch.zeros(60, 2)], 1)
+    assert fit_temperature(more, unused, prior_samples=prior_samples) == pytest.approx(
+        fit_temperature(logits, labels, prior_samples=prior_samples), rel=1e-2
+    )
+
+
 def test_several_labels_have_one_temperature() -> None:
     logits = 3 * torch.randn(5000, 4)
     target = torch.bernoulli((logits / 2.5).sigmoid())

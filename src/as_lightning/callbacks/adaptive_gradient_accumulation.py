@@ -194,10 +194,10 @@ class AdaptiveGradientAccumulation(Callback):
         # trainer.estimated_stepping_batches divides by it, and configure_optimizers asks for that.
         trainer.accumulate_grad_batches = self._window.length
         if self._window.is_open and self._window.accumulated:
-            self._resume_inside(trainer, pl_module)
+            self._resume_inside(pl_module)
         self._saved = {}
 
-    def _resume_inside(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def _resume_inside(self, pl_module: LightningModule) -> None:
         """Go on with what the open window of a checkpoint had gathered."""
         window = self._window
         if GRADIENTS not in self._saved:
@@ -248,9 +248,22 @@ class AdaptiveGradientAccumulation(Callback):
             self._open_window(trainer, batch_idx)
         counter.begin_batch()
         if self._counts_sizes:
-            self._batch_samples = torch.tensor([0, extract_batch_size(batch), 0, 0])
+            self._batch_samples = torch.tensor([0, self._size(batch), 0, 0])
         if self._counts_items:
             self._batch_items = self._weights.count(pl_module, batch, batch_idx)
+
+    def _size(self, batch: Any) -> int:
+        """The samples of a batch; 0 where a batch of one's own does not show them, and no schedule needs them."""
+        try:
+            return extract_batch_size(batch)
+        except MisconfigurationException:
+            if isinstance(self.policy, StepSchedule):
+                raise MisconfigurationException(
+                    f"by='samples' needs the size of each batch, which Lightning cannot tell of a "
+                    f"{type(batch).__name__}: take a schedule by='step', or batches that hold their tensors in a "
+                    "tuple, a list or a dict."
+                ) from None
+            return 0
 
     def _open_window(self, trainer: Trainer, batch_idx: int) -> None:
         self._drop_sums()

@@ -34,7 +34,8 @@ def fit_temperature(
     $$
 
     The second term, $\kappa$ samples of unknown class, keeps the temperature above 0 where every prediction is right.
-    With several labels $\ell$ is the binary cross-entropy of each known label.
+    Its mean is over the classes of a probability above 0: those that a model rules out, by a logit of ``-inf`` or -1e9,
+    take no part. With several labels $\ell$ is the binary cross-entropy of each known label that is not ruled out.
 
     Args:
         logits: shape ``(..., C)``, classes last.
@@ -62,16 +63,20 @@ def fit_temperature(
         raise ValueError(f"prior_samples must be at least 0, got {prior_samples}")
     from scipy.optimize import minimize_scalar
 
-    likelihood = _binary_terms if is_multilabel(logits, target) else _class_terms
+    multilabel = is_multilabel(logits, target)
     logits, target = known_entries(logits.detach(), target, ignore_index)
     logits = in_float64(logits)
     target = target.to(logits.device)
+    possible = scaled_probabilities(logits, None, multilabel) > 0
+    if multilabel:
+        logits, target = logits[possible], target[possible]
     rows = float(reduce(torch.tensor(float(target.numel()), dtype=torch.float64)))
     if rows == 0:
         return 1.0
 
     def objective(log_beta: float) -> float:
-        observed, unknown = likelihood(logits * math.exp(log_beta), target)
+        scaled = logits * math.exp(log_beta)
+        observed, unknown = _binary_terms(scaled, target) if multilabel else _class_terms(scaled, target, possible)
         sums = reduce(torch.stack([observed, unknown])).tolist()
         return float(sums[0] + prior_samples * sums[1] / rows)
 
@@ -126,9 +131,10 @@ def known_entries(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Te
     return logits[known], target[known]
 
 
-def _class_terms(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def _class_terms(logits: Tensor, target: Tensor, possible: Tensor) -> tuple[Tensor, Tensor]:
     log_p = logits.log_softmax(dim=-1)
-    return F.nll_loss(log_p, target, reduction="sum"), -log_p.mean(dim=-1).sum()
+    unknown = -log_p.where(possible, 0.0).sum(dim=-1) / possible.sum(dim=-1).clamp(min=1)
+    return F.nll_loss(log_p, target, reduction="sum"), unknown.sum()
 
 
 def _binary_terms(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

@@ -191,6 +191,21 @@ def test_a_final_run_that_diverges_counts_as_the_worst_score_and_not_as_absent(m
     assert "1 final runs diverged and count as the worst score." in record.notes
 
 
+@pytest.mark.parametrize(("mode", "score", "worst"), [("max", -1.5, -150.0), ("min", 1.5, 150.0)])
+def test_a_diverged_run_never_counts_as_better_than_what_was_seen(made, mode, score, worst) -> None:
+    for lost in ("as_softmax", "softmax"):
+        settings = {"trials": 1, "mode": mode, "seeds": 5, "budgets": [1]}
+        record = made(lambda run, lost=lost: math.nan if run.method == lost else score, **settings).record
+        assert record.scores()[Arm(lost)][1] == pytest.approx(worst)
+        assert {verdict.word for verdict in record.verdicts()} <= {"equal", "worse", "no gain"}
+
+
+def test_a_seed_without_any_finite_loss_is_missing(made) -> None:
+    settings = {"trials": 1, "mode": "min", "seeds": 5, "budgets": [1]}
+    record = made(lambda run: math.nan if run.seed == 2 else 1.5 + noisy(run), **settings).record
+    assert [seed for _, _, seed in record.missing] == [2, 2]
+
+
 def test_a_method_that_never_trains_is_left_out_and_named(made) -> None:
     def score(run: Run) -> float:
         if run.method == "sparsemax":

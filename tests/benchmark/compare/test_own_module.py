@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar
@@ -20,13 +21,14 @@ from lightning.pytorch.callbacks import (
     RichProgressBar,
 )
 from torch import Tensor, nn
-from torch.utils.data import ConcatDataset, DataLoader, TensorDataset, random_split
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset, random_split
 
 import as_lightning
-from as_lightning import compare
+from as_lightning import MaskingMonitor, TemperatureScaling, compare
 from as_lightning.benchmark.compare.own_loss import OwnLosses
 from as_lightning.benchmark.compare.own_module import OwnModule
 from as_lightning.benchmark.compare.plan import Run
+from as_lightning.benchmark.run.fingerprint import described
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.functional import as_cross_entropy
 
@@ -433,12 +435,47 @@ def test_the_users_callbacks_and_data_are_copied_for_each_run() -> None:
 
 
 def test_bars_and_monitors_without_a_logger_are_left_out_with_a_note(tmp_path: Path) -> None:
-    own = own_module(callbacks=[RichProgressBar(), LearningRateMonitor(), DeviceStatsMonitor()])
-    assert own.train(FINAL, tmp_path).evaluations
-    left_out = [note.split(" was")[0] for note in own.notes]
-    assert left_out == ["RichProgressBar", "LearningRateMonitor", "DeviceStatsMonitor"]
+    theirs = [RichProgressBar(), LearningRateMonitor(), DeviceStatsMonitor(), MaskingMonitor(), TemperatureScaling()]
+    own = own_module(callbacks=theirs)
+    own.target = 1
+    for method in ("softmax", "as_softmax"):
+        assert own.train(replace(FINAL, method=method), tmp_path / method).evaluations
+    assert [note.split(" was")[0] for note in own.notes] == [type(callback).__name__ for callback in theirs]
     stopped = own_module(max_epochs=3, callbacks=EarlyStopping("val/acc", mode="max", stopping_threshold=0.0))
     assert len(stopped.train(FINAL, tmp_path / "stopped").evaluations) == 1
+
+
+def test_runs_of_another_width_loss_fixed_margin_or_training_set_are_not_taken_for_these(tmp_path: Path) -> None:
+    def found(width: int = 8, gamma: float = 0.0, fixed: float = 0.1, rows: int = 300) -> OwnModule:
+        class Net(WithCriterion):
+            def __init__(self) -> None:
+                super().__init__(0.01)
+                self.hidden = nn.Linear(2, width)
+
+        class Fewer(Points):
+            def train_dataloader(self) -> DataLoader:
+                return DataLoader(Subset(super().train_dataloader().dataset, range(rows // 10)), batch_size=10)
+
+        losses = OwnLosses(["softmax", "as_softmax"], {"focal": Focal(gamma)}, {"delta": fixed})
+        own = OwnModule(lambda: Net(), Fewer(), "criterion", "val/acc", "max", QUICK["trainer"], losses)
+        own.look(None, tmp_path)
+        return own
+
+    def facts(own: OwnModule) -> list[Any]:
+        return [own.inputs["module"], own.inputs["data"], *(own.losses.facts(name) for name in own.losses.names)]
+
+    base = facts(found())
+    assert facts(found()) == base
+    for changed, place in (({"width": 9}, 0), ({"rows": 290}, 1), ({"fixed": 0.2}, 3), ({"gamma": 1.0}, 4)):
+        other = facts(found(**changed))
+        assert [i for i, (one, two) in enumerate(zip(base, other, strict=True)) if one != two] == [place]
+
+
+def test_a_long_tensor_is_described_by_all_of_its_numbers() -> None:
+    first, second = torch.zeros(5000), torch.zeros(5000)
+    second[2500] = 1.0
+    assert described([first]) != described([second])
+    assert described([first]) == described([first.clone()])
 
 
 def test_finished_runs_are_read_and_those_of_other_code_or_settings_are_made_anew(tmp_path: Path) -> None:

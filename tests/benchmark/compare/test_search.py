@@ -128,3 +128,9 @@ def test_the_configured_methods_that_contain_softmax_name_where_they_do(method, 
 def test_a_range_that_is_none_is_refused(description, message) -> None:
     with pytest.raises(ValueError, match=message):
         setting_range(description, 0.5)
+
+
+def test_values_that_are_lists_are_all_tried():
+    space = {"weight": setting_range([[1, 1], [1, 2], [2, 1], [3, 1], [1, 3]])}
+    tried = searched(space, lambda settings: settings["weight"][0])
+    assert sorted(trial.settings["weight"] for trial in tried) == [[1, 1], [1, 2], [1, 3], [2, 1], [3, 1]]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
 from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.run.predictions import PREDICTIONS_FILE, PredictionRecorder, Predictions, example_ids
@@ -24,12 +25,13 @@ class Echo(pl.LightningModule):
         self(batch[0])
 
 
-def recorded(logits: torch.Tensor, target: torch.Tensor, ids=None, **loader) -> Predictions | None:
+def recorded(data: Any, target: torch.Tensor | None = None, ids=None, **loader) -> Predictions | None:
     recorder = PredictionRecorder(ids)
     trainer = pl.Trainer(
         accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False, callbacks=[recorder]
     )
-    trainer.test(Echo(), DataLoader(TensorDataset(logits, target), batch_size=2, **loader), verbose=False)
+    dataset = data if target is None else TensorDataset(data, target)
+    trainer.test(Echo(), DataLoader(dataset, batch_size=2, **loader), verbose=False)
     return recorder.predictions
 
 
@@ -71,6 +73,18 @@ def test_the_examples_that_two_runs_predict_differently_are_found() -> None:
 def test_a_loader_that_shuffles_or_a_module_without_logits_leaves_no_predictions() -> None:
     assert recorded(torch.randn(4, 3), torch.zeros(4), shuffle=True) is None
     assert recorded(torch.randn(4, 3)[:, 0], torch.zeros(4)) is None
+    assert recorded(torch.randn(40, 3), torch.zeros(40), sampler=SubsetRandomSampler(range(40))) is None
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(TensorDataset(torch.randn(4, 3), torch.zeros(4)))
+
+
+def test_a_stream_or_a_batch_of_more_rows_than_examples_leaves_no_predictions() -> None:
+    assert recorded(Stream()) is None
+    texts = [(torch.randn(length, 3), torch.zeros(length)) for length in (2, 1, 3)]
+    assert recorded(texts, collate_fn=lambda batch: [torch.cat(parts) for parts in zip(*batch, strict=True)]) is None
 
 
 def test_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:

@@ -235,23 +235,31 @@ class Engine:
             stands_for = record.same_as.get(method, method)
             run = Run("final", stands_for, record.settings[stands_for], budget, seed)
             outcome = self._finished.get(run) if budget in plan.budgets_of(method) else None
+            if isinstance(outcome, Result):
+                score = outcome.metrics[outcome.score]
+                if not math.isfinite(score := score if math.isfinite(score) else self._worst(seed)):
+                    outcome = "no run of this seed has a finite score"
             if isinstance(outcome, str):
                 record.missing.append((method, budget, seed))
             if isinstance(outcome, Result):
-                score = outcome.metrics[outcome.score]
-                record.add(outcome, method, score if math.isfinite(score) else self._worst(seed))
+                record.add(outcome, method, score)
                 if (found := Predictions.read(self.directory / run.folder)) is not None:
                     predictions[Arm(method, budget), seed] = found
         record.compare_predictions(predictions, self.examples)
 
     def _worst(self, seed: int) -> float:
-        """What a run without a finite score counts as: 0, or the largest loss that the baseline's run has seen."""
-        if self.record.mode == "max":
-            return 0.0
+        """What a run without a finite score counts as: the worst that the baseline's run of the seed, or else any of
+        them, has seen in validation, and 0 where a larger score is better and that is worse; NaN for none.
+        """
         (baseline, budget), settings = self.record.reference, self.record.settings
-        outcome = self._finished.get(Run("final", baseline, settings[baseline], budget, seed))
-        scores = [evaluation["score"] for evaluation in outcome.evaluations] if isinstance(outcome, Result) else []
-        return max(filter(math.isfinite, scores), default=0.0)
+        own = self._finished.get(Run("final", baseline, settings[baseline], budget, seed), "")
+        of_seed = [outcome for run, outcome in self._finished.items() if run.phase == "final" and run.seed == seed]
+        for outcomes in ([own], of_seed):
+            evaluations = [each for outcome in outcomes if isinstance(outcome, Result) for each in outcome.evaluations]
+            scores = [self._sign * each["score"] for each in evaluations if math.isfinite(each["score"])]
+            if scores:
+                return self._sign * min([*scores, 0.0] if self._sign > 0 else scores)
+        return 0.0 if self._sign > 0 else math.nan
 
 
 def best_validation(outcome: Result | str, sign: float) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from as_lightning.benchmark.compare.search import Choice, Range, setting_range
 from as_lightning.benchmark.packages import config_dir
+from as_lightning.benchmark.run.fingerprint import digest, of_made
 from as_lightning.benchmark.run.settings import nearest
 from as_lightning.callbacks.evaluation_logits import ValidationCallback
 from as_lightning.mixin import ASSoftmaxMixin
@@ -78,6 +79,12 @@ class OwnLosses:
         config = OmegaConf.create({"method": method_config(name), "seed": 0}).method
         config.update({key: value for key, value in {**self.fixed, **settings}.items() if key in config})
         return config
+
+    def facts(self, name: str) -> dict[str, Any]:
+        """What decides a method's runs beside their settings: what the user's loss is made of, and what is fixed."""
+        if name in self.losses:
+            return {"loss": digest(of_made(self.losses[name][0]))}
+        return {key: value for key, value in self.fixed.items() if key in self.configured(name, {})}
 
     def callbacks(self, name: str) -> list[pl.Callback]:
         """The callbacks that belong to a method."""

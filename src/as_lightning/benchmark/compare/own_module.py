@@ -6,33 +6,30 @@ What would fail every run, or spoil it silently, the first look says at once.
 from __future__ import annotations
 
 import copy
-import hashlib
 import inspect
-import pprint
 import re
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.callbacks import DeviceStatsMonitor, LearningRateMonitor, ModelCheckpoint, ProgressBar
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr, lightning_setattr
-from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch import nn
 
 from as_lightning.benchmark.compare.engine import Subject, best_validation, one_by_one
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, TargetFinder
 from as_lightning.benchmark.compare.plan import Run, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Range, learning_rates
+from as_lightning.benchmark.run.fingerprint import described, digest, of_made, of_split, source_of
 from as_lightning.benchmark.run.predictions import PredictionRecorder
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.runner import finished_or_made, fitted, measure_test, metrics_of_test
-from as_lightning.callbacks import TemperatureScaling
+from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
 
 RATES = ("lr", "learning_rate")
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
@@ -43,8 +40,6 @@ LOOK = {
     "max_epochs": 2,  # some metrics are logged in every second epoch
     "val_check_interval": 1.0,  # Lightning refuses an interval that is longer than the epoch
 }
-LIBRARIES = ("builtins", "torch", "lightning", "torchmetrics", "as_lightning")
-EXAMPLES = 64  # of a split that its fingerprint reads
 
 
 class BestWeights(ModelCheckpoint):
@@ -74,7 +69,7 @@ class OwnModule:
     test_metric: str | None = None  # None where the validation split is scored
     rates: Range | None = None  # None where the learning rate cannot be tuned
     target: str | int | None = None  # its key or position in a batch; None where calibration cannot be measured
-    inputs: dict[str, str] = field(default_factory=dict)  # digests of the module's source and arguments, and the data's
+    inputs: dict[str, str] = field(default_factory=dict)  # digests of the module and of the data
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -97,8 +92,9 @@ class OwnModule:
             )
         callbacks = self.trainer.get("callbacks") or []
         callbacks = [callbacks] if isinstance(callbacks, pl.Callback) else callbacks
-        unused = (ProgressBar, *(() if self.trainer.get("logger") else (LearningRateMonitor, DeviceStatsMonitor)))
-        why = "one bar shows all runs, and without a logger of the trainer's nothing is logged"
+        to_log = () if self.trainer.get("logger") else (LearningRateMonitor, DeviceStatsMonitor)
+        unused = (ProgressBar, MaskingMonitor, TemperatureScaling, *to_log)
+        why = "the runs have what they need of it, and without a logger of the trainer's nothing is logged"
         self.notes += [f"{type(each).__name__} was left out: {why}." for each in callbacks if isinstance(each, unused)]
         self.trainer = {**self.trainer, "callbacks": [each for each in callbacks if not isinstance(each, unused)]}
 
@@ -108,18 +104,24 @@ class OwnModule:
         The first learning rates are a factor to each side of the module's, which without one is not tuned; the runs
         will lie below ``directory``.
         """
-        module = checked(self.factory(), pl.LightningModule, "the factory must return a module at each call")
-        if module is self.factory():
+        made = []
+        for _ in range(2):
+            pl.seed_everything(0, workers=True, verbose=False)
+            made.append(checked(self.factory(), pl.LightningModule, "the factory must return a module at each call"))
+        module, again = made
+        if module is again:
             raise ValueError(
                 "the factory returned the same object twice: it must make a new module at each call, as "
                 "lambda: LitModel(...) does, or the second run would go on from the first one's weights"
             )
         kind, data, examples = type(module).__name__, self.data(), self._same_splits()
         self.rates = None if lr_factor is None else self._rates(module, lr_factor)
-        arguments = described([getattr(self.factory, "keywords", {}), dict(module.hparams)])
+        arguments, built = described([getattr(self.factory, "keywords", {}), dict(module.hparams)]), of_made(module)
+        if built != of_made(again):  # something in it is of the moment
+            built = source_of(*(type(part) for part in module.modules()))
         self.inputs = {
-            "module": digest(_source(*(type(part) for part in module.modules())), arguments),
-            "data": digest(_source(type(data)), described(dict(data.hparams)), examples),
+            "module": digest(built, arguments),
+            "data": digest(source_of(type(data)), described(dict(data.hparams)), examples),
         }
         self._first_look()
         trained = {method: self._look_at(method) for method in self.losses.names}
@@ -144,22 +146,24 @@ class OwnModule:
         return learning_rates(float(rate), factor) if isinstance(rate, (int, float)) else None
 
     def _same_splits(self) -> str:
-        """A digest of the validation and test data, which must not depend on when they are set up."""
-        found = []
+        """A digest of the data; those of validation and test must not depend on when they are set up."""
+        found, trained = [], []
         for seed in (0, 1):
             pl.seed_everything(seed, workers=True, verbose=False)
             data = self.data()
+            data.trainer = pl.Trainer(**{**QUIET, **self.trainer, "callbacks": [], "max_epochs": 1})
             data.prepare_data()
             data.setup("fit")
             data.setup("test")
-            found.append(digest(_examples(data, "val_dataloader"), _examples(data, "test_dataloader")))
+            found.append(digest(of_split(data, "val_dataloader"), of_split(data, "test_dataloader")))
+            trained.append(of_split(data, "train_dataloader"))
         if found[0] != found[1]:
             raise ValueError(
                 f"{type(data).__name__} makes other validation or test splits each time it is set up, so that runs "
                 "would be tested on examples that others were trained on: split by a generator with a seed of its own, "
                 "as in random_split(dataset, lengths, torch.Generator().manual_seed(0))"
             )
-        return found[0]
+        return digest(found[0], *(trained[:1] if trained[0] == trained[1] else []))  # not where it is drawn by the seed
 
     def _first_look(self) -> None:
         """Find the target in the batch and the test metric, and note what is missing."""
@@ -226,7 +230,7 @@ class OwnModule:
         config = {
             "comparison": run.about(epochs_of(run.budget, self.trainer["max_epochs"])),
             "seed": run.seed,
-            "method": {"name": run.method},
+            "method": {"name": run.method, **self.losses.facts(run.method)},
             "replaces": self.replaces,
             "monitor": self.monitor,
             "mode": self.mode,
@@ -294,44 +298,6 @@ def rate_name(owner: Any) -> str | None:
     if isinstance(owner, pl.LightningModule):
         return next((name for name in RATES if lightning_hasattr(owner, name)), None)
     return next((name for name in RATES if name in inspect.signature(owner).parameters), None)
-
-
-def described(value: Any) -> str:
-    """A value as text that is the same in every process: callbacks with their settings, no addresses in memory."""
-    parts = value if isinstance(value, (list, tuple)) else [value]
-    shown = [(type(part), vars(part)) if isinstance(part, pl.Callback) else part for part in parts]
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", pprint.pformat(shown, width=1))  # so narrow that it sorts sets
-
-
-def digest(*texts: str) -> str:
-    """A short digest of texts."""
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
-
-
-def _examples(data: pl.LightningDataModule, loader: str) -> str:
-    """Some examples of a split as text, read under the same random state; empty without the split."""
-    loaders = getattr(data, loader)() if is_overridden(loader, data) else ()
-    dataset: Any = getattr(next(iter(tree_leaves(loaders)), None), "dataset", None)
-    if not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
-        return ""
-    size = len(dataset)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        chosen = tree_leaves([dataset[number] for number in range(0, size, max(1, size // EXAMPLES))])
-    contents = (x.detach().cpu().numpy().tobytes().hex() if isinstance(x, Tensor) else described(x) for x in chosen)
-    return " ".join([str(size), *contents])
-
-
-def _source(*kinds: type) -> str:
-    """The source of classes and of those that they inherit from, libraries left out."""
-    texts = []
-    for kind in dict.fromkeys(base for made in kinds for base in made.__mro__):
-        if kind.__module__.partition(".")[0] not in LIBRARIES:
-            try:
-                texts.append(inspect.getsource(kind))
-            except (OSError, TypeError):  # typed into an interpreter
-                texts.append(kind.__qualname__)
-    return "\n".join(texts)
 
 
 def name_in_test(metric: str) -> str:

@@ -89,7 +89,7 @@ class Choice:
         """All values, the default first."""
         return [self.default, *(value for value in self.values if value != self.default)]
 
-    def beside(self, best: Any, tried: Mapping[Any, float]) -> Any:
+    def beside(self, tried: Sequence[Any]) -> Any:
         """A value that has not been tried; None if all have."""
         return next((value for value in self.values if value not in tried), None)
 
@@ -162,8 +162,12 @@ def next_trials(
     for name in [*turns[first:], *turns[:first]]:
         trials = own if name == RATE else [*own, *shared]
         scores = [(t.settings[name], sign * t.score if math.isfinite(t.score) else -math.inf) for t in trials]
-        known = dict(sorted(scores, key=itemgetter(1)))  # of trials of one value the best
-        proposed = {**best.settings, name: space[name].beside(best.settings[name], known)}
+        dimension = space[name]
+        if isinstance(dimension, Choice):
+            beside = dimension.beside([value for value, _ in scores])
+        else:  # of trials of one value the best counts
+            beside = dimension.beside(best.settings[name], dict(sorted(scores, key=itemgetter(1))))
+        proposed = {**best.settings, name: beside}
         if proposed[name] is not None and all(trial.settings != proposed for trial in own):
             return [proposed]
     return []

@@ -24,12 +24,13 @@ from rich.console import Console
 
 from as_lightning.benchmark.compare.engine import Outcome, Subject, run_comparison
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, plain
-from as_lightning.benchmark.compare.own_module import OwnModule, digest
+from as_lightning.benchmark.compare.own_module import OwnModule
 from as_lightning.benchmark.compare.plan import METHODS, ComparisonPlan, Run, default_settings, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Choice, Space, learning_rates, setting_range
 from as_lightning.benchmark.data.base import BenchmarkDataModule, collected_messages
 from as_lightning.benchmark.report.page import publish
 from as_lightning.benchmark.report.record import ComparisonRecord
+from as_lightning.benchmark.run.fingerprint import digest
 from as_lightning.benchmark.run.predictions import example_ids
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 from as_lightning.benchmark.run.runner import quiet_training

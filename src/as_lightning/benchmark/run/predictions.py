@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
-from torch.utils.data import RandomSampler
+from torch.utils.data import IterableDataset
 
 from as_lightning.benchmark.run.result import whole_file
 from as_lightning.callbacks.evaluation_logits import EvaluationLogits
@@ -62,7 +62,10 @@ def example_ids(names: Sequence[str]) -> np.ndarray:
 
 
 class PredictionRecorder(pl.Callback):
-    """Gathers `predictions` of a test on one process; None where the loader shuffles or the module shows no logits.
+    """Gathers `predictions` of a test on one process.
+
+    They are None where the loader shuffles or streams, where a batch has more rows than examples, or where the module
+    shows no logits.
 
     `ids` are of the test examples, by default their numbers. `logits` is as in `TemperatureScaling`.
     """
@@ -110,14 +113,18 @@ class PredictionRecorder(pl.Callback):
         predicted, target = (torch.cat(parts).cpu().numpy() for parts in zip(*self._rows, strict=True))
         self._rows = []
         order = self._order[: len(predicted)]  # fewer where the test is cut short
+        if len(predicted) > len(order):  # as where several rows of an example are packed
+            return
         self.predictions = Predictions(order if self.ids is None else self.ids[order], predicted, target)
 
 
 def _order(loader: Any) -> np.ndarray | None:
-    """The numbers of a loader's examples in its order; None if it shuffles or has no order."""
-    if isinstance(getattr(loader, "sampler", None), RandomSampler) or getattr(loader, "batch_sampler", None) is None:
+    """The numbers of a loader's examples in its order; None if it has none, or another one each time."""
+    batches = getattr(loader, "batch_sampler", None)
+    if batches is None or isinstance(loader.dataset, IterableDataset):
         return None
-    return np.array([number for batch in loader.batch_sampler for number in batch], dtype=np.int64)
+    order, again = ([number for batch in batches for number in batch] for _ in range(2))
+    return np.array(order, dtype=np.int64) if order == again else None
 
 
 def _rows(logits: Tensor, target: Tensor, multilabel: bool) -> tuple[Tensor, Tensor]:

@@ -96,6 +96,9 @@ class Classifier(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
 
+OF_LOSS = ("weight", "ignore_index", "reduction")
+
+
 class FusedSoftmaxClassifier(Classifier):
     """The same classifier, whose head and plain cross-entropy are computed together in training, without the logits.
 
@@ -114,7 +117,7 @@ class FusedSoftmaxClassifier(Classifier):
 
     def training_loss(self, inputs: Tensor, target: Tensor) -> Tensor:
         assert isinstance(self.head, nn.Linear)
-        of_loss = {name: getattr(self.criterion, name) for name in ("weight", "ignore_index", "label_smoothing")}
+        of_loss = {name: getattr(self.criterion, name) for name in (*OF_LOSS, "label_smoothing")}
         hidden, head = self.encoder(inputs), self.head
         return linear_cross_entropy(hidden, head.weight, target, linear_bias=head.bias, **of_loss)
 
@@ -139,7 +142,8 @@ class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):
         if not self.fused_head:
             return super().training_loss(inputs, target)
         assert isinstance(self.head, nn.Linear)
-        return self.as_softmax_head_loss(self.encoder(inputs), self.head, target)
+        of_loss = {name: getattr(self.criterion, name) for name in OF_LOSS}
+        return self.as_softmax_head_loss(self.encoder(inputs), self.head, target, **of_loss)
 
 
 def check_fusable(module: Classifier) -> None:

@@ -131,7 +131,7 @@ def losses_and_gradient(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The loss of each row, its masked competitors, and (where ``differentiated``) its gradient, times `gradient_unit`.
 
-    All three are 0 in an ignored row, the gradient also in a fully masked one.
+    All three are 0 in an ignored row, loss and gradient also in a fully masked one.
     """
     count, classes = rows.shape
     dtype = accumulation_dtype(rows.dtype)
@@ -145,8 +145,11 @@ def losses_and_gradient(
     for start, stop in blocks(count, size):
         piece, block = slice(start, stop), buffer[: stop - start]
         loss[piece], masked[piece] = (pick_rows if pick else mask_rows)(rows[piece], target[piece], delta, block)
-        if differentiated:
+        if differentiated or not pick:
             dead = ~live_rows(masked[piece], None if ignored is None else ignored[piece], classes)
+            if not pick:  # log(exp(log p)) is not always log p
+                loss[piece].masked_fill_(dead, 0.0)
+        if differentiated:
             _zero_rows(block, dead, pick)
             if not direct:
                 store_gradient(block, gradient[piece])
