@@ -91,7 +91,7 @@ def test_an_undecided_arm_goes_on_and_a_decided_one_does_not(made) -> None:
 
     comparison = made(score, ("as_softmax", "sparsemax"))
     assert comparison.seeds("sparsemax") < comparison.seeds("as_softmax") == comparison.seeds("softmax") == 20
-    assert "max_seeds=20 was reached with as_softmax at budget 1 undecided; 30 seeds would take" in (
+    assert "max_seeds=20 was reached with as_softmax at budget 1 still open; 30 seeds would take" in (
         comparison.record.stopped
     )
 
@@ -235,7 +235,7 @@ def test_no_look_begins_that_would_exceed_the_hours(made) -> None:
 
     comparison = made(score, ("sparsemax",), trials=1, max_hours=0.05, seconds=12.0)
     assert comparison.seeds("softmax") == comparison.seeds("sparsemax") == 5
-    assert "max_hours=0.05 was reached with sparsemax at budget 1 undecided; 8 seeds would take 6 more runs" in (
+    assert "max_hours=0.05 was reached with sparsemax at budget 1 still open; 8 seeds would take 6 more runs" in (
         comparison.record.stopped
     )
 

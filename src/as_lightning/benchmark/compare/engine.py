@@ -199,7 +199,7 @@ class Engine:
         """Say that a cap was reached, and what it costs to lift."""
         names = ", ".join(f"{arm.method} at budget {arm.budget:g}" for arm in open_arms)
         said = (
-            f"{cap} was reached with {names} undecided; {look} seeds would take {len(runs)} more runs, "
+            f"{cap} was reached with {names} still open; {look} seeds would take {len(runs)} more runs, "
             f"{self._hours(runs):.2g} hours of training."
         )
         self.record.stopped = f"{self.record.stopped} {said}".lstrip()
