@@ -91,8 +91,10 @@ def test_an_undecided_arm_goes_on_and_a_decided_one_does_not(made) -> None:
 
     comparison = made(score, ("as_softmax", "sparsemax"))
     assert comparison.seeds("sparsemax") < comparison.seeds("as_softmax") == comparison.seeds("softmax") == 20
-    assert "max_seeds=20 was reached with as_softmax at budget 1 still open; 30 seeds would take" in (
-        comparison.record.stopped
+    assert comparison.record.stopped == "max_seeds=20 was reached with as_softmax at budget 1 still open."
+    fewer = made(score, ("as_softmax", "sparsemax"), max_seeds=7).record.stopped
+    assert fewer.startswith(
+        "max_seeds=7 was reached with as_softmax at budget 1 still open; 8 seeds would take 2 more runs"
     )
 
 
@@ -238,6 +240,30 @@ def test_no_look_begins_that_would_exceed_the_hours(made) -> None:
     assert "max_hours=0.05 was reached with sparsemax at budget 1 still open; 8 seeds would take 6 more runs" in (
         comparison.record.stopped
     )
+
+
+def test_smaller_budgets_are_not_begun_where_they_would_exceed_the_hours(made) -> None:
+    asked = {"trials": 1, "seeds": 5, "budgets": [0.5, 1.0], "seconds": 12.0}
+    comparison = made(better_at_low_delta, **asked, max_hours=0.04)  # 10 runs of 12 s are 0.033
+    assert (comparison.seeds("softmax"), comparison.seeds("softmax", 0.5)) == (5, 0)
+    assert "max_hours=0.04 was reached with" in comparison.record.stopped
+    assert made(better_at_low_delta, **asked, max_hours=0.06).seeds("softmax", 0.5) == 5
+
+
+def test_a_log_without_a_terminal_has_a_line_every_ten_runs(result) -> None:
+    def printed(**options: Any) -> str:
+        output = io.StringIO()
+        plan = ComparisonPlan(["sparsemax"], 6, trials=1, seeds=13, budgets=1.0)
+        made = subject(lambda run: result(run.method, run.seed, 0.5, config={"comparison": run.about(6)}, seconds=60.0))
+        Engine(plan, made, Path("nowhere"), Console(file=output, width=200, **options)).run()
+        return output.getvalue()
+
+    lines = [line for line in printed().splitlines() if "runs made" in line]
+    assert lines == [
+        "10 runs made, at most 16.0 min of training left",
+        "20 runs made, at most 6.0 min of training left",
+    ]
+    assert "runs made" not in printed(force_terminal=True)
 
 
 def test_runs_are_counted_failures_named_at_once_and_no_text_is_markup(result, tmp_path) -> None:

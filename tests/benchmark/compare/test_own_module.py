@@ -114,6 +114,7 @@ def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(fact
     (session,) = {run.session for run in record.results}
     assert session
     page = report.save(tmp_path)
+    assert repr(report) == f"ComparisonReport({report.advice!r})"
     assert report.advice.split(".")[0] in page.html.read_text(encoding="utf-8")
 
 
@@ -567,6 +568,7 @@ TRAINER = {"max_epochs": 2}
         ({"trainer": {}}, TypeError, "trainer.max_epochs must be an integer of at least 1, got None"),
         ({"trainer": pl.Trainer}, TypeError, "must be the arguments of each run"),
         ({"trainer": TRAINER | {"limit_val_batches": 0}}, ValueError, "must not set limit_val_batches=0"),
+        ({"trainer": TRAINER | {"acelerator": "cpu"}}, ValueError, "'acelerator', which .* did you mean accelerator"),
         ({"trainer": TRAINER | {"max_steps": 5}}, ValueError, "must not set max_steps"),
         ({"trainer": TRAINER | {"enable_checkpointing": False}}, ValueError, "set enable_checkpointing=False"),
         ({"trainer": TRAINER | {"fast_dev_run": 1}}, ValueError, "must not set fast_dev_run=1"),

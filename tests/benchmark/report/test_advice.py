@@ -72,7 +72,8 @@ def test_each_method_has_its_line_and_what_can_be_decided_is_said():
 
 
 @pytest.mark.parametrize(
-    ("splits", "says"), [("per_seed", "about new data"), ("official", "official test split"), ("fixed", "one split")]
+    ("splits", "says"),
+    [("per_seed", "about other splits of these examples"), ("official", "official test split"), ("fixed", "one split")],
 )
 def test_the_reach_of_the_words_is_said_and_last_why_it_stopped_and_the_notes(splits, says):
     kept = {"splits": splits, "stopped": "max_seeds=12 reached.", "notes": ["A note."]}
@@ -103,6 +104,12 @@ def test_the_time_ratio_is_a_geometric_mean_over_shared_seeds_with_the_interval_
     assert math.log(ratio.high) == pytest.approx(12.7062 * math.log(2) * math.sqrt(2) / math.sqrt(2), rel=1e-4)
     assert math.isnan(time_ratio({0: 0.0}, {0: 1.0}).ratio)
     assert math.isnan(time_ratio({0: 1.0}, {1: 1.0}).ratio)
+
+
+def test_less_time_is_said_where_the_interval_lies_below_95_percent():
+    assert TimeRatio(0.9, 0.86, 0.94).in_words == ", 10% less time"
+    assert not TimeRatio(0.97, 0.96, 0.98).clearly_less
+    assert TimeRatio(0.97, 0.96, 0.98).in_words == ""
 
 
 def comparison(result, **scores: list[float]) -> ComparisonRecord:
@@ -140,6 +147,14 @@ def test_of_a_loss_lower_is_better(result):
     assert record.verdicts()[0].word == "better"
     record.mode = "min"
     assert (record.verdicts()[0].word, record.verdicts()[0].difference) == ("worse", pytest.approx(-10.02))
+
+
+def test_flips_of_test_examples_are_no_spread_of_a_loss(result):
+    record = comparison(result, softmax=[0.80, 0.81, 0.79, 0.82, 0.80], other=[0.90, 0.91, 0.89, 0.92, 0.901])
+    record.disagreed = {(Arm("other"), Arm("softmax")): (0.5, 100)}
+    assert record.verdicts()[0].word == "not worse"
+    record.mode = "min"
+    assert record.verdicts()[0].word == "worse"
 
 
 @pytest.mark.parametrize("budget", [None, 0.5])

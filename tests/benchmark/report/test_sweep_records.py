@@ -72,6 +72,14 @@ def test_the_same_run_of_two_sweeps_counts_once_and_one_that_found_something_els
         sweep_records([*runs, result("softmax", 0, 0.9)])
 
 
+def test_seeds_that_the_baseline_lacks_leave_those_of_the_others_their_verdict(result):
+    runs = [result("softmax", seed, 0.70 + 0.01 * seed, config=config(seed)) for seed in range(4)]
+    runs += [result("m", seed, 0.80 + 0.0101 * seed, config=config(seed)) for seed in range(6)]
+    ((record,), _) = sweep_records(runs)
+    (verdict,) = record.verdicts()
+    assert (verdict.seeds, verdict.word) == (4, "better")
+
+
 def test_a_baseline_that_no_run_has_is_refused_with_the_nearest(result):
     with pytest.raises(SettingError, match=r"no run is of the method sofmax: did you mean softmax\?"):
         sweep_records([result("softmax", 0, 0.8)], baseline="sofmax")

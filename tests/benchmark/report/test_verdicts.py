@@ -131,6 +131,22 @@ def test_copies_of_a_method_count_once_and_a_copy_of_the_baseline_is_equal():
     assert found["baseline again"].reason == "the scores of every seed are the same"
 
 
+def test_what_is_the_same_at_the_first_look_alone_is_not_a_copy():
+    scores = runs(-3.0, noise=0.2, seeds=12)
+    scores[OTHER] |= {seed: scores[SOFTMAX][seed] for seed in range(5)}
+    (verdict,) = judge(scores, Design(looks=(5, 12)))
+    assert (verdict.seeds, verdict.word) == (12, "worse")
+    assert verdict.difference < -1
+
+
+def test_a_method_that_is_as_often_right_on_other_examples_is_not_a_copy():
+    scores = {SOFTMAX: dict.fromkeys(range(5), 80.0), OTHER: dict.fromkeys(range(5), 80.0)}
+    assert judge(scores)[0].reason == "the scores of every seed are the same"
+    (verdict,) = judge(scores, floors={(OTHER, SOFTMAX): 2.0})
+    assert (verdict.word, verdict.reason) == ("undecided", "")
+    assert verdict.high > 1
+
+
 def test_smaller_budgets_are_a_family_of_their_own_and_compared_at_the_full_and_at_their_own_budget():
     scores = runs(0.4, noise=0.4, seeds=8)
     full = judge(scores)

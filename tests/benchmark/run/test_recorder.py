@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
@@ -65,7 +66,7 @@ class BetweenEpochs(pl.Callback):
         self.clock.now += SAVE
 
 
-def fitted(folder: Path, **options: Any) -> RunRecorder:
+def fitted(folder: Path, module: type[TimedModule] = TimedModule, **options: Any) -> RunRecorder:
     clock = Clock()
     recorder = RunRecorder("val/accuracy", clock=clock)
     trainer = pl.Trainer(
@@ -79,7 +80,7 @@ def fitted(folder: Path, **options: Any) -> RunRecorder:
         enable_model_summary=False,
         **options,
     )
-    trainer.fit(TimedModule(clock))
+    trainer.fit(module(clock))
     return recorder
 
 
@@ -98,3 +99,14 @@ def test_the_time_stands_still_in_a_validation_inside_an_epoch(tmp_path: Path) -
     half = BATCHES * BATCH / 2 + REFRESH
     expected = [epoch * (LOADER + PLAN) + (2 * epoch + part) * half for epoch in range(EPOCHS) for part in (1, 2)]
     torch.testing.assert_close(times, expected)
+
+
+@pytest.mark.parametrize("name", ["val/loss", "val_loss"])
+def test_the_validation_loss_that_decides_ties_is_read_under_either_name(name: str, tmp_path: Path) -> None:
+    class WithLoss(TimedModule):
+        def validation_step(self, batch: list[Tensor], batch_idx: int) -> None:
+            super().validation_step(batch, batch_idx)
+            self.log(name, 0.25)
+
+    assert [each["loss"] for each in fitted(tmp_path, WithLoss).evaluations] == [0.25] * EPOCHS
+    assert "loss" not in fitted(tmp_path).evaluations[0]

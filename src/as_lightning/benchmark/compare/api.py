@@ -23,11 +23,14 @@ from as_lightning.benchmark.run.result import new_session
 from as_lightning.benchmark.run.runner import quiet_training
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ComparisonReport:
     """What a comparison has found; ``record`` has the runs, the trials, the chosen settings, the notes."""
 
     record: ComparisonRecord
+
+    def __repr__(self) -> str:
+        return f"ComparisonReport({self.advice!r})"
 
     @property
     def findings(self) -> Findings:

@@ -20,7 +20,7 @@ from as_lightning.benchmark.compare.search import RATE, Space, as_neutral, best_
 from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.record import ComparisonRecord, Trial
 from as_lightning.benchmark.report.sweep_records import BASELINES
-from as_lightning.benchmark.report.verdicts import Arm, still_open
+from as_lightning.benchmark.report.verdicts import Arm, Design, still_open
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import Result, whole_file
 
@@ -165,11 +165,11 @@ class Engine:
             return
         plan, looks = self.plan, self.plan.design.looks
         open_arms = [arm for arm in arms if arm.method not in self.record.same_as]
-        for number, look in enumerate(looks):
+        for look in looks:
             bases = [Arm(plan.baseline, arm.budget) for arm in open_arms if arm.budget in plan.baseline_budgets]
             needed = list(dict.fromkeys([self.record.reference, *bases, *open_arms]))
             runs = [run for run in self._runs(needed, plan.seeds[:look]) if run not in self._finished]
-            if number and self._spent + self._hours(runs) > (plan.max_hours or math.inf):
+            if self.record.results and self._spent + self._hours(runs) > (plan.max_hours or math.inf):
                 self._stop(open_arms, f"max_hours={plan.max_hours:g}", look, runs)
                 return
             later = self._runs(needed, plan.seeds[look:])
@@ -188,9 +188,8 @@ class Engine:
             if not open_arms:
                 return
         if len(looks) > 1:
-            more = len(plan.seeds) + len(plan.seeds) // 2
-            runs = self._runs(needed, range(len(plan.seeds), more))
-            self._stop(open_arms, f"max_seeds={len(plan.seeds)}", more, runs)
+            further = next((look for look in Design.looks if look > looks[-1]), looks[-1])
+            self._stop(open_arms, f"max_seeds={looks[-1]}", further, self._runs(needed, range(looks[-1], further)))
 
     def _runs(self, arms: Sequence[Arm], seeds: Iterable[int]) -> list[Run]:
         return [Run("final", a.method, self.record.settings[a.method], a.budget, seed) for seed in seeds for a in arms]
@@ -198,10 +197,8 @@ class Engine:
     def _stop(self, open_arms: Sequence[Arm], cap: str, look: int, runs: Sequence[Run]) -> None:
         """Say that a cap was reached, and what it costs to lift."""
         names = ", ".join(f"{arm.method} at budget {arm.budget:g}" for arm in open_arms)
-        said = (
-            f"{cap} was reached with {names} still open; {look} seeds would take {len(runs)} more runs, "
-            f"{self._hours(runs):.2g} hours of training."
-        )
+        price = f"; {look} seeds would take {len(runs)} more runs, {self._hours(runs):.2g} hours of training"
+        said = f"{cap} was reached with {names} still open{price if runs else ''}."
         self.record.stopped = f"{self.record.stopped} {said}".lstrip()
 
     @property
@@ -210,8 +207,13 @@ class Engine:
         return sum(map(sum, self._seconds.values())) / 3600
 
     def _hours(self, runs: Sequence[Run]) -> float:
-        """The hours of runs that are not made yet, by the mean of their like."""
-        return sum(fmean(self._seconds.get(Arm(run.method, run.budget), [0.0])) for run in runs) / 3600
+        """The hours of runs that are not made yet, by the mean of their like, or of the full budget's."""
+
+        def seconds(run: Run) -> float:
+            full = fmean(self._seconds.get(Arm(run.method, self.plan.full_budget), [0.0]))
+            return fmean(self._seconds.get(Arm(run.method, run.budget), [run.budget / self.plan.full_budget * full]))
+
+        return sum(map(seconds, runs)) / 3600
 
     def _make(self, runs: Sequence[Run]) -> None:
         """Make runs. Failures are named at once; the time left is that of training, by the mean of all runs so far."""
@@ -223,8 +225,11 @@ class Engine:
             else:
                 self._seconds.setdefault(Arm(run.method, run.budget), []).append(outcome.train_seconds)
             self._bar.update(self._task, advance=1, description=str(run))
-            left = (self._bar.tasks[0].remaining or 0) * self._spent / len(self._finished)
-            self._bar.update(self._task, left=f"at most {60 * left:.1f} min of training left")
+            left = 60 * (self._bar.tasks[0].remaining or 0) * self._spent / len(self._finished)
+            said = f"at most {left:.1f} min of training left"
+            self._bar.update(self._task, left=said)
+            if not self._bar.console.is_terminal and len(self._finished) % 10 == 0:  # a log has no bar
+                self._bar.console.print(f"{len(self._finished)} runs made, {said}", highlight=False)
 
     def _gather(self) -> None:
         """Put the final runs into the record: budgets from the largest, methods and seeds in their order."""
@@ -249,8 +254,7 @@ class Engine:
 
     def _worst(self, seed: int) -> float:
         """What a run without a finite score counts as: the worst that the baseline's run of the seed, or else any of
-        them, has seen in validation, and 0 where a larger score is better and that is worse; NaN for none.
-        """
+        them, has seen in validation, and 0 where a larger score is better and that is worse; NaN for none."""
         (baseline, budget), settings = self.record.reference, self.record.settings
         own = self._finished.get(Run("final", baseline, settings[baseline], budget, seed), "")
         of_seed = [outcome for run, outcome in self._finished.items() if run.phase == "final" and run.seed == seed]

@@ -29,6 +29,7 @@ from as_lightning.benchmark.run.predictions import PredictionRecorder
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.runner import finished_or_made, fitted, measure_test, metrics_of_test
+from as_lightning.benchmark.run.settings import nearest
 from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
 
 RATES = ("lr", "learning_rate")
@@ -84,6 +85,8 @@ class OwnModule:
             raise TypeError(
                 f'trainer must be the arguments of each run\'s Trainer, as {{"max_epochs": 10}}, got {self.trainer!r}'
             )
+        for name in self.trainer.keys() - (known := inspect.signature(pl.Trainer).parameters.keys()):
+            raise ValueError(f"trainer has {name!r}, which lightning.Trainer does not take: {nearest(name, known)}")
         refused = [name for name, needed in UNCHANGED.items() if self.trainer.get(name, needed) != needed]
         for name in [*refused, *(["limit_val_batches"] if self.trainer.get("limit_val_batches") == 0 else [])]:
             raise ValueError(

@@ -94,9 +94,8 @@ class ComparisonSweep:
             self.swept[key.rpartition(".")[2]] = values
         else:
             raise SettingError(
-                f"{key} cannot be swept in a comparison: runs that differ in anything but method, seed, tuned settings "
-                "and budget are not compared. Make one comparison for each value (a value that holds a comma needs "
-                "quotes inside the shell's)"
+                f"{key} cannot be swept in a comparison: its runs differ in method, seed, tuned settings and budget. "
+                "Make one comparison for each value (a value that holds a comma needs quotes inside the shell's)"
             )
 
     def _compose(self, *more: str) -> DictConfig:

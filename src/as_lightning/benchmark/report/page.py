@@ -31,9 +31,9 @@ NOTE = re.compile(r'(<td[^>]* data-name="(?:difference|word|time)[^>]*>)([^<(]+)
 NOTED = ("word", "time ratio")  # columns whose notes in brackets are on the page alone
 OF_VERDICT = ("word", "difference", "low", "high", "detectable", "look", "reason")
 LEGEND = (
-    "{} {} in points, of each method's own seeds. Differences are to {}, paired by seed. The 95% intervals are not "
-    "corrected. The words are, for the number of methods and looks: all of them are right with probability 95%. Equal, "
-    "not worse and no gain mean by {:g} points."
+    "{} {} in points, of each method's own seeds. Differences are to {}, paired by seed{}. The 95% intervals are not "
+    "corrected; the words are, for the number of methods and looks: all at the full budget are right with probability "
+    "95%, and so are all at smaller ones. Equal, not worse and no gain mean by {:g} points."
 )
 SHARED = "the baseline's"
 VALIDATED = "mean of the best validation scores"
@@ -204,11 +204,12 @@ def _noted(text: str, note: str) -> str:
 def _section(found: Findings, images: Sequence[str]) -> list[str]:
     """What the page shows of one comparison."""
     record, (first, *said) = found.record, advice(found)
-    score, m = score_name(record.score), record.design.equal_within
+    lower = ", positive where less is better" if record.mode == "min" else ""
+    about = (record.split.capitalize(), score_name(record.score), found.reference.name, lower)
     return [
         f"# {md(record.name)}",
         table([cells(found, row) for row in found.rows]),
-        f"<small>{md(LEGEND.format(record.split.capitalize(), score, found.reference.name, m))}</small>",
+        f"<small>{md(LEGEND.format(*about, record.design.equal_within))}</small>",
         f"**{md(first)}**",
         images[0],
         *fold("What it shows, method by method", _bullets(said)),

@@ -85,11 +85,12 @@ class ComparisonRecord:
         """The word of each arm, from all runs that there are; more points are better, also of a loss.
 
         The floor of the spread is what the flips of single test examples make: with a share q of N examples on which
-        two runs differ, 100 sqrt(q / N) points a run.
+        two runs differ, 100 sqrt(q / N) points a run. A loss has none.
         """
         sign = 1.0 if self.mode == "max" else -1.0
         scores = {arm: {seed: sign * score for seed, score in by.items()} for arm, by in self.scores().items()}
-        floors = {pair: 100.0 * math.sqrt(share / examples) for pair, (share, examples) in self.disagreed.items()}
+        counted = self.disagreed if self.mode == "max" else {}
+        floors = {pair: 100.0 * math.sqrt(share / examples) for pair, (share, examples) in counted.items()}
         return verdicts(scores, reference=self.reference, design=self.design, floors=floors)
 
     def compare_predictions(self, predictions: Mapping[tuple[Arm, int], Predictions], names: Mapping[int, str]) -> None:

@@ -88,7 +88,7 @@ def _record(runs: Sequence[Result], baseline: str | None) -> ComparisonRecord:
     methods = list(dict.fromkeys(run.method for run in runs))
     base = next((known for known in (baseline, *BASELINES) if known in methods), methods[0])
     methods.sort(key=lambda method: method != base)
-    design = Design(looks=(sum(run.method == base for run in runs),))
+    design = Design(looks=(len({run.seed for run in runs}),))
     record = ComparisonRecord(runs[0].name, runs[0].score, base, methods, design)
     for run in runs:
         about: dict[str, Any] = {"budget": 1.0, "epochs": len(run.epoch_seconds) or math.nan, "settings": {}}

@@ -111,7 +111,7 @@ def verdicts(scores: Scores, *, reference: Arm, design: Design, floors: Floors |
     at_same_budget = {base: [arm for arm in smaller if arm.budget == base.budget and arm != base] for base in bases}
     found: list[Verdict] = []
     for family in (full_budget, {reference: smaller} | at_same_budget):
-        twins = {against: _twins(scores, against, arms, design.looks[0]) for against, arms in family.items()}
+        twins = {against: _twins(scores, against, arms, floors or {}) for against, arms in family.items()}
         members = sum(arm == twin for of_group in twins.values() for arm, twin in of_group.items())
         for against, of_group in twins.items():
             found += _judged(scores, against, of_group, design, floors or {}, max(members, 1))
@@ -217,14 +217,17 @@ def _table(scores: Scores, arms: Sequence[Arm], seeds: Sequence[int]) -> np.ndar
     return np.array([[scores[arm].get(seed, math.nan) for seed in seeds] for arm in arms])
 
 
-def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], first_look: int) -> dict[Arm, Arm]:
-    """Of each arm the first one with the same scores at the first look: itself, another, or ``against``."""
-    first = sorted(scores[against])[:first_look]
+def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], floors: Floors) -> dict[Arm, Arm]:
+    """Of each arm the first one with the same scores in all seeds of both: itself, another, or ``against``."""
+
+    def same(arm: Arm, other: Arm) -> bool:
+        own, others = _table(scores, [arm, other], sorted(scores[arm].keys() & scores[other].keys()))
+        alike = floors.get((arm, against), 0.0) == floors.get((other, against), 0.0)  # right on as many other examples
+        return alike and len(own) >= MIN_PAIRS and np.allclose(own, others, rtol=0, atol=IDENTICAL)
+
     twins: dict[Arm, Arm] = {}
     for arm in arms:
-        own = _table(scores, [arm], first)
-        same = (o for o in (against, *twins) if np.allclose(own, _table(scores, [o], first), rtol=0, atol=IDENTICAL))
-        twins[arm] = next(same, arm) if len(first) >= MIN_PAIRS else arm
+        twins[arm] = next((other for other in (against, *twins) if same(arm, other)), arm)
     return twins
 
 

@@ -116,7 +116,8 @@ class RunRecorder(pl.Callback):
         logged = trainer.callback_metrics
         if self.monitor in logged:
             about = {"epoch": trainer.current_epoch, "step": trainer.global_step, "train_seconds": self.train_seconds}
-            loss = {"loss": float(logged["val/loss"])} if "val/loss" in logged else {}
+            losses = [float(logged[name]) for name in ("val/loss", "val_loss") if name in logged]
+            loss = {"loss": losses[0]} if losses else {}
             self.evaluations.append({**about, "score": float(logged[self.monitor]), **loss})
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
