@@ -2,8 +2,7 @@
 
     python results/summary.py
 
-It takes the first sentence of advice and the first table of each report as they are. ``as-lightning-report FOLDER``
-writes a report anew from the records in its folder.
+All is taken from the records, as ``as-lightning-report FOLDER`` takes it, which writes a report anew.
 """
 
 import re
@@ -12,7 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 
+from as_lightning.benchmark.report.advice import advice
+from as_lightning.benchmark.report.findings import Findings, findings
+from as_lightning.benchmark.report.page import cells, table
 from as_lightning.benchmark.report.record import ComparisonRecord
 
 RESULTS = Path(__file__).resolve().parent
@@ -37,84 +40,79 @@ def reports(folder: str) -> dict[str, str]:
     return {page.parts[0]: page.as_posix() for page in pages}
 
 
-def advice_and_table(address: str) -> tuple[str, list[str]]:
-    """What a report says in bold, and its first table."""
-    lines = (RESULTS / address).read_text(encoding="utf-8").splitlines()
-    start = next(number for number, line in enumerate(lines) if line.startswith("| method "))
-    advice = next(line.strip("*") for line in lines if line.startswith("**"))
-    return advice, lines[start : lines.index("", start)]
+def comparisons(folder: str) -> dict[str, Findings]:
+    """What the comparisons in folders of that name have found, by the addresses of their reports."""
+    return {
+        page: findings(ComparisonRecord.read((RESULTS / page).parents[1]))
+        for page in reports(f"{folder}/report").values()
+    }
 
 
-def full_budget(table: list[str]) -> list[str]:
-    """Of AS-Softmax and AS-Speed, trained as long as the baseline: difference in points with its interval, and word."""
-    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in reversed(table[2:])]
-    rows = {
-        row[0].removeprefix("multilabel_").split()[0]: row for row in cells
-    }  # of each method the first, the full budget
-    return [f"{rows[m][3]}: {rows[m][4].partition(' (')[0]}" for m in ("as_softmax", "as_speed")]
+def full_budget(found: Findings, method: str) -> str:
+    """A method trained as long as the baseline: its difference in points with the interval, and the word."""
+    name = next(each for each in found.methods if each.removeprefix("multilabel_") == method)
+    if name in found.record.same_as:
+        return "softmax chosen: equal"
+    shown = cells(found, found.full(name))
+    return f"{shown['difference, points (95%)']}: {shown['word'].partition(' (')[0]}"
 
 
-def mean_over_data_sets(differences: Sequence[Sequence[float]], resamples: int = 10_000) -> tuple[float, float, float]:
-    """The mean over data sets, and its 95% interval by a stratified bootstrap over data sets and seeds.
+def mean_over_data_sets(differences: Sequence[float]) -> tuple[float, float, float]:
+    """The mean over data sets, and its 95% interval by Student's t: what another data set of the kind would show.
 
-    Each resample draws data sets with replacement, and for each of them its seeds with replacement. ``differences`` are
-    of each data set those of its seeds. Source: Agarwal et al., "Deep Reinforcement Learning at the Edge of the
-    Statistical Precipice", NeurIPS 2021 (rliable).
+    ``differences`` are the mean of each data set's seeds. Their own error is in their spread.
     """
-    generator, count = np.random.default_rng(0), len(differences)
-    # of each data set as many draws of its seeds' mean as it can be drawn itself
-    draws = [generator.choice(seeds, (resamples, count, len(seeds))).mean(-1) for seeds in differences]
-    chosen = generator.integers(count, size=(resamples, count))
-    means = np.stack(draws)[chosen, np.arange(resamples)[:, None], np.arange(count)].mean(-1)
-    low, high = np.percentile(means, (2.5, 97.5))
-    return float(np.mean([np.mean(seeds) for seeds in differences])), float(low), float(high)
+    low, high = stats.t.interval(0.95, len(differences) - 1, np.mean(differences), stats.sem(differences))
+    return float(np.mean(differences)), float(low), float(high)
 
 
 def over_data_sets(method: str, folder: str = "comparison") -> str:
     """The mean difference of a method at the full budget over comparisons of a kind, and how often which word fell."""
-    differences, words = [], Counter[str]()
-    for report in reports(f"{folder}/report").values():
-        record = ComparisonRecord.read((RESULTS / report).parents[1])
-        name = next(each for each in record.methods if each.removeprefix("multilabel_") == method)
-        verdict = next(found for found in record.verdicts() if found.arm == (name, record.full_budget))
-        scores = record.scores()
-        own, base = scores[verdict.arm], scores[record.reference]
-        differences.append([own[seed] - base[seed] for seed in own.keys() & base.keys()])
-        words[verdict.word] += 1
-    mean, low, high = mean_over_data_sets(differences)
-    count = ", ".join(f"{word} on {number}" for word, number in words.most_common())
+    verdicts, chosen = [], 0
+    for found in comparisons(folder).values():
+        name = next(each for each in found.methods if each.removeprefix("multilabel_") == method)
+        verdicts.append(found.full(name).verdict)
+        chosen += name in found.record.same_as
+    mean, low, high = mean_over_data_sets([verdict.difference for verdict in verdicts])
+    words = Counter(verdict.word for verdict in verdicts)
+    words["equal"] -= chosen
+    same = [f"softmax chosen on {chosen}"] if chosen else []
+    count = ", ".join([*same, *(f"{word} on {number}" for word, number in words.most_common() if number)])
     return f"{mean:+.2f} ({low:+.2f} to {high:+.2f}): {count}"
 
 
 def all_words() -> str:
-    """How often which word fell in all comparisons, also for smaller budgets."""
-    records = [
-        ComparisonRecord.read((RESULTS / page).parents[1])
-        for of in COMPARISONS
-        for page in reports(f"{of}/report").values()
-    ]
-    found = [(verdict, record.same_as) for record in records for verdict in record.verdicts()]
-    words = Counter(verdict.word for verdict, same_as in found if verdict.arm.method not in same_as)
-    count = ", ".join(f"{number} {word}" for word, number in words.most_common())
-    none = "" if words["undecided"] else ", none undecided"
-    same = f"in {len(found) - words.total()} validation chose the baseline's own setting, which makes them equal"
-    return f"{len(found)} verdicts in {len(records)} comparisons: {same}; of the others {count}{none}."
+    """How often which word fell in all comparisons."""
+    found = [each for of in COMPARISONS for each in comparisons(of).values()]
+    judged = [(verdict, each.record) for each in found for verdict in each.verdicts]
+    own = [(verdict, record) for verdict, record in judged if verdict.arm.method not in record.same_as]
+    said = []
+    for budget, full in (("the full", True), ("a smaller", False)):
+        of = [verdict for verdict, record in own if (verdict.arm.budget == record.full_budget) == full]
+        count = ", ".join(f"{number} {word}" for word, number in Counter(verdict.word for verdict in of).most_common())
+        said.append(f"at {budget} budget {count}")
+    none = "" if any(verdict.word == "undecided" for verdict, _ in own) else "None is undecided."
+    same = f"in {len(judged) - len(own)} validation chose the baseline's own setting, which makes them equal"
+    return (
+        f"{len(judged)} verdicts in {len(found)} comparisons: {same}; of the others {'; '.join(said)}. {none}".rstrip()
+    )
 
 
 def main() -> None:
     """Write the tables of both pages."""
     long, short = [all_words(), ""], ["| data set | AS-Softmax | AS-Speed |", "| --- | --- | --- |"]
+    methods = ("as_softmax", "as_speed")
     for folder, title in COMPARISONS.items():
-        for name, address in reports(f"{folder}/report").items():
-            advice, table = advice_and_table(address)
-            long += [f"## {name}{title}", "", f"{advice} ([report]({address}))", "", *table, ""]
+        found = comparisons(folder)
+        for address, each in found.items():
+            name = f"{address.partition('/')[0]}{title}"
+            rows = table([cells(each, row) for row in each.rows])
+            long += [f"## {name}", "", f"{advice(each)[0]} ([report]({address}))", "", rows, ""]
             if folder in ("fine_tuned", "comparison"):
-                short.append(f"| [{name}{title}](results/{address}) | {' | '.join(full_budget(table))} |")
+                short.append(f"| [{name}](results/{address}) | {' | '.join(full_budget(each, m) for m in methods)} |")
     for folder, title in (("fine_tuned", "fine-tuned"), ("comparison", "from scratch")):
-        if len(reports(f"{folder}/report")) < 3:
-            continue
-        means = (over_data_sets(method, folder) for method in ("as_softmax", "as_speed"))
-        short.append(f"| mean, {title} | {' | '.join(means)} |")
+        if len(reports(f"{folder}/report")) >= 3:
+            short.append(f"| mean, {title} | {' | '.join(over_data_sets(method, folder) for method in methods)} |")
     scaled = (f"{method} {over_data_sets(method, 'lr_scale')}" for method in ("as_speed", "as_speed_linear"))
     long += [f"Mean difference to `as_speed_none` over these data sets: {'; '.join(scaled)}.", "", *UNTUNED]
     for folder, title in SWEEPS.items():
