@@ -42,7 +42,7 @@ HEAD = """# How often words and advice are right
 
 {comparisons:,} simulated comparisons in each of {cells} cells; looks at {looks} seeds, equal within {within} points. \
 Noise is the standard deviation of a run's score over the seeds, in points; unequal spreads are 1/3 and 3 times the \
-baseline's. All cells are in simulation.json.
+baseline's. Noise is normal, and times are taken as known. All cells are in simulation.json.
 
 | what | measured | bar |
 | --- | ---: | ---: |
