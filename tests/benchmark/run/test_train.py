@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict
 
 import pytest
@@ -32,6 +33,7 @@ def test_a_result_holds_every_epoch_also_where_the_tested_weights_are_early_ones
 def test_the_result_on_disk_is_the_one_returned_and_names_no_path(composed, tmp_path):
     result = train(composed(*BRIEF, "name=2024"))
     assert result.name == "2024"  # which YAML reads as a number
+    assert result.test_samples == 5 * 32
     written = (tmp_path / "run" / "result.json").read_text()
     assert asdict(Result.read(tmp_path / "run" / "result.json")) == asdict(result)
     assert str(tmp_path) not in written
@@ -82,11 +84,12 @@ def test_head_and_loss_in_one_give_the_same_run_as_one_after_the_other(composed)
         assert fused_epoch["masked_classes"] == pytest.approx(epoch["masked_classes"], rel=1e-3)
 
 
-def test_a_score_that_the_task_does_not_have_is_refused_with_those_it_has(composed):
+@pytest.mark.parametrize("score", ["span_f1", "calibration_error"])
+def test_a_score_that_the_task_does_not_have_or_that_is_better_small_is_refused_with_those_there_are(composed, score):
     with pytest.raises(
-        ValueError, match=r"data.score='span_f1' is no metric of this task: .*here are: accuracy, .*f1_mac"
+        SettingError, match=rf"of which more is better, got data.score='{score}': there are: accuracy, f1_macro$"
     ):
-        train(composed("experiment=digits", "data.score=span_f1", *FEW_BATCHES))
+        train(composed("experiment=digits", f"data.score={score}", *FEW_BATCHES))
 
 
 @pytest.mark.parametrize("seed", ["null", "one", "1.5", "-1", "true"])
@@ -104,8 +107,49 @@ def test_a_run_from_a_checkpoint_trains_the_epochs_that_are_left(composed, tmp_p
     result = train(composed(*BRIEF, *constant, f"ckpt_path={checkpoint}", output="second"))
     assert result.resumed
     assert result.optimizer_steps == 15
-    assert [evaluation["epoch"] for evaluation in result.evaluations] == [0, 1, 2]
+    assert [evaluation["epoch"] for evaluation in result.evaluations] == [1, 2]  # the other run's are not this one's
     assert result.config["ckpt_path"] == "last.ckpt"
+
+
+def test_the_weights_that_a_run_from_a_checkpoint_is_tested_with_are_never_the_other_runs(composed, tmp_path, caplog):
+    train(composed(*BRIEF, "lr_scheduler=null", "trainer.max_epochs=1", output="first"))
+    checkpoint = f"ckpt_path={tmp_path / 'first/checkpoints/last.ckpt'}"
+    caplog.clear()
+    train(composed(*BRIEF, "lr_scheduler=null", checkpoint, "trainer.limit_val_batches=0", output="second"))
+    assert "first/checkpoints/best.ckpt" not in caplog.text
+
+
+def test_a_run_from_another_checkpoint_of_the_same_name_is_made_anew(composed, tmp_path):
+    constant = (*BRIEF, "lr_scheduler=null")
+    for seed in (0, 1):
+        train(composed(*constant, "trainer.max_epochs=1", f"seed={seed}", output=f"first{seed}"))
+    (tmp_path / "start").mkdir()
+    scores = []
+    for seed in (0, 1, 1):
+        shutil.copy(tmp_path / f"first{seed}/checkpoints/last.ckpt", tmp_path / "start")
+        scores.append(train(composed(*constant, f"ckpt_path={tmp_path}/start/last.ckpt", output="second")).evaluations)
+    assert scores[0] != scores[1] == scores[2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("optimizer.lr=1e-4",), "optimizer has lr=0.01 there and lr=0.0001 here; give both runs the same"),
+        (("+optimizer.amsgrad=true",), "optimizer has no such settings there and amsgrad=True here"),
+        (("trainer.max_epochs=1",), "last.ckpt has 1 epochs behind it: trainer.max_epochs=1 leaves none to train"),
+    ],
+)
+def test_a_start_from_a_checkpoint_that_would_not_follow_the_settings_is_refused(composed, tmp_path, settings, message):
+    train(composed(*BRIEF, "lr_scheduler=null", "trainer.max_epochs=1", output="first"))
+    checkpoint = f"ckpt_path={tmp_path / 'first/checkpoints/last.ckpt'}"
+    with pytest.raises(SettingError, match=message):
+        train(composed(*BRIEF, "lr_scheduler=null", checkpoint, *settings, output="second"))
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(composed, tmp_path):
+    (tmp_path / "no.ckpt").write_bytes(b"")
+    with pytest.raises(SettingError, match=r"no\.ckpt is no checkpoint of a run of this app \("):
+        train(composed(*BRIEF, f"ckpt_path={tmp_path / 'no.ckpt'}"))
 
 
 def test_a_schedule_of_another_length_is_refused(composed, tmp_path):

@@ -8,6 +8,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from as_lightning.benchmark.machine import peak_resident_memory, reset_peak, resident_memory, return_free_memory
 from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation
@@ -124,6 +125,15 @@ class RunRecorder(pl.Callback):
         self._count()
         self.epoch_seconds.append(self.train_seconds - self.epoch_start)
         self.epoch_start = self.train_seconds
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        states = checkpoint["callbacks"]
+        if states[self.state_key]["settings"] != self.settings:  # of another run, whose best is not this one's
+            states[self.state_key]["evaluations"] = []
+            for key in [key for key in states if key.startswith(ModelCheckpoint.__name__)]:
+                del states[key]
 
     def state_dict(self) -> dict[str, Any]:
         saved = {name: getattr(self, name) for name in ("settings", *self.RESTORED)}

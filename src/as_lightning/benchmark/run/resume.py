@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
@@ -16,6 +17,7 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from as_lightning.benchmark.data.loaders import ResumableLoader
 from as_lightning.benchmark.run.result import RESULT_FILE, Result, whole_file
+from as_lightning.benchmark.run.settings import SettingError
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,10 @@ class WholeFileCheckpointIO(TorchCheckpointIO):
         place.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(place) as partial:
             torch.save(checkpoint, partial)
+
+
+def _reason(error: Exception) -> str:
+    return ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
 
 
 def _set_aside(path: Path, reason: object) -> None:
@@ -59,7 +65,7 @@ def checkpoint_to_resume(folder: Path, settings: str) -> Path | None:
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
             written, step = content["callbacks"]["RunRecorder"]["settings"], int(content["global_step"])
         except Exception as error:  # whatever a damaged file makes the reader say
-            _set_aside(path, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+            _set_aside(path, _reason(error))
             continue
         if written == settings:
             steps[path] = step
@@ -70,6 +76,38 @@ def checkpoint_to_resume(folder: Path, settings: str) -> Path | None:
     if latest is not None:
         log.info("%s: goes on from step %d", latest, steps[latest])
     return latest
+
+
+def _beside(settings: dict[str, Any], other: dict[str, Any]) -> str:
+    """What of a group's settings is not so in the other."""
+    changed = [f"{name}={value}" for name, value in settings.items() if (name, value) not in other.items()]
+    return ", ".join(changed) or "no such settings"
+
+
+def checked_start(path: Path, settings: dict[str, Any]) -> Path:
+    """The checkpoint of another run; a `SettingError` if it cannot be read, or this run's `settings` are not followed.
+
+    Its optimizer and schedule take the place of this run's, and its epochs count.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        epochs = int(content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"])
+        written = json.loads(content["callbacks"]["RunRecorder"]["settings"])
+    except Exception as error:  # whatever a damaged file makes the reader say
+        raise SettingError(f"ckpt_path={path} is no checkpoint of a run of this app ({_reason(error)})") from error
+    for group in ("optimizer", "lr_scheduler"):
+        there, here = written.get(group) or {}, settings.get(group) or {}
+        if there != here:
+            raise SettingError(
+                f"ckpt_path brings its own optimizer and schedule: {group} has {_beside(there, here)} there and "
+                f"{_beside(here, there)} here; give both runs the same"
+            )
+    if 0 < (asked := settings["trainer"]["max_epochs"] or -1) <= epochs:
+        raise SettingError(
+            f"ckpt_path={path} has {epochs} epochs behind it: trainer.max_epochs={asked} leaves none to train, set it "
+            "to more"
+        )
+    return path
 
 
 class ResumedState(pl.Callback):

@@ -25,7 +25,7 @@ from as_lightning.benchmark.run.feature_cache import cache_features
 from as_lightning.benchmark.run.predictions import PredictionRecorder, example_ids
 from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder
 from as_lightning.benchmark.run.result import Result
-from as_lightning.benchmark.run.resume import ResumedState, WholeFileCheckpointIO, checkpoint_to_resume
+from as_lightning.benchmark.run.resume import ResumedState, WholeFileCheckpointIO, checked_start, checkpoint_to_resume
 from as_lightning.benchmark.run.runner import finished_or_made, fitted, measure_test
 from as_lightning.benchmark.run.settings import SettingError, checked_settings, class_arguments, nearest
 
@@ -81,7 +81,7 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
 
 
 def run_inputs(config: DictConfig) -> dict[str, str]:
-    """The checksum of the user's own data, as `data`; Python's version where its library is the data, as `python`."""
+    """The checksums of the user's own `data` and of `ckpt_path`; Python's version where its library is the data."""
     inputs: dict[str, str] = {}
     data = instantiate(class_arguments(config.data, "data"))
     if data.from_standard_library:
@@ -89,6 +89,8 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
     with suppress(OSError):  # the run itself says what is missing; a finished one needs it no more
         if data.user_paths:
             inputs["data"] = checksum(data.user_paths)
+    if config.get("ckpt_path") is not None:
+        inputs["ckpt_path"] = checksum([Path(config.ckpt_path)])
     return inputs
 
 
@@ -135,7 +137,9 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     trainer = instantiate(
         config.trainer, callbacks=callbacks, logger=loggers, plugins=plugins, default_root_dir=str(directory)
     )
-    checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.settings) or config.get("ckpt_path")
+    checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.settings)
+    if checkpoint is None and config.get("ckpt_path") is not None:
+        checkpoint = checked_start(Path(config.ckpt_path), settings)
     # all that the callbacks hold is taken before the test: it puts them back to where the best checkpoint was written
     result = fitted(
         trainer,
@@ -155,7 +159,6 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
         best = getattr(trainer.checkpoint_callback, "best_model_path", "")
         measure_test(result, trainer, module, datamodule, best, directory)
         result.metrics |= remembered
-        result.test_samples = len(datamodule.splits["test"])
     log_settings(loggers, config, result)
     return result
 
@@ -201,10 +204,11 @@ def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.Light
         optimizer=make_optimizer,
         lr_scheduler=make_schedule,
     )
-    if config.data.score not in (known := [name.removeprefix("val/") for name in module.validation_metrics]):
-        raise SettingError(
-            f"data.score={config.data.score!r} is no metric of this task: {nearest(config.data.score, known)}"
-        )
+    metrics = module.validation_metrics.items()
+    known = [name.removeprefix("val/") for name, metric in metrics if metric.higher_is_better]
+    if config.data.score not in known:
+        expected = f"expected a metric of this task of which more is better, got data.score={config.data.score!r}"
+        raise SettingError(f"{expected}: {nearest(config.data.score, known)}")
     try:  # once here, where an error is known to be a setting's
         optimizer = make_optimizer(module.parameters())
         if make_schedule is not None:
