@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hydra.errors import InstantiationException, OverrideParseException
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -21,6 +23,7 @@ def raised(call, *arguments) -> Exception:
 def test_a_value_that_this_package_refuses_is_a_mistake_and_one_that_breaks_elsewhere_is_not():
     assert is_mistake(raised(check_delta, 7))
     assert is_mistake(raised(check_delta, "abc"))
+    assert is_mistake(raised(Path(__file__).parent.read_text))  # a folder in the place of a file
     assert not is_mistake(raised(names, 7))  # an operation of ours that breaks is a fault of ours
     assert not is_mistake(raised(int, "seven"))
     assert not is_mistake(raised(lambda: [][1]))

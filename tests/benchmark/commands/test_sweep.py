@@ -135,6 +135,16 @@ def test_tensorboard_finds_the_masking_curves_of_the_run(sweep):
     }
 
 
+def test_a_sweep_whose_report_cannot_be_written_ends_with_a_sentence_and_a_status_that_says_so(tmp_path):
+    (tmp_path / "multirun" / "digits").mkdir(parents=True)
+    (tmp_path / "multirun" / "digits" / "report").write_text("a file in the place of the report's folder")
+    finished = run_app(tmp_path, *SWEEP, "method=softmax", "trainer.limit_train_batches=2")
+    assert finished.returncode == 1
+    assert "as-lightning: [Errno 20] Not a directory: 'multirun/digits/report" in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert len(list(tmp_path.rglob("result.json"))) == 1
+
+
 @pytest.fixture(scope="module")
 def failing(tmp_path_factory):
     """A sweep over methods and margins, one of them impossible, under a name with a slash and without validation."""

@@ -24,7 +24,7 @@ from as_lightning.benchmark.run.result import new_session
 def run_command(config_name: str, job: Callable[[DictConfig], Any], failures: Callable[[], int] = lambda: 0) -> None:
     """Run `job` as Hydra's main, and end in words where the user can mend the error, or has stopped it.
 
-    `failures` reports a sweep that an error has ended, and counts its failed runs.
+    `failures` reports a sweep that has ended, perhaps by an error, and counts its failed runs.
     """
     new_session()
     command = "as-lightning" if config_name == "train" else f"as-lightning-{config_name}"
@@ -33,6 +33,7 @@ def run_command(config_name: str, job: Callable[[DictConfig], Any], failures: Ca
     os.environ["HYDRA_FULL_ERROR"] = "1"  # then Hydra hands its errors on
     try:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=config_name)(job)()
+        failures()
     except (KeyboardInterrupt, SystemExit) as end:
         # Lightning leaves the program where it meets an interrupt
         if not isinstance(end, KeyboardInterrupt) and not isinstance(end.__context__, KeyboardInterrupt):

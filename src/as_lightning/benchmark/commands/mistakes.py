@@ -14,8 +14,10 @@ from as_lightning.benchmark.run.settings import GROUPS, SettingError, known_sett
 
 
 def is_mistake(error: BaseException) -> bool:
-    """Whether an error is the user's to mend: one of Hydra's, a file's, or one that a line of this package raises."""
+    """Whether an error is the user's to mend: one of Hydra's, of a file, or one that a line of this package raises."""
     if isinstance(error, (HydraException, OmegaConfBaseException, SettingError)) or package_of(error) is not None:
+        return True
+    if isinstance(error, OSError) and error.filename is not None:  # as where a folder is given for a file
         return True
     frames = traceback.extract_tb(error.__traceback__)
     ours = bool(frames) and Path(__file__).parents[2] in Path(frames[-1].filename).parents

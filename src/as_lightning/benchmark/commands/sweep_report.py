@@ -24,14 +24,14 @@ COMMAND_FILE = "command.txt"
 
 
 class ReportCallback(Callback):
-    """At the end of a sweep: the comparison table on the terminal, the report beside the runs, and where they are.
+    """What `finish_sweep` needs: the table on the terminal, the report beside the runs, and where they are.
 
     Each job notes its folder and its error in a file of its own, since launchers run jobs in other processes and on
     other machines; they hand this callback, which knows the notes' folder, to their jobs.
     """
 
-    # the folders of the sweep whose report is not written yet, and of its notes: where a run fails, Hydra raises its
-    # error in place of calling `on_multirun_end`, and the command calls `finish_sweep`
+    # the folders of the sweep that is not reported yet, and of its notes. The command calls `finish_sweep`: Hydra calls
+    # no `on_multirun_end` where a run has failed, and only logs an error in it
     open_sweep: ClassVar[tuple[Path, Path] | None] = None
     notes = Path()
 
@@ -60,9 +60,6 @@ class ReportCallback(Callback):
             if not result.command:  # one that was there before keeps its own
                 replace(result, command=command.read_text(encoding="utf-8")).write(made.parent)
         (self.notes / f"{config.hydra.job.num}.json").write_text(json.dumps(note), encoding="utf-8")
-
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        finish_sweep()
 
 
 def finish_sweep() -> int:
