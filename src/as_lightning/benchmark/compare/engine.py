@@ -217,19 +217,19 @@ class Engine:
 
     def _make(self, runs: Sequence[Run]) -> None:
         """Make runs. Failures are named at once; the time left is that of training, by the mean of all runs so far."""
-        for run, outcome in self.execute(runs):
+        console = self._bar.console
+        for made, (run, outcome) in enumerate(self.execute(runs), start=len(self._finished) + 1):
             self._finished[run] = outcome
             if isinstance(outcome, str):
                 self.record.failures.append(outcome)
-                self._bar.console.print(f"failed: {outcome}", style="red", markup=False)
+                console.print(f"failed: {outcome}", style="red", markup=False)
             else:
                 self._seconds.setdefault(Arm(run.method, run.budget), []).append(outcome.train_seconds)
             self._bar.update(self._task, advance=1, description=str(run))
-            left = 60 * (self._bar.tasks[0].remaining or 0) * self._spent / len(self._finished)
-            said = f"at most {left:.1f} min of training left"
-            self._bar.update(self._task, left=said)
-            if not self._bar.console.is_terminal and len(self._finished) % 10 == 0:  # a log has no bar
-                self._bar.console.print(f"{len(self._finished)} runs made, {said}", highlight=False)
+            left = 60 * (self._bar.tasks[0].remaining or 0) * self._spent / made
+            self._bar.update(self._task, left=f"at most {left:.1f} min of training left")
+            if made % 10 == 0 and not (console.is_terminal or console.is_jupyter):  # a log has no bar
+                console.print(f"{made} runs made, at most {left:.1f} min of training left", highlight=False)
 
     def _gather(self) -> None:
         """Put the final runs into the record: budgets from the largest, methods and seeds in their order."""
