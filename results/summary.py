@@ -17,6 +17,7 @@ from as_lightning.benchmark.report.advice import advice
 from as_lightning.benchmark.report.findings import Findings, findings
 from as_lightning.benchmark.report.page import cells, table
 from as_lightning.benchmark.report.record import ComparisonRecord
+from as_lightning.benchmark.report.verdicts import Verdict
 
 RESULTS = Path(__file__).resolve().parent
 README = RESULTS.parent / "README.md"
@@ -68,10 +69,11 @@ def mean_over_data_sets(differences: Sequence[float]) -> tuple[float, float, flo
 
 def over_data_sets(method: str, folder: str = "comparison") -> str:
     """The mean difference of a method at the full budget over comparisons of a kind, and how often which word fell."""
-    verdicts, chosen = [], 0
+    verdicts: list[Verdict] = []
+    chosen = 0
     for found in comparisons(folder).values():
         name = next(each for each in found.methods if each.removeprefix("multilabel_") == method)
-        verdicts.append(found.full(name).verdict)
+        verdicts += filter(None, [found.full(name).verdict])
         chosen += name in found.record.same_as
     mean, low, high = mean_over_data_sets([verdict.difference for verdict in verdicts])
     words = Counter(verdict.word for verdict in verdicts)

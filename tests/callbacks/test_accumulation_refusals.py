@@ -14,7 +14,8 @@ from lightning.pytorch.strategies import DeepSpeedStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 
-from as_lightning.callbacks import AdaptiveGradientAccumulation
+from as_lightning import ASSoftmaxLoss
+from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingPolicy, StepSchedule
 from as_lightning.masking_counter import MaskingCounter
 
 
@@ -135,6 +136,39 @@ def test_a_module_that_counts_nothing() -> None:
         fit(Silent())
 
 
+def test_what_is_refused_once_is_refused_again() -> None:
+    trainer = quiet_trainer(callbacks=[AdaptiveGradientAccumulation(StepSchedule({0: 4}))], accumulate_grad_batches=2)
+    for _ in range(2):
+        with pytest.raises(MisconfigurationException, match=r"got Trainer\(accumulate_grad_batches=2\)"):
+            trainer.fit(NeverTrains(), loader_of(batches_of(4)))
+
+
+def test_a_schedule_by_steps_needs_no_masking_of_a_loss_that_is_there_for_validation() -> None:
+    class OnlyValidates(ScriptedMasking):
+        def __init__(self) -> None:
+            super().__init__()
+            del self.masking_counter
+            self.val_loss = ASSoftmaxLoss()
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return self.loss_of(batch)
+
+    schedule = AdaptiveGradientAccumulation(StepSchedule({0: 2}))
+    trainer = quiet_trainer(callbacks=[schedule], max_epochs=1)
+    trainer.fit(OnlyValidates(), loader_of(batches_of(4)))
+    assert [window.length for window in schedule.history] == [2, 2]
+    with pytest.raises(MisconfigurationException, match="It has not called its ASSoftmaxLoss"):
+        fit(OnlyValidates())
+
+
+def test_callbacks_that_are_given_one_policy_have_windows_of_their_own() -> None:
+    policy = MaskingPolicy(max_steps=4)
+    first, second = AdaptiveGradientAccumulation(policy), AdaptiveGradientAccumulation(policy)
+    quiet_trainer(callbacks=[first], max_epochs=1).fit(ScriptedMasking((2, 4)), loader_of(batches_of(8)))
+    assert first.policy.steps > 1
+    assert second.policy.steps == AdaptiveGradientAccumulation(policy).policy.steps == 1
+
+
 @pytest.mark.parametrize("hook", ["on_train_batch_start", "on_train_epoch_start", "on_train_batch_end"])
 def test_an_assignment_by_something_else_is_an_error_and_not_a_wrong_gradient(hook: str) -> None:
     class Assigns(ScriptedMasking):
@@ -161,6 +195,9 @@ def test_an_assignment_by_something_else_is_an_error_and_not_a_wrong_gradient(ho
         ({"normalize": "tokens"}, "normalize must be one of 'batches', 'items', got 'tokens'"),
         ({"loss_is": "none"}, "loss_is must be one of 'mean', 'sum', got 'none'"),
         ({"loss_is": "sum", "normalize": "batches"}, "set normalize='items' too"),
+        ({"items": len}, "items= changes nothing without normalize='items'"),
+        ({"policy": StepSchedule({0: 4}), "items": len}, "items= changes nothing without normalize='items'"),
+        ({"policy": StepSchedule}, "policy must be a MaskingPolicy, a StepSchedule, an object"),
     ],
 )
 def test_arguments_outside_their_range(arguments: dict[str, Any], message: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from harness.scripted_masking import SavesEveryBatch, loader_of, quiet_trainer
 from harness.stateful_loader import StatefulLoader
-from harness.token_batches import MaskedTagger, SumTagger, Tagger, token_batches, tokens_in
+from harness.token_batches import Batch, MaskedTagger, SumTagger, Tagger, token_batches, tokens_in
 from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, ModelParallelStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -23,6 +23,8 @@ from torch import Tensor
 
 from as_lightning import AdaptiveGradientAccumulation, MaskingMonitor, MaskingPolicy, StepSchedule
 from as_lightning.callbacks.item_weights import ItemWeights
+from as_lightning.functional import MaskingCounts
+from as_lightning.masking_counter import MaskingCounter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -318,7 +320,9 @@ def test_a_loss_that_is_neither_mean_nor_sum_or_no_items_are_refused(make: Any, 
 
 
 @pytest.mark.parametrize(
-    "changed", [{"normalize": "batches"}, {"loss_is": "sum"}, {"items": None}], ids=["batches", "sum", "counter"]
+    "changed",
+    [{"normalize": "batches", "items": None}, {"loss_is": "sum"}, {"items": None}],
+    ids=["batches", "sum", "counter"],
 )
 def test_a_window_that_was_weighed_in_another_way_is_refused_on_resume(changed: dict[str, Any], tmp_path: Path) -> None:
     batches = token_batches(COUNTS)
@@ -334,6 +338,29 @@ def test_one_host_read_a_window_and_none_a_batch(host_reads: Counter[str]) -> No
     speed = fit(Tagger(), by_items(items=lambda batch: next(sizes)), token_batches(COUNTS))
     ours = sum(count for name, count in host_reads.items() if name.startswith("as_lightning"))
     assert ours <= len(speed.history) < len(COUNTS) * EPOCHS
+
+
+@pytest.mark.parametrize("items", [tokens_in, None])
+def test_an_optimizer_that_calls_its_closure_several_times_has_the_items_of_a_batch_once(items: Any) -> None:
+    class Twice(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            closure()
+            return super().step(closure)
+
+    class Counted(Tagger):
+        def __init__(self) -> None:
+            super().__init__(Twice)
+            self.masking_counter = MaskingCounter()
+
+        def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
+            rows = tokens_in(batch)
+            self.masking_counter.update(MaskingCounts(*torch.tensor([0, rows, 0, rows])))
+            return super().training_step(batch, batch_idx)
+
+    batches, plain, weighed = token_batches(COUNTS), Counted(), Counted()
+    quiet_trainer(max_epochs=EPOCHS).fit(plain, loader_of(batches))
+    fit(weighed, by_items(StepSchedule({0: 1}), items=items), batches)
+    assert distance(plain, weighed) < 1e-12
 
 
 class ReducesInItsOwnWay(SingleDeviceStrategy):

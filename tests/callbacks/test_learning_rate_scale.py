@@ -210,6 +210,46 @@ def test_training_that_fails_in_a_step_leaves_the_rates_and_the_trainer_as_they_
     assert module.trainer.accumulate_grad_batches == 1
 
 
+class CallsItsBase(torch.optim.AdamW):
+    def step(self, closure: Any = None) -> Any:
+        return super().step(closure)
+
+
+class CallsBase(TwoGroups):
+    def make(self) -> tuple[Optimizer, Any]:
+        of_base, _ = super().make()  # from here on the hooks run in the step of the base class too
+        optimizer = CallsItsBase(of_base.param_groups, weight_decay=0.1)
+        return optimizer, self.build(optimizer, **self.build_arguments)
+
+
+def test_an_optimizer_whose_step_calls_that_of_its_base_class_is_scaled_once() -> None:
+    plain, derived = TwoGroups(gamma=0.97), CallsBase(gamma=0.97)
+    fit(plain, "linear")
+    fit(derived, "linear")
+    assert same_weights(plain, derived)
+    assert [group["lr"] for group in derived.optimizers().param_groups] == [  # type: ignore[union-attr]
+        group["lr"]
+        for group in plain.optimizers().param_groups  # type: ignore[union-attr]
+    ]
+
+
+def test_an_optimizer_that_takes_the_place_of_another_is_scaled_as_it_was() -> None:
+    class Exchanges(pl.Callback):
+        def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+            if trainer.current_epoch == 1:
+                before = trainer.optimizers[0]
+                after = torch.optim.AdamW(before.param_groups)
+                after.load_state_dict(before.state_dict())
+                trainer.optimizers = [after]
+                for config in trainer.lr_scheduler_configs:
+                    config.scheduler.optimizer = after
+
+    plain, exchanged = TwoGroups(gamma=0.97), TwoGroups(gamma=0.97)
+    fit(plain, "linear")
+    fit(exchanged, "linear", callbacks=[Exchanges()])
+    assert same_weights(plain, exchanged)
+
+
 class Overflows(TwoGroups):
     """One window's gradient is not finite."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import lightning.pytorch as pl
 import pytest
 import torch
-from harness.scripted_masking import KeepsRows, SavesEveryBatch, quiet_trainer
+from harness.scripted_masking import KeepsRows, SavesEveryBatch, loader_of, quiet_trainer
 from harness.searches import FindsInTheSecondEpoch
 from lightning.pytorch.callbacks import LearningRateFinder, ModelCheckpoint
 from torch import nn
@@ -58,6 +58,22 @@ def test_a_step_logs_the_ratio_of_its_window_and_not_of_its_last_batch(tmp_path)
     assert [entry["masking/class_ratio"] for entry in written] == pytest.approx([6 / 40, 6 / 80, 8 / 8])
     assert [entry["masking/samples_seen"] for entry in written] == [20, 60, 64]
     assert [entry["masking/accumulate_grad_batches"] for entry in written] == [2, 2, 2]
+
+
+def test_a_first_batch_of_none_is_logged_at_no_step_below_zero(tmp_path):
+    logger = KeepsRows()
+    trainer = quiet_trainer(max_epochs=1, logger=logger, callbacks=[MaskingMonitor()], log_every_n_steps=1)
+    batches = [None, [torch.ones(1, 1)], [torch.ones(1, 1)]]
+    trainer.fit(Scripted([(1, 10, 2, 20)] * 3), loader_of(batches))
+    assert [row["step"] for row in having(logger, "masking/sample_ratio")] == [0, 0, 1]
+
+
+def test_without_a_logger_nothing_is_said_of_one(tmp_path, recwarn):
+    loader = DataLoader(TensorDataset(torch.ones(2, 1)), batch_size=1)
+    trainer = quiet_trainer(max_epochs=1, callbacks=[MaskingMonitor()], default_root_dir=tmp_path)
+    trainer.fit(Scripted([(1, 10, 2, 20)] * 2), loader)
+    assert not [each for each in recwarn if "no logger configured" in str(each.message)]
+    assert trainer.callback_metrics["masking/sample_ratio_epoch"] == pytest.approx(0.1)
 
 
 def test_an_epoch_logs_the_ratio_of_its_sums(tmp_path):

@@ -113,22 +113,29 @@ class AdaptiveGradientAccumulation(Callback):
         given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
         if policy is not None and given:
             raise ValueError(f"{', '.join(given)}: arguments of MaskingPolicy, which cannot stand beside {policy!r}")
-        if not (policy is None or isinstance(policy, Policy) or callable(policy)):
+        if isinstance(policy, type) or not (policy is None or isinstance(policy, Policy) or callable(policy)):
             expected = "policy must be a MaskingPolicy, a StepSchedule, an object with their methods, or a function"
             raise TypeError(f"{expected}, got {policy!r} (for AS-Speed write max_steps=4)")
-        self.policy = MaskingPolicy(**given) if policy is None else policy
+        own = policy is None or isinstance(policy, (MaskingPolicy, StepSchedule))
+        if own and items is not None and normalize == "batches":
+            raise ValueError("items= changes nothing without normalize='items': set that too, or leave items= out")
+        # a copy, since each callback has windows of its own
+        self.policy = MaskingPolicy(**given) if policy is None else copy.deepcopy(policy) if own else policy
         # asked once: isinstance with a protocol takes 40 microseconds
         self._policy = self.policy if isinstance(self.policy, Policy) else FunctionPolicy(self.policy)
         self._policy_start = copy.deepcopy(self._policy.state_dict())
         self.lr_interval, self.lr_scale, self.normalize = lr_interval, lr_scale, normalize
         self._weights = ItemWeights(items, loss_is)
         self._rate_hooks: list[RemovableHandle] = []
+        self._hooked: Any = None  # the optimizer that has them
+        self._steps_running = 0  # where a step calls that of its base class, hooks run for both
         self._own_rates: list[Any] = []  # the parameter groups' rates while a step runs at others
         self._used_rates: list[Any] = []  # of the latest step, if it was scaled
         self._meaning: dict[str, Any] = {"normalize": normalize, "loss_is": loss_is}  # of the gradients
         self._ranks, self._is_first_rank = 1, True
+        self._given = 1  # trainer.accumulate_grad_batches before fit
         self._batch_sizes = MaskingCounter()  # of a module without a masking counter
-        self._counts = self._counts_items = self._counts_sizes = False
+        self._counts = self._counts_items = self._counts_sizes = self._needs_masking = False
         self._fitting, self._window = True, OpenWindow()
         self._saved: dict[str, Any] = {}  # of the open window, from a checkpoint, until training goes on
         self._forget()
@@ -147,6 +154,7 @@ class AdaptiveGradientAccumulation(Callback):
 
     def _drop_sums(self) -> None:
         self._items: Items = 0.0  # of the open window, on this rank
+        self._items_before: Items = 0.0  # the batch that runs
         self._totals: Tensor | None = None  # of all ranks, once they are summed
         self._batch_items: Items | None = None
 
@@ -159,6 +167,7 @@ class AdaptiveGradientAccumulation(Callback):
         self._fitting = stage == "fit"
         if not self._fitting:
             return
+        self._given = trainer.accumulate_grad_batches
         self._window, self._saved = OpenWindow(), {}  # unless a checkpoint has others
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._forget()
@@ -173,6 +182,7 @@ class AdaptiveGradientAccumulation(Callback):
         self._meaning["items"] = source if self.normalize == "items" else None
         counts_masking = windows.find_counter(pl_module) is not None
         needs_samples = not isinstance(self.policy, StepSchedule) or self.policy.by == "samples"
+        self._needs_masking = needs_samples or (self.normalize == "items" and source == "masking_counter")
         self._counts_sizes = needs_samples and not counts_masking
         self._counts = counts_masking or self._counts_sizes or self._counts_items
 
@@ -180,22 +190,32 @@ class AdaptiveGradientAccumulation(Callback):
         windows.start_counting(trainer, self._counter(pl_module), self._saved.get(windows.COUNTS))
         self._drop_sums()
         self._own_rates, self._used_rates = [], []
-        if self._rate_scale != "none":
-            optimizer = trainer.optimizers[0]
-            groups = optimizer.param_groups
-            if not isinstance(optimizer, Optimizer) or any(group.get("lr") is None for group in groups):
-                raise MisconfigurationException(
-                    f"lr_scale={self._rate_scale!r} scales the learning rate of each step, but "
-                    f"{type(optimizer).__name__} is no optimizer of torch with a learning rate: set lr_scale='none'."
-                )
-            before, after = optimizer.register_step_pre_hook, optimizer.register_step_post_hook
-            self._rate_hooks = [before(self._scale_rates), after(self._restore_rates)]
+        self._hook_rates(trainer)
         # A resumed epoch loop looks at it to tell whether the checkpoint's batch had stepped. Not earlier than here:
         # trainer.estimated_stepping_batches divides by it, and configure_optimizers asks for that.
         trainer.accumulate_grad_batches = self._window.length
         if self._window.is_open and self._window.accumulated:
             self._resume_inside(pl_module)
         self._saved = {}
+
+    def _hook_rates(self, trainer: Trainer) -> None:
+        """Have the steps of the optimizer run at scaled rates."""
+        if self._rate_scale == "none" or trainer.optimizers[0] is self._hooked:
+            return
+        self._unhook_rates()
+        optimizer = self._hooked = trainer.optimizers[0]
+        if not isinstance(optimizer, Optimizer) or any(group.get("lr") is None for group in optimizer.param_groups):
+            raise MisconfigurationException(
+                f"lr_scale={self._rate_scale!r} scales the learning rate of each step, but "
+                f"{type(optimizer).__name__} is no optimizer of torch with a learning rate: set lr_scale='none'."
+            )
+        before, after = optimizer.register_step_pre_hook, optimizer.register_step_post_hook
+        self._rate_hooks = [before(self._scale_rates), after(self._restore_rates)]
+
+    def _unhook_rates(self) -> None:
+        while self._rate_hooks:
+            self._rate_hooks.pop().remove()
+        self._hooked, self._steps_running = None, 0
 
     def _resume_inside(self, pl_module: LightningModule) -> None:
         """Go on with what the open window of a checkpoint had gathered."""
@@ -230,11 +250,11 @@ class AdaptiveGradientAccumulation(Callback):
         self._leave(trainer)
 
     def _leave(self, trainer: Trainer) -> None:
-        trainer.accumulate_grad_batches = 1
-        while self._rate_hooks:
-            self._rate_hooks.pop().remove()
+        trainer.accumulate_grad_batches = self._given
         for optimizer in trainer.optimizers:  # there is none if the exception came early
-            self._restore_rates(optimizer)  # it may have come in a step
+            self._steps_running = 1  # it may have come in a step
+            self._restore_rates(optimizer)
+        self._unhook_rates()
         self._weights.end_backward()
 
     # One window
@@ -247,6 +267,7 @@ class AdaptiveGradientAccumulation(Callback):
                 counter.drop_window()
             self._open_window(trainer, batch_idx)
         counter.begin_batch()
+        self._items_before = self._items
         if self._counts_sizes:
             self._batch_samples = torch.tensor([0, self._size(batch), 0, 0])
         if self._counts_items:
@@ -276,6 +297,7 @@ class AdaptiveGradientAccumulation(Callback):
         length = windows.aligned_window(batch_idx, self._next_length, remaining)
         self._window = OpenWindow(first_batch=batch_idx, length=length, is_open=True)
         trainer.accumulate_grad_batches = length
+        self._hook_rates(trainer)  # it may be another optimizer by now
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
         if self._counts_sizes:
@@ -290,7 +312,7 @@ class AdaptiveGradientAccumulation(Callback):
                 joint = items if self._knows(items) else windows.sum_over_ranks(trainer, on_device(items)).item()
                 self._weights.see(joint, self._ranks)
             items = self._weights.weigh(pl_module, loss, items)
-        self._items = self._items + items
+        self._items = self._items_before + items  # once, also where an optimizer calls its closure several times
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._weights.end_backward()
@@ -305,12 +327,18 @@ class AdaptiveGradientAccumulation(Callback):
             multiply_gradients(optimizer, self._window.length / (self._window.accumulated + 1))
 
     def _scale_rates(self, optimizer: Optimizer, *_: Any) -> None:
+        self._steps_running += 1
+        if self._steps_running > 1 or not self._window.is_open:  # of a search for a rate, between two windows
+            return
         factor = RATE_FACTORS[self._rate_scale](self._window.accumulated + 1)
         self._own_rates = [group["lr"] for group in optimizer.param_groups]
         self._used_rates = [rate * factor for rate in self._own_rates]
         set_rates(optimizer.param_groups, self._used_rates)
 
     def _restore_rates(self, optimizer: Optimizer, *_: Any) -> None:
+        self._steps_running -= 1
+        if self._steps_running:
+            return
         if self._own_rates:
             set_rates(optimizer.param_groups, self._own_rates)
         self._own_rates = []
@@ -349,7 +377,7 @@ class AdaptiveGradientAccumulation(Callback):
         window.accumulated += 1
         if not ends:
             return
-        if counter is not self._batch_sizes:  # the module's
+        if counter is not self._batch_sizes and self._needs_masking:  # the module's
             counter.refuse_silence(pl_module, outputs)
         totals = self._sum_up(trainer, pl_module).tolist() if self._counts else [0] * 4  # the window's one host read
         masked, samples = int(totals[0]), int(totals[1])
@@ -362,8 +390,8 @@ class AdaptiveGradientAccumulation(Callback):
         self.history.append(AccumulationWindow(*closed))
         self._next_length = self._length_after(self.history[-1])
         self._follow_batches(trainer, pl_module, batch_idx, length, stepped=True)
-        self._unwritten = steps - 1, length
-        if windows.is_written(trainer, steps - 1):
+        self._unwritten = max(steps - 1, 0), length
+        if windows.is_written(trainer, self._unwritten[0]):
             self._write(trainer)
 
     def _length_after(self, window: AccumulationWindow) -> int:

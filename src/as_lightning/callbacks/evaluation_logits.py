@@ -25,7 +25,9 @@ class EvaluationLogits:
         self.callback, self.logits, self.dataloader_idx = callback, logits, dataloader_idx
         self.target: str | int | None = None  # its key or position in a batch, where it is known
         self._output: Any = None
-        self._hook: RemovableHandle | None = None
+        self._hooks: list[RemovableHandle] = []
+        self._calls = 0  # of the module that run
+        self._outermost = 1  # the call that is the module's own forward
         self._several_loaders = False
 
     def start(self, pl_module: LightningModule, loaders: int) -> None:
@@ -38,7 +40,11 @@ class EvaluationLogits:
                 f"choose one of 0 to {loaders - 1}"
             )
         if self.logits is None and not hasattr(pl_module, "validation_logits"):
-            self._hook = pl_module.register_forward_hook(self._keep_output)
+            # DDP calls the whole step as the module's forward, whose result is not to be taken for logits
+            strategy = pl_module.trainer.strategy
+            self._calls, self._outermost = 0, 1 if strategy.model is strategy.lightning_module else 2
+            before, after = pl_module.register_forward_pre_hook, pl_module.register_forward_hook
+            self._hooks = [before(self._enter), after(self._keep_output, always_call=True)]
 
     def takes(self, dataloader_idx: int) -> bool:
         """Whether a batch of this loader is looked at: of several only the chosen one's, else those of the only one."""
@@ -46,14 +52,17 @@ class EvaluationLogits:
 
     def stop(self) -> None:
         """Watch no more."""
-        if self._hook is not None:
-            self._hook.remove()
-        self._hook, self._output = None, None
+        while self._hooks:
+            self._hooks.pop().remove()
+        self._output = None
+
+    def _enter(self, module: torch.nn.Module, inputs: Any) -> None:
+        self._calls += 1
 
     def _keep_output(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        # under DDP Lightning calls the whole step as the module's forward: its result, None or a loss, is no logits
+        self._calls -= 1
         logits = getattr(output, "logits", output)
-        if isinstance(logits, Tensor) and logits.dim() >= 2:
+        if self._calls + 1 >= self._outermost and isinstance(logits, Tensor) and logits.dim() >= 2:
             self._output = output
 
     def of(self, pl_module: LightningModule, batch: Any) -> tuple[Tensor, Tensor, bool]:

@@ -136,7 +136,7 @@ class MaskingMonitor(Callback):
         self._epoch = self._epoch.to(counts.device) + counts
         # Lightning's own metrics carry the number of batches that stepped, not of steps: with manual optimization
         # these are all batches, however many optimizers have stepped in each (and so raised global_step).
-        step = trainer.global_step - 1 if pl_module.automatic_optimization else trainer.fit_loop.total_batch_idx
+        step = max(trainer.global_step - 1, 0) if pl_module.automatic_optimization else trainer.fit_loop.total_batch_idx
         deltas = {loss.delta for loss in counter.losses}
         delta = getattr(pl_module, "current_delta", deltas.pop() if len(deltas) == 1 else None)
         self._unwritten = step, counts, trainer.accumulate_grad_batches, delta
@@ -173,7 +173,7 @@ class MaskingMonitor(Callback):
             return
         counts = MaskingCounts(*self._epoch)
         ratios = {"masking/sample_ratio_epoch": counts.sample_ratio, "masking/class_ratio_epoch": counts.class_ratio}
-        pl_module.log_dict(ratios, logger=self.step == "optimizer")
+        pl_module.log_dict(ratios, logger=self.step == "optimizer" and bool(trainer.loggers))
         if self.step == "samples":
             samples_seen = self._samples_before + int(counts.samples)
             windows.publish(trainer, {name: float(ratio) for name, ratio in ratios.items()}, step=samples_seen)
