@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from as_lightning.benchmark.data.base import collected_messages
-from as_lightning.benchmark.data.files import FileTree
+from as_lightning.benchmark.data.files import FileTree, checksum
 from as_lightning.benchmark.data.folder_classes import find_classes, split_classes
 
 SPLIT_COUNTS = {"train/cat": 20, "train/dog": 10, "test/cat": 4, "test/dog": 3}
@@ -128,6 +128,26 @@ def test_folders_of_another_layout_are_refused_with_what_is_wrong(tmp_path, layo
     write_files(tmp_path / "set", layout)
     with pytest.raises(ValueError, match=message):
         split(tmp_path / "set")
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+@pytest.mark.parametrize("layout", [SPLIT_COUNTS, FLAT_COUNTS])
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_class_without_a_file_of_the_right_kind_is_refused_in_an_archive_too(tmp_path, layout, kind, empty):
+    root = write_files(tmp_path / "around" / "set", {**layout, "train/cow" if layout is SPLIT_COUNTS else "cow": 0})
+    if not empty:
+        (next(root.rglob("cow")) / "cow.gif").touch()
+    for base in (root, tmp_path / "around"):
+        with pytest.raises(ValueError, match=r"/cow: the class folder holds no files \(.txt\)"):
+            split(Path(shutil.make_archive(str(tmp_path / base.name), kind, base)))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_name_that_is_not_utf8_is_refused_in_a_sentence(tmp_path, packed):
+    root = write_files(tmp_path / "set", {**FLAT_COUNTS, "caf\udce9": 10})
+    checksum([root])
+    with pytest.raises(ValueError, match=r"names of files that are not UTF-8: 'caf\\udce9/caf.*; and 5 more: rename"):
+        split(Path(shutil.make_archive(str(tmp_path / "set"), "tar", root)) if packed else root)
 
 
 @pytest.mark.parametrize("packed", [False, True])

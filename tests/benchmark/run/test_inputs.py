@@ -66,7 +66,17 @@ def test_data_of_the_standard_library_alone_record_the_version_of_python(compose
     for data in ("docstrings", "python_code"):
         assert run_inputs(composed(f"data={data}")) == {"python": f"CPython {platform.python_version()}"}
     assert run_inputs(composed("experiment=digits")) == {}
-    assert run_inputs(composed("data=python_code", f"data.root={tmp_path}")) == {}
+
+
+def test_source_code_of_ones_own_is_recorded_by_its_content(composed, tmp_path):
+    config = composed("data=python_code", f"data.root={tmp_path}")
+    found = []
+    for content in ("x = 1", "x = 2", "x = 2"):
+        (tmp_path / "module.py").write_text(content)
+        (tmp_path / f"notes on {len(found)}.txt").touch()  # which is not read
+        found.append(run_inputs(config))
+    assert [*found[0]] == ["data"]
+    assert found[0] != found[1] == found[2]
 
 
 def test_a_run_of_another_python_is_made_anew(composed, tmp_path, trained, caplog, monkeypatch):

@@ -133,6 +133,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         check_count("num_workers", num_workers, least=0)
+        if split_seed is not None:
+            check_count("split_seed", split_seed, least=0)
         for name, count in (("batch_size", batch_size), ("shots", shots), ("first", first)):
             if count is not None:
                 check_count(name, count, least=1)

@@ -7,16 +7,18 @@ import hashlib
 import lzma
 import os
 import posixpath
+import re
 import stat
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+SURROGATES = re.compile("[\ud800-\udfff]")  # of a text that UTF-8 cannot hold, as of a file's name in other bytes
 NAMED = 5  # of many, those that a message names; the others it counts
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
@@ -55,6 +57,7 @@ class FileTree:
         self.root = root = Path(path).expanduser()
         self.hidden: set[str] = set()
         self._archived: dict[str, bytes] = {}
+        self._archived_folders: set[PurePosixPath] = set()
         if not root.exists():
             raise FileNotFoundError(f"{root} does not exist: expected a folder or an archive")
         if not root.is_dir():
@@ -87,7 +90,18 @@ class FileTree:
         names = [name for name in self.names if name.lower().endswith(suffixes)]
         if not names:
             raise ValueError(f"{self.root}: expected files that end in {', '.join(suffixes)}, found none")
+        if unreadable := [repr(name) for name in names if SURROGATES.search(name)]:
+            raise ValueError(f"{self.root}: names of files that are not UTF-8: {shortened(unreadable)}: rename them")
         return names
+
+    def folders_in(self, *above: str) -> list[str]:
+        """The names of the folders directly in the folder ``above``, empty ones too, hidden ones left out."""
+        if self._archived:
+            inside = (path.parts[len(above) :] for path in self._archived_folders if path.parts[: len(above)] == above)
+            found = {parts[0] for parts in inside if parts}
+        else:
+            found = {path.name for path in self.root.joinpath(*above).iterdir() if path.is_dir()}
+        return sorted(name for name in found if not is_hidden(name))
 
     def _unhidden_members(self) -> dict[str, bytes]:
         contents = {}
@@ -96,6 +110,10 @@ class FileTree:
                 parts = name.split("/")
                 self.hidden.update(filter(is_hidden, parts[:-1]))
                 if any(map(is_hidden, parts)):
+                    continue
+                path = PurePosixPath(name)
+                self._archived_folders.update(path.parents if parts[-1] else [path])
+                if not parts[-1]:
                     continue
                 if content is None:
                     raise ValueError(
@@ -112,7 +130,7 @@ class FileTree:
 
 def is_hidden(name: str) -> bool:
     """Whether a file or folder is none of the user's: macOS packs ``__MACOSX`` into its archives."""
-    return name.startswith(".") or name == "__MACOSX"
+    return (name.startswith(".") and name != ".") or name == "__MACOSX"
 
 
 def files_below(folder: Path, unfollowed: list[str], hidden: set[str], real: tuple[Path, ...] = ()) -> Iterator[Path]:
@@ -136,11 +154,13 @@ def files_below(folder: Path, unfollowed: list[str], hidden: set[str], real: tup
 
 
 def _tar_members(path: Path) -> Iterator[tuple[str, bytes | None]]:
-    """The files by name and content; None for that of a link."""
+    """The files by name and content, None for that of a link; the name of a folder ends in a slash."""
     with tarfile.open(path) as archive:
         for member in archive:
             if member.issym() or member.islnk():
                 yield posixpath.normpath(member.name), None
+            elif member.isdir():
+                yield f"{posixpath.normpath(member.name)}/", b""
             elif file := archive.extractfile(member):
                 yield posixpath.normpath(member.name), file.read()
         # the loop ends without an error at a damaged header too, and where an archive is cut off between two files; and
@@ -156,7 +176,9 @@ def _zip_members(path: Path) -> Iterator[tuple[str, bytes | None]]:
     """As `_tar_members`."""
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
-            if not member.is_dir():
+            if member.is_dir():
+                yield f"{posixpath.normpath(member.filename)}/", b""
+            else:
                 is_link = stat.S_ISLNK(member.external_attr >> 16)
                 yield posixpath.normpath(member.filename), None if is_link else archive.read(member.filename)
 
@@ -222,7 +244,7 @@ def checksum(paths: Iterable[Path]) -> str:
             of_folder = hashlib.sha256()
             for file in files_below(path, [], set()):
                 if file.exists():
-                    of_folder.update(file.relative_to(path).as_posix().encode() + b"\0" + _of_file(file))
+                    of_folder.update(os.fsencode(file.relative_to(path).as_posix()) + b"\0" + _of_file(file))
             digest.update(of_folder.digest())
         else:
             digest.update(_of_file(path))

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from as_lightning.benchmark.data.base import SPLITS, BenchmarkDataModule, Limit, say, split_limits
-from as_lightning.benchmark.data.files import FileTree, LabelledFile, is_hidden, shortened
+from as_lightning.benchmark.data.files import FileTree, LabelledFile, shortened
 
 SPLIT_FOLDERS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
 TEST_SHARE = 0.1  # of each class, where there are no split folders
@@ -121,7 +121,8 @@ def find_classes(tree: FileTree, suffixes: tuple[str, ...], kind: str) -> dict[s
             f"({shortened(repeated)}). If those are the classes, put the files of each into one folder"
         )
     above, labels = ((*around, "train"), found["train"]) if has_splits else (around, found["all"])
-    for folder in sorted(tree.root.joinpath(*above).glob("*/")):  # none in an archive
-        if folder.is_dir() and folder.name not in labels and not is_hidden(folder.name):
-            raise ValueError(f"{folder}: the class folder holds no {kind} ({', '.join(suffixes)})")
+    for folder in tree.folders_in(*above):
+        if folder not in labels:
+            place = tree.where("/".join([*above, folder]))
+            raise ValueError(f"{place}: the class folder holds no {kind} ({', '.join(suffixes)})")
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -174,17 +175,29 @@ def test_decoding_gives_the_pixels_of_a_png_channels_first():
     assert np.array_equal(image.numpy(), pixels.transpose(2, 0, 1))
 
 
-@pytest.mark.parametrize("kind", ["grey", "16 bits", "alpha", "palette"])
+@pytest.mark.parametrize("kind", ["grey", "16 bits", "palette"])
 def test_every_kind_of_pixels_becomes_rgb(kind):
     grey = np.random.default_rng(0).integers(0, 256, (5, 7), dtype=np.uint8)
     rgb = np.repeat(grey[..., None], 3, axis=2)
-    pixels = {
+    pixels: Any = {
         "grey": grey,
         "16 bits": grey.astype(np.uint16) * 256 + 99,
-        "alpha": np.concatenate([rgb, grey[..., None]], axis=2),
         "palette": Image.fromarray(grey).convert("P"),
     }[kind]
     assert np.array_equal(decode_image(encoded(pixels)).numpy(), rgb.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_what_is_transparent_shows_white(mode):
+    alpha = np.array([[0, 51, 255]], dtype=np.uint8)
+    shown = np.where(alpha == 255, 0, 255 - alpha)  # of black pixels
+    image = Image.fromarray(np.concatenate([np.zeros((1, 3, 3), dtype=np.uint8), alpha[..., None]], axis=2))
+    options = {}
+    if mode == "P":  # a colour for each pixel, all of them black, with a transparency of its own
+        image, options = Image.fromarray(np.arange(3, dtype=np.uint8)[None], "P"), {"transparency": alpha.tobytes()}
+        image.putpalette([0] * 9)
+    content = encoded(image.convert(mode), **options)
+    assert np.array_equal(decode_image(content).numpy(), np.repeat(shown[None], 3, axis=0))
 
 
 def test_a_photograph_taken_upright_is_decoded_upright():

@@ -89,6 +89,22 @@ def test_a_table_gives_its_rows_back_in_every_format(tmp_path, ending):
         ("set.csv", "text,label\na\n", r"set.csv:2: expected a text and a label; 1 of 1 rows lack one"),
         ("set.jsonl", '{"text": "a", "label": null}\n', r"set.jsonl:1: expected a text and a label; 1 of 1 rows"),
         ("set.jsonl", '{"text": 3, "label": "a"}\n', r"set.jsonl:1: expected a text in column 'text', got 3"),
+        (
+            "set.jsonl",
+            '{"text": "a", "label": ["b", "c"]}\n',
+            r"set.jsonl:1: expected one label in column 'label', got",
+        ),
+        (
+            "set.jsonl",
+            '{"text": "a \\ud800", "label": 1}\n',
+            r"set.jsonl:1: half of a pair of surrogates is no char",
+        ),
+        (
+            "set.jsonl",
+            '{"text": "a", "label": "\\udfff"}\n',
+            r"set.jsonl:1: half of a pair of surrogates is no char",
+        ),
+        ("set.csv", "label,text,label\na,b,c\n", r"set.csv:1: several columns are called 'label': rename all but one"),
         ("set.csv", "text,label\na,b,c\n", r"set.csv:2: more fields than the 2 of the first"),
         ("set.csv", 'text,label\n"a,b\n', r"set.csv:2: unexpected end of data"),
         ("set.csv", "sentence;label\na;b\n", r"set.csv:2: no column 'text', there are .*: set data.text_column"),
@@ -111,6 +127,12 @@ def test_the_delimiter_is_the_one_that_makes_the_columns_of_the_first_line(tmp_p
     with path.open("w", newline="") as file:
         csv.writer(file, delimiter=delimiter).writerows([("id, or so", "text", "label"), (1, "a; b, c\td|e", "x")])
     assert read_table(path, "text", "label") == [("a; b, c\td|e", "x")]
+
+
+def test_a_text_may_be_of_any_length(tmp_path):
+    long = 200_000 * "x"
+    (tmp_path / "set.csv").write_text(f"text,label\n{long},a\n")
+    assert read_table(tmp_path / "set.csv", "text", "label") == [(long, "a")]
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])

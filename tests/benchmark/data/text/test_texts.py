@@ -52,6 +52,13 @@ def test_fitting_the_tokenizer_twice_gives_the_same_tokens(clinc):
     assert fit_tokenizer(texts, 4000).get_vocab() == clinc.tokenizer.get_vocab()
 
 
+@pytest.mark.parametrize("words", [False, True])
+def test_the_most_frequent_characters_are_kept_where_there_are_more_than_tokens(words):
+    texts = ["abc abd abe abf", "aé  xyz"]
+    kept = fit_tokenizer([text.split() for text in texts] if words else texts, 6).get_vocab()
+    assert kept == {"[PAD]": 0, "[UNK]": 1, "a": 2, "b": 3, "c": 4, "e": 5}  # é too
+
+
 def test_a_split_seed_of_data_with_an_official_split_is_refused(real_data):
     with pytest.raises(ValueError, match=r"SST5 has an official test split: leave data.split_seed out"):
         SST5(data_dir=real_data, split_seed=3, **TEXT).setup()

@@ -123,6 +123,10 @@ class AudioDataModule(BenchmarkDataModule):
             raise ValueError(
                 f"seconds={seconds} at {sample_rate} Hz are {self.samples} samples: at least {least} are needed"
             )
+        frames = self.samples // hop_length + 1
+        for name, mask, size in (("freq_mask", freq_mask, n_mels), ("time_mask", time_mask, frames)):
+            if mask > size:  # it would leave nothing of some clips
+                raise ValueError(f"{name}={mask} is more than a clip's {size}: set it to that or less")
         self.log_mel = None if is_waveform else LogMel(sample_rate, n_mels, n_fft, hop_length)
 
     @abstractmethod

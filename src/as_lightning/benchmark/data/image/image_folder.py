@@ -22,8 +22,9 @@ from as_lightning.benchmark.data.image.data_module import ImageDataModule, Image
 def decode_image(content: bytes, image_size: int | None = None) -> Tensor:
     """The pixels of an image file, ``uint8`` of shape ``(3, H, W)``: RGB, upright as its EXIF orientation says.
 
-    Of 16-bit grey images the upper 8 bits are kept. With ``image_size`` the image is scaled to this height and width,
-    and what stands over is cut off. A ValueError says what is no whole image of 8 or 16 bits per channel.
+    Of 16-bit grey images the upper 8 bits are kept; what is transparent shows white. With ``image_size`` the image is
+    scaled to this height and width, and what stands over is cut off. A ValueError says what is no whole image of 8 or
+    16 bits per channel.
     """
     try:
         with Image.open(io.BytesIO(content)) as opened:
@@ -32,6 +33,8 @@ def decode_image(content: bytes, image_size: int | None = None) -> Tensor:
                 image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
             if image.mode in ("I", "F"):
                 raise ValueError(f"pixels of mode {image.mode}, whose range is not known")
+            if image.has_transparency_data:
+                image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
             image = image.convert("RGB")
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, struct.error, DecompressionBombError
         reason = "not an image" if isinstance(error, Image.UnidentifiedImageError) else str(error)

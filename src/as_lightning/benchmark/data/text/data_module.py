@@ -6,6 +6,7 @@ import codecs
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,8 +96,16 @@ def fit_tokenizer(texts: Iterable[str] | Iterable[Sequence[str]], vocab_size: in
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=[PADDING, UNKNOWN], show_progress=False)
-    tokenizer.train_from_iterator(texts, trainer)
+    rows = list(texts)
+    settings: dict[str, Any] = {"vocab_size": vocab_size, "special_tokens": [PADDING, UNKNOWN], "show_progress": False}
+    tokenizer.train_from_iterator(rows, trainers.BpeTrainer(**settings))
+    if tokenizer.get_vocab_size() > vocab_size:  # the library takes every character
+        normalize = normalizers.BertNormalizer(lowercase=lowercase).normalize_str
+        counts = Counter(chain.from_iterable(normalize("".join(row)) for row in rows))
+        characters = sorted(filter(str.strip, counts), key=lambda character: (-counts[character], character))
+        # chosen here, as the library breaks ties in the order of a hash map
+        settings |= {"initial_alphabet": characters[: vocab_size - 2], "limit_alphabet": vocab_size - 2}
+        tokenizer.train_from_iterator(rows, trainers.BpeTrainer(**settings))
     return tokenizer
 
 

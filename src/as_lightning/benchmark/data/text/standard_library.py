@@ -131,6 +131,10 @@ class PythonCode(BenchmarkDataModule):
         self.max_tokens = split_limits("max_tokens", max_tokens)
 
     @property
+    def user_paths(self) -> list[Path]:
+        return [] if self.from_standard_library else source_files(self.root)
+
+    @property
     def input_spec(self) -> dict[str, Any]:
         return {"vocab_size": self.num_classes, "max_length": self.block_length}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from as_lightning.benchmark.data.base import check_least, say
-from as_lightning.benchmark.data.files import shortened
+from as_lightning.benchmark.data.files import SURROGATES, shortened
 from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule, read_text, split_sentences
 
 
@@ -39,6 +39,10 @@ def read_table(
         text, label = ("" if row[column] is None else row[column] for column in (text_column, label_column))
         if not isinstance(text, str):
             raise ValueError(f"{path}:{number}: expected a text in column {text_column!r}, got {text!r}")
+        if isinstance(label, (list, dict)):
+            raise ValueError(f"{path}:{number}: expected one label in column {label_column!r}, got {label!r}")
+        if SURROGATES.search(f"{text}{label}"):
+            raise ValueError(f"{path}:{number}: half of a pair of surrogates is no character, got {text!r}, {label!r}")
         sentence = Sentence(text.strip(), str(label).strip())
         if all(sentence):
             sentences.append(sentence)
@@ -57,10 +61,14 @@ def read_table(
 
 
 def _delimited_rows(path: Path, content: str, columns: set[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    csv.field_size_limit(max(csv.field_size_limit(), len(content)))
     header = next(io.StringIO(content, newline=""), "")  # a line may end in \r alone
     delimiter = max(",;\t|", key=lambda sign: columns <= set(next(csv.reader([header], delimiter=sign), [])))
     reader = csv.DictReader(io.StringIO(content, newline=""), delimiter=delimiter, strict=True)
     try:
+        names = list(reader.fieldnames or ())
+        if repeated := [column for column in sorted(columns) if names.count(column) > 1]:
+            raise ValueError(f"{path}:1: several columns are called {repeated[0]!r}: rename all but one")
         for row in reader:
             if None in row:
                 raise ValueError(f"{path}:{reader.line_num}: more fields than the {len(row) - 1} of the first line")
