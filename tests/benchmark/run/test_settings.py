@@ -26,6 +26,10 @@ MISSPELT = [
     ("+model.chanels=[3]", r"model.chanels is read by nothing: SmallCNN .*did you mean channels"),
     ("+method.criterion.weigth=[1]", r"method.criterion.weigth is read by nothing: .*did you mean weight\?"),
     ("+trainer.max_epoch=1", r"trainer.max_epoch is read by nothing: Trainer .*did you mean max_epochs"),
+    ("+trainer.logger=false", r"trainer.logger is given by the app and would be ignored: set logger=\.\.\. instead"),
+    ("+trainer.callbacks=[]", r"trainer.callbacks .* would be ignored: set \+callbacks.NAME._target_=\.\.\. instead"),
+    ("+trainer.default_root_dir=x", r"trainer.default_root_dir .* would be ignored: set output_dir=\.\.\. instead"),
+    ("+method.optimizer=x", r"method.optimizer is given by the app and would be ignored: set optimizer=\.\.\. instead"),
     ("+optimizer.learning_rate=1", r"optimizer.learning_rate is read by nothing: AdamW .*here are: .*lr,"),
 ]
 
@@ -122,9 +126,9 @@ def test_a_folder_name_is_one_that_file_systems_take_and_tells_two_values_apart(
     names = [run_folder([f"data.path={path}"], method, []) for path in ("/a/x.csv", "/b/x.csv", "x.csv")]
     assert len(set(names)) == 3
     assert all(name.startswith("data.path=x.csv") and "/" not in name for name in names)
-    long = [run_folder([f"name={'x' * 300}{end}"], method, []) for end in "ab"]
-    assert long[0] != long[1]
-    assert max(map(len, long)) <= 200
+    long = [run_folder([f"name='{letter * 300}{end}'"], method, []) for letter in "xé語" for end in "ab"]
+    assert len(set(long)) == 6
+    assert max(len(name.encode()) for name in long) <= 200
 
 
 def parts_with_target(content: Any) -> Iterator[dict[str, Any]]:

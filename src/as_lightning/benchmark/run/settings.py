@@ -20,7 +20,14 @@ from as_lightning.benchmark.packages import config_dir
 
 # what the app itself reads of a group, beside the arguments of the group's class
 APP_SETTINGS = {"method": {"name", "callbacks", "search"}, "data": {"name", "score"}}
-LONGEST = 200  # characters of a folder's name; file systems end at 255 bytes
+# what the app gives the class of a group, and what is set in its place
+GIVEN_BY_APP = {
+    "method": {"encoder": "model", "class_names": "data", "task": "data"}
+    | {"optimizer": "optimizer", "lr_scheduler": "lr_scheduler"},
+    "lr_scheduler": {"total_steps": "trainer.max_epochs"},
+    "trainer": {"logger": "logger", "callbacks": "+callbacks.NAME._target_", "default_root_dir": "output_dir"},
+}
+LONGEST = 200  # bytes of a folder's name; file systems end at 255
 GROUPS = ("data", "model", "method", "optimizer", "lr_scheduler", "trainer", "callbacks", "logger")
 
 
@@ -83,6 +90,9 @@ def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
         for key in foreign:
             del config.method[key]
     for path, part in (found for group in GROUPS for found in _parts_with_target(config.get(group), group)):
+        for key, instead in GIVEN_BY_APP.get(path, {}).items():
+            if key in part:
+                raise SettingError(f"{path}.{key} is given by the app and would be ignored: set {instead}=... instead")
         for key in _without_reader(part, path):
             reader = part._target_.rpartition(".")[2]
             near = nearest(key, known_settings(part, path), method_settings() if path == "method" else ())
@@ -108,8 +118,7 @@ def method_settings() -> frozenset[str]:
 def known_settings(group: DictConfig, name: str) -> set[str]:
     """What can be set in a group: what its file sets, and the arguments of its class."""
     accepted = accepted_arguments(located(group._target_)) or set()
-    given_by_app = {"encoder", "class_names", "task", "optimizer", "lr_scheduler"}
-    return accepted.union(_settings(group)) - set(_without_reader(group, name)) - given_by_app
+    return accepted.union(_settings(group)) - {*_without_reader(group, name), *GIVEN_BY_APP.get(name, {})}
 
 
 def _settings(node: DictConfig) -> list[str]:
@@ -145,7 +154,10 @@ def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[
         if override.key_or_group not in ignored
     ]
     name = ",".join(sorted(settings))
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    encoded = name.encode()
+    if len(encoded) <= LONGEST:
+        return name
+    return f"{encoded[: LONGEST - 9].decode(errors='ignore')}-{hashlib.sha256(encoded).hexdigest()[:8]}"
 
 
 def _without_slashes(value: str) -> str:
