@@ -74,6 +74,19 @@ def test_what_is_kept_has_the_bits_of_what_is_computed_anew(texts, folder, tmp_p
             assert results[0][split][index] == anew.tolist()
 
 
+@pytest.mark.parametrize("trainable_layers", [0, 1])
+def test_texts_of_one_token_each_have_the_features_that_they_have_without_the_cache(folder, tmp_path, trainable_layers):
+    path = tmp_path / "words.csv"
+    path.write_text("text,label\n" + "good,a\nbad,b\n" * 20, encoding="utf-8")
+    plain, data = data_of(path, folder, max_length=1), data_of(path, folder, max_length=1)
+    encoder = encoder_of(data, folder, trainable_layers).eval()
+    cache_features(data, encoder, tmp_path)
+    for (ids, _), (outputs, _) in zip(plain.val_dataloader(), data.val_dataloader(), strict=True):
+        assert ids.shape[1] == 1
+        with torch.no_grad():
+            torch.testing.assert_close(encoder(outputs), encoder(ids))
+
+
 @pytest.mark.parametrize("loader", ["val_dataloader", "corrupted_dataloader"])
 def test_a_batch_of_kept_outputs_gives_the_features_of_its_texts_also_with_noise_and_shots(
     texts, folder, tmp_path, loader

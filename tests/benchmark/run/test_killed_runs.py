@@ -99,9 +99,12 @@ def test_unreadable_checkpoints_are_named_and_set_aside_and_the_one_before_is_ta
     shutil.copytree(folder, tmp_path / "copy")
     last = folder / "checkpoints" / "last.ckpt"
     last.write_bytes(last.read_bytes()[:5000])
+    half = last.with_name("last.ckpt.0123.partial")
+    half.touch()
     result = train(composed(*SETTINGS))
     assert f"{last} cannot be read" in caplog.text
     assert last.with_name("last.ckpt.unreadable").exists()
+    assert not half.exists()
     assert result.resumed
     assert found(folder) == undisturbed[0]
     for file in [path for path in (tmp_path / "copy").rglob("*") if path.is_file()]:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from as_lightning.benchmark.run.result import Result, find_results, read_runs
+from as_lightning.benchmark.run.result import Result, find_results, read_runs, whole_file
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,14 @@ def test_a_result_of_before_sessions_is_of_none_whoever_reads_it(result, tmp_pat
     del content["session"]
     (tmp_path / "result.json").write_text(json.dumps(content))
     assert Result.read(tmp_path / "result.json").session == ""
+
+
+def test_two_writers_of_one_file_leave_one_whole_file(tmp_path):
+    place = tmp_path / "file"
+    with whole_file(place) as first:
+        first.write_text("of the first")
+        with whole_file(place) as second:
+            second.write_text("of the second")
+        assert place.read_text() == "of the second"
+    assert place.read_text() == "of the first"
+    assert list(tmp_path.iterdir()) == [place]

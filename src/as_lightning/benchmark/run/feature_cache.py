@@ -62,16 +62,17 @@ def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, da
     encoder.to(device)
     for split, dataset in datamodule.splits.items():
         inputs, lengths, sizes = _digest_of_inputs(dataset)
+        sample = dataset[0][0][None].to(device)
+        of_tokens = sample.ndim == 2 and encoder.frozen_output(sample).values.ndim == 3  # of texts, without pooling
         key = hashlib.sha256(f"{weights} {inputs} {device}".encode()).hexdigest()[:24]
         path = data_dir / "frozen" / f"{key}.npy" if encoder.feature_cache == "file" else None
         values = None if path is None else _read(path)
-        ends = np.cumsum(lengths) if all(len(size) == 1 for size in sizes) else None  # of texts, in tokens
+        ends = np.cumsum(lengths) if of_tokens else None
         if values is None:
             values = _compute(encoder, dataset, sizes, ends, device)
             values = values if path is None else _write(path, values)
             say(f"{split}: the outputs of the frozen layers are computed, {values.nbytes / 2**20:,.0f} MiB")
-        of_tokens = ends is not None and len(values) == ends[-1]
-        datamodule.splits[split] = LabelledDataset(FrozenOutputs(values, ends if of_tokens else None), dataset.targets)
+        datamodule.splits[split] = LabelledDataset(FrozenOutputs(values, ends), dataset.targets)
     datamodule.collate = partial(_collated, datamodule.collate)  # type: ignore[method-assign]
     encoder.to(home)
 
@@ -99,8 +100,6 @@ def _compute(
     for indices in chunks:  # of one size, so that no padding takes part
         batch = torch.stack([dataset[index][0] for index in indices])
         values = encoder.frozen_output(batch.to(device)).values.float().cpu().numpy()
-        if values.ndim != 3:  # an output for each sample, not for each token
-            ends = None
         if not outputs.size:
             shape = (len(dataset), *values.shape[1:]) if ends is None else (ends[-1], values.shape[2])
             outputs = np.empty(shape, dtype=np.float32)

@@ -26,8 +26,11 @@ def new_session() -> None:
 
 @contextmanager
 def whole_file(place: Path) -> Iterator[Path]:
-    """A path to write to, which moves to `place` in one step when the block ends, and is removed where it raises."""
-    partial = place.with_name(f"{place.name}.partial")
+    """A path to write to, which moves to `place` in one step when the block ends, and is removed where it raises.
+
+    Two processes that write one file have a path each, and the last one's file stays.
+    """
+    partial = place.with_name(f"{place.name}.{secrets.token_hex(4)}.partial")
     try:
         yield partial
         os.replace(partial, place)

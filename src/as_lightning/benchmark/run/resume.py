@@ -57,9 +57,12 @@ def readable_result(directory: Path) -> Result | None:
 def checkpoint_to_resume(folder: Path, settings: str) -> Path | None:
     """The latest readable checkpoint of a run with these settings; None if there is none.
 
-    Unreadable ones are set aside, those of other `settings` (as the recorder has put them into them) are removed.
+    Unreadable ones are set aside. Half written ones, and those of other `settings` (as the recorder has put them into
+    them), are removed.
     """
     steps: dict[Path, int] = {}
+    for path in folder.glob("*.partial"):  # of a process that was killed while it wrote
+        path.unlink(missing_ok=True)
     for path in sorted(folder.glob("*.ckpt")):
         try:
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
