@@ -21,7 +21,8 @@ from as_lightning.functional.tracing import certain, has_tangent, recorded, trac
 FEW_LOGITS = 1 << 16
 # what is taken from the logit of a masked class
 FAR_BELOW = {dtype: torch.finfo(dtype).max / 2 for dtype in (torch.float32, torch.float64)}
-# what ignored rows hold when they reach F.cross_entropy: no class index, whatever the caller's ignore_index is
+# no class index, but PyTorch's mark of a row that counts nowhere: the app's targets hold it, and ignored rows when they
+# reach F.cross_entropy, whatever the caller's ignore_index is
 IGNORED = -100
 
 

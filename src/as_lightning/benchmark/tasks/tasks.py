@@ -20,6 +20,7 @@ from torchmetrics.classification import (
 from torchmetrics.text import Perplexity as TokenPerplexity
 
 from as_lightning.functional.argument_checks import check_choice
+from as_lightning.functional.cross_entropy import IGNORED
 
 
 class CountedF1(Metric):
@@ -104,7 +105,7 @@ class SpanF1(CountedF1):
         - update: scores ``(N, C, L)``, the tags' indices ``(N, L)``.
     """
 
-    def __init__(self, tag_names: Sequence[str], ignore_index: int = -100, **kwargs: Any) -> None:
+    def __init__(self, tag_names: Sequence[str], ignore_index: int = IGNORED, **kwargs: Any) -> None:
         super().__init__(1, ignore_index, **kwargs)
         self.tag_names = list(tag_names)
 
@@ -120,7 +121,6 @@ class SpanF1(CountedF1):
 
 
 Probabilities = Callable[[Tensor], Tensor]
-IGNORED = -100
 
 
 class TaskForm:

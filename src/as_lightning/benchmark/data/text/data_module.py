@@ -20,9 +20,9 @@ from torch.utils.data import RandomSampler, Sampler
 from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least, say
 from as_lightning.benchmark.data.files import shortened
 from as_lightning.benchmark.data.loaders import POOL_BATCHES, LengthBatchSampler
+from as_lightning.functional.cross_entropy import IGNORED
 
 PADDING, UNKNOWN = "[PAD]", "[UNK]"
-IGNORED = -100  # the target of padding, and of what is no first piece of a word
 TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
 
 

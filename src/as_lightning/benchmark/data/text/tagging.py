@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from as_lightning.benchmark.data.base import LabelledDataset, say
-from as_lightning.benchmark.data.text.data_module import IGNORED, TaggedSentence, TokenizedDataModule, read_text
+from as_lightning.benchmark.data.text.data_module import TaggedSentence, TokenizedDataModule, read_text
+from as_lightning.functional.cross_entropy import IGNORED
 
 LOST_WORD = "?"
 
