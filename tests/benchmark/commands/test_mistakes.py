@@ -37,6 +37,10 @@ def test_a_value_that_this_package_refuses_is_a_mistake_and_one_that_breaks_else
             ModuleNotFoundError("No module named 'pooch'", name="pooch"),
             'this needs the package pooch: pip install "as-',
         ),
+        (
+            ValueError("Config group override must be a string or a list. Got NoneType"),
+            "chosen by the name of",
+        ),
         (OverrideParseException("digits", "no viable alternative"), "got 'digits': did you mean experiment=digits?"),
         (OverrideParseException("a b", "no viable alternative"), "expected settings as name=value, got 'a b'"),
     ],
@@ -65,6 +69,11 @@ def test_what_a_library_raises_without_hydra_keeps_its_stack_trace(error):
         ("trainer.max_epochs=two", "trainer.max_epochs must be an integer of at least 1, or -1 .*, got 'two'"),
         ("trainer.max_epochs=true", "trainer.max_epochs must be an integer of at least 1, or -1 .*, got True"),
         ("model=text_transformer", "the model does not fit the data, .*in_channels.*: .*TextTransformer"),
+        (
+            "model.dropout=2",
+            "the settings of model are refused: dropout probability has to be between 0 and 1",
+        ),
+        ("data.score=null", "got data.score=None: there are: accuracy, f1_macro"),
         ("optimizer._target_=torch.optim.Adamm", "_target_=torch.optim.Adamm cannot be loaded"),
         ("optimizer.lr=-1", "the settings of optimizer or lr_scheduler are refused: Invalid learning rate: -1"),
         ("optimizer.weight_decay=abc", "the settings of optimizer or lr_scheduler are refused: .* 'float' and 'str'"),

@@ -24,6 +24,7 @@ PATH = {"path": "set"}
     ("module", "settings", "arguments", "message"),
     [
         (Digits, {}, {"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
+        (Digits, {}, {"batch_size": None}, "batch_size must be an integer of at least 1, got None"),
         (Digits, {}, {"num_workers": -1}, "num_workers must be an integer of at least 0, got -1"),
         (Digits, {}, {"label_noise": 1.1}, r"label_noise must be a share in \[0, 1\], got 1.1"),
         (Digits, {}, {"label_noise": float("nan")}, r"label_noise must be a share in \[0, 1\], got nan"),

@@ -87,8 +87,9 @@ def test_a_stream_or_a_batch_of_more_rows_than_examples_leaves_no_predictions() 
     assert recorded(texts, collate_fn=lambda batch: [torch.cat(parts) for parts in zip(*batch, strict=True)]) is None
 
 
-def test_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:
-    (tmp_path / PREDICTIONS_FILE).write_bytes(b"nothing")
+@pytest.mark.parametrize("content", [b"nothing", b"", b"PK\x03\x04 cut off"])
+def test_a_file_that_is_damaged_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / PREDICTIONS_FILE).write_bytes(content)
     with pytest.raises(ValueError, match=r"predictions\.npz holds no predictions"):
         Predictions.read(tmp_path)
 

@@ -62,6 +62,11 @@ def test_a_run_writes_the_logs_that_it_is_asked_for_and_no_others(composed, tmp_
     assert written - {"checkpoints", "predictions.npz", "result.json", "run.lock"} == files
 
 
+def test_a_callback_that_is_set_to_null_is_left_out(composed, tmp_path):
+    result = train(composed(*ONE, "callbacks.temperature_scaling=null"))
+    assert "nll_scaled" not in result.metrics
+
+
 @pytest.mark.parametrize(("debug", "batches"), [("fast_dev_run", 1), ("overfit", 60)])
 def test_a_debug_setting_runs_the_batches_that_it_says(composed, debug, batches):
     assert train(composed("experiment=digits", f"debug={debug}", "logger=none")).optimizer_steps == batches

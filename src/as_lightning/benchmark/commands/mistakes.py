@@ -12,12 +12,16 @@ from omegaconf.errors import OmegaConfBaseException
 from as_lightning.benchmark.packages import config_dir, how_to_install, package_of
 from as_lightning.benchmark.run.settings import GROUPS, SettingError, known_settings, method_settings, names, nearest
 
+NO_NAME = "Config group override must be a string"  # as Hydra says of logger=null
+
 
 def is_mistake(error: BaseException) -> bool:
     """Whether an error is the user's to mend: one of Hydra's, of a file, or one that a line of this package raises."""
     if isinstance(error, (HydraException, OmegaConfBaseException, SettingError)) or package_of(error) is not None:
         return True
     if isinstance(error, OSError) and error.filename is not None:  # as where a folder is given for a file
+        return True
+    if str(error).startswith(NO_NAME):
         return True
     frames = traceback.extract_tb(error.__traceback__)
     ours = bool(frames) and Path(__file__).parents[2] in Path(frames[-1].filename).parents
@@ -31,6 +35,8 @@ def in_words(error: BaseException) -> str:
         return f"this {how_to_install([package])}"
     if isinstance(error, SettingError):
         return message
+    if message.startswith(NO_NAME):
+        return "a group is chosen by the name of one of its files, as logger=none, and not by null"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         return f"there is no {group}={name}: {nearest(name, [o for o in error.options if not o.endswith('base')])}"

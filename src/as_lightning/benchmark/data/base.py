@@ -135,7 +135,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
         check_count("num_workers", num_workers, least=0)
         if split_seed is not None:
             check_count("split_seed", split_seed, least=0)
-        for name, count in (("batch_size", batch_size), ("shots", shots), ("first", first)):
+        check_count("batch_size", batch_size, least=1)
+        for name, count in (("shots", shots), ("first", first)):
             if count is not None:
                 check_count(name, count, least=1)
         if not 0.0 <= label_noise <= 1.0:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import lightning.pytorch as pl
 import numpy as np
@@ -38,7 +39,7 @@ class Predictions(NamedTuple):
         try:
             with np.load(path) as content:
                 return cls(*(content[name] for name in cls._fields))
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise ValueError(f"{path} holds no predictions of as-lightning: {error}") from error
 
     def write(self, folder: str | Path) -> None:

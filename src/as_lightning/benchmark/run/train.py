@@ -115,7 +115,7 @@ def train(config: DictConfig) -> Result:
 
 
 def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: dict[str, str]) -> Result:
-    loggers = [instantiate(logger) for logger in config.logger.values()]
+    loggers = _made(config.logger)
     memory = PeakMemory()
     datamodule = read_data(config)
     module = made_module(config, datamodule)
@@ -127,8 +127,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
         plugins.append(WholeFileCheckpointIO())
     identity = settings | {"inputs": inputs} if inputs else settings  # what a checkpoint has to be of
     recorder = RunRecorder(f"val/{score}", settings=json.dumps(identity, sort_keys=True))
-    method_callbacks = [instantiate(callback) for callback in config.method.callbacks.values()]
-    app_callbacks = [instantiate(callback) for callback in config.callbacks.values()]
+    method_callbacks, app_callbacks = _made(config.method.callbacks), _made(config.callbacks)
     if not loggers:  # a LearningRateMonitor refuses a trainer that could not log its rates
         app_callbacks = [callback for callback in app_callbacks if not isinstance(callback, LearningRateMonitor)]
     # the app's callbacks come last: they see what the method's have logged and decided
@@ -163,6 +162,11 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     return result
 
 
+def _made(parts: DictConfig) -> list[Any]:
+    """The objects of a group of several; null leaves one out."""
+    return [instantiate(part) for part in parts.values() if part is not None]
+
+
 def memorisation(trainer: pl.Trainer, module: pl.LightningModule, data: BenchmarkDataModule) -> dict[str, float]:
     """Of the training samples with a wrong label the shares that are predicted with it, and with the true one."""
     loader = data.corrupted_dataloader()
@@ -194,6 +198,8 @@ def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.Light
     except TypeError as error:
         given = ", ".join(datamodule.input_spec)
         raise SettingError(f"the model does not fit the data, which give it {given}: {error}") from error
+    except (ValueError, AssertionError, RuntimeError) as error:
+        raise SettingError(f"the settings of model are refused: {error}") from error
     if config.compile is not None:
         encoder.compile(**instantiate(config.compile))
     make_optimizer, make_schedule = instantiate(config.optimizer), instantiate(config.lr_scheduler)
@@ -208,7 +214,7 @@ def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.Light
     known = [name.removeprefix("val/") for name, metric in metrics if metric.higher_is_better]
     if config.data.score not in known:
         expected = f"expected a metric of this task of which more is better, got data.score={config.data.score!r}"
-        raise SettingError(f"{expected}: {nearest(config.data.score, known)}")
+        raise SettingError(f"{expected}: {nearest(str(config.data.score), known)}")
     try:  # once here, where an error is known to be a setting's
         optimizer = make_optimizer(module.parameters())
         if make_schedule is not None:
