@@ -233,6 +233,7 @@ def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_comp
         (["method.dleta=0.05,0.2"], "did you mean delta"),
         (["method.tau=2"], "no method of the comparison has method.tau"),
         (["method.delta=2"], "must lie in [0, 1], got 2"),
+        (["ckpt_path=last.ckpt"], "a comparison tunes the optimizer, which ckpt_path would bring"),
         (["method.delta_warmup.ratio=0.1,0.2"], "method.delta_warmup.ratio cannot be swept in a comparison"),
         (["method.delta=0.05,0.1,0.2,0.3", "trials=3"], "trials=3 cannot try all 4 values of delta (0.05, 0.1, 0.2, 0"),
         (["trainer.max_epochs=0"], "trainer.max_epochs must be an integer of at least 1, got 0"),

@@ -180,8 +180,7 @@ class Engine:
             if look == looks[-1]:
                 undecided = [verdict.arm for verdict in found if not (verdict.decided or verdict.reason)]
             else:
-                # This is the one decision that rests on measured times. A comparison that goes on reads those of its
-                # finished runs, and no word depends on when an arm stops: each look has its share of the error.
+                # the one decision that rests on measured times, on which no word depends
                 cheaper = {row.arm for row in findings(self.record).rows if row.time.clearly_less}
                 undecided = still_open(found, plan.design, cheaper=cheaper)
             open_arms = [arm for arm in open_arms if arm in undecided]

@@ -57,6 +57,8 @@ class ComparisonSweep:
         self.sample = self._compose()
         if not re.fullmatch(r"[^/\\\0.][^/\\\0]*", str(self.sample.name)):
             raise SettingError(f"name={self.sample.name} cannot name a folder below comparisons: leave out / and ..")
+        if self.sample.get("ckpt_path") is not None:
+            raise SettingError("a comparison tunes the optimizer, which ckpt_path would bring: leave ckpt_path out")
         methods = self.settings["methods"]
         if methods is None:
             form = "multilabel_" if str(self.sample.method.name).startswith("multilabel_") else ""

@@ -38,8 +38,7 @@ def recommended(findings: Findings) -> Row:
 
 
 def advice(findings: Findings) -> list[str]:
-    """What to do, and what the comparison shows, as plain sentences: the recommendation, a line for each method at its
-    full budget, calibration where it is worse, what the comparison can decide, and its notes."""
+    """What to do, and what the comparison shows, as plain sentences; the recommendation is the first."""
     record, reference = findings.record, findings.reference
     rows = [findings.full(method) for method in findings.methods[1:]]
     sentences = [_recommendation(findings)]
