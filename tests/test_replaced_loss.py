@@ -76,6 +76,13 @@ def test_settings_stay_in_force_and_the_arguments_keep_their_names(loss, setting
     assert module.masking_counter.counted
 
 
+@pytest.mark.parametrize("shape", [(6,), (6, 1), (2, 3, 4)])
+def test_labels_are_not_guessed_where_binary_cross_entropy_has_no_label_dimension(shape):
+    module = WithAS(nn.BCEWithLogitsLoss())
+    with pytest.raises(ValueError, match=r"expects logits of shape \(N, C\).*got \(\d.*\): of one label no margin"):
+        module.criterion(torch.zeros(shape), torch.ones(shape))
+
+
 def test_a_partials_weight_moves_with_the_module_and_adds_nothing_to_its_state():
     module = WithAS(partial(F.cross_entropy, weight=torch.ones(3)))
     assert module.double().criterion.weight.dtype == torch.float64

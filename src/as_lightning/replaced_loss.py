@@ -55,6 +55,13 @@ class CountedLoss(nn.Module):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         if self.multilabel:
+            if input.dim() != 2 or input.size(1) == 1:  # PyTorch's loss takes any shape: it has no label dimension
+                raise ValueError(
+                    "the loss that takes the place of nn.BCEWithLogitsLoss expects logits of shape (N, C) with C labels"
+                    f" per sample, two or more, got {tuple(input.shape)}: of one label no margin can be met, so leave "
+                    "that loss as it is, or give the model two classes. If there are more dimensions, call "
+                    "self.multilabel_as_softmax_loss(logits, target) in training_step, with the labels in dimension 1"
+                )
             return self._owner.multilabel_as_softmax_loss(input, target, reduction=self.reduction)
         settings = {"weight": self.weight, "ignore_index": self.ignore_index, "reduction": self.reduction}
         return self._owner.as_softmax_loss(input, target, **settings)
