@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from as_lightning.functional import as_cross_entropy, multilabel_as_cross_entropy
-from as_lightning.losses import ASSoftmaxLoss, MultiLabelASSoftmaxLoss
+from as_lightning.losses import ASSoftmaxLoss, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss
 
 LOGITS = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)) * 3
 TARGET = torch.tensor([0, 1, -1, 3, 4, 0])
@@ -52,3 +52,36 @@ def test_bad_settings_are_refused_when_the_module_is_made(
 ) -> None:
     with pytest.raises(error, match=message):
         loss(**arguments)
+
+
+class Adapted(nn.Linear):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(input)
+
+
+def adapted(loss: LinearCrossEntropyLoss) -> None:
+    loss.linear = Adapted(5, 7)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda loss: nn.utils.prune.l1_unstructured(loss.linear, "weight", 0.5), "a hook makes its weight"),
+        (lambda loss: nn.utils.spectral_norm(loss.linear), "a hook makes its weight"),
+        (adapted, "it is Adapted, whose forward may compute something else"),
+    ],
+)
+def test_a_head_whose_logits_are_not_those_of_its_weight_is_refused(change: Any, message: str) -> None:
+    loss = LinearCrossEntropyLoss(5, 7)
+    change(loss)
+    with pytest.raises(TypeError, match=rf"LinearCrossEntropyLoss reads .*{message}.*ASSoftmaxLoss\(1\.0\)"):
+        loss(LOGITS, TARGET.clamp(min=0))
+
+
+def test_a_parametrized_or_watched_head_has_the_loss_of_its_logits() -> None:
+    loss = LinearCrossEntropyLoss(5, 7)
+    nn.utils.parametrizations.spectral_norm(loss.linear)
+    loss.linear.register_forward_pre_hook(lambda *args: None)  # as profilers watch every module
+    loss.eval()
+    target = TARGET.clamp(min=0)
+    torch.testing.assert_close(loss(LOGITS, target), nn.functional.cross_entropy(loss.linear(LOGITS), target))

@@ -7,7 +7,12 @@ from torch import Tensor, nn
 
 from as_lightning.functional.argument_checks import check_class_weight
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.linear_cross_entropy import PLAIN_NAMES, check_label_smoothing, cross_entropy_of_head
+from as_lightning.functional.linear_cross_entropy import (
+    PLAIN_NAMES,
+    check_label_smoothing,
+    cross_entropy_of_head,
+    why_not_linear,
+)
 from as_lightning.functional.masking import DEFAULT_DELTA
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.masking_counter import MaskedLoss
@@ -93,6 +98,10 @@ class LinearCrossEntropyLoss(MaskedLoss):
         device: that of the layer.
         dtype: that of the layer.
 
+    Raises:
+        TypeError: if ``linear`` is no plain ``nn.Linear`` any more, as after pruning: it is read, not called. Its
+            parametrizations are applied, its other hooks are not.
+
     Source: the signature follows PyTorch 2.13; shapes and errors are those of `linear_cross_entropy`.
 
     Examples:
@@ -126,6 +135,12 @@ class LinearCrossEntropyLoss(MaskedLoss):
         self.linear = nn.Linear(in_features, num_classes, bias=bias, device=device, dtype=dtype)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        problem = why_not_linear(self.linear)
+        if problem is not None:
+            raise TypeError(
+                f"LinearCrossEntropyLoss reads the weight and bias of its linear layer and does not call it, but "
+                f"{problem}: compute ASSoftmaxLoss({self.delta})(linear(hidden), target) with a layer of your own"
+            )
         operands, counter = (input, self.linear.weight, self.linear.bias, target, self.weight), self.masking_counter
         settings = self.delta, self.ignore_index, self.reduction
         loss, counts = cross_entropy_of_head(operands, PLAIN_NAMES, *settings, counting=counter is not None)

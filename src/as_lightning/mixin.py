@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import lightning.pytorch as pl
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import type_before_parametrizations
 
 from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calibration import same_weights, scaled_probabilities, weights_digest
 from as_lightning.functional.class_parallel import HeadNames, is_dtensor, is_placement_hook
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head
+from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head, why_not_linear
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.masking_counter import MaskingCounter
@@ -329,13 +328,10 @@ def _check_linear_head(head: nn.Linear) -> None:
     """Raise ``TypeError`` unless the logits of ``head`` are ``hidden @ weight.T + bias`` and nothing else."""
     kinds = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
     hooks = [hook for kind in kinds for hook in kind.values()]
-    if "forward" in vars(head):
-        problem = f"the forward of this {type(head).__name__} has been replaced"
-    elif type_before_parametrizations(head) is not nn.Linear:
-        problem = f"it is {type(head).__name__}, whose forward may compute something else"
-    elif hooks and not (is_dtensor(head.weight) and all(map(is_placement_hook, hooks))):
+    problem = why_not_linear(head)
+    if problem is None and hooks and not (is_dtensor(head.weight) and all(map(is_placement_hook, hooks))):
         problem = "it has hooks, which would not be called"
-    else:
+    if problem is None:
         return
     raise TypeError(
         f"as_softmax_head_loss reads the weight and bias of an nn.Linear and does not call it, but {problem}: use "

@@ -7,7 +7,8 @@ from typing import Any, Literal, overload
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
 from as_lightning.functional.argument_checks import check_class_weight, check_one_device, check_reduction
 from as_lightning.functional.calling_convention import (
@@ -166,6 +167,18 @@ def check_label_smoothing(label_smoothing: float) -> None:
             "this head keeps one target class per row; use F.cross_entropy(F.linear(input, linear_weight, "
             "linear_bias), target, label_smoothing=...)"
         )
+
+
+def why_not_linear(head: nn.Module) -> str | None:
+    """Why a module's logits are not ``hidden @ head.weight.T + head.bias``; None if they are, but for its hooks."""
+    kind = type_before_parametrizations(head)
+    if "forward" in vars(head):
+        return f"the forward of this {kind.__name__} has been replaced"
+    if kind is not nn.Linear:
+        return f"it is {kind.__name__}, whose forward may compute something else"
+    if head._forward_pre_hooks and "weight" not in head._parameters and not is_parametrized(head, "weight"):
+        return "a hook makes its weight (pruning, nn.utils.spectral_norm), which would not be called"
+    return None
 
 
 def cross_entropy_of_head(
