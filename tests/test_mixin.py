@@ -97,6 +97,40 @@ def test_a_checkpoint_loads_back_with_weights_arguments_and_margin(batches, tmp_
     assert loaded.hparams.delta_warmup == DeltaWarmup(batches=2)
 
 
+class NamesItsHyperparameters(Existing):
+    def __init__(self, features: int, lr: float = 0.5) -> None:
+        super(Existing, self).__init__()
+        self.save_hyperparameters("features", "lr")
+        self.net, self.criterion = nn.Linear(features, 3), nn.CrossEntropyLoss()
+
+
+class HasOneConfiguration(Existing):
+    def __init__(self, config: dict[str, float], classes: int = 3) -> None:
+        super(Existing, self).__init__()
+        self.save_hyperparameters(config)
+        self.net, self.criterion = nn.Linear(config["features"], classes), nn.CrossEntropyLoss()
+
+
+@pytest.mark.parametrize(
+    ("plain", "arguments"),
+    [(NamesItsHyperparameters, (4, 0.25)), (HasOneConfiguration, ({"features": 4, "lr": 0.25},))],
+)
+def test_a_checkpoint_has_the_margin_also_where_the_module_saves_its_hyperparameters_without(
+    plain, arguments, batches, tmp_path
+):
+    class Mixed(ASSoftmaxMixin, plain):
+        as_softmax_replaces = "criterion"
+
+    module = Mixed(*arguments, delta=0.3, delta_warmup=DeltaWarmup(batches=2))
+    fit(module, batches, tmp_path).save_checkpoint(tmp_path / "model.ckpt")
+    loaded = Mixed.load_from_checkpoint(tmp_path / "model.ckpt", weights_only=True)
+    assert torch.equal(loaded.net.weight, module.net.weight)
+    assert (loaded.hparams.lr, loaded.as_softmax_delta) == (0.25, 0.3)
+    assert loaded._as_softmax_warmup.warmup == DeltaWarmup(batches=2)
+    assert plain.load_from_checkpoint(tmp_path / "model.ckpt", weights_only=True).hparams == module.hparams
+    assert Mixed.load_from_checkpoint(tmp_path / "model.ckpt", weights_only=True, delta=0.7).as_softmax_delta == 0.7
+
+
 def test_a_dotted_name_reaches_into_a_submodule():
     class Nested(pl.LightningModule):
         def __init__(self):

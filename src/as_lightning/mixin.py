@@ -276,8 +276,11 @@ class ASSoftmaxMixin(_Base):
         return scaled_probabilities(logits, self.as_softmax_temperature, self.as_softmax_multilabel)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the temperature with the weights, and the length of training that a warm-up has begun with."""
+        """Save the temperature with the weights, the length of training that a warm-up has begun with, and the margin
+        with hyperparameters that the module has saved without it: some by their names, or one that holds all.
+        """
         super().on_save_checkpoint(checkpoint)
+        self._complete_hyperparameters(checkpoint)
         temperature, multilabel = self.as_softmax_temperature, self.as_softmax_multilabel
         fitted = self._as_softmax_calibrated  # a callback such as EMAWeightAveraging may save other weights
         if fitted is not None and not same_weights(fitted, weights_digest(checkpoint["state_dict"])):
@@ -286,6 +289,22 @@ class ASSoftmaxMixin(_Base):
         warmup = self._as_softmax_warmup
         if warmup is not None and warmup.training_batches is not None:
             checkpoint[LENGTH_KEY] = warmup.training_batches
+
+    def _complete_hyperparameters(self, checkpoint: dict[str, Any]) -> None:
+        """Have ``load_from_checkpoint`` call the mixin's ``__init__`` as this module's was called."""
+        key, name_key = self.CHECKPOINT_HYPER_PARAMS_KEY, self.CHECKPOINT_HYPER_PARAMS_NAME
+        if key not in checkpoint or type(self).__init__ is not ASSoftmaxMixin.__init__:
+            return
+        saved, name = checkpoint[key], checkpoint.get(name_key)
+        if name not in (None, "kwargs"):  # save_hyperparameters(config): by the mixin's signature Lightning cannot
+            saved = {name: saved}  # know that there is an argument of that name
+            checkpoint[name_key] = "kwargs"
+            checkpoint.pop(self.CHECKPOINT_HYPER_PARAMS_TYPE, None)
+        given: dict[str, Any] = {self._as_softmax_delta_name: self.as_softmax_delta}
+        if self._as_softmax_warmup is not None:
+            given["delta_warmup"] = self._as_softmax_warmup.warmup
+        missing = {argument: value for argument, value in given.items() if argument not in saved}
+        checkpoint[key] = {**saved, **missing}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take over the length of a warm-up, and the temperature that was fitted for the checkpoint's weights."""
