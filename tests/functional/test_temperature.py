@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -50,6 +52,22 @@ def test_classes_that_the_model_rules_out_do_not_change_the_temperature(logit: f
     )
 
 
+def test_a_row_whose_own_class_is_ruled_out_takes_no_part() -> None:
+    logits, target = drawn(0.5, rows=60)
+    one_more = (
+        torch.cat([logits, torch.tensor([[0.0, -torch.inf, 1.0, 2.0, 3.0]])]),
+        torch.cat([target, torch.ones(1).long()]),
+    )
+    assert fit_temperature(*one_more) == fit_temperature(logits, target)
+
+
+def test_a_logit_of_nan_makes_the_temperature_nan() -> None:
+    logits, target = drawn(0.5, rows=60)
+    logits[3, 2] = torch.nan
+    assert math.isnan(fit_temperature(logits, target))
+    assert math.isnan(fit_temperature(logits, torch.zeros_like(logits)))
+
+
 def test_several_labels_have_one_temperature() -> None:
     logits = 3 * torch.randn(5000, 4)
     target = torch.bernoulli((logits / 2.5).sigmoid())
@@ -85,6 +103,8 @@ def test_bad_arguments_are_refused() -> None:
         reliability(torch.zeros(4, 3), torch.zeros(4, dtype=torch.long), bins=0)
     with pytest.raises(IndexError, match="class indices from 0 to 2 or ignore_index, got 1 to 3"):
         reliability(torch.zeros(4, 3), torch.tensor([1, 3, 2, -100]))
+    with pytest.raises(IndexError, match="class indices from 0 to 2 or ignore_index, got -1 to 2"):
+        fit_temperature(torch.zeros(4, 3), torch.tensor([1, -1, 2, -100]))
 
 
 def test_unknown_labels_take_no_part() -> None:

@@ -35,7 +35,8 @@ def fit_temperature(
 
     The second term, $\kappa$ samples of unknown class, keeps the temperature above 0 where every prediction is right.
     Its mean is over the classes of a probability above 0: those that a model rules out, by a logit of ``-inf`` or -1e9,
-    take no part. With several labels $\ell$ is the binary cross-entropy of each known label that is not ruled out.
+    take no part, and no row whose own class has a logit of ``-inf``. With several labels $\ell$ is the binary
+    cross-entropy of each known label that is not ruled out.
 
     Args:
         logits: shape ``(..., C)``, classes last.
@@ -45,10 +46,11 @@ def fit_temperature(
         reduce: sums a tensor over the ranks.
 
     Returns:
-        The temperature, in [0.001, 1000]; 1 if there are no rows.
+        The temperature, in [0.001, 1000]; 1 if there are no rows, NaN if a logit is NaN.
 
     Raises:
         ValueError: if the shapes do not fit or ``prior_samples`` is negative.
+        IndexError: if a class index is out of range.
         ImportError: if SciPy is not installed.
 
     Source: Guo et al., "On Calibration of Modern Neural Networks", ICML 2017, section 4.2.
@@ -67,7 +69,12 @@ def fit_temperature(
     logits, target = known_entries(logits.detach(), target, ignore_index)
     logits = in_float64(logits)
     target = target.to(logits.device)
-    possible = scaled_probabilities(logits, None, multilabel) > 0
+    if not multilabel:
+        _check_indices(logits, target)
+        ruled_out = logits.gather(-1, target.unsqueeze(-1)).squeeze(-1) == -torch.inf
+        if bool(ruled_out.any()):  # no temperature makes such a class likely
+            logits, target = logits[~ruled_out], target[~ruled_out]
+    possible = scaled_probabilities(logits, None, multilabel) != 0  # NaN must reach the result
     if multilabel:
         logits, target = logits[possible], target[possible]
     rows = float(reduce(torch.tensor(float(target.numel()), dtype=torch.float64)))
@@ -82,7 +89,7 @@ def fit_temperature(
 
     bounds = (-math.log(MAX_TEMPERATURE), -math.log(MIN_TEMPERATURE))
     minimum = minimize_scalar(objective, bounds=bounds, method="bounded", options={"xatol": 1e-6})
-    return math.exp(-minimum.x)
+    return math.exp(-minimum.x) if math.isfinite(minimum.fun) else math.nan
 
 
 def scaled_probabilities(logits: Tensor, temperature: float | None, multilabel: bool = False) -> Tensor:
@@ -129,6 +136,13 @@ def known_entries(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Te
     if not (is_multilabel(logits, target) or target.is_floating_point()):
         target = target.long()  # gather and nll_loss take no narrow type
     return logits[known], target[known]
+
+
+def _check_indices(logits: Tensor, target: Tensor) -> None:
+    if target.numel() and not 0 <= int(target.min()) <= int(target.max()) < logits.size(-1):
+        found = f"{int(target.min())} to {int(target.max())}"
+        expected = f"from 0 to {logits.size(-1) - 1} or ignore_index"
+        raise IndexError(f"target must hold class indices {expected}, got {found}")
 
 
 def _class_terms(logits: Tensor, target: Tensor, possible: Tensor) -> tuple[Tensor, Tensor]:
@@ -197,10 +211,7 @@ def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bin
     if multilabel:
         confidence, correct = logits.sigmoid(), target.double()
     else:
-        if target.numel() and not 0 <= int(target.min()) <= int(target.max()) < logits.size(-1):
-            found = f"{int(target.min())} to {int(target.max())}"
-            expected = f"from 0 to {logits.size(-1) - 1} or ignore_index"
-            raise IndexError(f"target must hold class indices {expected}, got {found}")
+        _check_indices(logits, target)
         confidence, predicted = logits.softmax(dim=-1).max(dim=-1)
         correct = (predicted == target).double()
     index = (confidence * bins).ceil().long().clamp(1, bins) - 1
