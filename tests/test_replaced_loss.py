@@ -206,6 +206,36 @@ def test_losses_of_ones_own_and_of_class_scores_are_replaced(loss):
     assert module.criterion(LOGITS, TARGET.clamp(min=0)) == as_cross_entropy(LOGITS, TARGET.clamp(min=0), 0.3)
 
 
+class Around(nn.Module):
+    """Somebody's loss that calls one of PyTorch's."""
+
+    def __init__(self, **settings) -> None:
+        super().__init__()
+        self.parts = nn.ModuleDict({"classes": nn.CrossEntropyLoss(**settings)})
+
+    def forward(self, input, target):
+        return 2 * self.parts["classes"](input, target).mean()
+
+
+@pytest.mark.parametrize("settings", [{"weight": torch.ones(3)}, {"ignore_index": -1}, {"label_smoothing": 0.1}])
+def test_settings_inside_a_loss_of_ones_own_are_not_dropped(settings):
+    with pytest.raises(ValueError, match=rf"{next(iter(settings))}=.*would be lost: .*'criterion\.parts\.classes'"):
+        WithAS(Around(**settings))
+    assert WithAS(Around(reduction="none"), delta=0.3).criterion.delta == 0.3
+
+    known = Around(**settings)
+    vars(known).update(settings)  # carried on, or refused, as a setting of the whole
+    if "ignore_index" in settings:
+        assert WithAS(known).criterion.ignore_index == -1
+
+    class Inside(WithAS):
+        as_softmax_replaces = "criterion.parts.classes"
+
+    module = Inside(Around(ignore_index=-1), delta=0.3)
+    expected = 2 * as_cross_entropy(LOGITS, TARGET, 0.3, ignore_index=-1)
+    torch.testing.assert_close(module.criterion(LOGITS, TARGET), expected)
+
+
 # --- a Hugging Face classifier, whose loss is its own
 
 TINY = {"vocab_size": 9, "n_embd": 4, "n_layer": 1, "n_head": 1, "n_positions": 4, "num_labels": 3, "pad_token_id": 0}
@@ -301,6 +331,7 @@ def test_a_model_whose_loss_is_not_plain_cross_entropy_is_refused_at_its_first_l
 
     module = MaskedHuggingFace(Weighted(model.config).eval())
     module.model.score.weight.data *= 50
+    module.training_step({"input_ids": TOKENS, "labels": torch.full((6,), -100)}, 0)  # NaN says nothing of the loss
     with pytest.raises(TypeError, match=r"is not the mean cross-entropy of its logits .*self\.as_softmax_loss"):
         module.training_step({"input_ids": TOKENS, "labels": TARGETS["single_label_classification"]}, 0)
 

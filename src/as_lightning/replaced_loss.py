@@ -110,7 +110,7 @@ class LossOfLabels(nn.Module):
                     f"{plain:.4g}: what it adds (class weights, a mask) would be lost. Leave the labels out, and call "
                     "self.as_softmax_loss(logits, target) in training_step"
                 )
-            self.checked = True
+            self.checked = not own.isnan()  # as it is where all labels are ignored
         output["loss"] = (self.multilabel_loss if several else self.loss)(logits, labels)
 
 
@@ -199,6 +199,8 @@ def masked_loss(owner: Any, replaced: Any) -> CountedLoss:
         function, settings = replaced.func, replaced.keywords
     if isinstance(function, nn.Module):
         names = ("weight", "pos_weight", "ignore_index", "reduction", "label_smoothing")
+        if not isinstance(function, MODULES):
+            _refuse_settings_inside(function)
         settings = {name: getattr(function, name) for name in names if hasattr(function, name)} | settings
     if isinstance(function, nn.BCEWithLogitsLoss) or function is F.binary_cross_entropy_with_logits:
         if settings.get("weight") is not None or settings.get("pos_weight") is not None:
@@ -206,6 +208,21 @@ def masked_loss(owner: Any, replaced: Any) -> CountedLoss:
         return CountedLoss(owner, multilabel=True, **_carried(settings, ("reduction",)))
     carried = _carried(settings, ("weight", "ignore_index", "reduction"))
     return CountedLoss(owner, multilabel=False, persistent=isinstance(replaced, nn.Module), **carried)
+
+
+def _refuse_settings_inside(loss: nn.Module) -> None:
+    """Raise ``ValueError`` if a loss of one's own holds one of PyTorch's, whose settings would not stay in force."""
+    for place, part in loss.named_modules():
+        ignore_index = getattr(part, "ignore_index", -100)
+        settings = {name: getattr(part, name, None) for name in ("weight", "pos_weight", "label_smoothing")}
+        settings |= {} if ignore_index == -100 else {"ignore_index": ignore_index}
+        lost = [f"{n}={value!r}" for n, value in settings.items() if not (_changes_nothing(value) or hasattr(loss, n))]
+        if isinstance(part, MODULES) and lost:
+            raise ValueError(
+                f"the loss to replace, {type(loss).__name__}, holds a {type(part).__name__} as {place!r} with "
+                f"{', '.join(lost)}, which would be lost: name that part, as in as_softmax_replaces = "
+                f"'criterion.{place}', or call self.as_softmax_loss in training_step"
+            )
 
 
 def _changes_nothing(value: Any) -> bool:
