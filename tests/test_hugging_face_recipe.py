@@ -51,3 +51,24 @@ def test_the_recipe_trains_masks_and_accumulates_as_one_large_batch(recipe: dict
         Trainer(model, arguments, train_dataset=train_set, compute_loss_func=recipe["as_softmax"]).train()
         weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=1e-12)
+
+
+def test_the_trainer_counts_every_label_of_several_as_the_page_says(recipe: dict[str, Any]) -> None:
+    from transformers import Trainer, TrainingArguments
+
+    from as_lightning.functional import multilabel_as_cross_entropy
+
+    assert "num_items_in_batch / labels.size(1)" in PAGE.read_text(encoding="utf-8")
+    samples = []
+
+    def several(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
+        samples.append(float(num_items_in_batch / labels.size(1)))
+        return multilabel_as_cross_entropy(outputs.logits, labels, reduction="sum") / samples[-1]
+
+    texts = [{"input_ids": text["input_ids"], "labels": torch.tensor([1.0, 0.0, 1.0])} for text in recipe["texts"]]
+    recipe["config"].problem_type = "multi_label_classification"
+    model = recipe["AutoModelForSequenceClassification"].from_config(recipe["config"])
+    sizes = {"max_steps": 1, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}
+    arguments = TrainingArguments("runs", report_to="none", use_cpu=True, **sizes)
+    Trainer(model, arguments, train_dataset=texts, compute_loss_func=several).train()
+    assert samples == [8.0, 8.0]

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from harness.own_modules import WithCriterion
 from harness.scripted_masking import quiet_trainer
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
 from torch.utils.data import DataLoader, TensorDataset
@@ -100,6 +101,15 @@ def test_unknown_labels_take_no_part():
 class TwoLoaders(Plain):
     def validation_step(self, batch, batch_idx, dataloader_idx=0):
         self(batch[0])
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+def test_logits_of_one_class_are_refused(shape):
+    def one_class(module, batch):
+        return module(batch[0])[:, 0].reshape(shape), (batch[1] > 2).float().reshape(shape)
+
+    with pytest.raises(MisconfigurationException, match=r"C of at least 2, got \(8,"):
+        fit(Plain(), MarginHistogram(logits=one_class))
 
 
 @pytest.mark.parametrize("index", [0, 1])

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from as_lightning.callbacks.evaluation_logits import LogitsAndTarget, ValidationCallback
@@ -38,7 +39,7 @@ class MarginHistogram(ValidationCallback):
     Raises:
         ValueError, TypeError: if ``bins`` is no integer from 1 on.
         MisconfigurationException: in a validation whose logits or targets are not found, or whose several loaders have
-            none with the number ``dataloader_idx``.
+            none with the number ``dataloader_idx``; or whose logits have one class.
 
     Examples:
         >>> trainer = Trainer(callbacks=[MarginHistogram()], logger=False, enable_checkpointing=False)
@@ -70,6 +71,11 @@ class MarginHistogram(ValidationCallback):
 
     def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
         logits, target, _ = self.source.of(pl_module, batch)
+        if logits.dim() < 2 or logits.size(-1) < 2:
+            raise MisconfigurationException(
+                "MarginHistogram: a target leads another class, so logits must have shape (..., C) with C of at least "
+                f"2, got {tuple(logits.shape)}"
+            )
         rows, target = logits.flatten(0, -2), target.flatten(0, logits.dim() - 2)  # of tokens too
         leads = in_float64(target_leads(rows, target, self.ignore_index))
         above = leads > _delta(pl_module)
