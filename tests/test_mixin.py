@@ -430,3 +430,12 @@ patched.forward = lambda hidden: 2 * hidden
 def test_the_head_loss_refuses_what_it_would_go_around_and_names_the_way_out(head, message):
     with pytest.raises(TypeError, match=rf"{message}.*use self\.as_softmax_loss\(head\(hidden\), target\)"):
         New().as_softmax_head_loss(torch.randn(2, 4), head, torch.tensor([0, 1]))
+
+
+def test_the_head_loss_trains_under_a_profiler_that_hooks_every_module(batches, tmp_path):
+    class Wide(New):
+        def training_step(self, batch, batch_idx):
+            return self.as_softmax_head_loss(batch[0], self.net, batch[1])
+
+    trainer = fit(Wide(), batches, tmp_path, profiler="pytorch", max_steps=1)
+    assert trainer.global_step == 1

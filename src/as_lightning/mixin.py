@@ -343,10 +343,15 @@ def _own_delta(owner: type, module: nn.Module, *args: Any, **kwargs: Any) -> Any
     return _parameters(owner)["delta"].default
 
 
+def _is_of_profiler(hook: Any) -> bool:
+    """Whether a hook is one of those by which ``Trainer(profiler="pytorch")`` watches every module."""
+    return getattr(getattr(hook, "func", hook), "__module__", "").startswith("lightning.pytorch.profilers.")
+
+
 def _check_linear_head(head: nn.Linear) -> None:
     """Raise ``TypeError`` unless the logits of ``head`` are ``hidden @ weight.T + bias`` and nothing else."""
     kinds = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
-    hooks = [hook for kind in kinds for hook in kind.values()]
+    hooks = [hook for kind in kinds for hook in kind.values() if not _is_of_profiler(hook)]
     problem = why_not_linear(head)
     if problem is None and hooks and not (is_dtensor(head.weight) and all(map(is_placement_hook, hooks))):
         problem = "it has hooks, which would not be called"
