@@ -41,24 +41,29 @@ class MaskingCounter:
     def __init__(self, losses: Sequence[MaskedLoss] = ()) -> None:
         self.losses = losses
         self.counted = False
+        self._counting = True
         self._open: Tensor | None = None
         self._closed = torch.zeros(4, dtype=torch.int64)
         self._closed_key: Hashable = None
         self._steps_before: int | None = None  # optimizer steps when training began
 
     def update(self, counts: MaskingCounts) -> None:
-        """Add a batch's counts to the open window, without waiting for the device."""
+        """Add a batch's counts to the open window, without waiting for the device; no more after `end_batch`."""
+        if not self._counting:
+            return
         stacked = counts.stacked().detach()
         self._open = stacked if self._open is None else self._open + stacked
         self.counted = True
 
     def begin_batch(self) -> None:
-        """Count what ``losses`` compute, until `end_batch`: the training's batches, and no validation between them."""
+        """Count until `end_batch`, also what ``losses`` compute: training's batches, and nothing between them."""
+        self._counting = True
         for loss in self.losses:
             loss.masking_counter = self
 
     def end_batch(self) -> None:
-        """Stop counting what ``losses`` compute."""
+        """Count nothing until `begin_batch` or `start`: callbacks call it when the batch's loss is computed."""
+        self._counting = False
         for loss in self.losses:
             loss.masking_counter = None
 
@@ -83,7 +88,7 @@ class MaskingCounter:
         Several callbacks may call it with the same counts; the second call changes nothing.
         """
         self.drop_window()
-        self.counted = False
+        self.counted, self._counting = False, True
         self._open = open_counts
         self._steps_before = trainer.global_step
 

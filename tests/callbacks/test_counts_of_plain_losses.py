@@ -189,3 +189,22 @@ def test_the_progress_bar_shows_the_share_of_masked_samples(make: Callable[[], P
     shown = bar.get_metrics(trainer, trainer.lightning_module)["masked"]
     assert float(shown) == pytest.approx(last.masked_samples / last.samples, abs=1e-3)  # type: ignore[arg-type]
     assert re.search(r"masked[=:] ?0\.", capsys.readouterr().out)  # tqdm or rich
+
+
+@pytest.mark.parametrize("make", [lambda: Plain(ASSoftmaxLoss(0.1)), lambda: Mixed(nn.CrossEntropyLoss(), delta=0.1)])
+def test_a_loss_after_the_batch_is_in_no_window(make: Callable[[], Plain]) -> None:
+    data, ends = batches(6), []
+    for computes_again in (False, True):
+        module = make()
+        if computes_again:
+            plain = module.on_train_batch_end
+
+            def again(outputs: Any, batch: Batch, index: int, module: Any = module, plain: Any = plain) -> None:
+                plain(outputs, batch, index)
+                module.training_step(batch, index)
+
+            module.on_train_batch_end = again  # type: ignore[method-assign]
+        callbacks = [monitor := MaskingMonitor(), speed := AdaptiveGradientAccumulation(max_steps=4)]
+        quiet_trainer(max_epochs=2, callbacks=callbacks).fit(module, loader_of(data))
+        ends.append((monitor.history, speed.history))
+    assert ends[0] == ends[1]

@@ -14,7 +14,7 @@ import pytest
 import torch
 from harness.scripted_masking import SavesEveryBatch, loader_of, quiet_trainer
 from harness.stateful_loader import StatefulLoader
-from harness.token_batches import Batch, MaskedTagger, SumTagger, Tagger, token_batches, tokens_in
+from harness.token_batches import MaskedTagger, SumTagger, Tagger, token_batches, tokens_in
 from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, ModelParallelStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -23,8 +23,6 @@ from torch import Tensor
 
 from as_lightning import AdaptiveGradientAccumulation, MaskingMonitor, MaskingPolicy, StepSchedule
 from as_lightning.callbacks.item_weights import ItemWeights
-from as_lightning.functional import MaskingCounts
-from as_lightning.masking_counter import MaskingCounter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -340,29 +338,6 @@ def test_one_host_read_a_window_and_none_a_batch(host_reads: Counter[str]) -> No
     assert ours <= len(speed.history) < len(COUNTS) * EPOCHS
 
 
-@pytest.mark.parametrize("items", [tokens_in, None])
-def test_an_optimizer_that_calls_its_closure_several_times_has_the_items_of_a_batch_once(items: Any) -> None:
-    class Twice(torch.optim.SGD):
-        def step(self, closure: Any = None) -> Any:
-            closure()
-            return super().step(closure)
-
-    class Counted(Tagger):
-        def __init__(self) -> None:
-            super().__init__(Twice)
-            self.masking_counter = MaskingCounter()
-
-        def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
-            rows = tokens_in(batch)
-            self.masking_counter.update(MaskingCounts(*torch.tensor([0, rows, 0, rows])))
-            return super().training_step(batch, batch_idx)
-
-    batches, plain, weighed = token_batches(COUNTS), Counted(), Counted()
-    quiet_trainer(max_epochs=EPOCHS).fit(plain, loader_of(batches))
-    fit(weighed, by_items(StepSchedule({0: 1}), items=items), batches)
-    assert distance(plain, weighed) < 1e-12
-
-
 class ReducesInItsOwnWay(SingleDeviceStrategy):
     pass
 
@@ -374,3 +349,28 @@ def test_a_strategy_that_is_not_known_to_be_exact_is_refused_for_items_alone(mon
     with pytest.raises(MisconfigurationException, match=r"not known to be exact with Reduces"):
         fit(Tagger(), by_items(), token_batches(COUNTS), strategy=strategy)
     assert not issubclass(FSDPStrategy, (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy))
+
+
+class ComputesTwice(torch.optim.AdamW):
+    """As optimizers do that compute the loss again at other weights (LBFGS, SAM); here they are the same."""
+
+    def step(self, closure: Any = None) -> Any:
+        closure()
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("make", [Tagger, MaskedTagger])
+def test_an_optimizer_that_computes_a_batch_again_counts_its_items_once(make: Any) -> None:
+    batches = token_batches((3, 17, 1, 24))
+    module, callbacks = make(optimizer=ComputesTwice), [MaskingMonitor()] if make is MaskedTagger else []
+    source = {"items": None} if make is MaskedTagger else {}
+    speed = fit(module, by_items(StepSchedule({0: 1}), **source), batches, callbacks=callbacks)
+    assert [window.items for window in speed.history] == [3, 17, 1, 24] * EPOCHS
+    assert distance(module, on_large_batches(make(), batches, speed)) < 1e-12
+
+
+@pytest.mark.parametrize("normalize", ["batches", "items"])
+def test_an_optimizer_that_computes_the_last_of_several_batches_again_is_refused(normalize: Any) -> None:
+    module = MaskedTagger(optimizer=ComputesTwice)
+    with pytest.raises(MisconfigurationException, match=r"ComputesTwice computes the loss several times .* once, or"):
+        fit(module, by_items(normalize=normalize, items=None), token_batches(COUNTS))

@@ -154,9 +154,9 @@ class AdaptiveGradientAccumulation(Callback):
 
     def _drop_sums(self) -> None:
         self._items: Items = 0.0  # of the open window, on this rank
-        self._items_before: Items = 0.0  # the batch that runs
         self._totals: Tensor | None = None  # of all ranks, once they are summed
         self._batch_items: Items | None = None
+        self._computed = False  # whether the batch's loss has been: an optimizer may compute it several times in a step
 
     def _counter(self, pl_module: LightningModule) -> MaskingCounter:
         return windows.find_counter(pl_module) or self._batch_sizes
@@ -267,7 +267,7 @@ class AdaptiveGradientAccumulation(Callback):
                 counter.drop_window()
             self._open_window(trainer, batch_idx)
         counter.begin_batch()
-        self._items_before = self._items
+        self._computed = False
         if self._counts_sizes:
             self._batch_samples = torch.tensor([0, self._size(batch), 0, 0])
         if self._counts_items:
@@ -300,19 +300,29 @@ class AdaptiveGradientAccumulation(Callback):
         self._hook_rates(trainer)  # it may be another optimizer by now
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
+        again, self._computed = self._computed, True
+        if again and self._window.accumulated:
+            raise MisconfigurationException(
+                f"{type(trainer.optimizers[0]).__name__} computes the loss several times in a step, and Lightning adds "
+                f"each gradient to those of the window's other batches, {self._window.accumulated} here. "
+                f"Use an optimizer that computes it once, or remove {type(self).__name__}."
+            )
+        counter = self._counter(pl_module)
         if self._counts_sizes:
             self._batch_sizes.update(MaskingCounts(*self._batch_samples))
+        counter.end_batch()
         if not self._counts_items:
             return
+        if self._batch_items is None:
+            self._batch_items = self._weights.counted_since(counter)
         items = self._batch_items
-        if items is None:
-            items = self._weights.counted_since(self._counter(pl_module))
         if self.normalize == "items":
             if self._weights.unit is None:  # once in a training
                 joint = items if self._knows(items) else windows.sum_over_ranks(trainer, on_device(items)).item()
                 self._weights.see(joint, self._ranks)
             items = self._weights.weigh(pl_module, loss, items)
-        self._items = self._items_before + items  # once, also where an optimizer calls its closure several times
+        if not again:
+            self._items = self._items + items
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._weights.end_backward()

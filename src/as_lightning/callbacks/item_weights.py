@@ -62,9 +62,8 @@ class ItemWeights:
         return check_number(f"the items of batch {batch_idx}", items, lambda n: n >= 0, "a finite number of at least 0")
 
     def counted_since(self, counter: MaskingCounter) -> Items:
-        """The samples that the counter has counted since `count`, or since it was asked last."""
-        counted = counter.open_counts[1]
-        items, self._samples_before = counted - self._samples_before, counted
+        """The samples that the counter has counted since `count`."""
+        items = counter.open_counts[1] - self._samples_before
         return float(items) if items.device.type == "cpu" else items.double()
 
     def weigh(self, pl_module: LightningModule, loss: Tensor, items: Items) -> Items:

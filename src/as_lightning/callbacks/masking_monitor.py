@@ -123,6 +123,10 @@ class MaskingMonitor(Callback):
             counter.drop_window()
         counter.begin_batch()
 
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
+        if pl_module.automatic_optimization:  # the optimizer's step may compute the batch again
+            windows.masking_counter(pl_module, self).end_batch()
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
