@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -322,11 +323,24 @@ GOOD = {"logits": torch.zeros(2, 3), "target": torch.tensor([0, 1])}
         ({"logits": torch.zeros(2, 3, dtype=torch.long)}, TypeError, r"logits must be a floating-point tensor"),
         ({"logits": torch.tensor(1.0)}, ValueError, r"logits must have a class dimension"),
         ({"weight": torch.ones(4)}, ValueError, r"weight must hold one weight per class, shape \(3,\), got \(4,\)"),
+        ({"logits": SimpleNamespace(logits=1)}, TypeError, r"logits must be a tensor, .*Namespace: pass its \.logits"),
+        ({"target": [0, 1]}, TypeError, r"target must be a tensor, got list"),
+        ({"weight": [1.0, 1.0, 1.0]}, TypeError, r"weight must be a tensor, got list"),
     ],
 )
 def test_bad_input_is_refused_by_name(change: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         as_cross_entropy(**{**GOOD, **change})
+
+
+@pytest.mark.parametrize("rows", [2, 1 << 15])
+def test_learnt_class_weights_are_refused_with_few_logits_and_with_many(rows: int) -> None:
+    logits, target = torch.zeros(rows, 3, requires_grad=True), torch.zeros(rows, dtype=torch.long)
+    weight = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"^weight must not require a gradient.*weight\.detach\(\)"):
+        as_cross_entropy(logits, target, weight=weight)
+    with torch.no_grad():
+        assert as_cross_entropy(logits, target, weight=weight) > 0
 
 
 @pytest.mark.gpu

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from numbers import Real
 
+import torch
 from torch import Tensor
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -47,8 +48,16 @@ def check_temperature(tau: object) -> float:
     return check_number("tau", tau, lambda value: value > 0, "a positive temperature")
 
 
+def check_tensor(name: str, value: object) -> None:
+    """Raise ``TypeError`` unless ``value`` is a tensor."""
+    if not isinstance(value, Tensor):
+        hint = ": pass its .logits" if hasattr(value, "logits") else ""
+        raise TypeError(f"{name} must be a tensor, got {type(value).__name__}{hint}")
+
+
 def check_logits(logits: Tensor, dimension: str = "class") -> None:
     """Raise unless ``logits`` is a floating-point tensor with at least one dimension."""
+    check_tensor("logits", logits)
     if not logits.is_floating_point():
         raise TypeError(f"logits must be a floating-point tensor, got {logits.dtype}")
     if logits.dim() == 0:
@@ -67,10 +76,16 @@ def check_one_device(**operands: Tensor | None) -> None:
 
 
 def check_class_weight(weight: Tensor | None, num_classes: int, name: str = "weight") -> None:
-    """Raise unless ``weight`` is ``None`` or holds one floating-point weight per class."""
+    """Raise unless ``weight`` is ``None`` or holds one floating-point weight per class, without a gradient."""
     if weight is None:
         return
+    check_tensor(name, weight)
     if not weight.is_floating_point():
         raise TypeError(f"{name} must be a floating-point tensor, got {weight.dtype}")
     if weight.shape != (num_classes,):
         raise ValueError(f"{name} must hold one weight per class, shape ({num_classes},), got {tuple(weight.shape)}")
+    if weight.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError(
+            f"{name} must not require a gradient: class weights are constants, as in F.cross_entropy; pass "
+            f"{name}.detach()"
+        )

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.functional.argument_checks import check_class_weight, check_logits, check_reduction
+from as_lightning.functional.argument_checks import check_class_weight, check_logits, check_reduction, check_tensor
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.tracing import looks
 
@@ -87,6 +87,7 @@ def check_index_dtype(target: Tensor, expected: tuple[int, ...]) -> None:
 def check_class_indices(logits: Tensor, target: Tensor) -> None:
     """Raise unless ``target`` holds class indices for ``logits`` in one of the shapes ``F.cross_entropy`` takes."""
     check_logits(logits)
+    check_tensor("target", target)
     shape = logits.shape
     expected = shape[:1] if len(shape) == 2 else shape[:0] if len(shape) == 1 else shape[:1] + shape[2:]
     if target.dtype != torch.int64:
@@ -241,6 +242,7 @@ def label_rows(logits: Tensor, target: Tensor, ignore_index: int | None) -> Labe
     The values are checked on the CPU only: elsewhere the host would wait. With ``ignore_index`` None all are known.
     """
     check_logits(logits, "label")
+    check_tensor("target", target)
     if target.is_complex():
         raise TypeError(f"target must hold 0 and 1 (bool, integer or floating point), got {target.dtype}")
     if target.shape != logits.shape:

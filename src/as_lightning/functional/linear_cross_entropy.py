@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
-from as_lightning.functional.argument_checks import check_class_weight, check_one_device, check_reduction
+from as_lightning.functional.argument_checks import check_class_weight, check_one_device, check_reduction, check_tensor
 from as_lightning.functional.calling_convention import (
     accumulation_dtype,
     autocast_dtype,
@@ -237,8 +237,8 @@ def check_head(
     """The dtype of a head's logits, after a check of its operands; the messages use the caller's ``names``."""
     operands = dict(zip(names, (hidden, weight, bias, target, class_weight), strict=True))
     for name, x in operands.items():
-        if not isinstance(x, Tensor) and (x is not None or name not in (names.bias, names.class_weight)):
-            raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
+        if x is not None or name not in (names.bias, names.class_weight):
+            check_tensor(name, x)
     if weight.dim() != 2 or hidden.dim() == 0 or hidden.size(-1) != weight.size(1):
         raise ValueError(
             f"{names.hidden} must have shape (..., d) and {names.weight} (C, d), got {tuple(hidden.shape)} and "
@@ -255,11 +255,6 @@ def check_head(
             f"got {tuple(target.shape)}"
         )
     check_class_weight(class_weight, weight.size(0), names.class_weight)
-    if class_weight is not None and class_weight.requires_grad and torch.is_grad_enabled():
-        raise RuntimeError(
-            f"{names.class_weight} must not require a gradient: class weights are constants, as in F.cross_entropy; "
-            f"pass {names.class_weight}.detach()"
-        )
     check_one_device(**operands)
     return _logits_dtype(hidden, weight, bias, names)
 
