@@ -140,12 +140,14 @@ def ledger() -> list[tuple[str, str, str, Sequence[Test]]]:
     few, paper_data = tuned_rates("clinc150_20", 6, of_few), tuned_rates("sst5", 2, "SST-5")
     tuned = compared("clinc150_20_shots/fine_tuned", of_few)
     tokens = [
+        tuned_rates("wnut17", 2, "WNUT-17"),
         compared("wnut17/fine_tuned", "WNUT-17, 3 epochs"),
         compared("wnut17/fine_tuned_longer", "WNUT-17, 6 epochs"),
     ]
     nearest = f"{DATA}; the nearest is the row above"
     macro_and_micro = ("f1_macro", "f1_micro")
     labels = [
+        tuned_rates("goemotions", 2, "GoEmotions, first 10,000 examples"),
         compared("goemotions_10k/fine_tuned", "GoEmotions, first 10,000 examples", macro_and_micro),
         compared("goemotions/comparison", "GoEmotions", macro_and_micro),
     ]

@@ -52,12 +52,8 @@ TITLES = {
     "goemotions": "GoEmotions, first 10,000 examples (several labels)",
     "clinc150": "CLINC150, whole (150 intents)",
 }
-IN_SHORT = (
-    ("clinc150_20", 6),
-    ("sst5", 2),
-    ("wnut17", 2),
-    ("clinc150_20", 2),
-)  # data and epochs of the figure on the first page
+# data and epochs of the figure on the first page
+IN_SHORT = (("clinc150_20", 6), ("sst5", 2), ("wnut17", 2), ("goemotions", 2))
 COLOURS = {
     "softmax": "#444444",
     "as_softmax 0.1": "#d1495b",
@@ -226,7 +222,7 @@ def show(lines: list[dict], folder: Path) -> None:
     figure, axes = pyplot.subplots(len(IN_SHORT) // 2, 2, figsize=(9, 1.9 * len(IN_SHORT)), layout="constrained")
     for axis, key in zip(axes.flat, IN_SHORT, strict=True):
         _draw(axis, groups[key], list(METHODS)[:2], 12)
-        axis.set_title(f"{TITLES[key[0]].partition(' (')[0]}, {key[1]} epochs", fontsize=13)
+        axis.set_title(f"{TITLES[key[0]].partition(' (')[0]}, {key[1]} epochs", fontsize=12)
     figure.savefig(folder / "in_short.svg", metadata={"Date": None})
     shares = [key for key in order if any(_share(runs) for runs in groups[key].get("softmax", {}).values())]
     if shares:
