@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from harness.own_modules import WithCriterion
 from harness.scripted_masking import quiet_trainer
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
@@ -151,3 +152,46 @@ def test_the_monitor_gives_tensorboard_the_layout_of_its_custom_scalars(tmp_path
         "batches per optimizer step": ["masking/accumulate_grad_batches"],
         "lead of the target in validation": ["margin/mean", "margin/share_above_delta"],
     }
+
+
+class Wraps(SingleDeviceStrategy):
+    """As DDP does, it trains a wrapper of the module, so that Lightning calls a step as the module's forward."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
+
+    def setup(self, trainer: pl.Trainer) -> None:
+        super().setup(trainer)
+        self.model = Wrapper(self.model)
+
+
+class Wrapper(torch.nn.Module):
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs):
+        return self.module(*inputs)
+
+
+class ReturnsScores(Plain):
+    def validation_step(self, batch, batch_idx):
+        super().validation_step(batch, batch_idx)
+        return torch.zeros(len(batch[1]), 5)
+
+
+def test_what_a_validation_step_returns_is_no_logits_also_where_the_strategy_wraps_the_module():
+    module, histogram = ReturnsScores(), MarginHistogram()
+    trainer = quiet_trainer(max_epochs=1, num_sanity_val_steps=0, strategy=Wraps(), callbacks=[histogram])
+    trainer.fit(module, LOADER, LOADER)
+    assert trainer.callback_metrics["margin/mean"] == pytest.approx(float(torch.cat(module.leads).mean()), abs=1e-6)
+
+
+def test_a_validation_step_that_does_not_call_the_forward_is_refused_also_where_the_strategy_wraps_the_module():
+    class OnlyReturns(Plain):
+        def validation_step(self, batch, batch_idx):
+            return self.net(batch[0])
+
+    trainer = quiet_trainer(max_epochs=1, num_sanity_val_steps=0, strategy=Wraps(), callbacks=[MarginHistogram()])
+    with pytest.raises(MisconfigurationException, match="found no logits of a batch"):
+        trainer.fit(OnlyReturns(), LOADER, LOADER)

@@ -185,6 +185,13 @@ def test_the_temperature_and_the_masking_rate_of_two_processes_are_those_of_the_
         assert rank["masking rate"] == pytest.approx(3 / 40)
 
 
+def test_a_rank_without_batches_of_an_evaluation_keeps_nobody_waiting(seen: Seen) -> None:
+    first, second = seen("evaluated_on_one_rank")
+    assert first == second
+    assert first == first | {"samples": 24, "tested": 24.0, "labels": False}
+    assert first["temperature"] not in (None, 1.0)
+
+
 # Batches of different items: two processes step as one large batch of the items of both, to 1e-12
 
 joint_tokens = partial(joint_batches, data_of=two_ranks.tokens_of)

@@ -267,6 +267,23 @@ def validated_parts(folder: Path) -> dict[str, Any]:
     return seen | {"of the whole": fitted(data), "of its own": fitted(own), "masking rate": rate.compute().item()}
 
 
+class Tested(RankScripted):
+    def test_step(self, batch: Any, batch_idx: int) -> None: ...
+
+
+def evaluated_on_one_rank(folder: Path) -> dict[str, Any]:
+    """The second rank has a stream without batches, in validation and in test."""
+    module = Tested()
+    data = [(inputs, module.net(inputs).argmax(-1)) for inputs, _ in batches_of(3, size=8, dtype=torch.float64)]
+    own = loader_of(data if RANK == 0 else [], length_known=False)
+    histogram, scaling = (callback(logits=logits_and_target) for callback in (MarginHistogram, TemperatureScaling))
+    train(module, [histogram, scaling], val_dataloaders=own, limit_train_batches=4)
+    seen = {"samples": int(histogram.counts.sum()), "temperature": scaling.temperature, "labels": scaling.multilabel}
+    arguments: Any = {"devices": 2, "strategy": "ddp", "use_distributed_sampler": False}
+    quiet_trainer(callbacks=[scaling], **arguments).test(module, own, verbose=False)
+    return seen | {"tested": scaling.diagrams["scaled"].predictions.sum().item()}
+
+
 def failing_validation(folder: Path) -> dict[str, Any]:
     """Both ranks fail in a validation inside a window, and each saves: a rank that fails alone must not wait."""
 
@@ -353,6 +370,7 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "sharded_resumed_between_windows": lambda folder: sharded(ckpt_path=folder / "sharded-between"),
     "validated_parts": validated_parts,
     "validated_shared": lambda folder: validated(SharesBatches(), data_of(0)[:4], strategy=on_a_mesh(1, 2)),
+    "evaluated_on_one_rank": evaluated_on_one_rank,
     "failing_validation": failing_validation,
     "items": lambda folder: on_items(Tagger(), by_items()),
     "items_without_no_sync": lambda folder: on_items(Tagger(), by_items(), strategy=SyncsEveryBatch()),

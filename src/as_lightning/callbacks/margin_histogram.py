@@ -87,9 +87,8 @@ class MarginHistogram(ValidationCallback):
         self._sums = sums if self._sums is None else self._sums + sums
 
     def _end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._sums is None:
-            return
-        sums = sum_over_ranks(trainer, self._sums).cpu()
+        none = torch.zeros(self.bins + 4, dtype=torch.float64)  # a rank without batches must not keep others waiting
+        sums = sum_over_ranks(trainer, none if self._sums is None else self._sums).cpu()
         self.counts, self._sums = sums[: self.bins].long(), None
         total, squares, samples, above = sums[self.bins :].tolist()
         if not samples:

@@ -29,6 +29,7 @@ from as_lightning.functional.calibration import (
 from as_lightning.functional.calling_convention import in_float64
 from as_lightning.mixin import TEMPERATURE_KEY, ASSoftmaxMixin
 
+BINS = 15  # of the reliability diagram
 MAX_LOGITS = 1 << 26  # how many numbers of a validation are kept, on their device
 
 
@@ -138,8 +139,14 @@ class TemperatureScaling(ValidationCallback):
         self._gathered.append(self._known_of(pl_module, batch))
 
     def _end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not self._gathered:
+        # a rank without batches must not keep the others waiting, and learns from them what they have
+        known = torch.tensor([bool(self._gathered), bool(self._gathered and self.multilabel)]).long()
+        ranks, of_labels = sum_over_ranks(trainer, known).tolist()
+        if not ranks:
             return
+        if not self._gathered:
+            self.multilabel, self._weights = bool(of_labels), _digest(trainer, pl_module)
+            self._gathered.append((torch.zeros(0 if of_labels else (0, 1)), torch.zeros(0, dtype=torch.int64)))
         logits, target = (torch.cat(parts) for parts in zip(*self._gathered, strict=True))
         self._gathered.clear()
         self.temperature = fit_temperature(
@@ -149,6 +156,7 @@ class TemperatureScaling(ValidationCallback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         fitted = self.temperature is not None and self._fits(trainer, pl_module)
+        fitted = trainer.strategy.reduce_boolean_decision(fitted)  # a validation takes all ranks
         if not fitted and trainer.enable_validation:
             trainer.validating = True
             trainer.fit_loop.epoch_loop.val_loop.run()  # by Trainer.validate it would be another run
@@ -203,16 +211,22 @@ class TemperatureScaling(ValidationCallback):
                 loss = F.binary_cross_entropy_with_logits(scaled, target.double(), reduction="sum")
             else:
                 loss = F.cross_entropy(scaled, target, reduction="sum")
-            sums = [loss, torch.full_like(loss, target.numel()), *reliability(scaled, target)]
+            sums = [loss, torch.full_like(loss, target.numel()), *reliability(scaled, target, bins=BINS)]
             before = self._test_sums.get(name)
             self._test_sums[name] = [old + new for old, new in zip(before, sums, strict=True)] if before else sums
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.source.stop()
-        for name, sums in self._test_sums.items():
+        none = [
+            torch.zeros(size, dtype=torch.float64) for size in ((), (), *[(BINS,)] * 3)
+        ]  # of a rank without batches
+        for name in ("unscaled", "scaled"):
+            sums = self._test_sums.get(name, none)
             loss, count, *bins = (sum_over_ranks(trainer, of_rank).cpu() for of_rank in sums)
+            if not count:
+                continue
             self.diagrams[name] = diagram = Reliability(*bins)
-            metrics = {"nll": (loss / count.clamp(min=1.0)).float()}
+            metrics = {"nll": (loss / count).float()}
             metrics["calibration_error"] = diagram.calibration_error.float()
             # they are sums over the ranks already
             pl_module.log_dict({f"test/{metric}_{name}": value for metric, value in metrics.items()}, sync_dist=False)
