@@ -83,6 +83,12 @@ def test_labels_are_not_guessed_where_binary_cross_entropy_has_no_label_dimensio
         module.criterion(torch.zeros(shape), torch.ones(shape))
 
 
+@pytest.mark.parametrize(("others", "named"), [((), {"reduction": "sum"}), ((torch.ones(3),), {})])
+def test_settings_of_a_call_are_refused_with_the_ways_to_set_them(others, named):
+    with pytest.raises(TypeError, match=r"got also (reduction=\.\.\.|Tensor): set it in the loss that is replaced"):
+        WithAS(F.cross_entropy).criterion(LOGITS, TARGET, *others, **named)
+
+
 def test_a_partials_weight_moves_with_the_module_and_adds_nothing_to_its_state():
     module = WithAS(partial(F.cross_entropy, weight=torch.ones(3)))
     assert module.double().criterion.weight.dtype == torch.float64

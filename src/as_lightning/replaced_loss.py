@@ -53,7 +53,14 @@ class CountedLoss(nn.Module):
     def delta(self, value: float) -> None:
         self._owner.as_softmax_delta = value
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor, *others: Any, **named: Any) -> Tensor:
+        if others or named:
+            given = ", ".join([*[type(other).__name__ for other in others], *(f"{name}=..." for name in named)])
+            raise TypeError(
+                f"the masked loss is called as loss(logits, target), and got also {given}: set it in the loss that is "
+                "replaced, as in functools.partial(F.cross_entropy, reduction='sum'), or call "
+                "self.as_softmax_loss(logits, target, ...)"
+            )
         if self.multilabel:
             if input.dim() != 2 or input.size(1) == 1:  # PyTorch's loss takes any shape: it has no label dimension
                 raise ValueError(

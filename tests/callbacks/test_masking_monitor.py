@@ -5,13 +5,20 @@ from __future__ import annotations
 import lightning.pytorch as pl
 import pytest
 import torch
-from harness.scripted_masking import KeepsRows, SavesEveryBatch, loader_of, quiet_trainer
+from harness.scripted_masking import KeepsRows, SavesEveryBatch, quiet_trainer
 from harness.searches import FindsInTheSecondEpoch
 from lightning.pytorch.callbacks import LearningRateFinder, ModelCheckpoint
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from as_lightning import ASSoftmaxMixin, DeltaWarmup, MaskingCounter, MaskingMonitor
+from as_lightning import (
+    AdaptiveGradientAccumulation,
+    ASSoftmaxMixin,
+    DeltaWarmup,
+    MaskingCounter,
+    MaskingMonitor,
+    StepSchedule,
+)
 from as_lightning.functional import MaskingCounts
 
 NAMES = {
@@ -58,22 +65,6 @@ def test_a_step_logs_the_ratio_of_its_window_and_not_of_its_last_batch(tmp_path)
     assert [entry["masking/class_ratio"] for entry in written] == pytest.approx([6 / 40, 6 / 80, 8 / 8])
     assert [entry["masking/samples_seen"] for entry in written] == [20, 60, 64]
     assert [entry["masking/accumulate_grad_batches"] for entry in written] == [2, 2, 2]
-
-
-def test_a_first_batch_of_none_is_logged_at_no_step_below_zero(tmp_path):
-    logger = KeepsRows()
-    trainer = quiet_trainer(max_epochs=1, logger=logger, callbacks=[MaskingMonitor()], log_every_n_steps=1)
-    batches = [None, [torch.ones(1, 1)], [torch.ones(1, 1)]]
-    trainer.fit(Scripted([(1, 10, 2, 20)] * 3), loader_of(batches))
-    assert [row["step"] for row in having(logger, "masking/sample_ratio")] == [0, 0, 1]
-
-
-def test_without_a_logger_nothing_is_said_of_one(tmp_path, recwarn):
-    loader = DataLoader(TensorDataset(torch.ones(2, 1)), batch_size=1)
-    trainer = quiet_trainer(max_epochs=1, callbacks=[MaskingMonitor()], default_root_dir=tmp_path)
-    trainer.fit(Scripted([(1, 10, 2, 20)] * 2), loader)
-    assert not [each for each in recwarn if "no logger configured" in str(each.message)]
-    assert trainer.callback_metrics["masking/sample_ratio_epoch"] == pytest.approx(0.1)
 
 
 def test_an_epoch_logs_the_ratio_of_its_sums(tmp_path):
@@ -255,3 +246,24 @@ def test_with_manual_optimizers_the_monitor_logs_at_the_steps_of_the_modules_own
         steps = [row["step"] for row in having(logger, "train_loss")]
         assert [row["step"] for row in having(logger, "masking/sample_ratio")] == sorted({0, *steps, 13})
         assert len(steps) == 14 // every
+
+
+@pytest.mark.parametrize("schedule", [None, {0: 1}, {0: 2}])
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_batch_of_none_has_no_step_and_logs_nothing(schedule, missing):
+    data = [torch.ones(1, 1)] * 5
+    data[missing] = None
+    monitor, logger = MaskingMonitor(), KeepsRows()
+    callbacks = [monitor, *([AdaptiveGradientAccumulation(StepSchedule(schedule))] if schedule else [])]
+    trainer = quiet_trainer(max_epochs=1, callbacks=callbacks, logger=logger, log_every_n_steps=1)
+    trainer.fit(Scripted([(1, 2, 3, 4)] * 5), DataLoader(data, batch_size=None))
+    for name in ("masking/sample_ratio", "accumulation/steps")[: len(callbacks)]:
+        assert [row["step"] for row in having(logger, name)] == list(range(trainer.global_step))
+    assert monitor.history[0].samples == 4 * 2
+
+
+@pytest.mark.filterwarnings("error:.*no logger configured")
+def test_without_a_logger_the_monitor_warns_of_nothing():
+    trainer = quiet_trainer(max_epochs=1, callbacks=[monitor := MaskingMonitor()])
+    trainer.fit(Scripted([(1, 2, 3, 4)] * 4), DataLoader(torch.ones(4, 1, 1), batch_size=None))
+    assert trainer.callback_metrics["masking/sample_ratio_epoch"] == monitor.history[0].masked_samples / 8

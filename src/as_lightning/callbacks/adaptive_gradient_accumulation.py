@@ -137,6 +137,7 @@ class AdaptiveGradientAccumulation(Callback):
         self._batch_sizes = MaskingCounter()  # of a module without a masking counter
         self._counts = self._counts_items = self._counts_sizes = self._needs_masking = False
         self._fitting, self._window = True, OpenWindow()
+        self._steps_before = 0  # optimizer steps before the window
         self._saved: dict[str, Any] = {}  # of the open window, from a checkpoint, until training goes on
         self._forget()
 
@@ -189,7 +190,7 @@ class AdaptiveGradientAccumulation(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         windows.start_counting(trainer, self._counter(pl_module), self._saved.get(windows.COUNTS))
         self._drop_sums()
-        self._own_rates, self._used_rates = [], []
+        self._own_rates, self._used_rates, self._steps_before = [], [], trainer.global_step
         self._hook_rates(trainer)
         # A resumed epoch loop looks at it to tell whether the checkpoint's batch had stepped. Not earlier than here:
         # trainer.estimated_stepping_batches divides by it, and configure_optimizers asks for that.
@@ -296,6 +297,7 @@ class AdaptiveGradientAccumulation(Callback):
             self._next_length = self._length_after(empty)
         length = windows.aligned_window(batch_idx, self._next_length, remaining)
         self._window = OpenWindow(first_batch=batch_idx, length=length, is_open=True)
+        self._steps_before = trainer.global_step
         trainer.accumulate_grad_batches = length
         self._hook_rates(trainer)  # it may be another optimizer by now
 
@@ -400,8 +402,10 @@ class AdaptiveGradientAccumulation(Callback):
         self.history.append(AccumulationWindow(*closed))
         self._next_length = self._length_after(self.history[-1])
         self._follow_batches(trainer, pl_module, batch_idx, length, stepped=True)
-        self._unwritten = max(steps - 1, 0), length
-        if windows.is_written(trainer, self._unwritten[0]):
+        if steps == self._steps_before:  # the loader gave None
+            return
+        self._unwritten = steps - 1, length
+        if windows.is_written(trainer, steps - 1):
             self._write(trainer)
 
     def _length_after(self, window: AccumulationWindow) -> int:

@@ -85,6 +85,7 @@ class MaskingMonitor(Callback):
         self._samples_before = 0
         self._open_epoch: int | None = None  # the epoch that the counts below belong to; None before its first window
         self._epoch = torch.zeros(4, dtype=torch.int64)  # the counts of its windows
+        self._steps = 0  # optimizer steps at the end of the latest window
         self._saved_counts: Tensor | None = None  # of an open window, from a checkpoint
         # the latest step, unless it is written: its number, counts, accumulation and margin
         self._unwritten: tuple[int, Tensor, int, float | None] | None = None
@@ -107,7 +108,7 @@ class MaskingMonitor(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         windows.start_counting(trainer, windows.masking_counter(pl_module, self), self._saved_counts)
-        self._saved_counts = None
+        self._saved_counts, self._steps = None, trainer.global_step
         # Lightning does not end an epoch whose last batch has saved the checkpoint that this training resumes
         if self._open_epoch not in (None, trainer.current_epoch):
             self._end_epoch()
@@ -138,9 +139,12 @@ class MaskingMonitor(Callback):
         counter.refuse_silence(pl_module, outputs)
         counts = windows.close_window(trainer, counter)
         self._epoch = self._epoch.to(counts.device) + counts
+        stepped, self._steps = trainer.global_step > self._steps, trainer.global_step
+        if pl_module.automatic_optimization and not stepped:  # the loader gave None
+            return
         # Lightning's own metrics carry the number of batches that stepped, not of steps: with manual optimization
         # these are all batches, however many optimizers have stepped in each (and so raised global_step).
-        step = max(trainer.global_step - 1, 0) if pl_module.automatic_optimization else trainer.fit_loop.total_batch_idx
+        step = trainer.global_step - 1 if pl_module.automatic_optimization else trainer.fit_loop.total_batch_idx
         deltas = {loss.delta for loss in counter.losses}
         delta = getattr(pl_module, "current_delta", deltas.pop() if len(deltas) == 1 else None)
         self._unwritten = step, counts, trainer.accumulate_grad_batches, delta
