@@ -262,10 +262,14 @@ def _draw(axis: Any, runs: dict[str, dict[float, dict[int, dict]]], methods: lis
     axis.set(xscale="log")
     axis.set_xlabel("learning rate", fontsize=size + 2)
     axis.set_ylabel("test score, %", fontsize=size + 2)
-    axis.set_xticks(rates, [f"{rate:g}" if rate >= 1e-3 else f"{rate:.0e}".replace("e-0", "e-") for rate in rates])
+    axis.set_xticks(rates, [_short(rate) for rate in rates])
     axis.tick_params(labelsize=size)
     axis.minorticks_off()
     axis.legend(fontsize=size)
+
+
+def _short(rate: float) -> str:
+    return f"{rate:g}" if rate >= 1e-3 else f"{rate:.0e}".replace("e-0", "e-")
 
 
 def _share(runs: dict[int, dict]) -> list[float]:
@@ -429,8 +433,8 @@ def in_short(groups: dict) -> str:
     only = ", only at learning rates below the best one" if below else ""
     return (
         f"With a margin of 0.1 AS-Softmax is ahead of softmax on {word[len(ahead_on)]} of "
-        f"{word[len(tested)]} data sets{only}, and on {word[len(at_paper)]} at the paper's {PAPER_RATE:g}. With the "
-        f"best rate of each it is ahead on {word[len(best_on[True])]}, and behind on {word[len(best_on[False])]}."
+        f"{word[len(tested)]} data sets{only}, and on {word[len(at_paper)]} at the paper's rate, {_short(PAPER_RATE)}. "
+        f"With the best rate of each it is ahead on {word[len(best_on[True])]}, and behind on {word[len(best_on[False])]}."
     )
 
 

@@ -113,14 +113,14 @@ def test_the_sentence_on_learning_rates_counts_leads_and_best_rates_by_data_set(
     said = experiment.in_short({("clinc150_20", 6): low, ("clinc150_20", 2): low, ("sst5", 2): none})
     assert said == (
         "With a margin of 0.1 AS-Softmax is ahead of softmax on one of two data sets, only at learning rates below the "
-        "best one, and on none at the paper's 2e-05. With the best rate of each it is ahead on none, and behind on "
-        "none."
+        "best one, and on none at the paper's rate, 2e-5. With the best rate of each it is ahead on none, and behind "
+        "on none."
     )
     said = experiment.in_short({("sst5", 2): high, ("wnut17", 2): worse, ("clinc150", 2): {"softmax": {}}})
-    assert "ahead of softmax on one of two data sets, and on none at the paper's 2e-05. With" in said
+    assert "ahead of softmax on one of two data sets, and on none at the paper's rate, 2e-5. With" in said
     of_paper = {("sst5", 2): group(0.01, 0, 0, 0, 0, 0), ("wnut17", 2): low}
     assert "on two of two data sets, only at" in experiment.in_short(of_paper)
-    assert "and on one at the paper's 2e-05." in experiment.in_short(of_paper)
+    assert "and on one at the paper's rate, 2e-5." in experiment.in_short(of_paper)
     assert said.endswith("it is ahead on none, and behind on one.")
 
 

@@ -217,9 +217,8 @@ class TemperatureScaling(ValidationCallback):
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.source.stop()
-        none = [
-            torch.zeros(size, dtype=torch.float64) for size in ((), (), *[(BINS,)] * 3)
-        ]  # of a rank without batches
+        # of a rank without batches
+        none = [torch.zeros(size, dtype=torch.float64) for size in ((), (), *[(BINS,)] * 3)]
         for name in ("unscaled", "scaled"):
             sums = self._test_sums.get(name, none)
             loss, count, *bins = (sum_over_ranks(trainer, of_rank).cpu() for of_rank in sums)
