@@ -429,12 +429,14 @@ def in_short(groups: dict) -> str:
         mean, half, _ = paired(own[best_rate(own)], base[best_rate(base)])
         if abs(mean) > half:
             best_on[mean > 0].add(data)
-    word = ("none", "one", "two", "three", "four", "five")
+    count = ("none", "one", "two", "three", "four", "five")
     only = ", only at learning rates below the best one" if below else ""
+    found = (ahead_on, tested, at_paper, best_on[True], best_on[False])
+    first, tried, paper, best, worse = (count[len(data_sets)] for data_sets in found)
     return (
-        f"With a margin of 0.1 AS-Softmax is ahead of softmax on {word[len(ahead_on)]} of "
-        f"{word[len(tested)]} data sets{only}, and on {word[len(at_paper)]} at the paper's rate, {_short(PAPER_RATE)}. "
-        f"With the best rate of each it is ahead on {word[len(best_on[True])]}, and behind on {word[len(best_on[False])]}."
+        f"With a margin of 0.1 AS-Softmax is ahead of softmax on {first} of {tried} data sets{only}, and on {paper} at "
+        f"the paper's rate, {_short(PAPER_RATE)}. With the best rate of each it is ahead on {best}, and behind on "
+        f"{worse}."
     )
 
 
