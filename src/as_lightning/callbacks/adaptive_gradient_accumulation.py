@@ -19,7 +19,6 @@ from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signatu
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
-from torch.utils.hooks import RemovableHandle
 
 from as_lightning.callbacks import window as windows
 from as_lightning.callbacks.accumulation_policy import (
@@ -30,12 +29,12 @@ from as_lightning.callbacks.accumulation_policy import (
     StepSchedule,
 )
 from as_lightning.callbacks.item_weights import Items, ItemWeights, multiply_gradients, on_device
+from as_lightning.callbacks.learning_rate_scale import RATE_FACTORS, ScaledRates
 from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.masking_counter import MaskingCounter
 
 GRADIENTS = "as_lightning_open_gradients"  # key of a checkpoint: what an open window has gathered, and how it weighs
-RATE_FACTORS: dict[str, Callable[[int], float]] = {"sqrt": math.sqrt, "linear": float}  # of so many batches
 
 
 @dataclass
@@ -126,11 +125,7 @@ class AdaptiveGradientAccumulation(Callback):
         self._policy_start = copy.deepcopy(self._policy.state_dict())
         self.lr_interval, self.lr_scale, self.normalize = lr_interval, lr_scale, normalize
         self._weights = ItemWeights(items, loss_is)
-        self._rate_hooks: list[RemovableHandle] = []
-        self._hooked: Any = None  # the optimizer that has them
-        self._steps_running = 0  # where a step calls that of its base class, hooks run for both
-        self._own_rates: list[Any] = []  # the parameter groups' rates while a step runs at others
-        self._used_rates: list[Any] = []  # of the latest step, if it was scaled
+        self._rates = ScaledRates(self._batches_in_step)
         self._meaning: dict[str, Any] = {"normalize": normalize, "loss_is": loss_is}  # of the gradients
         self._ranks, self._is_first_rank = 1, True
         self._given = 1  # trainer.accumulate_grad_batches before fit
@@ -145,9 +140,8 @@ class AdaptiveGradientAccumulation(Callback):
         """The state before training."""
         self.history: list[AccumulationWindow] = []
         self._policy.load_state_dict(copy.deepcopy(self._policy_start))
-        self._rate_scale = "sqrt" if isinstance(self.policy, MaskingPolicy) else "none"
-        if self.lr_scale != "auto":
-            self._rate_scale = self.lr_scale
+        by_default = "sqrt" if isinstance(self.policy, MaskingPolicy) else "none"
+        self._rates.scale = by_default if self.lr_scale == "auto" else self.lr_scale
         self._next_length: int | None = None  # what the policy has said last
         self._weights.unit = None
         self._drop_sums()
@@ -158,6 +152,9 @@ class AdaptiveGradientAccumulation(Callback):
         self._totals: Tensor | None = None  # of all ranks, once they are summed
         self._batch_items: Items | None = None
         self._computed = False  # whether the batch's loss has been: an optimizer may compute it several times in a step
+
+    def _batches_in_step(self) -> int:
+        return self._window.accumulated + 1 if self._window.is_open else 0
 
     def _counter(self, pl_module: LightningModule) -> MaskingCounter:
         return windows.find_counter(pl_module) or self._batch_sizes
@@ -190,33 +187,14 @@ class AdaptiveGradientAccumulation(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         windows.start_counting(trainer, self._counter(pl_module), self._saved.get(windows.COUNTS))
         self._drop_sums()
-        self._own_rates, self._used_rates, self._steps_before = [], [], trainer.global_step
-        self._hook_rates(trainer)
+        self._steps_before = trainer.global_step
+        self._rates.follow(trainer.optimizers[0])
         # A resumed epoch loop looks at it to tell whether the checkpoint's batch had stepped. Not earlier than here:
         # trainer.estimated_stepping_batches divides by it, and configure_optimizers asks for that.
         trainer.accumulate_grad_batches = self._window.length
         if self._window.is_open and self._window.accumulated:
             self._resume_inside(pl_module)
         self._saved = {}
-
-    def _hook_rates(self, trainer: Trainer) -> None:
-        """Have the steps of the optimizer run at scaled rates."""
-        if self._rate_scale == "none" or trainer.optimizers[0] is self._hooked:
-            return
-        self._unhook_rates()
-        optimizer = self._hooked = trainer.optimizers[0]
-        if not isinstance(optimizer, Optimizer) or any(group.get("lr") is None for group in optimizer.param_groups):
-            raise MisconfigurationException(
-                f"lr_scale={self._rate_scale!r} scales the learning rate of each step, but "
-                f"{type(optimizer).__name__} is no optimizer of torch with a learning rate: set lr_scale='none'."
-            )
-        before, after = optimizer.register_step_pre_hook, optimizer.register_step_post_hook
-        self._rate_hooks = [before(self._scale_rates), after(self._restore_rates)]
-
-    def _unhook_rates(self) -> None:
-        while self._rate_hooks:
-            self._rate_hooks.pop().remove()
-        self._hooked, self._steps_running = None, 0
 
     def _resume_inside(self, pl_module: LightningModule) -> None:
         """Go on with what the open window of a checkpoint had gathered."""
@@ -252,10 +230,7 @@ class AdaptiveGradientAccumulation(Callback):
 
     def _leave(self, trainer: Trainer) -> None:
         trainer.accumulate_grad_batches = self._given
-        for optimizer in trainer.optimizers:  # there is none if the exception came early
-            self._steps_running = 1  # it may have come in a step
-            self._restore_rates(optimizer)
-        self._unhook_rates()
+        self._rates.leave()
         self._weights.end_backward()
 
     # One window
@@ -299,7 +274,7 @@ class AdaptiveGradientAccumulation(Callback):
         self._window = OpenWindow(first_batch=batch_idx, length=length, is_open=True)
         self._steps_before = trainer.global_step
         trainer.accumulate_grad_batches = length
-        self._hook_rates(trainer)  # it may be another optimizer by now
+        self._rates.follow(trainer.optimizers[0])  # it may be another one by now
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
         again, self._computed = self._computed, True
@@ -337,23 +312,6 @@ class AdaptiveGradientAccumulation(Callback):
         else:
             # The end may have come unforeseen (or a checkpoint lost gradients): each loss was divided by the length.
             multiply_gradients(optimizer, self._window.length / (self._window.accumulated + 1))
-
-    def _scale_rates(self, optimizer: Optimizer, *_: Any) -> None:
-        self._steps_running += 1
-        if self._steps_running > 1 or not self._window.is_open:  # of a search for a rate, between two windows
-            return
-        factor = RATE_FACTORS[self._rate_scale](self._window.accumulated + 1)
-        self._own_rates = [group["lr"] for group in optimizer.param_groups]
-        self._used_rates = [rate * factor for rate in self._own_rates]
-        set_rates(optimizer.param_groups, self._used_rates)
-
-    def _restore_rates(self, optimizer: Optimizer, *_: Any) -> None:
-        self._steps_running -= 1
-        if self._steps_running:
-            return
-        if self._own_rates:
-            set_rates(optimizer.param_groups, self._own_rates)
-        self._own_rates = []
 
     def _knows(self, items: Items) -> TypeGuard[float]:
         """Whether the number is that of all ranks and need not be read from a device."""
@@ -461,8 +419,8 @@ class AdaptiveGradientAccumulation(Callback):
             return
         (step, length), self._unwritten = self._unwritten, None
         metrics = {"accumulation/steps": float(length)}
-        for group, rate in enumerate(self._used_rates, 1):
-            of_group = f"/pg{group}" if len(self._used_rates) > 1 else ""
+        for group, rate in enumerate(self._rates.used, 1):
+            of_group = f"/pg{group}" if len(self._rates.used) > 1 else ""
             metrics[f"accumulation/lr{of_group}"] = float(rate)
         windows.publish(trainer, metrics, step)
 
@@ -474,7 +432,7 @@ class AdaptiveGradientAccumulation(Callback):
             "next_length": self._next_length,
             "window": asdict(self._window),
             "unit": self._weights.unit,
-            "lr_scale": self._rate_scale,
+            "lr_scale": self._rates.scale,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -483,7 +441,7 @@ class AdaptiveGradientAccumulation(Callback):
         self.history, self._window = [], OpenWindow(**state_dict["window"])
         self._weights.unit = state_dict["unit"]
         if self.lr_scale == "auto":
-            self._rate_scale = state_dict.get("lr_scale", "none")  # version 0.2 scaled no rate unless told to
+            self._rates.scale = state_dict.get("lr_scale", "none")  # version 0.2 scaled no rate unless told to
         if state_dict["policy"]["name"] != type(self.policy).__name__:
             return  # another policy goes on: it starts anew, and is asked when the open window has closed
         self._policy.load_state_dict(state_dict["policy"]["state"])
@@ -493,8 +451,7 @@ class AdaptiveGradientAccumulation(Callback):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Save what an open window has gathered so far, so that a run resumed inside it goes on exactly."""
-        if self._own_rates:  # it is saved while a step runs, as a signal may ask for
-            set_rates(checkpoint["optimizer_states"][0]["param_groups"], self._own_rates)
+        self._rates.restore_in(checkpoint)
         # not accumulate_grad_batches: callbacks that save on an exception come after on_exception, where it is 1 again
         length = self._window.length if self._window.is_open else 1
         if not windows.can_save_open_window(trainer, length):
@@ -509,11 +466,6 @@ class AdaptiveGradientAccumulation(Callback):
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if self._fitting:
             self._saved = {key: checkpoint[key] for key in (windows.COUNTS, GRADIENTS) if key in checkpoint}
-
-
-def set_rates(groups: list[dict[str, Any]], rates: list[Any]) -> None:
-    for group, rate in zip(groups, rates, strict=True):
-        group["lr"] = rate
 
 
 def mean_gradients(trainer: Trainer, pl_module: LightningModule) -> dict[str, Tensor]:

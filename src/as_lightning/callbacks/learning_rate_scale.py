@@ -1,0 +1,75 @@
+"""Optimizer steps at a multiple of the scheduler's learning rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+RATE_FACTORS: dict[str, Callable[[int], float]] = {"sqrt": math.sqrt, "linear": float}  # of so many batches
+
+
+class ScaledRates:
+    """Runs an optimizer's step of ``batches()`` batches at a multiple of its rates, which come back after the step.
+
+    ``batches`` returns 0 between two windows, where a search for a rate may lie: its steps keep their rates.
+    ``scale`` is ``"none"`` or a key of ``RATE_FACTORS``, ``used`` the rates of the latest step, if it was scaled.
+    """
+
+    def __init__(self, batches: Callable[[], int]) -> None:
+        self.batches, self.scale = batches, "none"
+        self.used: list[Any] = []
+        self._own: list[Any] = []  # the parameter groups' rates while a step runs at others
+        self._optimizer: Any = None  # the one that has the hooks
+        self._hooks: list[RemovableHandle] = []
+        self._depth = 0  # where a step calls that of its base class, hooks run for both
+
+    def follow(self, optimizer: Any) -> None:
+        """Scale the steps of this optimizer, and those of no other."""
+        if self.scale == "none" or optimizer is self._optimizer:
+            return
+        if not isinstance(optimizer, Optimizer) or any(group.get("lr") is None for group in optimizer.param_groups):
+            raise MisconfigurationException(
+                f"lr_scale={self.scale!r} scales the learning rate of each step, but {type(optimizer).__name__} is no "
+                "optimizer of torch with a learning rate: set lr_scale='none'."
+            )
+        self.leave()
+        before, after = optimizer.register_step_pre_hook, optimizer.register_step_post_hook
+        self._optimizer, self._hooks = optimizer, [before(self._begin_step), after(self._end_step)]
+
+    def leave(self) -> None:
+        """Scale no more, also if an exception has ended a step."""
+        if self._own:
+            set_rates(self._optimizer.param_groups, self._own)
+        while self._hooks:
+            self._hooks.pop().remove()
+        self._optimizer, self._depth, self._own, self.used = None, 0, [], []
+
+    def restore_in(self, checkpoint: dict[str, Any]) -> None:
+        """Put the scheduler's rates into a checkpoint that is saved while a step runs, as a signal may ask for."""
+        if self._own:
+            set_rates(checkpoint["optimizer_states"][0]["param_groups"], self._own)
+
+    def _begin_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self._depth += 1
+        if self._depth > 1 or not (batches := self.batches()):
+            return
+        factor = RATE_FACTORS[self.scale](batches)
+        self._own = [group["lr"] for group in optimizer.param_groups]
+        self.used = [rate * factor for rate in self._own]
+        set_rates(optimizer.param_groups, self.used)
+
+    def _end_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0 and self._own:
+            set_rates(optimizer.param_groups, self._own)
+            self._own = []
+
+
+def set_rates(groups: list[dict[str, Any]], rates: list[Any]) -> None:
+    for group, rate in zip(groups, rates, strict=True):
+        group["lr"] = rate
