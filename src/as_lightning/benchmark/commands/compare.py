@@ -29,9 +29,3 @@ def main() -> None:
     # a knob may be one of the compared methods alone: each method takes what it has
     sys.argv[1:] = [f"++{word}" if word.startswith("method.") else word for word in sys.argv[1:]]
     run_command("compare", run_job)
-
-
-if __name__ == "__main__":
-    from as_lightning.benchmark.commands.console import compare
-
-    compare()

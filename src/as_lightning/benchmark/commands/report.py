@@ -68,9 +68,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
         publish(records, output, notes=notes)
     except (ValueError, OSError) as error:
         parser.exit(1, f"as-lightning-report: {error}\n")
-
-
-if __name__ == "__main__":
-    from as_lightning.benchmark.commands.console import report as command
-
-    command()
