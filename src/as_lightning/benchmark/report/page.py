@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,6 @@ from as_lightning.benchmark.report.advice import advice, in_words, recommended, 
 from as_lightning.benchmark.report.figures import PageFigure, report_figures, score_name
 from as_lightning.benchmark.report.findings import Findings, Row, findings
 from as_lightning.benchmark.report.record import ComparisonRecord
-from as_lightning.benchmark.run.summary import lines_of_report
 
 COLOURED = ("better", "worse")
 ADVISED = " (advised)"
@@ -72,7 +72,10 @@ def publish(
     for record in records:
         print_comparison(record)
     failures = [*failed, *(failure for record in records for failure in record.failures)]
-    print("\n".join([*notes, *(f"failed:      {run}" for run in failures), *lines_of_report(*paths)]))
+    print("\n".join([*notes, *(f"failed:      {run}" for run in failures), f"report:      {paths.html}"]))
+    print(f"             {paths.markdown}\n             {paths.csv}")
+    opens = shlex.quote(paths.html.resolve().as_uri())
+    print(f"open it:     {Path(sys.executable).name} -m webbrowser -t {opens}")
 
 
 def write_report(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
@@ -68,17 +68,13 @@ class PredictionRecorder(pl.Callback):
     They are None where the loader shuffles or streams, where a batch has more rows than examples, or where the module
     shows no logits.
 
-    `ids` are of the test examples, by default their numbers. `logits` is as in `TemperatureScaling`.
+    `ids` are of the test examples, by default their numbers.
     """
 
-    def __init__(
-        self,
-        ids: np.ndarray | None = None,
-        logits: Callable[[pl.LightningModule, Any], tuple[Tensor, Tensor]] | None = None,
-    ) -> None:
+    def __init__(self, ids: np.ndarray | None = None) -> None:
         self.ids = ids
         self.predictions: Predictions | None = None
-        self.source = EvaluationLogits(type(self).__name__, logits, 0)
+        self.source = EvaluationLogits(type(self).__name__, None, 0)
         self._rows: list[tuple[Tensor, Tensor]] = []
         self._order: np.ndarray | None = None  # None where there are no predictions to find
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 
 from lightning.pytorch.utilities import rank_zero_only
@@ -17,12 +16,6 @@ def tensorboard_lines(directory: str | Path) -> list[str]:
     if not any(Path(directory).rglob("events.out.tfevents.*")):
         return []
     return [f"tensorboard --logdir {shlex.quote(str(directory))}", "then open http://localhost:6006/#custom_scalars"]
-
-
-def lines_of_report(html: Path, markdown: Path, csv: Path) -> list[str]:
-    """Where the report is, and one line that opens it."""
-    opens = f"{Path(sys.executable).name} -m webbrowser -t {shlex.quote(html.resolve().as_uri())}"
-    return [f"report:      {html}", f"             {markdown}", f"             {csv}", f"open it:     {opens}"]
 
 
 def summary(result: Result, directory: Path) -> list[tuple[str, str]]:
