@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,22 +19,6 @@ from as_lightning.benchmark.encoders.frozen import FrozenEncoder, FrozenOutput
 from as_lightning.benchmark.run.result import whole_file
 
 CHUNK = 64  # samples of one size that the frozen layers take at once
-
-
-class FrozenOutputs(Sequence[Tensor]):
-    """The outputs of a split's samples, of shape `(rows, ...)`; each sample's rows end at `ends`, None for one row."""
-
-    def __init__(self, values: np.ndarray, ends: np.ndarray | None) -> None:
-        self.values, self.ends = values, ends
-
-    def __len__(self) -> int:
-        return len(self.values) if self.ends is None else len(self.ends)
-
-    def __getitem__(self, index: Any) -> Any:
-        if self.ends is None:
-            return torch.from_numpy(self.values[index])
-        start = self.ends[index - 1] if index else 0
-        return torch.from_numpy(self.values[start : self.ends[index]])
 
 
 def _collated(collate: Callable[[list[Any]], Any], samples: list[Any]) -> tuple[FrozenOutput, Tensor]:
@@ -67,12 +51,12 @@ def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, da
         key = hashlib.sha256(f"{weights} {inputs} {device}".encode()).hexdigest()[:24]
         path = data_dir / "frozen" / f"{key}.npy" if encoder.feature_cache == "file" else None
         values = None if path is None else _read(path)
-        ends = np.cumsum(lengths) if of_tokens else None
         if values is None:
-            values = _compute(encoder, dataset, sizes, ends, device)
+            values = _compute(encoder, dataset, sizes, lengths if of_tokens else None, device)
             values = values if path is None else _write(path, values)
             say(f"{split}: the outputs of the frozen layers are computed, {values.nbytes / 2**20:,.0f} MiB")
-        datamodule.splits[split] = LabelledDataset(FrozenOutputs(values, ends), dataset.targets)
+        outputs = torch.from_numpy(values)
+        datamodule.splits[split] = LabelledDataset(outputs.split(lengths) if of_tokens else outputs, dataset.targets)
     datamodule.collate = partial(_collated, datamodule.collate)  # type: ignore[method-assign]
     encoder.to(home)
 
@@ -92,20 +76,22 @@ def _compute(
     encoder: FrozenEncoder,
     dataset: LabelledDataset,
     sizes: dict[tuple[int, ...], list[int]],
-    ends: np.ndarray | None,
+    lengths: list[int] | None,
     device: str,
 ) -> np.ndarray:
-    outputs = np.empty(0)
+    """The outputs of all samples, of shape `(samples, ...)`, or of all their tokens, whose numbers are `lengths`."""
+    outputs = torch.empty(0)
     chunks = [same[start : start + CHUNK] for _, same in sorted(sizes.items()) for start in range(0, len(same), CHUNK)]
     for indices in chunks:  # of one size, so that no padding takes part
         batch = torch.stack([dataset[index][0] for index in indices])
-        values = encoder.frozen_output(batch.to(device)).values.float().cpu().numpy()
-        if not outputs.size:
-            shape = (len(dataset), *values.shape[1:]) if ends is None else (ends[-1], values.shape[2])
-            outputs = np.empty(shape, dtype=np.float32)
+        values = encoder.frozen_output(batch.to(device)).values.float().cpu()
+        if not len(outputs):
+            shape = (len(dataset), *values.shape[1:]) if lengths is None else (sum(lengths), values.size(2))
+            outputs = torch.empty(shape, dtype=torch.float32)
+            of_samples = outputs if lengths is None else outputs.split(lengths)
         for index, value in zip(indices, values, strict=True):
-            outputs[index if ends is None else slice(ends[index] - len(value), ends[index])] = value
-    return outputs
+            of_samples[index].copy_(value)
+    return outputs.numpy()
 
 
 def _digest_of_weights(encoder: FrozenEncoder) -> str:
