@@ -49,11 +49,12 @@ class Range:
         nearest = min(values, key=lambda value: abs(self._place(value) - self._place(self.default)))
         return [self.default, *(value for value in values if value != nearest)]
 
-    def beside(self, best: float, tried: Mapping[float, float]) -> float | None:
+    def beside(self, best: float, scores: Sequence[tuple[float, float]]) -> float | None:
         """The next value: beyond ``best`` where no tried value is, else in the middle of the wider gap beside it.
 
-        ``tried`` has how good each value was.
+        ``scores`` are the tried values, and how good each was.
         """
+        tried = dict(sorted(scores, key=itemgetter(1)))  # of trials of one value the best counts
         below = max((value for value in tried if value < best), default=None)
         above = min((value for value in tried if value > best), default=None)
         beyond, between = [], []
@@ -89,8 +90,9 @@ class Choice:
         """All values, the default first."""
         return [self.default, *(value for value in self.values if value != self.default)]
 
-    def beside(self, tried: Sequence[Any]) -> Any:
+    def beside(self, best: Any, scores: Sequence[tuple[Any, float]]) -> Any:
         """A value that has not been tried; None if all have."""
+        tried = [value for value, _ in scores]
         return next((value for value in self.values if value not in tried), None)
 
 
@@ -162,12 +164,7 @@ def next_trials(
     for name in [*turns[first:], *turns[:first]]:
         trials = own if name == RATE else [*own, *shared]
         scores = [(t.settings[name], sign * t.score if math.isfinite(t.score) else -math.inf) for t in trials]
-        dimension = space[name]
-        if isinstance(dimension, Choice):
-            beside = dimension.beside([value for value, _ in scores])
-        else:  # of trials of one value the best counts
-            beside = dimension.beside(best.settings[name], dict(sorted(scores, key=itemgetter(1))))
-        proposed = {**best.settings, name: beside}
+        proposed = {**best.settings, name: space[name].beside(best.settings[name], scores)}
         if proposed[name] is not None and all(trial.settings != proposed for trial in own):
             return [proposed]
     return []

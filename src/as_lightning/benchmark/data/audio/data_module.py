@@ -154,9 +154,8 @@ class AudioDataModule(BenchmarkDataModule):
         transforms: Mapping[str, Callable[[Tensor], Tensor]] = {}
         if self.log_mel is not None:
             mean, std = (value.item() for value in mean_and_std(training_sums))
-            plain = partial(standardised, mean=mean, std=std)
             masking = load_torchaudio().transforms
             masks = [masking.FrequencyMasking(self.freq_mask), masking.TimeMasking(self.time_mask)]
-            augmented = partial(plain, masks=masks) if self.random_inputs else plain
-            transforms = dict.fromkeys(clips, plain) | {"train": augmented}
+            plain = partial(standardised, mean=mean, std=std)
+            transforms = dict.fromkeys(clips, plain) | {"train": partial(plain, masks=masks)}
         return {split: LabelledDataset(inputs[split], targets[split], transforms.get(split)) for split in clips}
