@@ -41,9 +41,9 @@ class FrozenEncoder(nn.Module):
     def run_frozen(self, inputs: Tensor) -> FrozenOutput:
         """The output of the frozen layers; of the whole encoder where there is no `top`."""
 
-    @abstractmethod
     def run_top(self, top: nn.Module, frozen: FrozenOutput) -> Tensor:
         """The features, from the output of the frozen layers."""
+        return top(frozen.values)
 
     @abstractmethod
     def frozen_module(self) -> nn.Module:

@@ -67,9 +67,8 @@ class TorchvisionEncoder(FrozenEncoder):
             if weights is not None or not isinstance(network, models.ResNet):
                 raise ValueError(f"stem='cifar' is for a residual network with weights=None, got {name}, {weights=}")
             network.conv1 = nn.Conv2d(in_channels, network.conv1.out_channels, 3, padding=1, bias=False)
-            nn.init.kaiming_normal_(
-                network.conv1.weight, mode="fan_out", nonlinearity="relu"
-            )  # as torchvision's others
+            # as torchvision's others
+            nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
             network.maxpool = nn.Identity()
         if trainable_layers is not None:
             network, self.top = _cut(network, name, trainable_layers)
@@ -79,9 +78,6 @@ class TorchvisionEncoder(FrozenEncoder):
 
     def run_frozen(self, inputs: Tensor) -> FrozenOutput:
         return FrozenOutput(self.network(inputs), torch.ones(len(inputs), 1, dtype=torch.bool, device=inputs.device))
-
-    def run_top(self, top: nn.Module, frozen: FrozenOutput) -> Tensor:
-        return top(frozen.values)
 
     def frozen_module(self) -> nn.Module:
         return self.network

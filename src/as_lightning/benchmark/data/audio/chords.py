@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -79,16 +80,10 @@ class Chords(AudioDataModule):
         self.seconds = seconds
 
     def index_clips(self) -> dict[str, list[LabelledFile]]:
-        splits: dict[str, list[LabelledFile]] = {}
-        first = 0
-        for split, clips in self.CLIPS_A_CLASS.items():
-            numbers = range(first, first + clips)
-            roots = range(len(ROOTS))
-            splits[split] = [self._clip(root, quality, n) for root in roots for quality in QUALITIES for n in numbers]
-            first += clips
+        splits: dict[str, list[LabelledFile]] = {split: [] for split in self.CLIPS_A_CLASS}
+        of_class = [split for split, clips in self.CLIPS_A_CLASS.items() for _ in range(clips)]
+        for root, quality, (number, split) in product(range(len(ROOTS)), QUALITIES, enumerate(of_class)):
+            label, seed = f"{ROOTS[root]} {quality}", (self.split_seed, root, tuple(QUALITIES).index(quality), number)
+            read = partial(chord, root, quality, seed, self.sample_rate, self.seconds)
+            splits[split].append(LabelledFile(label, f"the chord {label} of seed {seed}", read))
         return splits
-
-    def _clip(self, root: int, quality: str, number: int) -> LabelledFile:
-        label, seed = f"{ROOTS[root]} {quality}", (self.split_seed, root, tuple(QUALITIES).index(quality), number)
-        read = partial(chord, root, quality, seed, self.sample_rate, self.seconds)
-        return LabelledFile(label, f"the chord {label} of seed {seed}", read)

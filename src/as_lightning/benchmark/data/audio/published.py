@@ -43,7 +43,14 @@ class FSDD(AudioDataModule):
     def index_clips(self) -> dict[str, list[LabelledFile]]:
         tree = FileTree(self.fetch_files()["all"])
         recordings = [path for path in map(PurePosixPath, tree.names) if path.match("recordings/*.wav")]
-        self._check(tree, recordings)
+        sums = (f"{hashlib.sha256(tree.read(str(path))).hexdigest()}  {path.name}\n" for path in recordings)
+        found = hashlib.sha256("".join(sums).encode()).hexdigest()
+        if found != self.SHA256:
+            raise ValueError(
+                f"{tree.root}: the recordings are not those of release 1.0.10: expected SHA-256 {self.SHA256} over "
+                f"the names and contents of recordings/*.wav, got {found} of {len(recordings)}. They are damaged or of "
+                "another release: delete them to download them again, or point data_dir elsewhere"
+            )
         splits: dict[str, list[LabelledFile]] = {split: [] for split in SPLITS}
         order = list(range(RECORDINGS))
         if self.split_seed is not None:
@@ -54,16 +61,6 @@ class FSDD(AudioDataModule):
             split = "test" if place < 5 else "validation" if place < 10 else "train"
             splits[split].append(tree.labelled(str(path), digit, decode))
         return splits
-
-    def _check(self, tree: FileTree, recordings: list[PurePosixPath]) -> None:
-        sums = (f"{hashlib.sha256(tree.read(str(path))).hexdigest()}  {path.name}\n" for path in recordings)
-        found = hashlib.sha256("".join(sums).encode()).hexdigest()
-        if found != self.SHA256:
-            raise ValueError(
-                f"{tree.root}: the recordings are not those of release 1.0.10: expected SHA-256 {self.SHA256} over "
-                f"the names and contents of recordings/*.wav, got {found} of {len(recordings)}. They are damaged or of "
-                "another release: delete them to download them again, or point data_dir elsewhere"
-            )
 
 
 class SpeechCommands(AudioDataModule):
