@@ -9,10 +9,12 @@ from harness.scripted_masking import KeepsRows, SavesEveryBatch, quiet_trainer
 from harness.searches import FindsInTheSecondEpoch
 from lightning.pytorch.callbacks import LearningRateFinder, ModelCheckpoint
 from torch import nn
+from torch.utils import checkpoint as activations
 from torch.utils.data import DataLoader, TensorDataset
 
 from as_lightning import (
     AdaptiveGradientAccumulation,
+    ASSoftmaxLoss,
     ASSoftmaxMixin,
     DeltaWarmup,
     MaskingCounter,
@@ -246,6 +248,28 @@ def test_with_manual_optimizers_the_monitor_logs_at_the_steps_of_the_modules_own
         steps = [row["step"] for row in having(logger, "train_loss")]
         assert [row["step"] for row in having(logger, "masking/sample_ratio")] == sorted({0, *steps, 13})
         assert len(steps) == 14 // every
+
+
+def test_with_manual_optimization_each_loss_of_a_batch_is_counted_once_also_where_backward_computes_it_again():
+    class Manual(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net, self.criterion = torch.nn.Linear(4, 3), ASSoftmaxLoss(delta=0.1)
+            self.automatic_optimization = False
+
+        def training_step(self, batch, batch_idx):
+            for samples in (5, 2):
+                inputs, target = torch.randn(samples, 4, requires_grad=True), torch.zeros(samples, dtype=torch.int64)
+                loss_of = lambda x, y: self.criterion(self.net(x), y)  # noqa: E731
+                self.manual_backward(activations.checkpoint(loss_of, inputs, target, use_reentrant=True))
+            self.optimizers().step()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    trainer = quiet_trainer(max_epochs=1, callbacks=[monitor := MaskingMonitor()])
+    trainer.fit(Manual(), DataLoader(torch.ones(4, 1), batch_size=None))
+    assert monitor.history[0].samples == 4 * (5 + 2)
 
 
 @pytest.mark.parametrize("schedule", [None, {0: 1}, {0: 2}])

@@ -125,8 +125,12 @@ class MaskingMonitor(Callback):
         counter.begin_batch()
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        if pl_module.automatic_optimization:  # the optimizer's step may compute the batch again
-            windows.masking_counter(pl_module, self).end_batch()
+        # backward may compute the loss again, and so may the optimizer's step
+        windows.masking_counter(pl_module, self).end_batch()
+
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not pl_module.automatic_optimization:  # another loss may follow
+            windows.masking_counter(pl_module, self).begin_batch()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
