@@ -10,12 +10,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from harness.scripted_masking import quiet_trainer
-from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint, StochasticWeightAveraging
+from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint, ModelPruning, StochasticWeightAveraging
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.utils.data import DataLoader, TensorDataset
 
 from as_lightning import ASSoftmaxMixin, TemperatureScaling
 from as_lightning.functional import fit_temperature
+from as_lightning.mixin import TEMPERATURE_KEY
 
 
 class Plain(pl.LightningModule):
@@ -152,6 +153,32 @@ def test_each_checkpoint_and_the_trained_module_hold_the_temperature_of_their_ow
     assert held["step=4"] is None  # between two validations
     assert len(set(held.values()) - {None}) > 1 or (averaging is not None and save_weights_only)
     assert held["end"] == module.as_softmax_temperature == pytest.approx(of_its_weights(module), rel=1e-3)
+
+
+@pytest.mark.parametrize("permanent", [False, True])
+def test_weights_that_are_pruned_after_their_validation_get_a_temperature_of_their_own(
+    permanent: bool, tmp_path: Path
+) -> None:
+    class Remembers(Masked):  # a number that a validation changes is no weight
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("validations", torch.zeros(()))
+
+        def on_validation_epoch_end(self) -> None:
+            self.validations += 1
+
+    pruning = ModelPruning("l1_unstructured", amount=0.4, make_pruning_permanent=permanent)
+    kept = ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1, save_on_train_epoch_end=True)
+    module, (inputs, target) = Remembers(), all_of(loader())
+    trainer = quiet_trainer(max_epochs=2, callbacks=[TemperatureScaling(), pruning, kept], enable_checkpointing=True)
+    trainer.fit(module, loader(), loader())
+    expected = fit_temperature(module(inputs).detach(), target)
+    assert module.as_softmax_temperature == pytest.approx(expected, rel=1e-3)
+    trainer.save_checkpoint(tmp_path / "end.ckpt")
+    temperatures = [
+        torch.load(path, weights_only=False)[TEMPERATURE_KEY]["temperature"] for path in sorted(tmp_path.glob("*.ckpt"))
+    ]
+    assert temperatures == [module.as_softmax_temperature, None, None]
 
 
 @pytest.mark.parametrize("save_weights_only", [False, True])

@@ -245,6 +245,9 @@ class TemperatureScaling(ValidationCallback):
 
 
 def _digest(trainer: Trainer, pl_module: LightningModule) -> dict[str, int] | None:
-    """The digests of the weights; None where each process has a part of them."""
-    whole = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
-    return weights_digest(dict(pl_module.named_parameters())) if whole else None
+    """The digests of the weights and of buffers (pruning has its masks there); None where each process has a part."""
+    if not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
+        return None
+    # a single number may be a counter or a best score, which a validation may change
+    state = pl_module.state_dict().items()
+    return weights_digest({name: x for name, x in state if isinstance(x, Tensor) and x.numel() > 1})

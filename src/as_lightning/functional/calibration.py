@@ -112,9 +112,9 @@ def weights_digest(weights: Mapping[str, Tensor]) -> dict[str, int]:
     return dict(zip(plain, torch.stack([total.to(device) for total in plain.values()]).tolist(), strict=True))
 
 
-def same_weights(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
-    """Whether the weights that both digests name are the same."""
-    return all(one[name] == other[name] for name in one.keys() & other.keys())
+def same_weights(fitted: Mapping[str, int], now: Mapping[str, int]) -> bool:
+    """Whether the weights of a digest are there now, each unchanged."""
+    return fitted.items() <= now.items()
 
 
 def is_multilabel(logits: Tensor, target: Tensor) -> bool:
