@@ -214,7 +214,10 @@ def loss_of_rows(
     batch = class_rows(widened(logits), target, ignore_index)
     check_reduction(reduction)
     check_class_weight(weight, batch.logits.size(-1))
-    loss = reduce_batch(row_loss(batch.logits, batch.target), batch, weight, reduction)
+    rows = batch.logits
+    if batch.ignored is not None:  # of which no NaN or infinite number must reach the gradient
+        rows = rows.masked_fill(batch.ignored.unsqueeze(-1), 0.0)
+    loss = reduce_batch(row_loss(rows, batch.target), batch, weight, reduction)
     loss = loss.reshape(target.shape) if reduction == "none" else loss
     return loss.to(loss_dtype(logits.dtype, logits.device))
 

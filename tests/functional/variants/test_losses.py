@@ -141,6 +141,18 @@ def test_classes_masked_with_minus_infinity_are_left_out(method: Method) -> None
     assert torch.equal(masked.grad[:, 6:], torch.zeros(3, 2, dtype=torch.float64))
 
 
+@every_method
+def test_an_ignored_row_has_no_gradient_also_where_a_class_is_masked_with_minus_infinity(method: Method) -> None:
+    if not method.shift_invariant:
+        pytest.skip("a polynomial of -inf is +inf")
+    logits = random_logits(3, 6, scale=1.0)
+    logits[1, 0] = -torch.inf
+    logits.requires_grad_()
+    method.loss(logits, torch.tensor([2, -100, 3]), **method.all_loss_arguments).backward()
+    assert logits.grad.isfinite().all()
+    assert torch.equal(logits.grad[1], torch.zeros(6, dtype=torch.float64))
+
+
 @pytest.mark.parametrize(("alpha", "lead"), [(2.0, 1.0), (1.5, 2.0), (1.25, 4.0)])
 def test_entmax_loss_vanishes_past_its_margin(alpha: float, lead: float) -> None:
     logits = random_logits(5, 8, scale=1.0)
