@@ -17,9 +17,11 @@ from as_lightning import (
     ASSoftmaxLoss,
     ASSoftmaxMixin,
     DeltaWarmup,
+    MarginHistogram,
     MaskingCounter,
     MaskingMonitor,
     StepSchedule,
+    TemperatureScaling,
 )
 from as_lightning.functional import MaskingCounts
 
@@ -270,6 +272,41 @@ def test_with_manual_optimization_each_loss_of_a_batch_is_counted_once_also_wher
     trainer = quiet_trainer(max_epochs=1, callbacks=[monitor := MaskingMonitor()])
     trainer.fit(Manual(), DataLoader(torch.ones(4, 1), batch_size=None))
     assert monitor.history[0].samples == 4 * (5 + 2)
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_a_step_that_fetches_its_batches_itself_is_counted_and_logged_as_any_other(accumulate):
+    class Fetches(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net, self.criterion = torch.nn.Linear(4, 3), ASSoftmaxLoss(delta=0.1)
+
+        def forward(self, inputs):
+            return self.net(inputs)
+
+        def training_step(self, dataloader_iter):
+            (inputs, target), *_ = next(dataloader_iter)
+            return self.criterion(self(inputs), target)
+
+        def validation_step(self, batch, batch_idx):
+            self(batch[0])
+
+        test_step = validation_step
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    data = DataLoader(TensorDataset(torch.randn(22, 4), torch.arange(22) % 3), batch_size=2)
+    callbacks, logger = [monitor := MaskingMonitor(), MarginHistogram(), TemperatureScaling()], KeepsRows()
+    settings = {"accumulate_grad_batches": accumulate, "logger": logger, "log_every_n_steps": 1}
+    trainer = quiet_trainer(max_epochs=2, callbacks=callbacks, **settings)
+    trainer.fit(module := Fetches(), data, data)
+    assert [epoch.samples for epoch in monitor.history] == [22, 22]
+    expected = [2 * min(batch, 11) for batch in range(accumulate, 11 + accumulate, accumulate)]
+    seen = [row["masking/samples_seen"] for row in having(logger, "masking/samples_seen")]
+    assert seen == expected + [22 + samples for samples in expected]
+    assert "margin/mean" in trainer.callback_metrics
+    assert "test/nll_scaled" in trainer.test(module, data, verbose=False)[0]
 
 
 @pytest.mark.parametrize("schedule", [None, {0: 1}, {0: 2}])

@@ -340,7 +340,7 @@ class AdaptiveGradientAccumulation(Callback):
         self._refuse_other_assignments(trainer)
         counter, window = self._counter(pl_module), self._window
         counter.end_batch()
-        ends = windows.window_ends(trainer, batch_idx)
+        ends = windows.window_ends(trainer)
         if not window.is_open:  # a batch of None, for which Lightning calls no on_train_batch_start
             self._follow_batches(trainer, pl_module, batch_idx, 1, stepped=ends)
             return

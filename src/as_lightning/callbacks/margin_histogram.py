@@ -96,7 +96,7 @@ class MarginHistogram(ValidationCallback):
         metrics = {"margin/mean": total / samples}
         if _delta(pl_module) < 1.0:
             metrics["margin/share_above_delta"] = above / samples
-        pl_module.log_dict(metrics, sync_dist=False)  # they are sums over the ranks already
+        pl_module.log_dict(metrics, sync_dist=False, batch_size=1)  # they are sums over the ranks already
         edges = torch.linspace(-1.0, 1.0, self.bins + 1)[1:].tolist()
         moments = {"num": int(samples), "sum": total, "sum_squares": squares}
         buckets = {"min": -1.0, "max": 1.0, "bucket_limits": edges, "bucket_counts": self.counts.tolist()}

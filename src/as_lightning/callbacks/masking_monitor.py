@@ -120,7 +120,9 @@ class MaskingMonitor(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         counter = windows.masking_counter(pl_module, self)
-        if batch_idx == 0:  # no window lies over the start of an epoch, where a search of the learning rate may lie
+        # No window lies over the start of an epoch, where a search of the learning rate may lie. (A training_step that
+        # takes a dataloader_iter has not fetched the batch yet: batch_idx is that of the one before.)
+        if trainer.fit_loop.batch_idx == 0:
             counter.drop_window()
         counter.begin_batch()
 
@@ -137,7 +139,7 @@ class MaskingMonitor(Callback):
     ) -> None:
         counter = windows.masking_counter(pl_module, self)
         counter.end_batch()
-        if not windows.window_ends(trainer, batch_idx):
+        if not windows.window_ends(trainer):
             return
         self._open_epoch = trainer.current_epoch
         counter.refuse_silence(pl_module, outputs)
@@ -185,7 +187,8 @@ class MaskingMonitor(Callback):
             return
         counts = MaskingCounts(*self._epoch)
         ratios = {"masking/sample_ratio_epoch": counts.sample_ratio, "masking/class_ratio_epoch": counts.class_ratio}
-        pl_module.log_dict(ratios, logger=self.step == "optimizer" and bool(trainer.loggers))
+        # a training_step that takes a dataloader_iter has to give a batch_size
+        pl_module.log_dict(ratios, logger=self.step == "optimizer" and bool(trainer.loggers), batch_size=1)
         if self.step == "samples":
             samples_seen = self._samples_before + int(counts.samples)
             windows.publish(trainer, {name: float(ratio) for name, ratio in ratios.items()}, step=samples_seen)

@@ -225,10 +225,9 @@ class TemperatureScaling(ValidationCallback):
             if not count:
                 continue
             self.diagrams[name] = diagram = Reliability(*bins)
-            metrics = {"nll": (loss / count).float()}
-            metrics["calibration_error"] = diagram.calibration_error.float()
-            # they are sums over the ranks already
-            pl_module.log_dict({f"test/{metric}_{name}": value for metric, value in metrics.items()}, sync_dist=False)
+            metrics = {f"test/nll_{name}": (loss / count).float()}
+            metrics[f"test/calibration_error_{name}"] = diagram.calibration_error.float()
+            pl_module.log_dict(metrics, sync_dist=False, batch_size=1)  # they are sums over the ranks already
         self._test_sums.clear()
 
     def state_dict(self) -> dict[str, Any]:

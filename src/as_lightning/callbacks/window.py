@@ -44,9 +44,9 @@ def aligned_window(batch: int, wanted: int, remaining: float = math.inf) -> int:
     return math.gcd(batch, int(remaining)) if remaining < length else length
 
 
-def window_ends(trainer: Trainer, batch_idx: int, length: int | None = None) -> bool:
+def window_ends(trainer: Trainer, length: int | None = None) -> bool:
     """Whether Lightning steps on this batch of a window of ``length`` (by default ``accumulate_grad_batches``)."""
-    return (batch_idx + 1) % (length or trainer.accumulate_grad_batches) == 0 or trainer.is_last_batch
+    return (trainer.fit_loop.batch_idx + 1) % (length or trainer.accumulate_grad_batches) == 0 or trainer.is_last_batch
 
 
 def move_to_front(trainer: Trainer, callback: Callback) -> None:
@@ -108,7 +108,7 @@ def can_save_open_window(trainer: Trainer, length: int | None = None) -> bool:
     SLURM (unless ``auto_requeue=False``) finds the ranks anywhere: a collective operation would then hang.
     """
     progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
-    if progress.processed != progress.ready or window_ends(trainer, progress.ready - 1, length):
+    if progress.processed != progress.ready or window_ends(trainer, length):
         return False
     environment = getattr(trainer.strategy, "cluster_environment", None)
     preempted = isinstance(environment, SLURMEnvironment) and environment.auto_requeue
