@@ -283,7 +283,7 @@ class ASSoftmaxMixin(_Base):
         self._complete_hyperparameters(checkpoint)
         temperature, multilabel = self.as_softmax_temperature, self.as_softmax_multilabel
         fitted = self._as_softmax_calibrated  # a callback such as EMAWeightAveraging may save other weights
-        if fitted is not None and not same_weights(fitted, weights_digest(checkpoint["state_dict"])):
+        if fitted is not None and not same_weights(fitted, weights_digest(checkpoint["state_dict"], least=2)):
             temperature = None
         checkpoint[TEMPERATURE_KEY] = {"temperature": temperature, "multilabel": multilabel}
         warmup = self._as_softmax_warmup

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -179,6 +180,20 @@ def test_weights_that_are_pruned_after_their_validation_get_a_temperature_of_the
         torch.load(path, weights_only=False)[TEMPERATURE_KEY]["temperature"] for path in sorted(tmp_path.glob("*.ckpt"))
     ]
     assert temperatures == [module.as_softmax_temperature, None, None]
+
+
+def test_a_checkpoint_that_leaves_frozen_weights_out_keeps_the_temperature(tmp_path: Path) -> None:
+    class Lean(Masked):
+        def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+            name = next(iter(checkpoint["state_dict"]))
+            checkpoint["state_dict"] = {name: checkpoint["state_dict"][name]}
+            super().on_save_checkpoint(checkpoint)
+
+    trainer = fitted(module := Lean(), TemperatureScaling(), tmp_path)
+    trainer.save_checkpoint(tmp_path / "lean.ckpt")
+    saved = torch.load(tmp_path / "lean.ckpt", weights_only=False)
+    assert len(saved["state_dict"]) == 1
+    assert saved[TEMPERATURE_KEY]["temperature"] == module.as_softmax_temperature is not None
 
 
 @pytest.mark.parametrize("save_weights_only", [False, True])

@@ -245,8 +245,5 @@ class TemperatureScaling(ValidationCallback):
 
 def _digest(trainer: Trainer, pl_module: LightningModule) -> dict[str, int] | None:
     """The digests of the weights and of buffers (pruning has its masks there); None where each process has a part."""
-    if not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
-        return None
-    # a single number may be a counter or a best score, which a validation may change
-    state = pl_module.state_dict().items()
-    return weights_digest({name: x for name, x in state if isinstance(x, Tensor) and x.numel() > 1})
+    whole = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
+    return weights_digest(pl_module.state_dict(), least=2) if whole else None

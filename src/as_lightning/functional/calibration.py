@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -98,13 +98,19 @@ def scaled_probabilities(logits: Tensor, temperature: float | None, multilabel: 
     return scaled.sigmoid() if multilabel else scaled.softmax(dim=-1)
 
 
-def weights_digest(weights: Mapping[str, Tensor]) -> dict[str, int]:
-    """A number for each weight that changes with its bits: the sum of its elements, read as integers."""
+def weights_digest(weights: Mapping[str, Any], least: int = 1) -> dict[str, int]:
+    """A number for each weight of ``least`` elements or more that changes with its bits: their sum, read as integers.
+
+    With ``least=2`` counters and best scores, which a validation may change, are no weights.
+    """
     integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     plain = {
         name: x.detach().view(integers[x.element_size()]).sum(dtype=torch.int64)
         for name, x in weights.items()
-        if type(x) in (Tensor, Parameter) and x.layout == torch.strided and x.element_size() in integers
+        if type(x) in (Tensor, Parameter)
+        and x.layout == torch.strided
+        and x.element_size() in integers
+        and x.numel() >= least
     }
     if not plain:
         return {}
@@ -113,8 +119,8 @@ def weights_digest(weights: Mapping[str, Tensor]) -> dict[str, int]:
 
 
 def same_weights(fitted: Mapping[str, int], now: Mapping[str, int]) -> bool:
-    """Whether the weights of a digest are there now, each unchanged."""
-    return fitted.items() <= now.items()
+    """Whether all weights that there are now are those of ``fitted``; a checkpoint may leave some out."""
+    return now.items() <= fitted.items()
 
 
 def is_multilabel(logits: Tensor, target: Tensor) -> bool:
