@@ -180,6 +180,14 @@ def test_frozen_layers_run_without_dropout_while_the_last_ones_train_with_it(fol
     assert not torch.equal(encoder(first), encoder(first))
 
 
+@pytest.mark.parametrize("trainable_layers", [None, 1])
+def test_weights_that_are_stored_in_16_bits_train_in_32(tmp_path, trainable_layers):
+    model_of("bert").bfloat16().save_pretrained(tmp_path)
+    encoder = text_encoder(str(tmp_path), trainable_layers)
+    assert {parameter.dtype for parameter in encoder.parameters()} == {torch.float32}
+    assert encoder(token_ids()).dtype == torch.float32
+
+
 def test_more_trainable_layers_than_there_are_is_refused_with_their_number(folders):
     with pytest.raises(ValueError, match=rf"trainable_layers is {LAYERS + 1}, .* has {LAYERS} layers"):
         text_encoder(folders["bert"], LAYERS + 1)

@@ -47,7 +47,7 @@ class AutoModelEncoder(FrozenEncoder):
         from transformers import AutoModel  # here, as it is in an extra; the data's tokenizer has said so by now
 
         try:
-            self.model = AutoModel.from_pretrained(name, use_safetensors=None if allow_pickle else True)
+            loaded = AutoModel.from_pretrained(name, use_safetensors=None if allow_pickle else True)
         except (OSError, ValueError) as error:
             pickled = [file.name for file in Path(name).glob("*.bin")]
             if pickled and not allow_pickle:
@@ -56,6 +56,7 @@ class AutoModelEncoder(FrozenEncoder):
                     "model.safetensors, or set model.allow_pickle=true if you trust their source"
                 ) from None
             raise ValueError(f"model.name={name!r} is no Hugging Face model or local checkpoint: {error}") from None
+        self.model = loaded.float()  # transformers 5 keeps the 16 bits that weights are stored in
         config = self.model.config
         if vocab_size > config.vocab_size:
             raise ValueError(
