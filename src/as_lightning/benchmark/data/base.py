@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler, Su
 
 from as_lightning.benchmark.data.files import RemoteFile, fetch, find_path
 from as_lightning.benchmark.data.loaders import EpochOrder, ResumableLoader
-from as_lightning.functional.argument_checks import check_count
+from as_lightning.functional.argument_checks import check_count, check_number
 
 log = logging.getLogger(__name__)
 _collected: list[list[str]] = []
@@ -74,11 +74,10 @@ def corrupt_labels(targets: Tensor, num_classes: int, rate: float, seed: int) ->
     return noisy
 
 
-def check_least(least: float, **values: float) -> None:
-    """Raise a ValueError that names an argument below ``least``."""
+def check_least(least: int, **values: int) -> None:
+    """Raise a TypeError or ValueError that names an argument that is no integer, or is below ``least``."""
     for name, value in values.items():
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
+        check_count(name, value, least=least)
 
 
 SPLITS = ("train", "validation", "test")
@@ -92,7 +91,8 @@ def split_limits(name: str, limit: Limit) -> dict[str, int | None]:
     unknown = sorted(set(limits) - set(SPLITS))
     if unknown:
         raise ValueError(f"{name} has the splits train, validation and test, got {unknown[0]!r}")
-    check_least(1, **{name: min((number for number in limits.values() if number is not None), default=1)})
+    for number in limits.values():
+        check_least(1, **{name: 1 if number is None else number})
     return {split: limits.get(split) for split in SPLITS}
 
 
@@ -122,7 +122,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         self,
         *,
         batch_size: int,
-        split_seed: int | None = 0,
+        split_seed: int = 0,
         data_dir: str | Path = "data",
         num_workers: int = 0,
         pin_memory: bool = False,
@@ -132,20 +132,14 @@ class BenchmarkDataModule(pl.LightningDataModule):
         first: int | None = None,
     ) -> None:
         super().__init__()
-        check_count("num_workers", num_workers, least=0)
-        if split_seed is not None:
-            check_count("split_seed", split_seed, least=0)
-        check_count("batch_size", batch_size, least=1)
-        for name, count in (("shots", shots), ("first", first)):
-            if count is not None:
-                check_count(name, count, least=1)
-        if not 0.0 <= label_noise <= 1.0:
-            raise ValueError(f"label_noise must be a share in [0, 1], got {label_noise}")
+        check_least(0, num_workers=num_workers, split_seed=split_seed or 0, label_noise_seed=label_noise_seed)
+        check_least(1, batch_size=batch_size, shots=1 if shots is None else shots, first=1 if first is None else first)
+        check_number("label_noise", label_noise, lambda share: 0 <= share <= 1, "a share in [0, 1]")
         for name, value in (("label_noise", label_noise), ("shots", shots)):
             if value and self.task != "multiclass":
                 raise ValueError(f"{name}={value} is for data of one class per sample, not for {self.task} data")
         self.data_dir = Path(data_dir).expanduser()
-        self.split_seed: Any = split_seed  # None takes the published split, where a seed could make another
+        self.split_seed: Any = split_seed  # None: the published split, where a seed could make another
         self.shots, self.first = shots, first
         self.batch_size, self.num_workers, self.pin_memory = batch_size, num_workers, pin_memory
         self.label_noise, self.label_noise_seed = label_noise, label_noise_seed

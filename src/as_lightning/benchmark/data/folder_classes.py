@@ -13,6 +13,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from as_lightning.benchmark.data.base import SPLITS, BenchmarkDataModule, Limit, say, split_limits
 from as_lightning.benchmark.data.files import FileTree, LabelledFile, shortened
+from as_lightning.functional.argument_checks import check_number
 
 SPLIT_FOLDERS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
 TEST_SHARE = 0.1  # of each class, where there are no split folders
@@ -30,8 +31,7 @@ class ClassFolder(BenchmarkDataModule):
         self, path: str | Path, validation_share: float = 0.1, max_per_class: Limit = None, **settings: Any
     ) -> None:
         super().__init__(**settings)
-        if not 0.0 < validation_share < 1.0:
-            raise ValueError(f"validation_share must be a share in (0, 1), got {validation_share}")
+        check_number("validation_share", validation_share, lambda share: 0 < share < 1, "a share in (0, 1)")
         self.paths, self.validation_share = {"all": path}, validation_share
         self.max_per_class = split_limits("max_per_class", max_per_class)
 
@@ -51,7 +51,7 @@ class ClassFolder(BenchmarkDataModule):
 
 
 def split_classes(
-    tree: FileTree, found: Mapping[str, ClassFiles], kind: str, validation_share: float, split_seed: int | None
+    tree: FileTree, found: Mapping[str, ClassFiles], kind: str, validation_share: float, split_seed: int
 ) -> dict[str, ClassFiles]:
     """The three splits of what `find_classes` has found; a ValueError names classes with too few files to split.
 

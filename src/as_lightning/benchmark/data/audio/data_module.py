@@ -17,7 +17,7 @@ from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDatase
 from as_lightning.benchmark.data.decoded_files import Cache, decode_once, mean_and_std
 from as_lightning.benchmark.data.files import LabelledFile
 from as_lightning.benchmark.packages import loading
-from as_lightning.functional.argument_checks import check_choice
+from as_lightning.functional.argument_checks import check_choice, check_number
 
 LOG_FLOOR = 1e-6  # power below which log-mel takes all for silence: about that of 16-bit rounding noise
 
@@ -113,6 +113,7 @@ class AudioDataModule(BenchmarkDataModule):
         check_choice("features", features, ("log_mel", "waveform"))
         check_least(1, sample_rate=sample_rate, n_mels=n_mels, n_fft=n_fft, hop_length=hop_length)
         check_least(0, freq_mask=freq_mask, time_mask=time_mask)
+        check_number("seconds", seconds, lambda length: length > 0, "a positive number")
         self.sample_rate, self.samples = sample_rate, round(seconds * sample_rate)
         self.cache, self.freq_mask, self.time_mask = cache, freq_mask, time_mask
         is_waveform = features == "waveform"

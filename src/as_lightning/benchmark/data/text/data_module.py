@@ -62,7 +62,7 @@ def read_text(path: Path, encoding: str | None = None) -> str:
 LEAST = 10  # texts of a class, for 8 / 1 / 1
 
 
-def split_sentences(sentences: list[Sentence], split_seed: int | None) -> dict[str, list[Sentence]]:
+def split_sentences(sentences: list[Sentence], split_seed: int) -> dict[str, list[Sentence]]:
     """80 / 10 / 10 %, stratified by class; a ValueError names classes with fewer than 10 texts."""
     sizes = Counter(sentence.label for sentence in sentences)
     small = [f"{label!r} has {size}" for label, size in sorted(sizes.items()) if size < LEAST]
