@@ -132,7 +132,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         first: int | None = None,
     ) -> None:
         super().__init__()
-        check_least(0, num_workers=num_workers, split_seed=split_seed or 0, label_noise_seed=label_noise_seed)
+        check_least(0, num_workers=num_workers, split_seed=split_seed, label_noise_seed=label_noise_seed)
         check_least(1, batch_size=batch_size, shots=1 if shots is None else shots, first=1 if first is None else first)
         check_number("label_noise", label_noise, lambda share: 0 <= share <= 1, "a share in [0, 1]")
         for name, value in (("label_noise", label_noise), ("shots", shots)):

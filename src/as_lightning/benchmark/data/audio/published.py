@@ -38,7 +38,8 @@ class FSDD(AudioDataModule):
     splits_by_seed = True
 
     def __init__(self, sample_rate: int = 8_000, split_seed: int | None = None, **audio: Any) -> None:
-        super().__init__(sample_rate=sample_rate, split_seed=split_seed, **audio)
+        super().__init__(sample_rate=sample_rate, split_seed=split_seed or 0, **audio)
+        self.split_seed = split_seed
 
     def index_clips(self) -> dict[str, list[LabelledFile]]:
         tree = FileTree(self.fetch_files()["all"])
