@@ -229,6 +229,8 @@ def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_comp
     ("arguments", "message"),
     [
         (["methods=as_softmx"], "there is no method=as_softmx: did you mean as_softmax"),
+        (["methods=softmax,as_softmax", "optimizer.lrr=1"], "there is no optimizer.lrr: did you mean lr?"),
+        (["methods=softmax,as_softmax", "experiment=digts"], "there is no experiment=digts: did you mean digits"),
         (["method.dleta=0.2"], "did you mean delta"),
         (["method.dleta=0.05,0.2"], "did you mean delta"),
         (["method.tau=2"], "no method of the comparison has method.tau"),

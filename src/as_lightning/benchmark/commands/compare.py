@@ -28,4 +28,6 @@ def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
     # a knob may be one of the compared methods alone: each method takes what it has
     sys.argv[1:] = [f"++{word}" if word.startswith("method.") else word for word in sys.argv[1:]]
+    if not any(word.startswith("-") for word in sys.argv[1:]):
+        sys.argv.append("--multirun")  # else Hydra says of a misspelt setting that methods=a,b is ambiguous
     run_command("compare", run_job)
