@@ -191,7 +191,12 @@ class BenchmarkDataModule(pl.LightningDataModule):
             return
         if self.split_seed and self.FILES and not self.splits_by_seed:
             raise ValueError(f"{type(self).__name__} has an official test split: leave data.split_seed out")
-        self.splits = self.load_splits()
+        splits, kind = self.load_splits(), type(self).__name__
+        if empty := [split for split in SPLITS if not len(splits[split])]:
+            raise ValueError(f"{kind}: nothing is left for {' and '.join(empty)}: give more data, or limit them less")
+        if self.num_classes < 2:
+            raise ValueError(f"{kind}: expected at least 2 classes, found {', '.join(self.class_names)} alone")
+        self.splits = splits
         if self.first is not None:
             self._keep(list(range(len(self.splits["train"])))[: self.first])
         if self.shots is not None:

@@ -98,6 +98,13 @@ def test_a_folder_of_too_few_files_is_refused(tmp_path):
         code_of(root=tmp_path)
 
 
+def test_files_that_fill_no_block_of_a_split_are_refused(tmp_path):
+    for number in range(20):
+        (tmp_path / f"{number}.py").write_text("a = 1\n" * 7)
+    with pytest.raises(ValueError, match=r"PythonCode: nothing is left for validation and test"):
+        code_of(root=tmp_path)
+
+
 def test_a_file_that_cannot_be_decoded_is_left_out(tmp_path):
     for number in range(20):
         (tmp_path / f"{number}.py").write_text("a = 1\n" * 20)

@@ -80,12 +80,17 @@ def test_a_word_that_the_normaliser_leaves_nothing_of_keeps_its_place(words):
 
 
 def test_words_past_max_length_are_left_out_and_counted():
-    rows = [TaggedSentence(("word",) * length, ("O",) * length) for length in (3, 5, 9)]
+    rows = [TaggedSentence(("word",) * length, ("B-x", *["O"] * (length - 1))) for length in (3, 5, 9)]
     with collected_messages() as messages:
         data = Small(rows, max_length=4)
         data.setup()
     assert [len(ids) for ids in data.splits["train"].inputs] == [3, 4, 4]
     assert "6 words of the train split lie past max_length=4" in messages
+
+
+def test_sentences_with_a_single_tag_are_refused():
+    with pytest.raises(ValueError, match="expected at least 2 classes, found O alone"):
+        Small([TaggedSentence(("no", "name"), ("O", "O"))]).setup()
 
 
 @pytest.mark.parametrize(
