@@ -237,6 +237,11 @@ def test_the_first_samples_alone_can_be_trained_on(texts, folder):
     assert all(torch.equal(data.splits["train"][index][0], whole.splits["train"][index][0]) for index in range(9))
     assert len(data.splits["train"]) == 9
     assert len(data.splits["test"]) == len(whole.splits["test"])
+    one_class = int(whole.splits["train"].targets[0])
+    lost = whole.class_names[1 - one_class]
+    with collected_messages() as messages:
+        data_of(texts, folder, first=1)
+    assert any(f"1 of 2 classes have no example among them: {lost}" in message for message in messages)
     few = data_of(texts, folder, first=30, shots=5)
     assert few.splits["train"].targets.bincount().tolist() == [5, 5]
     assert set(few.example_names("train")) <= set(whole.example_names("train")[:30])

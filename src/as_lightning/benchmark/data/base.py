@@ -15,7 +15,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler, Subset
 
-from as_lightning.benchmark.data.files import RemoteFile, fetch, find_path
+from as_lightning.benchmark.data.files import RemoteFile, fetch, find_path, shortened
 from as_lightning.benchmark.data.loaders import EpochOrder, ResumableLoader
 from as_lightning.functional.argument_checks import check_count, check_number
 
@@ -198,7 +198,12 @@ class BenchmarkDataModule(pl.LightningDataModule):
             raise ValueError(f"{kind}: expected at least 2 classes, found {', '.join(self.class_names)} alone")
         self.splits = splits
         if self.first is not None:
-            self._keep(list(range(len(self.splits["train"])))[: self.first])
+            of_all = self.splits["train"].targets
+            self._keep(list(range(len(of_all)))[: self.first])
+            lost = set(map(int, of_all)) - set(map(int, of_all[: self.first])) if self.task == "multiclass" else ()
+            if names := [self.class_names[label] for label in sorted(lost)]:
+                of = f"{len(names)} of {self.num_classes} classes have no example among them"
+                say(f"the first {self.first} training examples: {of}: {shortened(names)}; data.shots takes some of each")
         if self.shots is not None:
             self._draw_shots(self.shots)
         say(self.summary)
