@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import platform
 from collections.abc import Sequence
 from contextlib import suppress
@@ -52,6 +53,8 @@ class OneCycle(OneCycleLR):
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, total_steps: int, pct_start: float, **cycle: Any) -> None:
+        if total_steps == math.inf:  # trainer.max_epochs=-1
+            raise SettingError("a training without an end has no schedule: set lr_scheduler=null or trainer.max_steps")
         if pct_start * total_steps <= 1.0 + 1e-9:
             total_steps = max(total_steps, 2)  # the one step of a training of one is not the last
             pct_start = (1.0 - 1e-6) / total_steps
