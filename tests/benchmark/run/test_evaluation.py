@@ -37,6 +37,12 @@ def test_noise_too_little_for_a_single_wrong_label_tells_nothing(composed):
     assert "memorised" not in result.metrics
 
 
+def test_a_run_with_wrong_labels_and_no_test_ends_without_metrics_and_is_read_again(composed):
+    few = ("trainer.max_epochs=1", "trainer.limit_train_batches=3", "trainer.limit_test_batches=0")
+    config = composed("experiment=digits", "data.label_noise=0.4", *few)
+    assert train(config).metrics == train(config).metrics == {}
+
+
 AVERAGING = {
     "EMA": ["+callbacks.averaging={_target_: lightning.pytorch.callbacks.EMAWeightAveraging, decay: 0.9}"],
     "SWA": ["+callbacks.averaging={_target_: lightning.pytorch.callbacks.StochasticWeightAveraging, swa_lrs: 0.05}"],

@@ -160,7 +160,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     if config.test:
         best = getattr(trainer.checkpoint_callback, "best_model_path", "")
         measure_test(result, trainer, module, datamodule, best, directory)
-        result.metrics |= remembered
+        result.metrics |= remembered if result.metrics else {}  # trainer.limit_test_batches=0 tests nothing
     log_settings(loggers, config, result)
     return result
 
