@@ -159,6 +159,10 @@ def test_a_relative_path_is_looked_for_in_the_working_directory_and_then_in_data
     in_work.touch()
     assert find_path("set.csv", tmp_path / "data") == in_work
     assert find_path(in_data, tmp_path) == in_data
+    (tmp_path / "2024").mkdir()
+    assert find_path(2024, tmp_path) == tmp_path / "2024"  # as Hydra reads data.path=2024
+    with pytest.raises(ValueError, match=r"is null: set data.path"):
+        find_path(None, tmp_path)
     message = rf"there is no {tmp_path}/work/b.csv and no {tmp_path}/data/b.csv: give its full path"
     with pytest.raises(FileNotFoundError, match=message):
         find_path("b.csv", tmp_path / "data")

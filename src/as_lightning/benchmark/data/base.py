@@ -167,7 +167,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
     @property
     def user_paths(self) -> list[Path]:
         """The user's own files and folders that the splits are read from; a FileNotFoundError if one is missing."""
-        return [find_path(path, self.data_dir) for path in self.paths.values() if path is not None]
+        return [find_path(path, self.data_dir) for path in self.paths.values()]
 
     @property
     def random_inputs(self) -> bool:

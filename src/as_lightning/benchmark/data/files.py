@@ -183,9 +183,11 @@ def _zip_members(path: Path) -> Iterator[tuple[str, bytes | None]]:
                 yield posixpath.normpath(member.filename), None if is_link else archive.read(member.filename)
 
 
-def find_path(path: str | Path, data_dir: str | Path) -> Path:
+def find_path(path: str | Path | None, data_dir: str | Path) -> Path:
     """An absolute ``path`` itself; a relative one in the working directory, or else in ``data_dir``."""
-    path = Path(path).expanduser()
+    if path is None:
+        raise ValueError("a file or folder of the data is null: set data.path, of tagged sentences all three paths")
+    path = Path(str(path)).expanduser()  # a folder 2024 is a number to YAML
     places = dict.fromkeys((Path.cwd() / path, Path(data_dir).expanduser() / path))  # one of an absolute path
     for place in places:
         if place.exists():

@@ -110,7 +110,8 @@ class TextFile(TextDataModule):
         if (validation_path is None) != (test_path is None):
             raise ValueError(f"give validation_path and test_path, or neither, got {validation_path} and {test_path}")
         check_least(1, min_per_class=1 if min_per_class is None else min_per_class)
-        self.paths = {"train": path, "validation": validation_path, "test": test_path}
+        others = {} if validation_path is None else {"validation": validation_path, "test": test_path}
+        self.paths = {"train": path} | others
         self.columns, self.encoding = (text_column, label_column), encoding
         self.drop_blank, self.min_per_class = drop_blank, min_per_class
         self.splits_by_seed = validation_path is None
@@ -118,7 +119,7 @@ class TextFile(TextDataModule):
     def read_splits(self) -> dict[str, list[Sentence]]:
         splits = {
             split: read_table(path, *self.columns, drop_blank=self.drop_blank, encoding=self.encoding)
-            for split, path in zip(self.paths, self.user_paths, strict=False)
+            for split, path in zip(self.paths, self.user_paths, strict=True)
         }
         sizes = Counter(row.label for row in splits["train"])
         rare = sorted(label for label, size in sizes.items() if size < (self.min_per_class or 0))
