@@ -13,9 +13,13 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 
 from as_lightning.benchmark.commands.compare import main
+from as_lightning.benchmark.compare.sweep import ComparisonSweep
+from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.report.page import write_report
 from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.run.recorder import RunRecorder
@@ -111,6 +115,17 @@ def test_a_given_learning_rate_is_where_the_search_begins_and_is_fixed_on_reques
     fixed = ComparisonRecord.read(tmp_path / "comparisons" / "fixed")
     assert fixed.notes == ["The learning rate was not tuned: all methods ran at 0.008."]
     assert [run.config["optimizer"]["lr"] for run in fixed.results] == [0.008, 0.008]
+
+
+def test_swept_settings_are_searched_in_the_order_of_the_command() -> None:
+    swept = {"optimizer.lr": (1e-3, 1e-2), "scale": (0.5, 1.0), "lr_scale": ("auto", "none"), "max_steps": (2, 4)}
+    keys = {name: name if "." in name else f"++method.{name}" for name in swept}
+    arguments = [f"{keys[name]}={first},{second}" for name, (first, second) in swept.items()]
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        composer = GlobalHydra.instance().config_loader()
+        config = composer.load_configuration("compare", [*arguments, "methods=as_speed"], run_mode=RunMode.MULTIRUN)
+        asked = ComparisonSweep(config, launcher=None, loader=composer, arguments=arguments)  # type: ignore[arg-type]
+        assert list(asked.space(asked.configured["as_speed"])) == ["lr", "delta", "scale", "lr_scale", "max_steps"]
 
 
 def test_what_is_left_out_of_the_data_is_said_before_the_first_run_and_no_label_is_markup(
