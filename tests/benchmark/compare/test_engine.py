@@ -251,10 +251,11 @@ def test_smaller_budgets_are_not_begun_where_they_would_exceed_the_hours(made) -
 
 
 def test_a_log_without_a_terminal_has_a_line_every_ten_runs(result) -> None:
-    def printed(**options: Any) -> str:
+    def printed(seconds: float = 60.0, **options: Any) -> str:
         output = io.StringIO()
         plan = ComparisonPlan(["sparsemax"], 6, trials=1, seeds=13, budgets=1.0)
-        made = subject(lambda run: result(run.method, run.seed, 0.5, config={"comparison": run.about(6)}, seconds=60.0))
+        about = {"seconds": seconds}
+        made = subject(lambda run: result(run.method, run.seed, 0.5, config={"comparison": run.about(6)}, **about))
         Engine(plan, made, Path("nowhere"), Console(file=output, width=200, **options)).run()
         return output.getvalue()
 
@@ -263,6 +264,7 @@ def test_a_log_without_a_terminal_has_a_line_every_ten_runs(result) -> None:
         "10 runs made, at most 16.0 min of training left",
         "20 runs made, at most 6.0 min of training left",
     ]
+    assert "10 runs made, at most 2 s of training left" in printed(seconds=0.1)
     assert "runs made" not in printed(force_terminal=True)
 
 

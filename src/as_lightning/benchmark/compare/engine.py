@@ -225,10 +225,11 @@ class Engine:
             else:
                 self._seconds.setdefault(Arm(run.method, run.budget), []).append(outcome.train_seconds)
             self._bar.update(self._task, advance=1, description=str(run))
-            left = 60 * (self._bar.tasks[0].remaining or 0) * self._spent / made
-            self._bar.update(self._task, left=f"at most {left:.1f} min of training left")
+            seconds = 3600 * (self._bar.tasks[0].remaining or 0) * self._spent / made
+            left = f"at most {f'{seconds / 60:.1f} min' if seconds >= 60 else f'{seconds:.0f} s'} of training left"
+            self._bar.update(self._task, left=left)
             if made % 10 == 0 and not (console.is_terminal or console.is_jupyter):  # a log has no bar
-                console.print(f"{made} runs made, at most {left:.1f} min of training left", highlight=False)
+                console.print(f"{made} runs made, {left}", highlight=False)
 
     def _gather(self) -> None:
         """Put the final runs into the record: budgets from the largest, methods and seeds in their order."""
