@@ -141,7 +141,7 @@ class ComparisonSweep:
         for name, description in (plain(method.get("search")) or {}).items():
             if f"method.{name}" not in self.overrides:
                 space[name] = setting_range(description, plain(method[name]))
-        for name in filter({RATE, *map(str, method)}.__contains__, self.swept):  # in one order, which the search follows
+        for name in filter({RATE, *map(str, method)}.__contains__, self.swept):  # the search follows the order
             neutral = space[name].neutral if name in space else None
             values = [value for value in self.swept[name] if value != neutral] or [neutral]
             space[name] = Choice(values, values[0], neutral)

@@ -203,7 +203,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
             lost = set(map(int, of_all)) - set(map(int, of_all[: self.first])) if self.task == "multiclass" else ()
             if names := [self.class_names[label] for label in sorted(lost)]:
                 of = f"{len(names)} of {self.num_classes} classes have no example among them"
-                say(f"the first {self.first} training examples: {of}: {shortened(names)}; data.shots takes some of each")
+                say(f"the first {self.first} training rows: {of}: {shortened(names)}; data.shots takes some of each")
         if self.shots is not None:
             self._draw_shots(self.shots)
         say(self.summary)
