@@ -146,7 +146,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         self.class_names: list[str] = []
         self.splits: dict[str, LabelledDataset] = {}
         self.true_targets: Tensor | None = None  # of the training split before label noise
-        self.texts: dict[str, Sequence[str]] = {}  # of each split the texts or the files' places, where it has such
+        self.texts: dict[str, Sequence[str]] = {}  # of each split the texts or the files' names, where it has such
 
     @abstractmethod
     def load_splits(self) -> dict[str, LabelledDataset]:

@@ -59,7 +59,7 @@ CACHE_LIMIT = 2**30  # bytes of decoded files that cache="auto" keeps in memory
 def decode_once(
     data: BenchmarkDataModule, labelled: Mapping[str, Sequence[LabelledFile]], cache: Cache, kind: str
 ) -> tuple[dict[str, Tensor | DecodedFiles], dict[str, Tensor], Tensor]:
-    """Decode each file once, on several threads, and tell ``data`` the names of the classes and the files' places.
+    """Decode each file once, on several threads, and tell ``data`` the names of the classes and of the files.
 
     Returns the inputs and the targets of each split, and `value_sums` of the training split. ``cache`` keeps what is
     decoded as one tensor a split (True), decodes each time (False), or keeps all splits below 1 GiB (``"auto"``). A
@@ -68,7 +68,7 @@ def decode_once(
     if cache not in (True, False, "auto"):
         raise ValueError(f"cache must be True, False or 'auto', got {cache!r}")
     targets = data.encode_labels({split: [file.label for file in rows] for split, rows in labelled.items()})
-    data.texts = {split: [file.place for file in rows] for split, rows in labelled.items()}
+    data.texts = {split: [file.name for file in rows] for split, rows in labelled.items()}
     files = {split: DecodedFiles(rows) for split, rows in labelled.items()}
     places = [(split, index) for split, rows in files.items() for index in range(len(rows))]
     first = _first_decodable(files["train"])

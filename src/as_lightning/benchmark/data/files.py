@@ -34,11 +34,17 @@ def shortened(names: Sequence[str]) -> str:
 
 
 class LabelledFile(NamedTuple):
-    """A file or a synthetic sample: its class, its place as an error message names it, and what reads it."""
+    """A file or a synthetic sample: its class, its name wherever the data lie, what reads it, and where it lies."""
 
     label: str
-    place: str
+    name: str
     read: Callable[[], Any]
+    root: str = ""
+
+    @property
+    def place(self) -> str:
+        """The file as an error message names it."""
+        return f"{self.root}{self.name}"
 
 
 class FileTree:
@@ -76,7 +82,7 @@ class FileTree:
 
     def labelled(self, name: str, label: str, decode: Callable[[bytes], Any]) -> LabelledFile:
         """A file with its class; what reads it gives what ``decode`` makes of its content."""
-        return LabelledFile(label, self.where(name), functools.partial(self._decoded, name, decode))
+        return LabelledFile(label, name, functools.partial(self._decoded, name, decode), f"{self.root}/")
 
     def _decoded(self, name: str, decode: Callable[[bytes], Any]) -> Any:
         return decode(self.read(name))

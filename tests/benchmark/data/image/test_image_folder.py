@@ -12,6 +12,7 @@ from harness.data_settings import IMAGES, PLAIN, UNCHANGED
 from harness.made_files import encoded, write_images
 from PIL import Image
 
+from as_lightning.benchmark.compare.sweep import data_digest
 from as_lightning.benchmark.data import decoded_files
 from as_lightning.benchmark.data.image.image_folder import ImageFolder, decode_image
 
@@ -40,6 +41,14 @@ def labelled(data, split: str) -> dict[bytes, str]:
     dataset = data.splits[split]
     pairs = zip(dataset.inputs, dataset.targets, strict=True)
     return {image.numpy().tobytes(): data.class_names[target] for image, target in pairs}
+
+
+def test_examples_keep_their_names_where_the_folder_moves(split_folder):
+    before = ready(split_folder)
+    after = ready(split_folder.rename(split_folder.with_name("elsewhere")))
+    assert before.example_names("test") == after.example_names("test")
+    assert all(name.startswith("test/") for name in before.example_names("test"))
+    assert data_digest(before) == data_digest(after)
 
 
 @pytest.mark.parametrize("cache", [True, False])
