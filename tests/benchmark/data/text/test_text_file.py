@@ -71,7 +71,7 @@ ROWS = [("plain words", "a"), ('with, comma and "quotes"', "b"), ("with\ta tab",
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
-def test_a_table_gives_its_rows_back_in_every_format(tmp_path, ending):
+def test_a_table_gives_its_rows_back_in_every_format_and_blank_lines_are_none(tmp_path, ending):
     path = tmp_path / f"set.{ending}"
     with path.open("w", newline="") as file:
         if ending == "jsonl":
@@ -79,6 +79,7 @@ def test_a_table_gives_its_rows_back_in_every_format(tmp_path, ending):
         else:
             writer = csv.writer(file, delimiter="," if ending == "csv" else "\t")
             writer.writerows([("text", "label"), *ROWS])
+        file.write("\n")  # a blank last line
     assert read_table(path, "text", "label") == ROWS
 
 

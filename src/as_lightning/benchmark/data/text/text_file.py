@@ -79,6 +79,8 @@ def _delimited_rows(path: Path, content: str, columns: set[str]) -> Iterator[tup
 
 def _json_rows(path: Path, content: str) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in enumerate(io.StringIO(content), start=1):
+        if line.isspace():  # as in a table
+            continue
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
