@@ -19,7 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar import layout_pb2
 from torch.utils.data import DataLoader, TensorDataset
 
-from as_lightning import ASSoftmaxMixin, MarginHistogram, MaskingMonitor
+from as_lightning import ASSoftmaxLoss, ASSoftmaxMixin, MarginHistogram, MaskingMonitor
 from as_lightning.functional.leads import target_leads
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -83,6 +83,14 @@ def test_the_share_above_the_margin_is_that_of_training_also_where_softmax_is_th
         as_softmax_validation = "softmax"
 
     model = ValidatedBySoftmax(delta=0.05)
+    logged = fit(model, MarginHistogram()).callback_metrics
+    leads = torch.cat(model.leads[1:])
+    assert float(logged["margin/share_above_delta"]) == pytest.approx(float((leads > 0.05).float().mean()))
+
+
+def test_the_share_above_the_margin_is_logged_for_a_loss_module_without_the_mixin():
+    model = Plain()
+    model.criterion = ASSoftmaxLoss(delta=0.05)
     logged = fit(model, MarginHistogram()).callback_metrics
     leads = torch.cat(model.leads[1:])
     assert float(logged["margin/share_above_delta"]) == pytest.approx(float((leads > 0.05).float().mean()))

@@ -16,6 +16,7 @@ from as_lightning.callbacks.window import sum_over_ranks
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.calling_convention import in_float64
 from as_lightning.functional.leads import target_leads
+from as_lightning.masking_counter import MaskedLoss
 
 
 class MarginHistogram(ValidationCallback):
@@ -23,8 +24,8 @@ class MarginHistogram(ValidationCallback):
 
     The lead $p_t - \max_{i \ne t} p_i$ in [-1, 1]: above 0 the prediction is right, above ``delta`` AS-Softmax masks
     the sample. Every logger gets ``margin/mean`` and ``margin/share_above_delta``, the share of samples whose lead is
-    above the module's ``as_softmax_delta`` where it has one below 1. A ``TensorBoardLogger`` gets the histogram
-    ``margin/validation``.
+    above the margin of the mixin or of the module's `ASSoftmaxLoss`, where that is below 1. A ``TensorBoardLogger``
+    gets the histogram ``margin/validation``.
 
     Args:
         logits: called as ``logits(pl_module, batch)``, returns logits and target; without it they are found as
@@ -60,6 +61,7 @@ class MarginHistogram(ValidationCallback):
         """The state before training."""
         self.counts: Tensor | None = None
         self._sums: Tensor | None = None  # bins, then leads, their squares, how many, how many above delta
+        self._delta = 1.0
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit" and trainer.global_step == 0:  # not the continuation of an earlier fit
@@ -67,7 +69,7 @@ class MarginHistogram(ValidationCallback):
 
     def _start(self, pl_module: LightningModule, loaders: int) -> None:
         super()._start(pl_module, loaders)
-        self._sums = None
+        self._sums, self._delta = None, _delta(pl_module)
 
     def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
         logits, target, _ = self.source.of(pl_module, batch)
@@ -78,7 +80,7 @@ class MarginHistogram(ValidationCallback):
             )
         rows, target = logits.flatten(0, -2), target.flatten(0, logits.dim() - 2)  # of tokens too
         leads = in_float64(target_leads(rows, target, self.ignore_index))
-        above = leads > _delta(pl_module)
+        above = leads > self._delta
         moments = torch.stack([leads.sum(), leads.square().sum(), leads.new_tensor(len(leads)), above.sum().double()])
         # torch.bincount waits for the device, and torch.histc is not deterministic on a GPU
         index = ((leads + 1.0) * (self.bins / 2)).long().clamp(0, self.bins - 1)
@@ -94,7 +96,7 @@ class MarginHistogram(ValidationCallback):
         if not samples:
             return
         metrics = {"margin/mean": total / samples}
-        if _delta(pl_module) < 1.0:
+        if self._delta < 1.0:
             metrics["margin/share_above_delta"] = above / samples
         pl_module.log_dict(metrics, sync_dist=False, batch_size=1)  # they are sums over the ranks already
         edges = torch.linspace(-1.0, 1.0, self.bins + 1)[1:].tolist()
@@ -108,5 +110,8 @@ class MarginHistogram(ValidationCallback):
 
 
 def _delta(pl_module: LightningModule) -> float:
-    """The margin of the loss; 1, which no lead exceeds, where the module has none."""
-    return float(getattr(pl_module, "as_softmax_delta", 1.0))
+    """The margin of the mixin, or of the loss modules if they share one; else 1, which no lead exceeds."""
+    if hasattr(pl_module, "as_softmax_delta"):
+        return float(pl_module.as_softmax_delta)
+    deltas = {loss.delta for loss in pl_module.modules() if isinstance(loss, MaskedLoss)}
+    return float(deltas.pop()) if len(deltas) == 1 else 1.0
