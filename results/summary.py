@@ -59,7 +59,7 @@ def full_budget(found: Findings, method: str) -> str:
 
 
 def mean_over_data_sets(differences: Sequence[float]) -> tuple[float, float, float]:
-    """The mean over data sets, and its 95% interval by Student's t: what another data set of the kind would show.
+    """The mean over data sets, and its 95% interval by Student's t: where the mean over all data sets of the kind lies.
 
     ``differences`` are the mean of each data set's seeds. Their own error is in their spread.
     """

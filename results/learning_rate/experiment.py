@@ -431,13 +431,13 @@ def in_short(groups: dict) -> str:
         if abs(mean) > half:
             best_on[mean > 0].add(data)
     count = ("none", "one", "two", "three", "four", "five")
-    only = ", only at learning rates below the best one" if below else ""
+    only = ", but only at learning rates below the best one" if below else ""
     found = (ahead_on, tested, at_paper, best_on[True], best_on[False])
     first, tried, paper, best, worse = (count[len(data_sets)] for data_sets in found)
     return (
-        f"With a margin of 0.1 AS-Softmax is ahead of softmax on {first} of {tried} data sets{only}, and on {paper} at "
-        f"the paper's rate, {_short(PAPER_RATE)}. With the best rate of each it is ahead on {best}, and behind on "
-        f"{worse}."
+        f"With a margin of 0.1, AS-Softmax is ahead of softmax on {first} of {tried} data sets{only}. At the paper's "
+        f"rate, {_short(PAPER_RATE)}, it is ahead on {paper}. With each method at its best rate, it is ahead on {best} "
+        f"and behind on {worse}."
     )
 
 

@@ -112,16 +112,16 @@ def test_the_sentence_on_learning_rates_counts_leads_and_best_rates_by_data_set(
     worse = group(0, 0, 0, 0, -0.01, 0)
     said = experiment.in_short({("clinc150_20", 6): low, ("clinc150_20", 2): low, ("sst5", 2): none})
     assert said == (
-        "With a margin of 0.1 AS-Softmax is ahead of softmax on one of two data sets, only at learning rates below the "
-        "best one, and on none at the paper's rate, 2e-5. With the best rate of each it is ahead on none, and behind "
-        "on none."
+        "With a margin of 0.1, AS-Softmax is ahead of softmax on one of two data sets, but only at learning rates "
+        "below the best one. At the paper's rate, 2e-5, it is ahead on none. With each method at its best rate, it is "
+        "ahead on none and behind on none."
     )
     said = experiment.in_short({("sst5", 2): high, ("wnut17", 2): worse, ("clinc150", 2): {"softmax": {}}})
-    assert "ahead of softmax on one of two data sets, and on none at the paper's rate, 2e-5. With" in said
+    assert "ahead of softmax on one of two data sets. At the paper's rate, 2e-5, it is ahead on none. With" in said
     of_paper = {("sst5", 2): group(0.01, 0, 0, 0, 0, 0), ("wnut17", 2): low}
-    assert "on two of two data sets, only at" in experiment.in_short(of_paper)
-    assert "and on one at the paper's rate, 2e-5." in experiment.in_short(of_paper)
-    assert said.endswith("it is ahead on none, and behind on one.")
+    assert "on two of two data sets, but only at" in experiment.in_short(of_paper)
+    assert "At the paper's rate, 2e-5, it is ahead on one." in experiment.in_short(of_paper)
+    assert said.endswith("it is ahead on none and behind on one.")
 
 
 def test_the_ledger_of_claims_is_written_from_the_records(script):
