@@ -128,7 +128,7 @@ def variants() -> Test:
     count = sum(method.endswith(("as_softmax", "as_speed")) for method in best.values())
     cells = "; ".join(f"{name}: {method}" for name, method in best.items())
     number = f"the best mean difference has {cells}; AS-Softmax or AS-Speed on {count} of {len(best)}"
-    test = f"{len(best)} data sets, from scratch and fine-tuned, each method tuned"
+    test = f"{len(best)} comparisons, from scratch and fine-tuned, each method tuned"
     return test, number, REPRODUCED if count == len(best) else NOT
 
 
