@@ -441,21 +441,25 @@ def in_short(groups: dict) -> str:
     )
 
 
-def complete(groups: dict) -> dict[tuple[str, int], dict]:
-    """The data sets and epochs in which both methods have all rates, with several seeds each."""
+def complete(groups: dict, method: str = "as_softmax 0.1") -> dict[tuple[str, int], dict]:
+    """The data sets and epochs in which softmax and ``method`` have all rates, with several seeds each."""
 
     def seeds(methods: dict, rate: float) -> int:
-        return len(methods["softmax"].get(rate, {}).keys() & methods.get("as_softmax 0.1", {}).get(rate, {}).keys())
+        return len(methods["softmax"].get(rate, {}).keys() & methods.get(method, {}).get(rate, {}).keys())
 
     return {key: groups[key] for key in _order(groups) if all(seeds(groups[key], rate) > 2 for rate in RATES)}
 
 
 def overview(groups: dict) -> str:
-    """A line for each data set: at which rates AS-Softmax is ahead of softmax, and what is left at the best of each."""
-    text = in_short(groups) + "\n\n| data | ahead at | behind at | each at its best rate |\n| --- | --- | --- | --- |\n"
-    for key, methods in complete(groups).items():
-        own, base = methods["as_softmax 0.1"], methods["softmax"]
-        cells = [f"{TITLES[key[0]]}, {key[1]} epochs"]
+    """A line for each data set and method: at which rates it leads softmax, and what is left at the best of each."""
+    text = in_short(groups) + "\n\n| data | method | ahead at | behind at | each at its best rate |\n"
+    text += "|" + " --- |" * 5 + "\n"
+    methods = [method for method in METHODS if method != "softmax"]
+    for key, method in ((key, method) for key in _order(groups) for method in methods):
+        if key not in complete(groups, method):
+            continue
+        own, base = groups[key][method], groups[key]["softmax"]
+        cells = [f"{TITLES[key[0]]}, {key[1]} epochs", method]
         for sign, found in ((1, ahead(own, base)), (-1, ahead(base, own))):
             cells.append(", ".join(f"{rate:g} ({sign * lead:+.2f})" for rate, lead in found.items()))
         text += f"| {' | '.join(cells)} | {_number(*paired(own[best_rate(own)], base[best_rate(base)])[:2], '+')} |\n"
