@@ -111,7 +111,5 @@ class MarginHistogram(ValidationCallback):
 
 def _delta(pl_module: LightningModule) -> float:
     """The margin of the mixin, or of the loss modules if they share one; else 1, which no lead exceeds."""
-    if hasattr(pl_module, "as_softmax_delta"):
-        return float(pl_module.as_softmax_delta)
     deltas = {loss.delta for loss in pl_module.modules() if isinstance(loss, MaskedLoss)}
-    return float(deltas.pop()) if len(deltas) == 1 else 1.0
+    return float(getattr(pl_module, "as_softmax_delta", deltas.pop() if len(deltas) == 1 else 1.0))
