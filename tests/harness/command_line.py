@@ -32,12 +32,14 @@ def _run(main: Callable[[], None], command: str, folder: Path, arguments: tuple[
 
 
 def in_an_interpreter(command: str, folder: Path, *arguments: str) -> str:
-    """The same as ``python -m`` for the command ``train`` or ``compare``.
+    """The same in a process of its own: ``train`` by ``python -m``, and ``compare`` by its console script.
 
     Lightning repeats it for the other processes of a run, and joblib's processes end with an interpreter alone.
     """
+    script = Path(sys.executable).with_name(f"as-lightning-{command}")
+    module = [sys.executable, "-m", "as_lightning.benchmark.commands.train"]
     finished = subprocess.run(
-        [sys.executable, "-m", f"as_lightning.benchmark.commands.{command}", *arguments, QUIET],
+        [*(module if command == "train" else [str(script)]), *arguments, QUIET],
         cwd=folder,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
