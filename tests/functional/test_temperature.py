@@ -94,6 +94,11 @@ def test_no_row_leaves_the_logits_unscaled() -> None:
     assert fit_temperature(torch.zeros(2, 3), torch.full((2,), -100)) == 1.0
 
 
+@pytest.mark.parametrize("target", [torch.arange(5) % 3, torch.ones(5, 3)], ids=["classes", "labels"])
+def test_logits_of_which_no_temperature_is_likelier_are_left_unscaled(target) -> None:
+    assert fit_temperature(torch.zeros(5, 3), target) == 1.0
+
+
 def test_bad_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="movedim"):
         fit_temperature(torch.zeros(4, 3, 7), torch.zeros(4, 7, dtype=torch.long))

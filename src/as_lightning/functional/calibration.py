@@ -46,7 +46,7 @@ def fit_temperature(
         reduce: sums a tensor over the ranks.
 
     Returns:
-        The temperature, in [0.001, 1000]; 1 if there are no rows, NaN if a logit is NaN.
+        The temperature, in [0.001, 1000]; 1 if there are no rows or none is likelier, NaN if a logit is NaN.
 
     Raises:
         ValueError: if the shapes do not fit or ``prior_samples`` is negative.
@@ -89,7 +89,9 @@ def fit_temperature(
 
     bounds = (-math.log(MAX_TEMPERATURE), -math.log(MIN_TEMPERATURE))
     minimum = minimize_scalar(objective, bounds=bounds, method="bounded", options={"xatol": 1e-6})
-    return math.exp(-minimum.x) if math.isfinite(minimum.fun) else math.nan
+    if not math.isfinite(minimum.fun):
+        return math.nan
+    return math.exp(-minimum.x) if minimum.fun < objective(0.0) else 1.0
 
 
 def scaled_probabilities(logits: Tensor, temperature: float | None, multilabel: bool = False) -> Tensor:

@@ -269,6 +269,7 @@ def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_comp
             ],
             "data=text_file has an official test split, which a comparison keeps: leave data.split_seed out",
         ),
+        (["+data.split_seed=abc"], "no run has started: split_seed must be an integer of at least 0, got 'abc'"),
         (["data=text_file", "data.path=folder.csv"], "the data cannot be read, so no run has started: [Errno 21] Is a"),
         (["model=text_transformer"], "the model does not fit the data"),
         (["module._target_=harness.own_modules.Nothing"], "harness.own_modules.Nothing"),

@@ -99,6 +99,17 @@ def test_a_seed_that_is_no_integer_is_refused_before_anything_is_written(compose
     assert not (tmp_path / "run").exists()
 
 
+def test_several_best_checkpoints_of_one_name_are_refused_and_of_their_own_names_the_best_is_tested(composed, tmp_path):
+    several = (*BRIEF, "trainer.max_epochs=3", "+callbacks.model_checkpoint.save_top_k=2", "optimizer.lr=1")
+    with pytest.raises(SettingError, match=r"save_top_k=2: all would be named best.ckpt, each written over"):
+        train(composed(*several))
+    result = train(composed(*several, "callbacks.model_checkpoint.filename='{epoch}'"))
+    best = max(result.evaluations, key=lambda evaluation: evaluation["score"])
+    kept = {path.stem for path in (tmp_path / "run/checkpoints").glob("epoch=*.ckpt")}
+    assert len(kept) == 2
+    assert f"epoch={best['epoch']}" in kept
+
+
 def test_a_run_from_a_checkpoint_trains_the_epochs_that_are_left(composed, tmp_path):
     constant = ("lr_scheduler=null",)
     first = train(composed(*BRIEF, *constant, "trainer.max_epochs=1", output="first"))

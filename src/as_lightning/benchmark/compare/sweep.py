@@ -108,8 +108,9 @@ class ComparisonSweep:
         if self.own is not None:
             return self.own.look(self.sample.search.lr_factor, self.directory)
         try:
+            split = [] if self.split_seed in (None, PER_SEED) else [f"++data.split_seed={self.split_seed}"]
             with collected_messages() as messages:
-                data = read_data(self.sample)
+                data = read_data(self._compose(*split))
         except (SettingError, OmegaConfBaseException):
             raise
         except Exception as error:  # whatever it is, every run would end in it

@@ -113,6 +113,12 @@ def train(config: DictConfig) -> Result:
     ckpt_path = config.get("ckpt_path")
     if ckpt_path is not None and not Path(ckpt_path).is_file():
         raise SettingError(f"ckpt_path={ckpt_path}: there is no such file; give a run's checkpoints/last.ckpt")
+    kept = config.callbacks.get("model_checkpoint") or {}
+    if kept.get("save_top_k", 1) not in (0, 1) and "{" not in str(kept.get("filename", "{epoch}")):
+        raise SettingError(
+            f"callbacks.model_checkpoint.save_top_k={kept.save_top_k}: all would be named {kept.filename}.ckpt, each "
+            "written over the one before; name them by callbacks.model_checkpoint.filename='{epoch}'"
+        )
     directory, settings, inputs = Path(config.output_dir), comparable_config(config), run_inputs(config)
     return finished_or_made(directory, settings, inputs, lambda: _run(config, directory, settings, inputs))
 
