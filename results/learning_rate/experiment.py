@@ -90,6 +90,7 @@ def plan() -> Iterator[Job]:
         *((data, 2, first, range(3), RATES) for data in ("wnut17", "goemotions", "clinc150", "clinc150_20")),
         ("clinc150_20", 6, others, range(1, 3), RATES),
         *((data, 2, others, range(3), RATES) for data in ("clinc150_20", "wnut17", "clinc150", "sst5", "goemotions")),
+        *((data, 6, first, range(3), RATES) for data in ("sst5", "wnut17", "clinc150", "goemotions")),
         *(
             (data, epochs, [*first, *others], range(5), SGD_RATES if data.endswith("sgd") else RATES)
             for data in DATA
