@@ -124,6 +124,27 @@ def test_the_sentence_on_learning_rates_counts_leads_and_best_rates_by_data_set(
     assert said.endswith("it is ahead on none and behind on one.")
 
 
+def test_the_cause_is_judged_by_whether_leads_go_with_falling_shares(script):
+    experiment = script("experiment")
+
+    def group(leads: list[float], falls: list[float]) -> dict:
+        methods: dict = {"softmax": {}, "as_softmax 0.1": {}}
+        for rate, lead, fall in zip(experiment.RATES, leads, falls, strict=True):
+            for method, score, share in (("softmax", 0.4, 0.9), ("as_softmax 0.1", 0.4 + lead, 0.9 - fall)):
+                methods[method][rate] = {
+                    seed: {"test": score + 1e-3 * seed, "right_share_of_gradient": [share] * 20} for seed in range(3)
+                }
+        return methods
+
+    falls = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06]
+    rising, falling = group(falls, falls), group(falls[::-1], falls)
+    sgd = {method: {0.003: rates[experiment.RATES[0]]} for method, rates in rising.items()}
+    groups = {("sst5", 2): rising, ("clinc150", 2): falling, ("clinc150_20_sgd", 6): sgd}
+    said = experiment.cause(groups)
+    assert "+1.00 (SST-5, 2 epochs); -1.00 (CLINC150, whole (150 intents), 2 epochs): positive on 1 of 2." in said
+    assert said.endswith("With SGD AS-Softmax is ahead at 0.003 (+1.00).")
+
+
 def test_the_ledger_of_claims_is_written_from_the_records(script):
     assert (ROOT / "docs/claims.md").read_text(encoding="utf-8") == script("claims").page()
 
