@@ -323,11 +323,13 @@ def cause(groups: dict) -> str:
     methods = groups.get(("clinc150_20_sgd", 6), {})
     leads = ahead(methods.get("as_softmax 0.1", {}), methods.get("softmax", {}))
     at = ", ".join(f"{rate:g} ({lead:+.2f})" for rate, lead in leads.items()) or "no rate"
+    positive = sum(value > 0 for value in found.values())
+    against = (2 * positive <= len(found)) + bool(leads)
     return (
         "If this were the cause, AS-Softmax would lead by more at rates where the share of right rows falls further "
         "below softmax's, and the rank correlation (Spearman) of both over the six rates would be positive. It is "
-        f"{listed}: positive on {sum(value > 0 for value in found.values())} of {len(found)}. With SGD AS-Softmax is "
-        f"ahead at {at}."
+        f"{listed}: positive on {positive} of {len(found)}. With SGD AS-Softmax is ahead at {at}. "
+        f"{('Both fit', 'One of the two speaks against', 'Both speak against')[against]} this cause."
     )
 
 

@@ -92,6 +92,7 @@ def test_what_the_pages_say_of_learning_rates_is_what_the_runs_say(script):
     assert set(experiment.IN_SHORT) <= experiment.complete(groups).keys()
     for page in ("README.md", "docs/claims.md"):
         assert said in " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    assert experiment.cause(groups).endswith("Both speak against this cause.")  # as docs/claims.md has it
 
 
 def test_the_sentence_on_learning_rates_counts_leads_and_best_rates_by_data_set(script):
@@ -142,7 +143,8 @@ def test_the_cause_is_judged_by_whether_leads_go_with_falling_shares(script):
     groups = {("sst5", 2): rising, ("clinc150", 2): falling, ("clinc150_20_sgd", 6): sgd}
     said = experiment.cause(groups)
     assert "+1.00 (SST-5, 2 epochs); -1.00 (CLINC150, whole (150 intents), 2 epochs): positive on 1 of 2." in said
-    assert said.endswith("With SGD AS-Softmax is ahead at 0.003 (+1.00).")
+    assert said.endswith("With SGD AS-Softmax is ahead at 0.003 (+1.00). Both speak against this cause.")
+    assert experiment.cause({("sst5", 2): rising}).endswith("is ahead at no rate. Both fit this cause.")
 
 
 def test_the_ledger_of_claims_is_written_from_the_records(script):
