@@ -114,10 +114,11 @@ def train(config: DictConfig) -> Result:
     if ckpt_path is not None and not Path(ckpt_path).is_file():
         raise SettingError(f"ckpt_path={ckpt_path}: there is no such file; give a run's checkpoints/last.ckpt")
     kept = config.callbacks.get("model_checkpoint") or {}
-    if kept.get("save_top_k", 1) not in (0, 1) and "{" not in str(kept.get("filename", "{epoch}")):
+    kept_number, kept_name = kept.get("save_top_k", 1), str(kept.get("filename") or "{epoch}")
+    if kept_number not in (0, 1) and "{" not in kept_name:
         raise SettingError(
-            f"callbacks.model_checkpoint.save_top_k={kept.save_top_k}: all would be named {kept.filename}.ckpt, each "
-            "written over the one before; name them by callbacks.model_checkpoint.filename='{epoch}'"
+            f"callbacks.model_checkpoint.save_top_k={kept_number}: all would be named {kept_name}.ckpt, each written "
+            "over the one before; add, with both quotes, \"callbacks.model_checkpoint.filename='{epoch}'\""
         )
     directory, settings, inputs = Path(config.output_dir), comparable_config(config), run_inputs(config)
     return finished_or_made(directory, settings, inputs, lambda: _run(config, directory, settings, inputs))
