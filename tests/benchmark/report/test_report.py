@@ -237,6 +237,14 @@ def test_runs_without_validation_or_training_time_are_reported(result, tmp_path)
     assert "| undecided (2 seeds in common, at least 3 are needed) | – | 2 |" in markdown
 
 
+def test_the_figure_of_times_is_of_those_that_can_be_compared(record):
+    assert set(report_figures(findings(record), 0)[0].lines["method"]) == {"softmax", HOSTILE}
+    record.results = [replace(run, session=run.method) for run in record.results]
+    assert set(report_figures(findings(record), 0)[0].lines["method"]) == {"softmax"}  # for two numbers of epochs
+    record.results = record.results[:10]
+    assert [figure.name for figure in report_figures(findings(record), 0)] == ["learning-rate-0"]
+
+
 def test_failed_runs_and_runs_that_were_not_tested_are_listed(result, tmp_path):
     failed = ["method=m,seed=0: ValueError: delta must be in [0, 1], got 7 | 8"]
     for results in ([], [result("softmax", 0, 0.8)]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -118,12 +119,17 @@ def _table(rows: Sequence[tuple[Any, ...]], *columns: str) -> pd.DataFrame:
 
 
 def _by_time(findings: Findings) -> pd.DataFrame:
-    """Each arm beside the baseline by difference and time ratio, of the seeds that both have; else by its own means."""
+    """Each arm beside the baseline by difference and time ratio; one whose times cannot be compared is left out."""
     base, sign = findings.reference, 1.0 if findings.record.mode == "max" else -1.0
-    own = _table([(row.arm.method, row.seconds, row.mean, row.std) for row in findings.rows], "x", "y", "std")
-    leads = pd.Series([0.0 if row.verdict is None else sign * row.verdict.difference for row in findings.rows])
-    beside = own.assign(x=[base.seconds * row.time.ratio for row in findings.rows], y=base.mean + leads)
-    return beside.combine_first(own).sort_values("x", kind="stable")
+    rows = []
+    for row in findings.rows:
+        lead = 0.0 if row.verdict is None else sign * row.verdict.difference
+        y = row.mean if math.isnan(lead) else base.mean + lead
+        rows.append((row.arm.method, base.seconds * row.time.ratio, y, row.std))
+    known = _table(rows, "x", "y", "std").dropna(subset="x")
+    if len(known) < min(2, len(rows)):  # the baseline alone compares nothing
+        known = known.head(0)
+    return known.sort_values("x", kind="stable")
 
 
 def _by_learning_rate(record: ComparisonRecord) -> pd.DataFrame:

@@ -214,7 +214,7 @@ def _section(found: Findings, images: Sequence[str]) -> list[str]:
         table([cells(found, row) for row in found.rows]),
         f"<small>{md(LEGEND.format(*about, record.design.equal_within))}</small>",
         f"**{md(first)}**",
-        images[0],
+        *images[:1],
         *fold("What it shows, method by method", _bullets(said)),
         *fold("More figures", *images[1:]),
         *_differences(record),
