@@ -11,14 +11,13 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from as_lightning.benchmark.run.result import RESULT_FILE, RUNS_FILE, Result, read_runs
+from as_lightning.benchmark.run.result import RESULT_FILE, RUNS_FILE, read_runs
 
 
 def gather(folder: Path) -> None:
     """Move the runs below a folder into its ``runs.jsonl``; one that is there already is replaced."""
     files = sorted(folder.rglob(RESULT_FILE))
-    runs = read_runs(folder) | {file.parent.relative_to(folder).as_posix(): Result.read(file) for file in files}
-    records = [asdict(run) | {"path": path} for path, run in sorted(runs.items())]
+    records = [asdict(run) | {"path": path} for path, run in read_runs(folder).items()]
     lines = [json.dumps(record, sort_keys=True, separators=(",", ":")) for record in records]
     (folder / RUNS_FILE).write_text("\n".join([*lines, ""]), encoding="utf-8")
     for file in files:

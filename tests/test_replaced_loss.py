@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from as_lightning import ASSoftmaxMixin
+from as_lightning import ASSoftmaxLoss, ASSoftmaxMixin, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss
 from as_lightning.functional import as_cross_entropy, multilabel_as_cross_entropy
 
 LOGITS, TARGET = 2 * torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, -1, 1, 0])
@@ -166,6 +166,9 @@ def test_a_property_is_refused_with_the_way_out():
         (nn.MSELoss(), "torch.nn's MSELoss"),
         (F.l1_loss, "torch.nn's l1_loss"),
         (nn.Linear(4, 3), "torch.nn's Linear"),
+        (ASSoftmaxLoss(delta=0.3), "as_lightning's ASSoftmaxLoss"),
+        (LinearCrossEntropyLoss(4, 3), "as_lightning's LinearCrossEntropyLoss"),
+        (MultiLabelASSoftmaxLoss(), "as_lightning's MultiLabelASSoftmaxLoss"),
         ("cross_entropy", "'cross_entropy', which cannot be called"),
         (None, "None, which cannot be called"),
     ],
@@ -225,7 +228,7 @@ class Around(nn.Module):
 
 @pytest.mark.parametrize("settings", [{"weight": torch.ones(3)}, {"ignore_index": -1}, {"label_smoothing": 0.1}])
 def test_settings_inside_a_loss_of_ones_own_are_not_dropped(settings):
-    with pytest.raises(ValueError, match=rf"{next(iter(settings))}=.*would be lost: .*'criterion\.parts\.classes'"):
+    with pytest.raises(ValueError, match=rf"{next(iter(settings))}=.*would be lost: .*'<this loss>\.parts\.classes'"):
         WithAS(Around(**settings))
     assert WithAS(Around(reduction="none"), delta=0.3).criterion.delta == 0.3
 

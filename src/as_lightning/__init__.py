@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from as_lightning.benchmark.compare.api import compare
+    from as_lightning.benchmark.compare.api import compare as compare
     from as_lightning.callbacks import (
         AdaptiveGradientAccumulation,
         MarginHistogram,
@@ -40,7 +40,6 @@ __all__ = [
     "MultiLabelASSoftmaxLoss",
     "StepSchedule",
     "TemperatureScaling",
-    "compare",
 ]
 
 # where each name is, but for the callbacks; it is imported when it is asked for, so that the commands' help need not
@@ -51,7 +50,7 @@ _MODULES = {
     "metrics": ("LossAccuracyCorrelation", "MaskingRate"),
     "mixin": ("ASSoftmaxMixin",),
     "schedules": ("DeltaWarmup",),
-    "benchmark.compare.api": ("compare",),  # needs the packages of as-lightning[benchmark]
+    "benchmark.compare.api": ("compare",),  # needs as-lightning[benchmark], so `import *` leaves it out
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 _SUBMODULES = ("callbacks", "compat", "functional")
@@ -60,7 +59,7 @@ _SUBMODULES = ("callbacks", "compat", "functional")
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return import_module(f"{__name__}.{name}")
-    if name not in __all__:
+    if name not in __all__ and name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_PLACES.get(name, 'callbacks')}"), name)
     globals()[name] = value
@@ -68,4 +67,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBMODULES})
+    return sorted({*globals(), *__all__, *_PLACES, *_SUBMODULES})

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calibration import same_weights, scaled_probabilities, weights_digest
-from as_lightning.functional.class_parallel import HeadNames, is_dtensor, is_placement_hook
+from as_lightning.functional.class_parallel import DTensor, HeadNames, is_placement_hook
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head, why_not_linear
@@ -61,7 +61,8 @@ class ASSoftmaxMixin(_Base):
             Trainer (Fabric, or your own), where a ``delta_warmup`` needs it.
         as_softmax_temperature: what `predict_proba` divides the logits by; None where none is fitted for the present
             weights. `TemperatureScaling` sets it, and checkpoints restore it.
-        as_softmax_multilabel: whether `predict_proba` gives a probability for each of several labels; set with it.
+        as_softmax_multilabel: whether `predict_proba` gives a probability for each of several labels; the multi-label
+            loss and `TemperatureScaling` set it.
         masking_counter: counts the masking, in training only. If one step computes two losses, both are counted.
 
     Raises:
@@ -189,7 +190,7 @@ class ASSoftmaxMixin(_Base):
         """Forget the counts before this training, and the temperature of an earlier one's weights."""
         super().on_fit_start()
         if self.trainer.global_step == 0 and self.trainer.ckpt_path is None:
-            self.as_softmax_temperature, self.as_softmax_multilabel = None, False
+            self.as_softmax_temperature = None
         self.masking_counter.start(self.trainer)
         if self._as_softmax_warmup is not None:
             self._as_softmax_warmup.start(self.trainer)
@@ -252,7 +253,8 @@ class ASSoftmaxMixin(_Base):
     def multilabel_as_softmax_loss(
         self, logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean"
     ) -> Tensor:
-        """`multilabel_as_cross_entropy` at `current_delta`, with counting."""
+        """`multilabel_as_cross_entropy` at `current_delta`, with counting; `predict_proba` then gives sigmoids."""
+        self.as_softmax_multilabel = True
         loss, counts = multilabel_as_cross_entropy(
             logits, target, self.current_delta, ignore_index=ignore_index, reduction=reduction, return_counts=True
         )
@@ -353,7 +355,7 @@ def _check_linear_head(head: nn.Linear) -> None:
     kinds = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
     hooks = [hook for kind in kinds for hook in kind.values() if not _is_of_profiler(hook)]
     problem = why_not_linear(head)
-    if problem is None and hooks and not (is_dtensor(head.weight) and all(map(is_placement_hook, hooks))):
+    if problem is None and hooks and not (isinstance(head.weight, DTensor) and all(map(is_placement_hook, hooks))):
         problem = "it has hooks, which would not be called"
     if problem is None:
         return

@@ -179,13 +179,14 @@ def _refuse_what_is_no_loss_of_classes(name: str, replaced: Any) -> None:
     kind = type(function) if isinstance(function, nn.Module) else function
     known = issubclass(kind, MODULES) if isinstance(kind, type) else kind in FUNCTIONS
     of_any_module = inspect.ismethod(function) and hasattr(pl.LightningModule, function.__name__)
-    from_torch = getattr(kind, "__module__", "").startswith("torch.nn.")
-    if callable(function) and (known or not (from_torch or of_any_module)):
+    home = f"{getattr(kind, '__module__', '')}."
+    library = next((name for name in ("torch.nn", "as_lightning") if home.startswith(f"{name}.")), None)
+    if callable(function) and (known or not (library or of_any_module)):
         return
     if of_any_module:
         what = f"the method {function.__name__} that every module has"
     else:
-        what = f"torch.nn's {kind.__name__}" if callable(function) else f"{replaced!r}, which cannot be called"
+        what = f"{library}'s {kind.__name__}" if callable(function) else f"{replaced!r}, which cannot be called"
     raise TypeError(
         f"{name!r} names {what}: expected a loss of class scores ("
         f"{', '.join(loss.__name__ for loss in (*MODULES, *FUNCTIONS))}, or one of your own). Name the attribute that "
@@ -227,8 +228,8 @@ def _refuse_settings_inside(loss: nn.Module) -> None:
         if isinstance(part, MODULES) and lost:
             raise ValueError(
                 f"the loss to replace, {type(loss).__name__}, holds a {type(part).__name__} as {place!r} with "
-                f"{', '.join(lost)}, which would be lost: name that part, as in as_softmax_replaces = "
-                f"'criterion.{place}', or call self.as_softmax_loss in training_step"
+                f"{', '.join(lost)}, which would be lost: name that part, '<this loss>.{place}', "
+                "or call self.as_softmax_loss in training_step"
             )
 
 

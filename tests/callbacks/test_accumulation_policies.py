@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import pytest
 import torch
 from harness.scripted_masking import (
@@ -315,3 +316,8 @@ def test_no_device_synchronisation_inside_a_window() -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert max(window.length for window in speed.history) == 8
+
+
+def test_lengths_may_be_integers_of_numpy() -> None:
+    assert StepSchedule({np.int64(0): np.int64(4)}).schedule == {0: 4}
+    assert [window.length for window in fit(lambda window: np.int64(3), epochs=1).history] == [3] * 8

@@ -223,6 +223,25 @@ def test_a_test_measures_at_the_temperature_of_the_checkpoint(
     assert not first._forward_hooks
 
 
+@pytest.mark.parametrize("kind", [Plain, Masked])
+def test_weights_that_are_set_after_training_are_not_measured_at_its_temperature(kind: type, tmp_path: Path) -> None:
+    module = kind()
+    trainer = fitted(module, TemperatureScaling(), tmp_path)
+    module.load_state_dict(kind.load_from_checkpoint(tmp_path / "epoch=0.ckpt").state_dict())
+    with pytest.warns(UserWarning, match=f"no temperature is fitted for the weights of {kind.__name__}"):
+        (metrics,) = trainer.test(module, loader(), verbose=False)
+    assert metrics["test/nll_scaled"] == metrics["test/nll_unscaled"]
+
+
+def test_logits_that_are_nan_leave_no_temperature(tmp_path: Path) -> None:
+    data, module, callback = loader(), Masked(), TemperatureScaling()
+    data.dataset.tensors[0][3] = torch.nan
+    with pytest.warns(UserWarning, match="or logits that are NaN"):
+        fitted(module, callback, tmp_path, val_dataloaders=data)
+    assert module.as_softmax_temperature is callback.temperature is None
+    assert callback.predict_proba(torch.randn(2, 3)).isfinite().all()
+
+
 def test_a_module_without_the_mixin_is_not_measured_at_the_temperature_of_other_weights(tmp_path: Path) -> None:
     callback, module = TemperatureScaling(), Plain()
     trainer = fitted(module, callback, tmp_path, save_weights_only=True)
@@ -322,6 +341,13 @@ def test_predict_proba_of_several_labels_is_the_sigmoid(tmp_path: Path) -> None:
     torch.testing.assert_close(module.predict_proba(logits), expected)
     again = Masked.load_from_checkpoint(tmp_path / "last.ckpt")
     torch.testing.assert_close(again.predict_proba(logits), expected)
+
+
+def test_predict_proba_of_several_labels_is_the_sigmoid_also_without_a_temperature() -> None:
+    module, logits = Masked(labels=True), torch.randn(3, 3)
+    quiet_trainer(max_epochs=1).fit(module, loader("labels"))
+    with pytest.warns(UserWarning, match="no temperature is fitted"):
+        torch.testing.assert_close(module.predict_proba(logits), logits.sigmoid())
 
 
 class WithoutForward(Plain):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -37,3 +38,10 @@ def test_bad_input_is_refused_as_by_the_loss(function: Callable[..., torch.Tenso
 def test_one_sample_without_a_batch_dimension() -> None:
     logits = torch.tensor([1.2, 1.5, 1.0, -0.35])
     assert as_softmax_mask(logits, torch.tensor(1), 0.1).tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize("function", [as_softmax_mask, live_samples])
+def test_an_output_with_logits_is_refused_as_by_the_loss(function: Callable[..., torch.Tensor]) -> None:
+    output = SimpleNamespace(logits=torch.zeros(1, 4))
+    with pytest.raises(TypeError, match=r"logits must be a tensor, got SimpleNamespace: pass its \.logits"):
+        function(output, torch.tensor([0]), 0.1)

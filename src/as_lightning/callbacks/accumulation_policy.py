@@ -17,7 +17,7 @@ class AccumulationWindow(NamedTuple):
     batch: int  # 0-based index in the epoch of the window's first batch
     length: int  # how many batches were accumulated
     masked_samples: int  # whose competitors were all masked; 0 if the module counts no masking
-    samples: int  # in the loss; without a masking counter, the batches' sizes
+    samples: int  # in the loss; without a masking counter the batches' sizes, or 0 with a schedule by steps
     items: float = 0  # what the batches weigh, where the callback counts it; otherwise the samples
     step: int = 0  # optimizer steps taken by its end
 
@@ -114,10 +114,11 @@ class StepSchedule:
         check_choice("by", by, ("step", "samples"))
         if 0 not in schedule:
             raise ValueError(f"schedule must say the length from 0 on, as in {{0: 1, 1000: 4}}, got {schedule!r}")
-        for start, length in schedule.items():
-            check_count("a key of schedule", start, least=0)
-            check_count("a length in schedule", length, least=1)
-        self.schedule, self.by, self._samples = dict(sorted(schedule.items())), by, 0
+        checked = {
+            check_count("a key of schedule", start, least=0): check_count("a length in schedule", length, least=1)
+            for start, length in schedule.items()
+        }
+        self.schedule, self.by, self._samples = dict(sorted(checked.items())), by, 0
 
     def next_length(self, window: AccumulationWindow) -> int:
         self._samples += window.samples

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from typing import Any, Literal, TypeGuard
 
 import torch
@@ -356,8 +357,9 @@ class AdaptiveGradientAccumulation(Callback):
         if self.normalize == "items":
             self._weights.see(items, length * self._ranks)
         window.is_open = False
-        closed = trainer.current_epoch, window.first_batch, length, masked, samples, items, steps
-        self.history.append(AccumulationWindow(*closed))
+        self.history.append(
+            AccumulationWindow(trainer.current_epoch, window.first_batch, length, masked, samples, items, steps)
+        )
         self._next_length = self._length_after(self.history[-1])
         self._follow_batches(trainer, pl_module, batch_idx, length, stepped=True)
         if steps == self._steps_before:  # the loader gave None
@@ -369,10 +371,10 @@ class AdaptiveGradientAccumulation(Callback):
     def _length_after(self, window: AccumulationWindow) -> int:
         """What the policy says after ``window``."""
         length = self._policy.next_length(window)
-        if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+        if isinstance(length, bool) or not isinstance(length, Integral) or length < 1:
             expected = "A policy must return the number of batches of the next window, an integer of at least 1"
             raise MisconfigurationException(f"{expected}, got {length!r} from {self.policy!r} after {window}.")
-        return length
+        return int(length)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self._window.is_open:

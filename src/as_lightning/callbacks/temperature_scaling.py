@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -149,9 +150,10 @@ class TemperatureScaling(ValidationCallback):
             self._gathered.append((torch.zeros(0 if of_labels else (0, 1)), torch.zeros(0, dtype=torch.int64)))
         logits, target = (torch.cat(parts) for parts in zip(*self._gathered, strict=True))
         self._gathered.clear()
-        self.temperature = fit_temperature(
+        fitted = fit_temperature(
             logits, target, prior_samples=self.prior_samples, reduce=lambda sums: sum_over_ranks(trainer, sums)
         )
+        self.temperature = None if math.isnan(fitted) else fitted
         self._hand_over(pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -164,7 +166,7 @@ class TemperatureScaling(ValidationCallback):
         if self.temperature is None:
             rank_zero_warn(
                 "TemperatureScaling has fitted no temperature, so probabilities are those of softmax: the training had "
-                "no validation. Give trainer.fit validation data"
+                "no validation, or logits that are NaN. Give trainer.fit validation data"
             )
 
     def _fits(self, trainer: Trainer, pl_module: LightningModule) -> bool:
@@ -182,8 +184,8 @@ class TemperatureScaling(ValidationCallback):
     def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._start(pl_module, len(trainer.num_test_batches))
         if isinstance(pl_module, ASSoftmaxMixin):  # it may come from load_from_checkpoint
-            self.temperature = pl_module.as_softmax_temperature
-        elif not self._fits(trainer, pl_module):
+            self.temperature, self._weights = pl_module.as_softmax_temperature, pl_module._as_softmax_calibrated
+        if not self._fits(trainer, pl_module):
             self.temperature = None
         if self.temperature is None:
             rank_zero_warn(

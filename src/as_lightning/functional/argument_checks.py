@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from numbers import Real
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -36,11 +36,11 @@ def check_number(name: str, value: object, allowed: Callable[[float], bool], exp
 def check_count(name: str, value: object, *, least: int) -> int:
     """Return ``value`` where it is an integer of at least ``least``, or raise ``TypeError`` / ``ValueError``."""
     expected = f"{name} must be an integer of at least {least}"
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{expected}, got {value!r} of type {type(value).__name__}")
     if value < least:
         raise ValueError(f"{expected}, got {value!r}")
-    return value
+    return int(value)
 
 
 def check_temperature(tau: object) -> float:

@@ -41,15 +41,10 @@ else:
     from torch.distributed.tensor import DTensor, Replicate, Shard
 
 
-def is_dtensor(x: Tensor | None) -> bool:
-    """Whether a tensor is spread over processes."""
-    return isinstance(x, DTensor)
-
-
 def refuse_transforms(**operands: Tensor | None) -> None:
     """Raise ``RuntimeError`` if a transform or forward-mode differentiation, at work now, meets a DTensor."""
     for name, x in operands.items():
-        if x is not None and is_dtensor(innermost(x)):
+        if x is not None and isinstance(innermost(x), DTensor):
             raise RuntimeError(
                 f"torch.func transforms and forward-mode differentiation do not take DTensors, and {name} is one: use "
                 f"{name}.full_tensor() there, for the loss of one process"
@@ -109,7 +104,7 @@ def local_logits(
     if transformed():
         refuse_transforms(logits=logits, target=target)
     if not isinstance(logits, DTensor):
-        if is_dtensor(target) or is_dtensor(weight):
+        if isinstance(target, DTensor) or isinstance(weight, DTensor):
             _refuse_dtensors("logits", {"target": target, "weight": weight})
         return logits, target, weight, None
     check_one_device(logits=logits, target=target, weight=weight)

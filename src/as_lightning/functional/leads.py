@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from as_lightning.functional.argument_checks import check_tensor
 from as_lightning.functional.calibration import is_multilabel, known_entries
 from as_lightning.functional.calling_convention import LabelRows, class_rows, label_rows, widened
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta, masked_by_delta
@@ -57,6 +58,8 @@ def live_samples(logits: Tensor, target: Tensor, delta: float = DEFAULT_DELTA, i
         tensor([False,  True, False])
     """
     delta = check_delta(delta)
+    check_tensor("logits", logits)
+    check_tensor("target", target)
     logits = logits.detach()
     if target.dim() == logits.dim():
         labels = label_rows(logits, target, ignore_index)

@@ -7,6 +7,7 @@ from numbers import Real
 import torch
 from torch import Tensor
 
+from as_lightning.functional.argument_checks import check_tensor
 from as_lightning.functional.calling_convention import class_rows, widened
 
 DEFAULT_DELTA = 0.1  # the paper's margin, and that of every loss here whose caller gives none
@@ -75,11 +76,10 @@ def as_softmax_mask(logits: Tensor, target: Tensor, delta: float, ignore_index: 
                 [ True,  True,  True,  True]])
     """
     delta = check_delta(delta)
+    check_tensor("logits", logits)
     batch = class_rows(logits.detach(), target, ignore_index)
     probability, column = widened(batch.logits).softmax(-1), batch.target.unsqueeze(-1)
     keep = ~masked_by_delta(probability, probability.gather(-1, column), delta)
     if logits.dim() == 1:
         return keep.squeeze(0)
-    if logits.dim() == 2:
-        return keep
     return keep.reshape(logits.shape[:1] + logits.shape[2:] + logits.shape[1:2]).movedim(-1, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -26,7 +27,7 @@ def test_a_sweep_that_begins_in_the_folder_of_another_leaves_its_notes_alone(res
         ended.return_value = accuracy
         callback.on_job_end(config, ended)
 
-    def reported(sweep: tuple[Path, Path] | None) -> list[float]:
+    def reported(sweep: Path | None) -> list[float]:
         monkeypatch.setattr(ReportCallback, "open_sweep", sweep)  # each has a process of its own
         assert finish_sweep() == 0
         return pd.read_csv(tmp_path / "report" / "report.csv")["mean"].tolist()
@@ -40,3 +41,25 @@ def test_a_sweep_that_begins_in_the_folder_of_another_leaves_its_notes_alone(res
     assert reported(sweep_of_first) == [90]
     job_ends(second, 0.8)
     assert reported(sweep_of_second) == [80]
+
+
+def test_the_report_of_a_sweep_over_data_sets_has_all_of_them(result, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = ["hydra.mode=MULTIRUN", f"hydra.runtime.cwd={tmp_path}", "hydra.sweep.subdir='method=softmax'"]
+    callback = ReportCallback()
+    for number, (name, accuracy) in enumerate({"digits": 0.9, "chords": 0.8, "sst5": 0.4}.items()):
+        with initialize_config_dir(str(config_dir()), version_base="1.3"):
+            overrides = [f"experiment={name}", *settings, f"hydra.job.num={number}"]
+            config = compose("train", overrides, return_hydra_config=True)
+        if number == 0:  # the command's own configuration, which is that of no job's experiment
+            with initialize_config_dir(str(config_dir()), version_base="1.3"):
+                callback.on_multirun_start(compose("train", settings, return_hydra_config=True))
+        folder = tmp_path / "multirun" / name / "method=softmax"
+        folder.mkdir(parents=True)
+        replace(result("softmax", 0, accuracy), name=name).write(folder)
+        ended = JobReturn(status=JobStatus.COMPLETED)
+        ended.return_value = accuracy
+        callback.on_job_end(config, ended)
+    assert finish_sweep() == 0
+    table = pd.read_csv(tmp_path / "multirun" / "digits" / "report" / "report.csv")
+    assert dict(zip(table["name"], table["mean"], strict=True)) == {"digits": 90, "chords": 80, "sst5": 40}

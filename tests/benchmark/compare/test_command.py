@@ -16,8 +16,10 @@ import torch
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
+from omegaconf import OmegaConf
 
 from as_lightning.benchmark.commands.compare import main
+from as_lightning.benchmark.compare.plan import default_settings
 from as_lightning.benchmark.compare.sweep import ComparisonSweep
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.report.page import write_report
@@ -240,6 +242,26 @@ def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_comp
     assert record.missing == [("as_softmax", 1.0, 1)]
 
 
+def test_other_processes_of_a_run_are_given_its_own_settings_alone(as_lightning_compare, monkeypatch) -> None:
+    begin, given = RunRecorder.on_train_start, []
+
+    def look(self, trainer, module) -> None:
+        given.append(OmegaConf.load(Path(sys.argv[2], "job.yaml")))  # Lightning would start them by this command
+        begin(self, trainer, module)
+
+    monkeypatch.setattr(RunRecorder, "on_train_start", look)
+    assert as_lightning_compare("experiment=digits", "methods=as_softmax", *SHORT).error == 0
+    assert given
+    assert not any(default_settings().keys() & config.keys() for config in given)
+
+
+OF_OWN = [
+    "module._target_=harness.own_modules.WithCriterion",
+    "module.replaces=criterion",
+    "data._target_=harness.own_modules.Points",
+]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -277,6 +299,12 @@ def test_failed_runs_are_named_and_the_report_is_of_the_others(as_lightning_comp
             ["module._target_=harness.own_modules.WithCriterion", "data._target_=harness.own_modules.Points"],
             'as in replaces="criterion"',
         ),
+        (["baseline=softmax,label_smoothing"], "baseline must be the name of one method, got ['softmax', 'label"),
+        ([*OF_OWN, "data._target_=harness.own_modules.Pints"], "data._target_=harness.own_modules.Pints: "),
+        ([*OF_OWN, "method.delta=0.05,0.1"], "delta: a list of values is for the app's methods"),
+        ([*OF_OWN, "optimizer.lr=1e-3,1e-2"], "lr: a list of values is for the app's methods"),
+        ([*OF_OWN, "++method.dleta=0.2"], "no method here has a setting dleta: did you mean delta?"),
+        ([*OF_OWN, "baseline=as_softmax"], "the baseline of a module of your own is softmax: leave baseline out"),
     ],
     ids=lambda value: ",".join(word.partition("=")[0] for word in value) if isinstance(value, list) else None,
 )

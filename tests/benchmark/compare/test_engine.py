@@ -98,6 +98,18 @@ def test_an_undecided_arm_goes_on_and_a_decided_one_does_not(made) -> None:
     )
 
 
+def test_the_price_of_more_seeds_is_that_of_the_methods_that_are_open(made) -> None:
+    def score(run: Run) -> float:
+        if run.method == "as_softmax":
+            return 0.8 + 0.05 * (-1) ** run.seed
+        return 0.8 - 0.038 * (run.method == "sparsemax") + random.Random(f"{run.method} {run.seed}").gauss(0, 0.01)
+
+    comparison = made(score, ("as_softmax", "sparsemax"), max_seeds=8, trials=1, budgets=1)
+    looks = {verdict.arm.method: (verdict.word, verdict.look) for verdict in comparison.record.verdicts()}
+    assert looks == {"as_softmax": ("undecided", 2), "sparsemax": ("no gain", 2)}
+    assert "with as_softmax at budget 1 still open; 12 seeds would take 8 more runs" in comparison.record.stopped
+
+
 def test_fixed_seeds_are_all_made_and_no_others(made) -> None:
     comparison = made(better_at_low_delta, seeds=[2, 9, 4])
     assert {run.seed for run in comparison.runs if run.phase == "final"} == {2, 4, 9}
@@ -299,15 +311,17 @@ def test_a_record_is_read_as_it_was_written_and_says_where_methods_differ(result
         folder = tmp_path / run.folder
         folder.mkdir(parents=True)
         made.write(folder)
-        predicted = np.array([0, 1, 2, run.seed if run.method == "as_softmax" else 0])
-        Predictions(np.array([10, 11, 12, 13]), predicted, np.array([0, 1, 2, 0])).write(folder)
+        of_twice = run.seed if run.method == "as_softmax" else 0  # two examples of one text have one id
+        Predictions(np.array([10, 11, 13, 13]), np.array([0, 1, of_twice, of_twice]), np.array([0, 1, 0, 0])).write(
+            folder
+        )
         return made
 
     facts = {"splits": "official", "notes": ["a note"], "commands": ["a command"]}
     made = subject(run_one, **facts)._replace(examples={13: "the fourth"})
     record = run_comparison(plan, made, tmp_path, Console(quiet=True))
     assert record.disagreed == {
-        (Arm("as_softmax"), Arm("softmax")): (pytest.approx(0.25 * 2 / 3), 4),
+        (Arm("as_softmax"), Arm("softmax")): (pytest.approx(0.5 * 2 / 3), 4),
         (Arm("softmax", 0.5), Arm("softmax")): (0.0, 4),
     }
     assert record.examples == [("the fourth", {"as_softmax": 2})]

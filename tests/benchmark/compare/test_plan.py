@@ -44,7 +44,8 @@ def test_given_budgets_are_for_all_and_those_of_the_same_epochs_are_one() -> Non
 
 
 def test_the_fewest_and_the_most_runs_are_counted() -> None:
-    assert plan("as_softmax", budgets=[0.5, 1], trials=6).runs(searched=2) == (24 + 5 * 3, 24 + 20 * 4)
+    assert plan("as_softmax", budgets=[0.5, 1], trials=6).runs(trials=12, contained=0) == (24 + 5 * 3, 24 + 20 * 4)
+    assert plan("as_softmax", budgets=[0.5, 1], trials=6).runs(trials=12, contained=1) == (24 + 5 * 2, 24 + 20 * 4)
 
 
 def test_methods_of_several_labels_are_compared_with_their_softmax() -> None:

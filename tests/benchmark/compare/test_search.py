@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from as_lightning.benchmark.compare.own_loss import method_config
+from as_lightning.benchmark.compare.own_loss import knobs, method_config
 from as_lightning.benchmark.compare.search import (
     Choice,
     Range,
@@ -81,6 +81,24 @@ def test_every_value_of_a_choice_is_tried_once_before_the_learning_rates_move() 
     own = searched(space, lambda settings: settings["k"])
     assert sorted(trial.settings["k"] for trial in own[:3]) == [2, 3, 5]
     assert all(trial.settings["k"] == 5 for trial in own[3:])
+
+
+def test_every_learning_rate_of_a_list_is_tried_unless_the_baseline_has_tried_it() -> None:
+    rates = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+    listed = {"lr": Choice(rates, rates[0])}
+    for space in (listed, listed | {"m": Range(0.1, 0.5, default=0.35)}):
+        own = searched(space, peak(3e-3), count=5)
+        assert sorted(trial.settings["lr"] for trial in own) == list(rates)
+    contains = listed | {"delta": DELTA}
+    shared = [as_neutral(contains, trial) for trial in searched(listed, peak(3e-3), count=5)]
+    assert {trial.settings["lr"] for trial in searched(contains, peak(3e-3), count=5, shared=shared)[:3]} == {3e-3}
+
+
+def test_as_speed_that_gathers_batches_without_a_masked_sample_contains_no_softmax() -> None:
+    config = method_config("as_speed")
+    assert knobs(config, ())["delta"].neutral == 1.0
+    config.scale = 1.5  # rounds to two batches
+    assert knobs(config, ())["delta"].neutral is None
 
 
 def test_of_equal_scores_the_lower_validation_loss_is_chosen_and_of_equal_losses_the_first() -> None:

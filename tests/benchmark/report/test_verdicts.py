@@ -273,3 +273,11 @@ def test_wrong_words_and_wrong_advice_are_as_rare_as_stated(simulation, cell, mo
         wrong = round(found[name] * comparisons)
         # refuted where the lower end of the exact 99.9% interval lies above the bar
         assert stats.binomtest(wrong, comparisons).proportion_ci(0.998, method="exact").low <= bar
+
+
+def test_an_arm_that_is_the_baseline_is_equal_also_where_both_have_failed_in_a_seed():
+    scores = runs(1.0, 0.0, seeds=5)
+    scores[SOFTMAX][3] = scores[OTHER][3] = math.nan
+    scores[OTHER] = dict(scores[SOFTMAX])
+    found = {verdict.arm: verdict for verdict in judge(scores)}
+    assert (found[OTHER].word, found[OTHER].reason) == ("equal", "the scores of every seed are the same")

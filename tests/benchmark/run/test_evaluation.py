@@ -37,6 +37,13 @@ def test_noise_too_little_for_a_single_wrong_label_tells_nothing(composed):
     assert "memorised" not in result.metrics
 
 
+def test_the_shares_of_a_part_of_the_samples_are_of_these(composed):
+    few = ("+trainer.limit_predict_batches=1", "trainer.max_epochs=1", "trainer.limit_train_batches=3")
+    metrics = train(composed("experiment=digits", "data.label_noise=0.4", *few)).metrics
+    for name in ("memorised", "recovered"):
+        assert 32 * metrics[name] == pytest.approx(round(32 * metrics[name]))  # of the 32 of one batch
+
+
 def test_a_run_with_wrong_labels_and_no_test_ends_without_metrics_and_is_read_again(composed):
     few = ("trainer.max_epochs=1", "trainer.limit_train_batches=3", "trainer.limit_test_batches=0")
     config = composed("experiment=digits", "data.label_noise=0.4", *few)

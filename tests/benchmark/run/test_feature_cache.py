@@ -146,6 +146,12 @@ def test_another_encoder_other_layers_and_other_texts_have_files_of_their_own(te
     fewer.write_text(texts.read_text(encoding="utf-8").rsplit("\n", 10)[0], encoding="utf-8")
     assert len(files(texts, folder, 1)) == 3
     assert len(files(texts, folder, 1)) == 3
+    drawn = tmp_path / "drawn"  # the pooler of a checkpoint without one, at another seed
+    save_encoder(drawn, WORDS)
+    model = BertModel.from_pretrained(drawn)
+    torch.nn.init.normal_(model.pooler.dense.weight)
+    model.save_pretrained(drawn)
+    assert len(files(texts, str(drawn), 1)) == 3
     assert len(files(texts, folder, 2)) == 6
     assert len(files(texts, str(other), 1)) == 9
     assert len(files(fewer, folder, 1)) > 9

@@ -62,6 +62,27 @@ def test_an_interrupted_run_does_not_go_on_with_other_data_or_settings(reviews, 
     assert not train(reviews(*changed)).resumed
 
 
+def test_a_run_of_another_progress_bar_goes_on_and_is_finished(reviews, trained, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Result, "write", lambda self, directory: pytest.fail("stopped before its end"))
+        with pytest.raises(pytest.fail.Exception):
+            train(reviews())
+    config = reviews()
+    config.trainer.enable_progress_bar = True
+    assert train(config).resumed
+    assert len(trained) == 1  # all of its training was in the checkpoint
+    assert train(reviews()).resumed
+
+
+def test_a_folder_with_an_encoder_is_recorded_by_its_content(composed, tmp_path):
+    config = composed("experiment=digits", "model=auto_model", f"model.name={tmp_path}")
+    found = []
+    for content in ("one", "other", "other"):
+        (tmp_path / "model.safetensors").write_text(content)
+        found.append(run_inputs(config)["model"])
+    assert found[0] != found[1] == found[2]
+
+
 def test_data_of_the_standard_library_alone_record_the_version_of_python(composed, tmp_path):
     for data in ("docstrings", "python_code"):
         assert run_inputs(composed(f"data={data}")) == {"python": f"CPython {platform.python_version()}"}

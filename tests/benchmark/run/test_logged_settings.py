@@ -44,3 +44,8 @@ def test_the_tab_has_method_margin_rate_budget_and_score_of_a_run_and_its_summar
 def test_a_run_without_a_margin_is_shown_with_that_of_plain_cross_entropy(composed, tmp_path):
     train(composed(*SHORT, "method=softmax"))
     assert hparams_of(tmp_path / "run")["delta"] == 1.0
+
+
+def test_a_run_whose_optimizer_has_no_rate_shows_none(composed, tmp_path):
+    train(composed(*SHORT[:-1], "~optimizer.lr", "lr_scheduler=null"))
+    assert "lr" not in hparams_of(tmp_path / "run")

@@ -7,7 +7,9 @@ from dataclasses import asdict
 
 import pytest
 
+from as_lightning.benchmark.run.predictions import PREDICTIONS_FILE
 from as_lightning.benchmark.run.result import Result, find_results, read_runs, whole_file
+from as_lightning.benchmark.run.runner import finished_or_made
 
 
 @pytest.mark.parametrize(
@@ -99,3 +101,12 @@ def test_two_writers_of_one_file_leave_one_whole_file(tmp_path):
         assert place.read_text() == "of the second"
     assert place.read_text() == "of the first"
     assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_run_that_is_made_anew_leaves_no_predictions_of_the_one_before(result, tmp_path):
+    finished_or_made(tmp_path, {"seed": 0}, {}, lambda: result("softmax", 0, 0.5))
+    (tmp_path / PREDICTIONS_FILE).touch()
+    finished_or_made(tmp_path, {}, {}, lambda: result("softmax", 0, 0.5))  # the same, by what the result holds
+    assert (tmp_path / PREDICTIONS_FILE).exists()
+    finished_or_made(tmp_path, {"seed": 1}, {}, lambda: result("softmax", 1, 0.5))
+    assert not (tmp_path / PREDICTIONS_FILE).exists()

@@ -7,6 +7,7 @@ import pytest
 import seqeval.metrics
 import torch
 import torch.nn.functional as F
+from harness.scripted_masking import quiet_trainer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cosine
@@ -14,8 +15,9 @@ from seqeval.metrics import f1_score as span_f1_score
 from sklearn.metrics import accuracy_score, f1_score
 from torch import Tensor
 from torch.nn.functional import one_hot
+from torch.utils.data import DataLoader, TensorDataset
 
-from as_lightning.benchmark.tasks.classifier import CosineHead
+from as_lightning.benchmark.tasks.classifier import Classifier, CosineHead
 from as_lightning.benchmark.tasks.tasks import IGNORED, MacroF1, SpanF1, TaskForm
 
 NAMES = ["B-x", "B-y", "I-x", "I-y", "O"]
@@ -244,3 +246,18 @@ def test_features_of_length_zero_give_zero_logits_and_finite_gradients() -> None
     assert torch.equal(logits, torch.zeros(2, 3))
     assert head.weight.grad is not None
     assert head.weight.grad.isfinite().all()
+
+
+def test_the_loss_of_tagged_words_is_the_mean_over_words_whatever_the_batches():
+    torch.manual_seed(0)
+    target = torch.randint(5, (8, 6))
+    target[:4, 1:] = IGNORED  # sentences of one word, and of six
+    inputs = torch.randn(8, 6, 4)
+    encoder = torch.nn.Identity()
+    encoder.out_features = 4
+    module = Classifier(encoder, NAMES, F.cross_entropy, torch.optim.SGD, task="token")
+    for size in (2, 4, 8):
+        loader = DataLoader(TensorDataset(inputs, target), batch_size=size)
+        (logged,) = quiet_trainer().validate(module, loader, verbose=False)
+        expected = F.cross_entropy(module(inputs).flatten(0, 1), target.flatten())
+        assert logged["val/loss"] == pytest.approx(float(expected), rel=1e-5)

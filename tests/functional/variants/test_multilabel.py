@@ -128,3 +128,11 @@ def test_per_sample_gradients_by_torch_func(loss: Any, arguments: dict) -> None:
     leaf = logits.requires_grad_()
     loss(leaf, target, reduction="sum", **arguments).backward()
     torch.testing.assert_close(gradients, leaf.grad)
+
+
+@every_loss
+def test_a_nan_logit_reaches_the_loss_of_its_row_alone(loss: Any, arguments: dict) -> None:
+    logits, target = torch.zeros(2, 4), torch.tensor([[1, 0, 0, 0], [0, 1, 0, 0]])
+    logits[0, 2] = torch.nan
+    rows = loss(logits, target, reduction="none", **arguments).reshape(2, -1)
+    assert rows.isnan().any(1).tolist() == [True, False]

@@ -178,3 +178,16 @@ def test_entmax_says_how_to_get_its_package_when_it_is_used(monkeypatch: pytest.
     runpy.run_path(entmax.__code__.co_filename)
     with pytest.raises(ImportError, match=r'pip install "as-lightning\[variants\]"'):
         sparsemax(torch.randn(2, 4))
+
+
+@every_transform
+def test_a_class_ruled_out_by_minus_infinity_has_no_gradient(method: Method) -> None:
+    if method.transform is taylor_softmax:
+        pytest.skip("a polynomial of -inf is +inf")
+    logits = random_logits(3, 6, scale=1.0)
+    logits[1, 2] = -torch.inf
+    logits.requires_grad_()
+    probabilities = method.transform(logits, **method.arguments)
+    probabilities[:, 0].sum().backward()
+    assert logits.grad.isfinite().all()
+    assert probabilities[1, 2] == logits.grad[1, 2] == 0.0

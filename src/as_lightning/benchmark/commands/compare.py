@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from pathlib import Path
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict
 
 from as_lightning.benchmark.commands.jobs import one_job, run_command
 
 
 def run_job(config: DictConfig) -> None:
     """One run of a comparison."""
-    with one_job(config):
-        # here, so that a misspelt setting and the shell's completion need not wait for torch
-        from as_lightning.benchmark.compare.sweep import make_run
-        from as_lightning.benchmark.run.runner import quiet_training
+    # here, so that a misspelt setting and the shell's completion need not wait for torch
+    from as_lightning.benchmark.compare.plan import default_settings
+    from as_lightning.benchmark.run.runner import quiet_training
+    from as_lightning.benchmark.run.train import train
 
-        with quiet_training():
-            make_run(config)
+    config = config.copy()
+    with open_dict(config):
+        for name in default_settings():  # before `one_job`, which hands the run's settings to its other processes
+            config.pop(name)
+    with one_job(config), quiet_training():
+        train(config)
+    shutil.rmtree(Path(config.output_dir) / "checkpoints", ignore_errors=True)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from importlib import import_module
 
 from as_lightning import __version__
@@ -19,16 +20,6 @@ def _run(command: str, module: str) -> None:
     import_module(f"as_lightning.benchmark.commands.{module}").main()
 
 
-def train() -> None:
-    """`as-lightning`."""
-    _run("as-lightning", "train")
-
-
-def compare() -> None:
-    """`as-lightning-compare`."""
-    _run("as-lightning-compare", "compare")
-
-
-def report() -> None:
-    """`as-lightning-report`."""
-    _run("as-lightning-report", "report")
+train = partial(_run, "as-lightning", "train")
+compare = partial(_run, "as-lightning-compare", "compare")
+report = partial(_run, "as-lightning-report", "report")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -30,9 +31,9 @@ class ReportCallback(Callback):
     other machines; they hand this callback, which knows the notes' folder, to their jobs.
     """
 
-    # the folders of the sweep that is not reported yet, and of its notes. The command calls `finish_sweep`: Hydra calls
+    # the folder of the notes of the sweep that is not reported yet. The command calls `finish_sweep`: Hydra calls
     # no `on_multirun_end` where a run has failed, and only logs an error in it
-    open_sweep: ClassVar[tuple[Path, Path] | None] = None
+    open_sweep: ClassVar[Path | None] = None
     notes = Path()
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -40,17 +41,22 @@ class ReportCallback(Callback):
         (directory / RUNS_FOLDER).mkdir(parents=True, exist_ok=True)
         self.notes = Path(tempfile.mkdtemp(dir=directory / RUNS_FOLDER)).absolute()
         # as others repeat it: without where the data lie and what launches the jobs, nor the pluses of our own
-        task = [word.removeprefix("++") for word in config.hydra.overrides.task if not word.startswith("data_dir=")]
+        task = [
+            re.sub(r"^\+\+(?=method\.)", "", word)
+            for word in config.hydra.overrides.task
+            if not word.startswith("data_dir=")
+        ]
         sweeper = [word for word in config.hydra.overrides.hydra if re.match("hydra[./]sweeper", word)]
         (self.notes / COMMAND_FILE).write_text(shlex.join(["as-lightning", "-m", *task, *sweeper]), encoding="utf-8")
-        ReportCallback.open_sweep = directory, self.notes
+        ReportCallback.open_sweep = self.notes
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         if config.hydra.mode != RunMode.MULTIRUN:
             return
-        folder, command = str(config.hydra.sweep.subdir), self.notes / COMMAND_FILE
-        made = Path(config.hydra.runtime.cwd, config.hydra.sweep.dir, folder, RESULT_FILE)
-        note = {"folder": folder, "error": None}
+        # the job's own: in a sweep over data sets they have other names
+        sweep, folder = str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir)
+        made, command = Path(config.hydra.runtime.cwd, sweep, folder, RESULT_FILE), self.notes / COMMAND_FILE
+        note = {"sweep": sweep, "folder": folder, "error": None}
         try:
             _ = job_return.return_value
         except Exception as error:
@@ -63,12 +69,15 @@ class ReportCallback(Callback):
 
 
 def finish_sweep() -> int:
-    """Write the report of the open sweep, if there is one; returns how many of its runs have failed."""
+    """Write the report of the open sweep, if there is one; returns how many of its runs have failed.
+
+    The runs of a sweep over data sets lie in several folders, as do those of several sweeps: the first gets the report.
+    """
     if ReportCallback.open_sweep is None:
         return 0
-    directory, folder = ReportCallback.open_sweep
-    ReportCallback.open_sweep = None
-    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    folder, ReportCallback.open_sweep = ReportCallback.open_sweep, None
+    notes_of_jobs = sorted(folder.glob("*.json"), key=lambda path: int(path.stem))
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in notes_of_jobs]
     shutil.rmtree(folder)
     if not runs:  # Hydra has refused the settings
         return 0
@@ -78,12 +87,13 @@ def finish_sweep() -> int:
     from as_lightning.benchmark.run.runner import run_lock
     from as_lightning.benchmark.run.summary import tensorboard_lines
 
-    finished = [run for run in runs if run["error"] is None]
-    results = find_results(sorted({directory / run["folder"] / RESULT_FILE for run in finished})) if finished else []
+    made = {Path(run["sweep"], run["folder"], RESULT_FILE) for run in runs if run["error"] is None}
+    results = find_results(sorted(made)) if made else []
     records, notes = sweep_records(results)
     failed = [f"{run['folder']}: {run['error']}" for run in runs if run["error"] is not None]
-    with run_lock(directory / RUNS_FOLDER):
-        publish(records, directory / "report", failed=failed, notes=notes)
-    if lines := tensorboard_lines(directory):
+    sweeps = [Path(name) for name in dict.fromkeys(run["sweep"] for run in runs)]
+    with run_lock(folder.parent):
+        publish(records, sweeps[0] / "report", failed=failed, notes=notes)
+    if lines := tensorboard_lines(os.path.commonpath(sweeps)):
         print("tensorboard: " + f"\n{'':13}".join(lines))
     return len(failed)

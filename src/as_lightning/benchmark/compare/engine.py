@@ -77,6 +77,10 @@ class Engine:
         self.spaces = {method: subject.spaces[method] for method in plan.methods}
         facts: dict[str, Any] = {"full_budget": plan.full_budget, "trials": plan.trials, **subject.facts}
         self.record = ComparisonRecord(baseline=plan.baseline, methods=list(plan.methods), design=plan.design, **facts)
+        self._tunes = plan.trials > 1 and any(self.spaces.values())
+        # those that contain the baseline begin at its best learning rate
+        contain = [m for m in plan.methods[1:] if any(d.neutral is not None for d in self.spaces[m].values())]
+        self._later = contain if self._tunes and plan.baseline in BASELINES else []
         self._sign = 1.0 if self.record.mode == "max" else -1.0
         self._finished: dict[Run, Result | str] = {}
         self._seconds: dict[Arm, list[float]] = {}
@@ -88,7 +92,8 @@ class Engine:
     def run(self) -> ComparisonRecord:
         """Make all runs, with a progress bar; a method none of whose trials has finished is left out and noted."""
         plan, record = self.plan, self.record
-        least, most = plan.runs(sum(map(bool, self.spaces.values())))
+        trials = sum(plan.trials if space else 1 for space in self.spaces.values()) if self._tunes else 0
+        least, most = plan.runs(trials, len(self._later))
         runs = f"{least} runs" if least == most else f"{least} to {most} runs"
         said = f"{', '.join(plan.methods)}: {runs}. Equal means within {plan.design.equal_within:g} points."
         self._bar.console.print(said, markup=False, highlight=False)
@@ -112,14 +117,11 @@ class Engine:
     # --- tuning
 
     def _tune(self) -> None:
-        plan, record = self.plan, self.record
-        if plan.trials == 1 or not any(self.spaces.values()):
+        plan, record, later = self.plan, self.record, self._later
+        if not self._tunes:
             record.settings = {m: {name: d.default for name, d in self.spaces[m].items()} for m in plan.methods}
             return
         own: dict[str, list[Trial]] = {method: [] for method in plan.methods}
-        # those that contain the baseline begin at its best learning rate
-        plain = plan.baseline in BASELINES
-        later = [m for m in plan.methods[1:] if plain and any(d.neutral is not None for d in self.spaces[m].values())]
         self._search([method for method in plan.methods if method not in later], own, {})
         known = {method: [as_neutral(self.spaces[method], trial) for trial in own[plan.baseline]] for method in later}
         self._search(later, own, known)
@@ -166,32 +168,34 @@ class Engine:
         plan, looks = self.plan, self.plan.design.looks
         open_arms = [arm for arm in arms if arm.method not in self.record.same_as]
         for look in looks:
-            bases = [Arm(plan.baseline, arm.budget) for arm in open_arms if arm.budget in plan.baseline_budgets]
-            needed = list(dict.fromkeys([self.record.reference, *bases, *open_arms]))
-            runs = [run for run in self._runs(needed, plan.seeds[:look]) if run not in self._finished]
+            runs = [run for run in self._runs(open_arms, plan.seeds[:look]) if run not in self._finished]
             if self.record.results and self._spent + self._hours(runs) > (plan.max_hours or math.inf):
                 self._stop(open_arms, f"max_hours={plan.max_hours:g}", look, runs)
                 return
-            later = self._runs(needed, plan.seeds[look:])
+            later = self._runs(open_arms, plan.seeds[look:])
             self._bar.update(self._task, total=len(self._finished) + len(runs) + len(later))
             self._make(runs)
             self._gather()
-            found = self.record.verdicts()
+            found = findings(self.record)
             if look == looks[-1]:
-                undecided = [verdict.arm for verdict in found if not (verdict.decided or verdict.reason)]
+                undecided = [verdict.arm for verdict in found.verdicts if not (verdict.decided or verdict.reason)]
             else:
                 # the one decision that rests on measured times, on which no word depends
-                cheaper = {row.arm for row in findings(self.record).rows if row.time.clearly_less}
-                undecided = still_open(found, plan.design, cheaper=cheaper)
+                cheaper = {row.arm for row in found.rows if row.time.clearly_less}
+                undecided = still_open(found.verdicts, plan.design, cheaper=cheaper)
             open_arms = [arm for arm in open_arms if arm in undecided]
             if not open_arms:
                 return
         if len(looks) > 1:
             further = next((look for look in Design.looks if look > looks[-1]), looks[-1])
-            self._stop(open_arms, f"max_seeds={looks[-1]}", further, self._runs(needed, range(looks[-1], further)))
+            self._stop(open_arms, f"max_seeds={looks[-1]}", further, self._runs(open_arms, range(looks[-1], further)))
 
     def _runs(self, arms: Sequence[Arm], seeds: Iterable[int]) -> list[Run]:
-        return [Run("final", a.method, self.record.settings[a.method], a.budget, seed) for seed in seeds for a in arms]
+        """The final runs of arms, and of the baseline's that they are compared with."""
+        bases = [Arm(self.plan.baseline, arm.budget) for arm in arms if arm.budget in self.plan.baseline_budgets]
+        needed = dict.fromkeys([self.record.reference, *bases, *arms])
+        settings = self.record.settings
+        return [Run("final", a.method, settings[a.method], a.budget, seed) for seed in seeds for a in needed]
 
     def _stop(self, open_arms: Sequence[Arm], cap: str, look: int, runs: Sequence[Run]) -> None:
         """Say that a cap was reached, and what it costs to lift."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import lightning.pytorch as pl
@@ -39,6 +40,15 @@ def plain(value: Any) -> Any:
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
+def knobs(method: DictConfig, fixed: Collection[str]) -> dict[str, Range | Choice]:
+    """What is tuned of a method: its ``search``, without what is ``fixed``."""
+    search = plain(method.get("search")) or {}
+    found = {key: setting_range(value, plain(method[key])) for key, value in search.items() if key not in fixed}
+    if "delta" in found and float(method.get("scale", 1.0)) >= 1.5:  # at a margin of 1 too, AS-Speed gathers batches
+        found["delta"] = replace(found["delta"], neutral=None)
+    return found
+
+
 class OwnLosses:
     """The methods of a comparison of one's own module, softmax first: what each tunes, and the loss that it puts in.
 
@@ -57,6 +67,7 @@ class OwnLosses:
         if twice := sorted(known & self.losses.keys()):
             raise ValueError(f"the loss {twice[0]} is named twice: give each of methods and losses a name of its own")
         self.knobs: dict[str, dict[str, Range | Choice]] = {}
+        settings: set[str] = set()
         for name in self.names:
             if name in self.losses:
                 make, ranges = self.losses[name]
@@ -69,14 +80,14 @@ class OwnLosses:
             config = self.configured(name, {})
             if config.head is not None or str(config._target_).endswith("FusedSoftmaxClassifier"):
                 raise ValueError(f"{name} needs a head of its own, which it cannot put into your module: leave it out")
-            search = plain(config.get("search")) or {}
-            self.knobs[name] = {
-                key: setting_range(value, config[key]) for key, value in search.items() if key not in self.fixed
-            }
+            self.knobs[name] = knobs(config, self.fixed)
+            settings |= set(map(str, config))
+        if unknown := sorted(self.fixed.keys() - settings):
+            raise ValueError(f"no method here has a setting {unknown[0]}: {nearest(unknown[0], settings)}")
 
     def configured(self, name: str, settings: Mapping[str, Any]) -> DictConfig:
         """The configuration of a built-in method with these settings."""
-        config = OmegaConf.create({"method": method_config(name), "seed": 0}).method
+        config = OmegaConf.create({"method": method_config(name)}).method
         config.update({key: value for key, value in {**self.fixed, **settings}.items() if key in config})
         return config
 

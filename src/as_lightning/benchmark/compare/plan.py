@@ -64,6 +64,8 @@ class ComparisonPlan:
     def __init__(self, methods: Sequence[str], full_epochs: Any, baseline: str | None = None, **settings: Any) -> None:
         if isinstance(methods, str) or not methods or len(set(methods)) < len(methods):
             raise ValueError(f"methods must be a list of at least one name, each given once, got {methods!r}")
+        if not isinstance(baseline, str | None):
+            raise ValueError(f"baseline must be the name of one method, got {baseline!r}")
         asked = default_settings() | {name: value for name, value in settings.items() if value is not None}
         several_labels = all(name.startswith(("multilabel_", "bce")) for name in methods)
         self.baseline = baseline or ("multilabel_softmax" if several_labels else "softmax")
@@ -112,15 +114,16 @@ class ComparisonPlan:
         """The budgets of a method, ascending."""
         return self.baseline_budgets if method == self.baseline else self.method_budgets
 
-    def runs(self, searched: int) -> tuple[int, int]:
-        """The fewest and the most runs, where so many methods have something to tune.
+    def runs(self, trials: int, contained: int) -> tuple[int, int]:
+        """The fewest and the most runs, with so many trials of all methods, of which so many contain the baseline.
 
-        The fewest: every method is decided at the first look, and is worse, so that none has smaller budgets.
+        The fewest: these are tuned to be the baseline, and every other method is decided at the first look, and is
+        worse, so that none has smaller budgets.
         """
-        tuning = searched * self.trials * len(self.tuning_seeds) if self.trials > 1 else 0
+        tuning = trials * len(self.tuning_seeds)
         baseline, others, looks = len(self.baseline_budgets), len(self.methods) - 1, self.design.looks
         most = baseline + others * len(self.method_budgets)
-        return tuning + looks[0] * (baseline + others), tuning + looks[-1] * most
+        return tuning + looks[0] * (baseline + others - contained), tuning + looks[-1] * most
 
 
 def epochs_of(budget: float, full_epochs: int) -> int:

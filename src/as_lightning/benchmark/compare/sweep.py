@@ -6,7 +6,6 @@ import functools
 import json
 import re
 import shlex
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,15 @@ from hydra.core.utils import JobStatus
 from hydra.errors import InstantiationException
 from hydra.plugins.launcher import Launcher
 from hydra.utils import get_object, instantiate
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from as_lightning.benchmark.compare.engine import Outcome, Subject, run_comparison
-from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, plain
+from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, knobs, plain
 from as_lightning.benchmark.compare.own_module import OwnModule
 from as_lightning.benchmark.compare.plan import METHODS, ComparisonPlan, Run, default_settings, epochs_of
-from as_lightning.benchmark.compare.search import RATE, Choice, Space, learning_rates, setting_range
+from as_lightning.benchmark.compare.search import RATE, Choice, Space, learning_rates
 from as_lightning.benchmark.data.base import BenchmarkDataModule, collected_messages
 from as_lightning.benchmark.report.page import publish
 from as_lightning.benchmark.report.record import ComparisonRecord
@@ -35,7 +34,7 @@ from as_lightning.benchmark.run.predictions import example_ids
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 from as_lightning.benchmark.run.runner import quiet_training
 from as_lightning.benchmark.run.settings import SettingError, checked_settings
-from as_lightning.benchmark.run.train import made_module, read_data, train
+from as_lightning.benchmark.run.train import made_module, read_data
 
 OWN_SETTINGS = ("_target_", "replaces", "monitor", "mode")
 PER_SEED = "per_seed"
@@ -66,6 +65,13 @@ class ComparisonSweep:
         self.settings["methods"] = [methods] if isinstance(methods, str) and methods else methods
         self.own: OwnModule | None = None
         if self.sample.module._target_:
+            if self.swept:
+                raise SettingError(
+                    f"{', '.join(self.swept)}: a list of values is for the app's methods; of a module of your own give "
+                    "one value, or the range of a loss (losses.NAME.search)"
+                )
+            if self.settings["baseline"] not in (None, BASELINE):
+                raise SettingError(f"the baseline of a module of your own is {BASELINE}: leave baseline out")
             self.own = configured_module(self.sample, self.settings["methods"], self.overrides)
             self.settings |= {"methods": self.own.losses.names, "baseline": BASELINE}
         self.plan = ComparisonPlan(full_epochs=self.sample.trainer.max_epochs, **self.settings)
@@ -89,6 +95,8 @@ class ComparisonSweep:
             self.settings[f"{key}s"] = values if values is not None else [plain(override.value())]
         elif key == "data.split_seed" and values is None:
             self.split_seed = plain(override.value())
+            if self.split_seed not in (None, PER_SEED):
+                self.overrides[key] = f"++{key}={self.split_seed}"
         elif values is None:
             line = str(override.input_line)
             self.overrides[key] = f"++{line.lstrip('+')}" if key.startswith("method.") else line
@@ -108,9 +116,8 @@ class ComparisonSweep:
         if self.own is not None:
             return self.own.look(self.sample.search.lr_factor, self.directory)
         try:
-            split = [] if self.split_seed in (None, PER_SEED) else [f"++data.split_seed={self.split_seed}"]
             with collected_messages() as messages:
-                data = read_data(self._compose(*split))
+                data = read_data(self.sample)
         except (SettingError, OmegaConfBaseException):
             raise
         except Exception as error:  # whatever it is, every run would end in it
@@ -139,9 +146,7 @@ class ComparisonSweep:
         space: dict[str, Any] = {}
         if self.sample.search.lr_factor is not None:
             space[RATE] = learning_rates(float(config.optimizer.lr), self.sample.search.lr_factor)
-        for name, description in (plain(method.get("search")) or {}).items():
-            if f"method.{name}" not in self.overrides:
-                space[name] = setting_range(description, plain(method[name]))
+        space |= knobs(method, {key.removeprefix("method.") for key in self.overrides})
         for name in filter({RATE, *map(str, method)}.__contains__, self.swept):  # the search follows the order
             neutral = space[name].neutral if name in space else None
             values = [value for value in self.swept[name] if value != neutral] or [neutral]
@@ -156,12 +161,11 @@ class ComparisonSweep:
     def overrides_of(self, run: Run) -> list[str]:
         """The overrides of the job that makes a run."""
         epochs = epochs_of(run.budget, self.plan.full_epochs)
-        split = run.seed if self.split_seed == PER_SEED else self.split_seed
         return [
             *self.overrides.values(),
             f"method={run.method}",
             *knob_overrides(run.settings),
-            *([] if split is None else [f"++data.split_seed={split}"]),
+            *([f"++data.split_seed={run.seed}"] if self.split_seed == PER_SEED else []),
             f"trainer.max_epochs={epochs}",
             f"test={str(run.phase == 'final').lower()}",
             f"seed={run.seed}",
@@ -188,23 +192,13 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
     console.print(f"The runs are in {directory}.", markup=False, highlight=False)
     with quiet_training():
         subject = job.look(console)
-        command = shlex.join(["as-lightning-compare", *(a for a in arguments if not a.startswith("data_dir="))])
-        subject.facts["commands"] = [command]
+        words = ["as-lightning-compare", *(word for word in arguments if not word.startswith("data_dir="))]
+        subject.facts["commands"] = [shlex.join(words)]
         record = run_comparison(job.plan, subject, directory, console)
     publish([record], directory / "report")
     if failed := record.failures:
         raise SettingError(f"{len(failed)} runs have failed; the first: {failed[0]}. The report is of the others")
     return record
-
-
-def make_run(config: DictConfig) -> None:
-    """One job of a comparison."""
-    config = config.copy()
-    with open_dict(config):
-        for name in default_settings():
-            config.pop(name)
-    train(config)
-    shutil.rmtree(Path(config.output_dir) / "checkpoints", ignore_errors=True)
 
 
 def configured_module(config: DictConfig, methods: Sequence[str], given: Mapping[str, str]) -> OwnModule:
@@ -213,10 +207,12 @@ def configured_module(config: DictConfig, methods: Sequence[str], given: Mapping
     Their arguments are what the command sets: ``+module.hidden=64``, ``+data.root=files``. What ``config.data`` holds
     of the project's own data is not passed on; ``given`` has the keys that the command sets.
     """
-    try:
-        target, _ = get_object(config.module._target_), get_object(config.data._target_)
-    except Exception as error:  # Hydra raises what the import raises
-        raise SettingError(f"module._target_={config.module._target_}: {error}") from None
+    for group in ("module", "data"):
+        try:
+            get_object(config[group]._target_)
+        except Exception as error:  # Hydra raises what the import raises
+            raise SettingError(f"{group}._target_={config[group]._target_}: {error}") from None
+    target = get_object(config.module._target_)
     arguments = {name: value for name, value in plain(config.module).items() if name not in OWN_SETTINGS}
     keys = {".".join(key.split(".")[:2]) for key in given}
     set_data, set_method = (

@@ -12,9 +12,9 @@ from as_lightning.benchmark.report.verdicts import Verdict
 UNKNOWN = TimeRatio()
 WORSE_CALIBRATED = 0.02  # a difference of calibration errors that is worth a sentence
 SPLITS = {
-    "per_seed": "Each seed has a split of its own: the words are about other splits of these examples.",
-    "official": "The words are about the official test split, which all seeds share.",
-    "fixed": "All seeds share one split: the words are about its test examples.",
+    "per_seed": "Each seed has a split of its own: the verdicts are about other splits of these examples.",
+    "official": "The verdicts are about the official test split, which all seeds share.",
+    "fixed": "All seeds share one split: the verdicts are about its examples.",
 }
 
 

@@ -108,7 +108,7 @@ class ComparisonRecord:
                     continue
                 shares.setdefault((arm, against), []).append(float(rows.mean()))
                 if arm.budget == self.full_budget:
-                    for number in own.ids[rows].tolist():
+                    for number in set(own.ids[rows].tolist()):  # equal texts have one id
                         differing.setdefault(number, Counter())[arm.method] += 1
                 self.disagreed[arm, against] = fmean(shares[arm, against]), len(rows)
         most = sorted(differing, key=lambda number: (-differing[number].total(), number))[:EXAMPLES]

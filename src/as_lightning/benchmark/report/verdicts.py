@@ -221,9 +221,10 @@ def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], floors: Floors) ->
     """Of each arm the first one with the same scores in all seeds of both: itself, another, or ``against``."""
 
     def same(arm: Arm, other: Arm) -> bool:
-        own, others = _table(scores, [arm, other], sorted(scores[arm].keys() & scores[other].keys()))
+        own, others = table = _table(scores, [arm, other], sorted(scores[arm].keys() & scores[other].keys()))
         alike = floors.get((arm, against), 0.0) == floors.get((other, against), 0.0)  # right on as many other examples
-        return alike and len(own) >= MIN_PAIRS and np.allclose(own, others, rtol=0, atol=IDENTICAL)
+        several = np.isfinite(table).all(0).sum() >= MIN_PAIRS
+        return alike and several and np.allclose(own, others, rtol=0, atol=IDENTICAL, equal_nan=True)
 
     twins: dict[Arm, Arm] = {}
     for arm in arms:

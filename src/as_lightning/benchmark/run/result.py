@@ -106,13 +106,13 @@ def _check(content: dict[str, Any]) -> None:
 def read_runs(folder: str | Path) -> dict[str, Result]:
     """The runs below a folder by their own folders, relative to it and sorted; a ValueError names what is no result.
 
-    A run is a `result.json`, or a line of a `runs.jsonl`: the fields of `result.json` and the `path` of the run's
+    A run is a `result.json`, or else a line of a `runs.jsonl`: the fields of `result.json` and the `path` of the run's
     folder, relative to that of the file.
     """
-    folder = Path(folder)
-    runs = {file.parent.relative_to(folder).as_posix(): Result.read(file) for file in folder.rglob(RESULT_FILE)}
+    folder, runs = Path(folder), {}
     for file in folder.rglob(RUNS_FILE):
         runs |= {(file.parent.relative_to(folder) / path).as_posix(): run for path, run in _lines(file)}
+    runs |= {file.parent.relative_to(folder).as_posix(): Result.read(file) for file in folder.rglob(RESULT_FILE)}
     return dict(sorted(runs.items()))
 
 

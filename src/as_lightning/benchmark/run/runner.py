@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import warnings
@@ -15,7 +16,7 @@ from filelock import FileLock, Timeout
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.utilities import rank_zero_only
 
-from as_lightning.benchmark.run.predictions import PredictionRecorder
+from as_lightning.benchmark.run.predictions import PREDICTIONS_FILE, PredictionRecorder
 from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 from as_lightning.benchmark.run.resume import readable_result
@@ -42,6 +43,13 @@ def run_lock(folder: Path) -> Iterator[None]:
         yield
 
 
+def identity(config: dict[str, Any]) -> dict[str, Any]:
+    """What tells a run from another: its configuration as JSON holds it, without the progress bar."""
+    read: dict[str, Any] = json.loads(json.dumps(config))
+    read.get("trainer", {}).pop("enable_progress_bar", None)  # nor does the folder's name have it
+    return read
+
+
 def finished_or_made(
     directory: Path, config: dict[str, Any], inputs: dict[str, str], make: Callable[[], Result]
 ) -> Result:
@@ -51,12 +59,13 @@ def finished_or_made(
         result = readable_result(directory)
         if result is not None:
             changed = [name for name, value in result.inputs.items() if inputs.get(name, value) != value]
-            if result.config == config and not changed:
+            if identity(result.config) == identity(config) and not changed:
                 log.info("%s: already finished (delete it to run again)", directory)
                 return result
             before = f"other inputs ({', '.join(changed)})" if changed else "another configuration"
             log.warning("%s: finished with %s, running again", directory, before)
-            (directory / RESULT_FILE).unlink()
+            for file in (RESULT_FILE, PREDICTIONS_FILE):
+                (directory / file).unlink(missing_ok=True)
         result = make()
         if getattr(rank_zero_only, "rank", 0) == 0:
             result.write(directory)

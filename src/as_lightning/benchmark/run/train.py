@@ -27,7 +27,7 @@ from as_lightning.benchmark.run.predictions import PredictionRecorder, example_i
 from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.resume import ResumedState, WholeFileCheckpointIO, checked_start, checkpoint_to_resume
-from as_lightning.benchmark.run.runner import finished_or_made, fitted, measure_test
+from as_lightning.benchmark.run.runner import finished_or_made, fitted, identity, measure_test
 from as_lightning.benchmark.run.settings import SettingError, checked_settings, class_arguments, nearest
 
 log = logging.getLogger(__name__)
@@ -35,11 +35,12 @@ log = logging.getLogger(__name__)
 
 @rank_zero_only
 def log_settings(loggers: Sequence[Logger], config: DictConfig, result: Result) -> None:
-    """Hand what TensorBoard shows, which are five columns, to every logger, and the test score to TensorBoard."""
+    """Hand what TensorBoard shows, at most five columns, to every logger, and the test score to TensorBoard."""
     budget = float(OmegaConf.select(config, "comparison.budget", default=1.0))
     delta = float(config.method.get("delta", 1.0))  # with margin 1 nothing is masked: plain cross-entropy
-    about = {"budget": budget, "delta": delta, "lr": float(config.optimizer.lr)}
-    about |= {"method": config.method.name, "seed": config.seed}
+    about = {"budget": budget, "delta": delta, "method": config.method.name, "seed": config.seed}
+    if (lr := config.optimizer.get("lr")) is not None:
+        about["lr"] = float(lr)
     scores = {f"hparams/test_{name}": value for name, value in result.metrics.items() if name == result.score}
     for logger in loggers:
         logger.log_hyperparams(about, *([scores] if isinstance(logger, TensorBoardLogger) else []))
@@ -84,7 +85,7 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
 
 
 def run_inputs(config: DictConfig) -> dict[str, str]:
-    """The checksums of the user's own `data` and of `ckpt_path`; Python's version where its library is the data."""
+    """Checksums of the user's own `data`, encoder and `ckpt_path`; Python's version where its library is the data."""
     inputs: dict[str, str] = {}
     data = instantiate(class_arguments(config.data, "data"))
     if data.from_standard_library:
@@ -92,6 +93,8 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
     with suppress(OSError):  # the run itself says what is missing; a finished one needs it no more
         if data.user_paths:
             inputs["data"] = checksum(data.user_paths)
+    if (encoder := Path(str(config.model.get("name")))).is_dir():
+        inputs["model"] = checksum([encoder])
     if config.get("ckpt_path") is not None:
         inputs["ckpt_path"] = checksum([Path(config.ckpt_path)])
     return inputs
@@ -130,13 +133,13 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     datamodule = read_data(config)
     module = made_module(config, datamodule)
     assert isinstance(module.encoder, torch.nn.Module)
-    cache_features(datamodule, module.encoder, Path(config.data_dir))
+    cache_features(datamodule, module.encoder, datamodule.data_dir)
     score = config.data.score
     plugins = list(instantiate(config.trainer.get("plugins")) or [])
     if str(config.trainer.strategy).startswith(("auto", "ddp")):  # others write checkpoints in their own way
         plugins.append(WholeFileCheckpointIO())
-    identity = settings | {"inputs": inputs} if inputs else settings  # what a checkpoint has to be of
-    recorder = RunRecorder(f"val/{score}", settings=json.dumps(identity, sort_keys=True))
+    own = identity(settings | {"inputs": inputs} if inputs else settings)  # what a checkpoint has to be of
+    recorder = RunRecorder(f"val/{score}", settings=json.dumps(own, sort_keys=True))
     method_callbacks, app_callbacks = _made(config.method.callbacks), _made(config.callbacks)
     if not loggers:  # a LearningRateMonitor refuses a trainer that could not log its rates
         app_callbacks = [callback for callback in app_callbacks if not isinstance(callback, LearningRateMonitor)]
@@ -163,8 +166,8 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
         resumed=checkpoint is not None,
         inputs=inputs,
     )
-    remembered = memorisation(trainer, module, datamodule) if datamodule.true_targets is not None else {}
     if config.test:
+        remembered = memorisation(trainer, module, datamodule) if datamodule.true_targets is not None else {}
         best = getattr(trainer.checkpoint_callback, "best_model_path", "")
         measure_test(result, trainer, module, datamodule, best, directory)
         result.metrics |= remembered if result.metrics else {}  # trainer.limit_test_batches=0 tests nothing
@@ -183,13 +186,13 @@ def memorisation(trainer: pl.Trainer, module: pl.LightningModule, data: Benchmar
     if not len(loader):
         return {}
     predicted: Any = trainer.predict(module, dataloaders=loader)
-    pairs = torch.cat([pairs for _, pairs in loader])
-    # Lightning deals the samples out to the ranks in turn
-    wrong, true = pairs[trainer.global_rank :: trainer.world_size].unbind(-1)
     classes = torch.cat(predicted).cpu()
-    counts = torch.stack([(classes == wrong).sum(), (classes == true).sum()]).to(trainer.strategy.root_device)
-    memorised, recovered = trainer.strategy.reduce(counts, reduce_op="sum").tolist()
-    return {"memorised": memorised / len(pairs), "recovered": recovered / len(pairs)}
+    pairs = torch.cat([pairs for _, pairs in loader])
+    # Lightning deals the samples out to the ranks in turn, and stops after trainer.limit_predict_batches
+    pairs = pairs[trainer.global_rank :: trainer.world_size][: len(classes)]
+    counts = torch.tensor([*(classes[:, None] == pairs).sum(0), len(pairs)], device=trainer.strategy.root_device)
+    memorised, recovered, count = trainer.strategy.reduce(counts, reduce_op="sum").tolist()
+    return {"memorised": memorised / count, "recovered": recovered / count}
 
 
 def read_data(config: DictConfig) -> BenchmarkDataModule:

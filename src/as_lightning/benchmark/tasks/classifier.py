@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from as_lightning.benchmark.tasks.tasks import TaskForm
+from as_lightning.functional.cross_entropy import IGNORED
 from as_lightning.functional.linear_cross_entropy import linear_cross_entropy
 from as_lightning.mixin import ASSoftmaxMixin
 
@@ -74,7 +75,9 @@ class Classifier(pl.LightningModule):
         inputs, target = batch
         logits = self(inputs)
         loss = self.criterion(*self.task.loss_arguments(logits, target))
-        self.log(f"{metrics.prefix}loss", loss, batch_size=len(target), sync_dist=True)
+        # the loss of tagged words is a mean over these
+        count = int((target != IGNORED).sum()) if self.task.task == "token" else len(target)
+        self.log(f"{metrics.prefix}loss", loss, batch_size=count, sync_dist=True)
         metrics.update(*self.task.scored(logits, target, self.probabilities))
         self.log_dict(metrics, batch_size=len(target), prog_bar=True)
 

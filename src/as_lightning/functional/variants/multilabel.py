@@ -30,7 +30,7 @@ def _loss_of_samples(logits: Tensor, target: Tensor, k: int | None, ignore_index
     if k is not None:
         check_k(k, scores.size(-1), of="labels")
         scores = scores.masked_fill(~kept, -torch.inf).topk(k, dim=-1).values
-        kept = scores > -torch.inf
+        kept = scores != -torch.inf  # NaN must reach the loss
     loss = log_one_plus_sum_exp(scores, kept) + log_one_plus_sum_exp(-labels.scores, labels.positive)
     loss = reduce_rows(loss, unknown_samples(labels), None, reduction)
     return loss.to(loss_dtype(logits.dtype, logits.device))

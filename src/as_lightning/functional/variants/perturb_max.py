@@ -47,7 +47,7 @@ def _log_integrand(rows: Tensor, logit: Tensor, nodes: Tensor, noise: str) -> Te
 
 
 def _masses(rows: Tensor, _: Tensor, nodes: Tensor, noise: str) -> Tensor:
-    u = nodes.unsqueeze(-1) - rows.unsqueeze(-2)
+    u = (nodes.unsqueeze(-1) - rows.unsqueeze(-2)).clamp(max=1e4)  # of a logit of -inf: 0 * inf is NaN
     log_cdf = _log_cdf(u, noise)
     return (log_cdf.sum(-1, keepdim=True) + _log_pdf(u, noise) - log_cdf).exp().sum(-2)
 

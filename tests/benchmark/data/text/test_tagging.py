@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from harness.data_settings import TEXT
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import PreTrainedTokenizerFast
 
 from as_lightning.benchmark.data.base import collected_messages
 from as_lightning.benchmark.data.text.data_module import IGNORED, TaggedSentence
@@ -77,6 +80,19 @@ def test_a_word_that_the_normaliser_leaves_nothing_of_keeps_its_place(words):
     ids, targets = data.splits["train"][0]
     assert tuple(data.class_names[tag] for tag in targets.tolist() if tag != IGNORED) == tags[:4]
     assert len(ids) == len(targets)
+
+
+def test_a_byte_level_tokenizer_takes_each_word_for_one_of_a_sentence(tmp_path):
+    words = ("the", "cat", "sat")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<pad>"], initial_alphabet=ByteLevel.alphabet())
+    tokenizer.train_from_iterator([" the cat sat"] * 9, trainer)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>").save_pretrained(tmp_path)
+    data = Small([TaggedSentence(words, ("O", "B-x", "O"))], tokenizer=str(tmp_path))
+    data.setup()
+    ids = data.splits["train"][0][0].tolist()
+    assert [data.tokenizer.id_to_token(number) for number in ids] == ["Ġthe", "Ġcat", "Ġsat"]
 
 
 def test_words_past_max_length_are_left_out_and_counted():

@@ -124,6 +124,12 @@ def test_the_tokenizer_sees_the_training_split_alone():
     assert data.splits["validation"][0][0].unique().tolist() == [1]  # unknown, and not the padding
 
 
+def test_a_text_that_reads_like_a_special_token_is_text():
+    data = Small({**SPLITS, "test": [Sentence("[PAD]", "on"), Sentence("light [PAD] on", "on")]})
+    data.setup()
+    assert all(0 not in data.splits["test"][index][0].tolist() for index in range(2))
+
+
 @pytest.mark.parametrize(("max_length", "lengths"), [(64, [4, 5]), (2, [2, 2])])
 def test_batches_are_padded_with_zero_to_their_longest_sentence_of_max_length_at_most(max_length, lengths):
     data = Small(SPLITS, max_length=max_length)

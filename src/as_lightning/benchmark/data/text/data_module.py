@@ -106,6 +106,7 @@ def fit_tokenizer(texts: Iterable[str] | Iterable[Sequence[str]], vocab_size: in
         # chosen here, as the library breaks ties in the order of a hash map
         settings |= {"initial_alphabet": characters[: vocab_size - 2], "limit_alphabet": vocab_size - 2}
         tokenizer.train_from_iterator(rows, trainers.BpeTrainer(**settings))
+    tokenizer.encode_special_tokens = True  # a "[PAD]" of a text is text
     return tokenizer
 
 
@@ -169,6 +170,8 @@ class TokenizedDataModule(BenchmarkDataModule):
             self.tokenizer, self.padding_id = fit_tokenizer(texts, self.vocab_size, self.lowercase), 0
         else:
             self.tokenizer, self.padding_id = pretrained_tokenizer(self.pretrained)
+        if self.task == "token" and isinstance(self.tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
+            self.tokenizer.pre_tokenizer.add_prefix_space = True  # else a word is the rest of the one before
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(self.max_length)
         return self.tokenizer

@@ -60,6 +60,9 @@ def read_table(
     return sentences
 
 
+QUOTES = "a quotation mark opens a field: double those inside it, or save as JSON Lines"
+
+
 def _delimited_rows(path: Path, content: str, columns: set[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     csv.field_size_limit(max(csv.field_size_limit(), len(content)))
     header = next(io.StringIO(content, newline=""), "")  # a line may end in \r alone
@@ -72,9 +75,11 @@ def _delimited_rows(path: Path, content: str, columns: set[str]) -> Iterator[tup
         for row in reader:
             if None in row:
                 raise ValueError(f"{path}:{reader.line_num}: more fields than the {len(row) - 1} of the first line")
+            if delimiter == "\t" and any("\t" in str(field) and "\n" in str(field) for field in row.values()):
+                raise ValueError(f"{path}:{reader.line_num}: a field holds tabs and line ends: {QUOTES}")
             yield reader.line_num, row
-    except csv.Error as error:
-        raise ValueError(f"{path}:{reader.line_num + 1}: {error}") from error  # line_num is of the row before
+    except csv.Error as error:  # line_num is of the row before
+        raise ValueError(f"{path}:{reader.line_num + 1}: {error}: {QUOTES}") from error
 
 
 def _json_rows(path: Path, content: str) -> Iterator[tuple[int, dict[str, Any]]]:
