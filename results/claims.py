@@ -6,7 +6,6 @@ The paper's numbers stand here; ours are computed from ``results/*/runs.jsonl``.
 """
 
 import functools
-import math
 import re
 import sys
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from as_lightning.benchmark.run.result import find_results
 
 RESULTS = Path(__file__).resolve().parent
 sys.path.insert(0, str(RESULTS / "learning_rate"))
-from experiment import PAPER_RATE, best_rate, grouped, paired, read  # noqa: E402
+from experiment import PAPER_RATE, best_rate, complete, paired, read  # noqa: E402
 
 PAGE = RESULTS.parent / "docs" / "claims.md"
 REPRODUCED, AT_ITS_RATE = "reproduced under other conditions", "reproduced at the paper's rate only"
@@ -45,7 +44,7 @@ def full_budget(folder: str, score: str | None = None) -> dict[str, Row]:
 
 def points(mean: float, half: float) -> str:
     """A difference in points with its 95% interval."""
-    return f"{mean:+.2f}" + ("" if math.isnan(half) else f" [{mean - half:+.2f}, {mean + half:+.2f}]")
+    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
 
 
 def untested(why: str) -> Test:
@@ -79,21 +78,16 @@ def compared(folder: str, what: str, scores: Sequence[str | None] = (None,)) -> 
 
 def tuned_rates(data: str, epochs: int, what: str) -> Test:
     """The runs of results/learning_rate on a data set."""
-    methods = grouped(read(RESULTS / "learning_rate/runs.jsonl"))[data, epochs]
+    methods = complete(read(RESULTS / "learning_rate/runs.jsonl"))[data, epochs]
     own, base = methods["as_softmax 0.1"], methods["softmax"]
-    found = {rate: paired(own[rate], base[rate]) for rate in sorted(own.keys() & base.keys())}
-    cells = [
-        f"{rate:g}: {points(mean, half)}, {seeds} seed{'s' if seeds > 1 else ''}"
-        for rate, (mean, half, seeds) in found.items()
-    ]
+    found = {rate: paired(own[rate], base[rate]) for rate in own}
+    cells = [f"{rate:g}: {points(mean, half)}, {seeds} seeds" for rate, (mean, half, seeds) in found.items()]
     at, of = best_rate(own), best_rate(base)
     best, at_paper = paired(own[at], base[of])[:2], found[PAPER_RATE][:2]
     cells.append(f"each at its best ({at:g}, {of:g}): {points(*best)}")
     word = NOT
     if at_paper[0] - at_paper[1] > 0:
         word = REPRODUCED if best[0] - best[1] > 0 else AT_ITS_RATE
-    if math.isnan(best[1]):
-        word = f"{UNTESTED} (one seed)"
     test = f"[{what}](../results/learning_rate/README.md), MiniLM, its last two layers, {epochs} epochs"
     return test, "AS-Softmax by learning rate: " + "; ".join(cells), word
 

@@ -32,6 +32,7 @@ METHODS = {
     "as_softmax 0.5": ("method=as_softmax", "method.delta=0.5"),
     "as_speed 0.1": ("method=as_speed", "method.delta=0.1", "method.lr_scale=none"),
 }
+PAIR = ("softmax", "as_softmax 0.1")  # the two that are run first, and of which the sentences are
 LIVE, LIVE_RATE = "live rows 0.5", 5e-4
 LIVE_DATA = (("clinc150_20", 6, 4), ("clinc150", 2, 1))  # with the epochs of softmax, and fewer
 LIVE_SETTINGS = ("method=softmax", "method._target_=live_rows.LiveRowsClassifier", "+method.delta=0.5")
@@ -73,9 +74,14 @@ class Job(NamedTuple):
     seed: int
 
 
+def rates_of(data: str) -> tuple[float, ...]:
+    """The learning rates of a data set's optimizer."""
+    return SGD_RATES if data.endswith("_sgd") else RATES
+
+
 def plan() -> Iterator[Job]:
     """All runs, in an order in which what is there at any time is a result."""
-    first, others = list(METHODS)[:2], list(METHODS)[2:]
+    others = list(METHODS)[2:]
     live = [
         (data, of, methods, range(5), [LIVE_RATE])
         for data, epochs, fewer in LIVE_DATA
@@ -83,19 +89,15 @@ def plan() -> Iterator[Job]:
     ]
     blocks = [
         *live,
-        ("clinc150_20", 6, first, range(3), RATES),
-        ("clinc150_20_sgd", 6, first, range(5), SGD_RATES),
+        ("clinc150_20", 6, PAIR, range(3), RATES),
+        ("clinc150_20_sgd", 6, PAIR, range(5), SGD_RATES),
         ("clinc150_20", 6, others, [0], RATES),
-        ("sst5", 2, first, range(3), RATES),
-        *((data, 2, first, range(3), RATES) for data in ("wnut17", "goemotions", "clinc150", "clinc150_20")),
+        ("sst5", 2, PAIR, range(3), RATES),
+        *((data, 2, PAIR, range(3), RATES) for data in ("wnut17", "goemotions", "clinc150", "clinc150_20")),
         ("clinc150_20", 6, others, range(1, 3), RATES),
         *((data, 2, others, range(3), RATES) for data in ("clinc150_20", "wnut17", "clinc150", "sst5", "goemotions")),
-        *((data, 6, first, range(3), RATES) for data in ("sst5", "wnut17", "clinc150", "goemotions")),
-        *(
-            (data, epochs, [*first, *others], range(5), SGD_RATES if data.endswith("sgd") else RATES)
-            for data in DATA
-            for epochs in (2, 6)
-        ),
+        *((data, 6, PAIR, range(3), RATES) for data in ("sst5", "wnut17", "clinc150", "goemotions")),
+        *((data, epochs, METHODS, range(5), rates_of(data)) for data in DATA for epochs in (2, 6)),
     ]
     planned = dict.fromkeys(
         Job(data, epochs, method, rate, seed)
@@ -192,13 +194,22 @@ def grouped(lines: list[dict]) -> dict[tuple[str, int], dict[str, dict[float, di
     return groups
 
 
-def of_the_same_seeds(groups: dict) -> dict:
-    """The runs without those of softmax whose seed AS-Softmax lacks at that rate: they are there for the live rows."""
-    for methods in groups.values():
-        own, base = methods.get("as_softmax 0.1", {}), methods.get("softmax", {})
-        for rate in own.keys() & base.keys():
-            base[rate] = {seed: run for seed, run in base[rate].items() if seed in own[rate]}
-    return groups
+def complete(lines: list[dict]) -> dict[tuple[str, int], dict[str, dict[float, dict[int, dict]]]]:
+    """The data sets and epochs in which softmax and AS-Softmax have three seeds at each rate, in the order of the page.
+
+    A further method is there if it has them too. All methods are shown at a rate with the same seeds.
+    """
+    found = {}
+    for key, runs in grouped(lines).items():
+        rates = sorted(rates_of(key[0]))
+        enough = [name for name in METHODS if all(len(runs.get(name, {}).get(rate, {})) >= 3 for rate in rates)]
+        if enough[:2] == list(PAIR):
+            seeds = {rate: sorted(set.intersection(*(set(runs[name][rate]) for name in enough))) for rate in rates}
+            found[key] = {
+                name: {rate: {seed: runs[name][rate][seed] for seed in seeds[rate]} for rate in rates}
+                for name in enough
+            }
+    return dict(sorted(found.items(), key=lambda item: (list(DATA).index(item[0][0]), -item[0][1])))
 
 
 def show(lines: list[dict], folder: Path) -> None:
@@ -209,58 +220,45 @@ def show(lines: list[dict], folder: Path) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "learning rate"
     from matplotlib import pyplot
 
-    groups = of_the_same_seeds(grouped(lines))
-    order = _order(groups)
-    figure, axes = pyplot.subplots(
-        math.ceil(len(order) / 2), min(len(order), 2), figsize=(11, 4.2 * math.ceil(len(order) / 2)), squeeze=False
-    )
-    for axis in axes.flat[len(order) :]:
+    groups = complete(lines)
+    height = math.ceil(len(groups) / 2)
+    figure, axes = pyplot.subplots(height, 2, figsize=(11, 4.2 * height), squeeze=False)
+    for axis in axes.flat[len(groups) :]:
         axis.axis("off")
-    for axis, key in zip(axes.flat, order, strict=False):
-        _draw(axis, groups[key], [method for method in METHODS if method in groups[key]], 8)
+    for axis, key in zip(axes.flat, groups, strict=False):
+        _draw(axis, groups[key], list(groups[key]), 8)
         axis.set_title(f"{TITLES[key[0]]}, {key[1]} epochs", fontsize=10)
     figure.tight_layout()
     figure.savefig(folder / "learning_rate.svg", metadata={"Date": None})
     figure, axes = pyplot.subplots(len(IN_SHORT) // 2, 2, figsize=(9, 1.9 * len(IN_SHORT)), layout="constrained")
     for axis, key in zip(axes.flat, IN_SHORT, strict=True):
-        _draw(axis, groups[key], list(METHODS)[:2], 12)
+        _draw(axis, groups[key], list(PAIR), 12)
         axis.set_title(f"{TITLES[key[0]].partition(' (')[0]}, {key[1]} epochs", fontsize=12)
     figure.savefig(folder / "in_short.svg", metadata={"Date": None})
-    shares = [key for key in order if any(_share(runs) for runs in groups[key].get("softmax", {}).values())]
-    if shares:
-        figure, axes = pyplot.subplots(1, 2, figsize=(11, 3.8), sharey=True)
-        for axis, rate in zip(axes, (1e-4, 5e-4), strict=True):
-            for method in METHODS:
-                share = _share(groups[shares[0]].get(method, {}).get(rate, {}))
-                if share:
-                    steps = (np.arange(len(share)) + 0.5) / len(share)
-                    axis.plot(steps, 100 * np.array(share), color=COLOURS[method], label=method)
-            axis.set(xlabel="share of the steps", ylabel="from right rows, %", title=f"learning rate {rate:g}")
-            axis.legend(fontsize=8)
-        figure.tight_layout()
-        figure.savefig(folder / "gradient_share.svg", metadata={"Date": None})
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 3.8), sharey=True)
+    for axis, rate in zip(axes, (1e-4, 5e-4), strict=True):
+        for method, runs in next(iter(groups.values())).items():
+            share = 100 * np.array(_share(runs[rate]))
+            axis.plot((np.arange(len(share)) + 0.5) / len(share), share, color=COLOURS[method], label=method)
+        axis.set(xlabel="share of the steps", ylabel="from right rows, %", title=f"learning rate {rate:g}")
+        axis.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(folder / "gradient_share.svg", metadata={"Date": None})
     (folder / "README.md").write_text(page(lines), encoding="utf-8")
 
 
 def _draw(axis: Any, runs: dict[str, dict[float, dict[int, dict]]], methods: list[str], size: int) -> None:
-    """Score against learning rate, a line a method with the band of its 95% interval; the paper's rate is marked.
-
-    Methods with fewer seeds than softmax are left out: their lines would be of other seeds.
-    """
-    seeds = {method: min(map(len, runs[method].values())) for method in methods}
-    methods = [method for method in methods if seeds[method] >= seeds.get("softmax", 0)]
+    """Score against learning rate, a line a method with the band of its 95% interval; the paper's rate is marked."""
+    rates = list(runs["softmax"])
     for method in methods:
-        rates = sorted(runs[method])
         found = [interval([100 * run["test"] for run in runs[method][rate].values()]) for rate in rates]
         means, halves = (np.array(part) for part in zip(*found, strict=True))
         axis.plot(rates, means, marker="o", markersize=4, color=COLOURS[method], label=method)
-        if not np.isnan(halves).any():
-            low, high = np.clip([means - halves, means + halves], 0, 100)
-            axis.fill_between(rates, low, high, color=COLOURS[method], alpha=0.12, linewidth=0)
-    if PAPER_RATE in {rate for method in methods for rate in runs[method]}:
+        low, high = np.clip([means - halves, means + halves], 0, 100)
+        axis.fill_between(rates, low, high, color=COLOURS[method], alpha=0.12, linewidth=0)
+    if PAPER_RATE in rates:
         axis.axvline(PAPER_RATE, color="#999999", linestyle=":", linewidth=1)
         axis.text(PAPER_RATE * 1.05, 0.02, "the paper's rate", transform=axis.get_xaxis_transform(), fontsize=size)
-    rates = sorted({rate for method in methods for rate in runs[method]})
     axis.set(xscale="log")
     axis.set_xlabel("learning rate", fontsize=size + 2)
     axis.set_ylabel("test score, %", fontsize=size + 2)
@@ -280,16 +278,16 @@ def _share(runs: dict[int, dict]) -> list[float]:
     return np.mean(found, axis=0).tolist() if found else []
 
 
-def _why(groups: dict, order: list[tuple[str, int]]) -> str:
+def _why(groups: dict) -> str:
     """What part of the gradient comes from rows that are right."""
     text = (HERE / "cause.md").read_text(encoding="utf-8").rstrip() + f"\n\n{cause(groups)}\n"
     tables: dict[tuple[str, int], dict[tuple[str, float], float]] = {}
-    for key in order:
+    for key, methods in groups.items():
         rows = [
             (method, rate, share)
-            for method in list(METHODS)[:2]
-            for rate in sorted(groups[key].get(method, {}))
-            if (share := _share(groups[key][method][rate]))
+            for method in PAIR
+            for rate, runs in methods[method].items()
+            if (share := _share(runs))
         ]
         if rows:
             text += f"\n{TITLES[key[0]]}, {key[1]} epochs, right rows' share of the gradient's norm in percent:\n\n"
@@ -301,7 +299,7 @@ def _why(groups: dict, order: list[tuple[str, int]]) -> str:
             for method, rate, share in rows:
                 quarters = np.array(share).reshape(4, -1).mean(1)
                 text += f"| {method} | {rate:g} | " + " | ".join(f"{100 * part:.0f}" for part in quarters) + " |\n"
-            leads = ahead(groups[key].get("as_softmax 0.1", {}), groups[key].get("softmax", {}))
+            leads = ahead(methods["as_softmax 0.1"], methods["softmax"])
             for rate in leads:
                 plain, masked = tables[key]["softmax", rate], tables[key]["as_softmax 0.1", rate]
                 text += f"\nAt {rate:g} AS-Softmax leads by {leads[rate]:.2f}. In the last quarter right rows give "
@@ -312,16 +310,16 @@ def _why(groups: dict, order: list[tuple[str, int]]) -> str:
 def cause(groups: dict) -> str:
     """Whether AS-Softmax leads where the share of right rows falls, and whether it leads with SGD: in words."""
     found = {}
-    for (data, epochs), methods in complete(groups).items():
+    for (data, epochs), methods in groups.items():
         pairs = []
-        for own, base in ((methods["as_softmax 0.1"][rate], methods["softmax"][rate]) for rate in RATES):
+        for own, base in zip(methods["as_softmax 0.1"].values(), methods["softmax"].values(), strict=True):
             if (share := _share(own)) and (of_base := _share(base)):
                 pairs.append((paired(own, base)[0], np.mean(of_base) - np.mean(share)))
         if len(pairs) == len(RATES):
             found[f"{TITLES[data]}, {epochs} epochs"] = float(stats.spearmanr(*zip(*pairs, strict=True)).statistic)
     listed = "; ".join(f"{value:+.2f} ({name})" for name, value in found.items())
-    methods = groups.get(("clinc150_20_sgd", 6), {})
-    leads = ahead(methods.get("as_softmax 0.1", {}), methods.get("softmax", {}))
+    base, own = (groups.get(("clinc150_20_sgd", 6), {}).get(method, {}) for method in PAIR)
+    leads = ahead(own, base)
     at = ", ".join(f"{rate:g} ({lead:+.2f})" for rate, lead in leads.items()) or "no rate"
     positive = sum(value > 0 for value in found.values())
     against = (2 * positive <= len(found)) + bool(leads)
@@ -344,7 +342,7 @@ def best_rate(rates: dict[float, dict[int, dict]]) -> float:
     common = set.intersection(*(set(seeds) for seeds in rates.values()))
 
     def score(rate: float) -> float:
-        return float(np.mean([rates[rate][seed]["validation"] for seed in common or rates[rate]]))
+        return float(np.mean([rates[rate][seed]["validation"] for seed in common]))
 
     return max(rates, key=score)
 
@@ -355,15 +353,8 @@ def _number(mean: float, half: float, sign: str = "") -> str:
 
 def page(lines: list[dict]) -> str:
     """The whole page of the runs."""
-    groups = of_the_same_seeds(grouped(lines))
-    order = _order(groups)
-    return _scores(groups, order) + _live_rows(grouped(lines)) + _why(groups, order)
-
-
-def _order(groups: dict) -> list[tuple[str, int]]:
-    """The data sets and epochs with several learning rates."""
-    keys = [key for key, methods in groups.items() if len({rate for own in methods.values() for rate in own}) > 1]
-    return sorted(keys, key=lambda key: (list(DATA).index(key[0]), -key[1]))
+    groups = complete(lines)
+    return _scores(groups) + _live_rows(grouped(lines)) + _why(groups)
 
 
 def _live_rows(groups: dict) -> str:
@@ -386,114 +377,71 @@ def _live_rows(groups: dict) -> str:
     return text
 
 
-def _scores(groups: dict, order: list[tuple[str, int]]) -> str:
+def _scores(groups: dict) -> str:
     text = (HERE / "introduction.md").read_text(encoding="utf-8").rstrip() + "\n\n" + overview(groups)
-    for key in order:
-        methods = [name for name in METHODS if name in groups[key]]
-        rates = sorted({rate for method in methods for rate in groups[key][method]})
-        text += f"\n## {TITLES[key[0]]}, {key[1]} epochs\n\nTest score in percent, mean over the seeds:\n\n"
+    for (data, epochs), methods in groups.items():
+        base = methods["softmax"]
+        text += f"\n## {TITLES[data]}, {epochs} epochs\n\nTest score in percent, mean over the seeds:\n\n"
         text += "| learning rate | " + " | ".join(methods) + " | seeds |\n|" + " --- |" * (len(methods) + 2) + "\n"
-        for rate in rates:
-            cells = [
-                _number(*interval([100 * run["test"] for run in groups[key][method][rate].values()]))
-                if rate in groups[key][method]
-                else ""
-                for method in methods
-            ]
-            seeds = sorted({len(groups[key][method][rate]) for method in methods if rate in groups[key][method]})
-            text += f"| {rate:g} | " + " | ".join(cells) + f" | {', '.join(map(str, seeds))} |\n"
-        if "softmax" not in methods or len(methods) < 2 or len(rates) < 2:
-            continue
-        base = groups[key]["softmax"]
+        for rate in base:
+            cells = [_number(*interval([100 * run["test"] for run in own[rate].values()])) for own in methods.values()]
+            text += f"| {rate:g} | " + " | ".join(cells) + f" | {len(base[rate])} |\n"
         text += "\nDifference to softmax in points, paired by seed:\n\n"
-        text += "| method | " + " | ".join(f"{rate:g}" for rate in rates) + " | each at its best rate |\n|"
-        text += " --- |" * (len(rates) + 2) + "\n"
-        for method in methods[1:]:
-            own = groups[key][method]
-            cells = [
-                _number(*paired(own[rate], base[rate])[:2], sign="+") if rate in own and rate in base else ""
-                for rate in rates
-            ]
+        text += "| method | " + " | ".join(f"{rate:g}" for rate in base) + " | each at its best rate |\n|"
+        text += " --- |" * (len(base) + 2) + "\n"
+        for method, own in list(methods.items())[1:]:
+            cells = [_number(*paired(own[rate], base[rate])[:2], sign="+") for rate in base]
             at, of = best_rate(own), best_rate(base)
-            mean, half, _ = paired(own[at], base[of])
-            text += f"| {method} | " + " | ".join(cells) + f" | {_number(mean, half, '+')} ({at:g} against {of:g}) |\n"
-        text += "".join(f"\n{_words(method, groups[key][method], base)}\n" for method in methods[1:])
+            best = _number(*paired(own[at], base[of])[:2], sign="+")
+            text += f"| {method} | " + " | ".join(cells) + f" | {best} ({at:g} against {of:g}) |\n"
     return text
-
-
-def _words(method: str, own: dict[float, dict[int, dict]], base: dict[float, dict[int, dict]]) -> str:
-    """At which rates a method leads, and what is left at each method's best rate."""
-    if not decidable(own, base):
-        return f"`{method}` has one seed, which decides nothing."
-    ahead_at, behind_at = ahead(own, base), ahead(base, own)
-    several = [rate for rate in sorted(own.keys() & base.keys()) if len(own[rate].keys() & base[rate].keys()) > 1]
-    unclear = [rate for rate in several if rate not in ahead_at and rate not in behind_at]
-    parts = [
-        f"is {word} softmax at {', '.join(f'{rate:g} ({sign * lead:+.2f})' for rate, lead in leads.items())}"
-        for word, sign, leads in (("ahead of", 1, ahead_at), ("behind", -1, behind_at))
-        if leads
-    ]
-    if unclear:
-        parts.append(f"cannot be told from softmax at {', '.join(f'{rate:g}' for rate in unclear)}")
-    mean, half, _ = paired(own[best_rate(own)], base[best_rate(base)])
-    word = "ahead" if mean - half > 0 else "behind" if mean + half < 0 else "not told apart"
-    return f"`{method}` {'; it '.join(parts)}. With the best rate of each it is {word} ({_number(mean, half, '+')})."
 
 
 def in_short(groups: dict) -> str:
-    """On how many data sets AS-Softmax is ahead of softmax, and at which rates: a sentence for the first page."""
-    tested, ahead_on, at_paper, below = set(), set(), set(), True
-    best_on: dict[bool, set[str]] = {True: set(), False: set()}
-    for (data, _), methods in complete(groups).items():
-        tested.add(data)
-        own, base = methods["as_softmax 0.1"], methods["softmax"]
-        if leads := ahead(own, base):
-            ahead_on.add(data)
-            if PAPER_RATE in leads:
-                at_paper.add(data)
-            below &= max(leads) < min(best_rate(own), best_rate(base))
-        mean, half, _ = paired(own[best_rate(own)], base[best_rate(base)])
-        if abs(mean) > half:
-            best_on[mean > 0].add(data)
-    count = ("none", "one", "two", "three", "four", "five")
+    """In how many settings AS-Softmax is ahead of softmax, and at which rates: a sentence for the first page."""
+    pairs = [[methods[name] for name in PAIR] for methods in groups.values() if PAPER_RATE in methods["softmax"]]
+    leads = [ahead(own, base) for base, own in pairs]
+    below = all(
+        max(found, default=0) < min(best_rate(own), best_rate(base))
+        for found, (base, own) in zip(leads, pairs, strict=True)
+    )
+    best = [paired(own[best_rate(own)], base[best_rate(base)])[:2] for base, own in pairs]
     only = ", but only at learning rates below the best one" if below else ""
-    found = (ahead_on, tested, at_paper, best_on[True], best_on[False])
-    first, tried, paper, best, worse = (count[len(data_sets)] for data_sets in found)
     return (
-        f"With a margin of 0.1, AS-Softmax is ahead of softmax on {first} of {tried} data sets{only}. At the paper's "
-        f"rate, {_short(PAPER_RATE)}, it is ahead on {paper}. With each method at its best rate, it is ahead on {best} "
-        f"and behind on {worse}."
+        f"With a margin of 0.1, AS-Softmax is ahead of softmax in {sum(map(bool, leads))} of {len(pairs)} settings (a "
+        f"data set and a number of epochs){only}. At the paper's rate, {_short(PAPER_RATE)}, it is ahead in "
+        f"{sum(PAPER_RATE in found for found in leads) or 'none'}. With each method at its best rate, it is ahead in "
+        f"{sum(mean > half for mean, half in best) or 'none'} and behind in "
+        f"{sum(-mean > half for mean, half in best) or 'none'}."
     )
 
 
-def complete(groups: dict, method: str = "as_softmax 0.1") -> dict[tuple[str, int], dict]:
-    """The data sets and epochs in which softmax and ``method`` have all rates, with several seeds each."""
-
-    def seeds(methods: dict, rate: float) -> int:
-        return len(methods["softmax"].get(rate, {}).keys() & methods.get(method, {}).get(rate, {}).keys())
-
-    return {key: groups[key] for key in _order(groups) if all(seeds(groups[key], rate) > 2 for rate in RATES)}
-
-
 def overview(groups: dict) -> str:
-    """A line for each data set and method: at which rates it leads softmax, and what is left at the best of each."""
+    """A line for each setting and method: at which rates it leads softmax, and what is left at the best of each."""
     text = in_short(groups) + "\n\n| data | method | ahead at | behind at | each at its best rate |\n"
     text += "|" + " --- |" * 5 + "\n"
-    methods = [method for method in METHODS if method != "softmax"]
-    for key, method in ((key, method) for key in _order(groups) for method in methods):
-        if key not in complete(groups, method):
-            continue
-        own, base = groups[key][method], groups[key]["softmax"]
-        cells = [f"{TITLES[key[0]]}, {key[1]} epochs", method]
-        for sign, found in ((1, ahead(own, base)), (-1, ahead(base, own))):
-            cells.append(", ".join(f"{rate:g} ({sign * lead:+.2f})" for rate, lead in found.items()))
-        text += f"| {' | '.join(cells)} | {_number(*paired(own[best_rate(own)], base[best_rate(base)])[:2], '+')} |\n"
-    return text
+    at_best = []
+    for (data, epochs), methods in groups.items():
+        base = methods["softmax"]
+        for method, own in list(methods.items())[1:]:
+            at_best.append(paired(own[best_rate(own)], base[best_rate(base)])[:2])
+            cells = [f"{TITLES[data]}, {epochs} epochs", method]
+            for first, second in ((own, base), (base, own)):
+                found = [f"{rate:g} ({_sum(own[rate], base[rate])})" for rate in ahead(first, second)]
+                cells.append(", ".join(found))
+            text += f"| {' | '.join(cells)} | {_sum(own[best_rate(own)], base[best_rate(base)], True)} |\n"
+    above, below = (sum(sign * mean > half for mean, half in at_best) for sign in (1, -1))
+    return (
+        f"{text}\nWith each method at its best rate, the interval is above 0 in {above} of {len(at_best)} lines and "
+        f"below 0 in {below}. Without any difference {0.025 * len(at_best):.1f} of each would be expected.\n"
+    )
 
 
-def decidable(first: dict[float, dict[int, dict]], second: dict[float, dict[int, dict]]) -> bool:
-    """Whether both have two seeds or more at a rate."""
-    return any(len(first[rate].keys() & second[rate].keys()) > 1 for rate in first.keys() & second.keys())
+def _sum(own: dict[int, dict], base: dict[int, dict], half: bool = False) -> str:
+    """Softmax's score and the difference to it in points, with half of its interval if asked."""
+    mean, width, _ = paired(own, base)
+    score = np.mean([100 * run["test"] for run in base.values()])
+    return f"{score:.2f} {'-' if mean < 0 else '+'} {_number(abs(mean), width if half else math.nan)}"
 
 
 def ahead(first: dict[float, dict[int, dict]], second: dict[float, dict[int, dict]]) -> dict[float, float]:

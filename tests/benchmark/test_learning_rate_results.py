@@ -87,15 +87,15 @@ def test_the_page_of_learning_rates_is_written_from_its_records(script):
 
 def test_what_the_pages_say_of_learning_rates_is_what_the_runs_say(script):
     experiment = script("experiment")
-    groups = experiment.of_the_same_seeds(experiment.grouped(experiment.read(experiment.HERE / "runs.jsonl")))
+    groups = experiment.complete(experiment.read(experiment.HERE / "runs.jsonl"))
     said = experiment.in_short(groups)
-    assert set(experiment.IN_SHORT) <= experiment.complete(groups).keys()
+    assert set(experiment.IN_SHORT) <= groups.keys()
     for page in ("README.md", "docs/claims.md"):
         assert said in " ".join((ROOT / page).read_text(encoding="utf-8").split())
     assert experiment.cause(groups).endswith("Both speak against this cause.")  # as docs/claims.md has it
 
 
-def test_the_sentence_on_learning_rates_counts_leads_and_best_rates_by_data_set(script):
+def test_the_sentence_on_learning_rates_counts_leads_and_best_rates_by_setting(script):
     experiment = script("experiment")
 
     def group(*differences: float) -> dict:
@@ -111,18 +111,40 @@ def test_the_sentence_on_learning_rates_counts_leads_and_best_rates_by_data_set(
 
     low, none, high = group(0, 0.01, 0, 0, 0, 0), group(0, 0, 0, 0, 0, 0), group(0, 0, 0, 0, 0, 0.02)
     worse = group(0, 0, 0, 0, -0.01, 0)
-    said = experiment.in_short({("clinc150_20", 6): low, ("clinc150_20", 2): low, ("sst5", 2): none})
-    assert said == (
-        "With a margin of 0.1, AS-Softmax is ahead of softmax on one of two data sets, but only at learning rates "
-        "below the best one. At the paper's rate, 2e-5, it is ahead on none. With each method at its best rate, it is "
-        "ahead on none and behind on none."
+    assert experiment.in_short({("clinc150_20", 6): low, ("clinc150_20", 2): low, ("sst5", 2): none}) == (
+        "With a margin of 0.1, AS-Softmax is ahead of softmax in 2 of 3 settings (a data set and a number of epochs), "
+        "but only at learning rates below the best one. At the paper's rate, 2e-5, it is ahead in none. With each "
+        "method at its best rate, it is ahead in none and behind in none."
     )
-    said = experiment.in_short({("sst5", 2): high, ("wnut17", 2): worse, ("clinc150", 2): {"softmax": {}}})
-    assert "ahead of softmax on one of two data sets. At the paper's rate, 2e-5, it is ahead on none. With" in said
-    of_paper = {("sst5", 2): group(0.01, 0, 0, 0, 0, 0), ("wnut17", 2): low}
-    assert "on two of two data sets, but only at" in experiment.in_short(of_paper)
-    assert "At the paper's rate, 2e-5, it is ahead on one." in experiment.in_short(of_paper)
-    assert said.endswith("it is ahead on none and behind on one.")
+    said = experiment.in_short({("sst5", 2): high, ("wnut17", 2): worse})
+    assert (
+        "in 1 of 2 settings (a data set and a number of epochs). At the paper's rate, 2e-5, it is ahead in none" in said
+    )
+    assert said.endswith("it is ahead in none and behind in 1.")
+    of_paper = experiment.in_short({("sst5", 2): group(0.01, 0, 0, 0, 0, 0), ("wnut17", 2): low})
+    assert "epochs), but only at learning rates below" in of_paper
+    assert "At the paper's rate, 2e-5, it is ahead in 1." in of_paper
+    page = experiment.overview({("sst5", 2): none, ("wnut17", 2): worse})
+    assert "above 0 in 0 of 2 lines and below 0 in 1. Without any difference 0.1 of each would be expected." in page
+    assert "| 0.0005 (50.15 - 1.00) | 50.15 - 1.00 ± 0.00 |" in page
+
+
+def test_what_lacks_seeds_is_left_out_and_all_methods_are_shown_with_the_same_seeds(script):
+    experiment = script("experiment")
+
+    def lines(method: str, seeds: int, rates: tuple[float, ...] = experiment.RATES, data: str = "sst5") -> list[dict]:
+        about = {"data": data, "epochs": 2, "method": method}
+        return [about | {"rate": rate, "seed": seed} for rate in rates for seed in range(seeds)]
+
+    both = lines("softmax", 5) + lines("as_softmax 0.1", 4)
+    found = experiment.complete([*both, *lines("as_softmax 0.3", 3), *lines("as_softmax 0.5", 2)])
+    seeds = {name: [*runs[2e-5]] for name, runs in found["sst5", 2].items()}
+    assert seeds == {name: [0, 1, 2] for name in ("softmax", "as_softmax 0.1", "as_softmax 0.3")}
+    assert not experiment.complete([*lines("softmax", 3), *lines("as_softmax 0.1", 3, experiment.RATES[:5])])
+    assert not experiment.complete([*lines("softmax", 3), *lines("as_softmax 0.3", 3)])
+    sgd = lines("softmax", 3, experiment.SGD_RATES, "clinc150_20_sgd")
+    sgd += lines("as_softmax 0.1", 3, (*experiment.SGD_RATES, 0.3), "clinc150_20_sgd")
+    assert [*experiment.complete([*sgd, *both])] == [("clinc150_20_sgd", 2), ("sst5", 2)]
 
 
 def test_the_cause_is_judged_by_whether_leads_go_with_falling_shares(script):
