@@ -26,11 +26,13 @@ PAGE = RESULTS.parent / "docs" / "claims.md"
 REPRODUCED, AT_ITS_RATE = "reproduced under other conditions", "reproduced at the paper's rate only"
 NOT, UNTESTED = "not reproduced under other conditions", "not tested"
 FINE_TUNED = "fine-tuned, one rate (2e-5) for all methods"
-ROBERTA = "`{} model.name=roberta-base`; takes a GPU and five seeds or more"
-DATA = "takes its data"
-Test = tuple[str, str, str]  # our nearest test, our number, the word
+ROBERTA = "`{} model.name=roberta-base`; needs a GPU and at least five seeds"
+DATA = "needs its data set"
+Test = tuple[str, str, str]  # our nearest test, our number, the verdict
 TABLE = re.compile(r"(?<=<!-- written by results/claims.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
-HEAD = "| claim | the paper's numbers | its condition | our nearest test | our number | word |\n|" + " --- |" * 6 + "\n"
+HEAD = (
+    "| claim | the paper's numbers | its condition | our nearest test | our number | verdict |\n|" + " --- |" * 6 + "\n"
+)
 
 
 @functools.cache

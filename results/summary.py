@@ -50,12 +50,12 @@ def comparisons(folder: str) -> dict[str, Findings]:
 
 
 def full_budget(found: Findings, method: str) -> str:
-    """A method trained as long as the baseline: its difference in points with the interval, and the word."""
+    """A method trained as long as the baseline: its difference in points with the interval, and the verdict."""
     name = next(each for each in found.methods if each.removeprefix("multilabel_") == method)
     if name in found.record.same_as:
         return "softmax chosen: equal"
     shown = cells(found, found.full(name))
-    return f"{shown['difference, points (95%)']}: {shown['word'].partition(' (')[0]}"
+    return f"{shown['difference, points (95%)']}: {shown['verdict'].partition(' (')[0]}"
 
 
 def mean_over_data_sets(differences: Sequence[float]) -> tuple[float, float, float]:
@@ -68,7 +68,7 @@ def mean_over_data_sets(differences: Sequence[float]) -> tuple[float, float, flo
 
 
 def over_data_sets(method: str, folder: str = "comparison") -> str:
-    """The mean difference of a method at the full budget over comparisons of a kind, and how often which word fell."""
+    """The mean difference of a method at the full budget over comparisons of a kind; how often each verdict fell."""
     verdicts: list[Verdict] = []
     chosen = 0
     for found in comparisons(folder).values():
@@ -84,7 +84,7 @@ def over_data_sets(method: str, folder: str = "comparison") -> str:
 
 
 def all_words() -> str:
-    """How often which word fell in all comparisons."""
+    """How often each verdict fell in all comparisons."""
     found = [each for of in COMPARISONS for each in comparisons(of).values()]
     judged = [(verdict, each.record) for each in found for verdict in each.verdicts]
     own = [(verdict, record) for verdict, record in judged if verdict.arm.method not in record.same_as]

@@ -99,7 +99,7 @@ def record(result):
 
 
 def test_the_page_opens_with_the_table_then_the_figure_and_the_rest_is_folded(report):
-    shared = "The 95% intervals are not corrected;", "Use as_speed"
+    shared = "The 95% intervals are not corrected for", "Use as_speed"
     for file, before, after in (
         (report.html, ("<table>", 'class="better"'), ("<figure", "<details", "More figures", "Settings and metrics")),
         (report.markdown, ("| as_speed",), ("![", "<details", "More figures", "Settings and metrics")),
@@ -139,7 +139,7 @@ def test_markdown_and_csv_hold_the_same_numbers_all_commands_and_figures_with_li
     assert "as-lightning -m x\nas-lightning -m method=as_speed\n" in markdown
     assert re.search(r"\| as_speed \(advised\) \| 4 \| 83\.33 ± 1\.63 \| \+2\.00 \(.* to .*\) \| better \|", markdown)
     row = pd.read_csv(report.csv).set_index(["name", "method"]).loc[("set", "as_speed")]
-    assert row["word"] == "better"
+    assert row["verdict"] == "better"
     assert row[["difference", "time_ratio", "masked samples, last epoch"]].tolist() == pytest.approx([2.0, 0.8, 0.3])
 
 

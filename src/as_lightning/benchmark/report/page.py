@@ -26,14 +26,14 @@ from as_lightning.benchmark.report.record import ComparisonRecord
 
 COLOURED = ("better", "worse")
 ADVISED = " (advised)"
-LEFT = ("word", "settings")  # columns of text beside the first one; those of numbers are on the right
-NOTE = re.compile(r'(<td[^>]* data-name="(?:difference|word|time)[^>]*>)([^<(]+) \(([^<]*)\)</td>')
-NOTED = ("word", "time ratio")  # columns whose notes in brackets are on the page alone
-OF_VERDICT = ("word", "difference", "low", "high", "detectable", "look", "reason")
+LEFT = ("verdict", "settings")  # columns of text beside the first one; those of numbers are on the right
+NOTE = re.compile(r'(<td[^>]* data-name="(?:difference|verdict|time)[^>]*>)([^<(]+) \(([^<]*)\)</td>')
+NOTED = ("verdict", "time ratio")  # columns whose notes in brackets are on the page alone
+OF_VERDICT = ("difference", "low", "high", "detectable", "look", "reason")
 LEGEND = (
     "{} {} in points, of each method's own seeds. Differences are to {}, paired by seed{}. The 95% intervals are not "
-    "corrected; the words are, for the number of methods and looks: all at the full budget are right with probability "
-    "95%, and so are all at smaller ones. Equal, not worse and no gain mean by {:g} points."
+    "corrected for the number of methods and looks; the verdicts are: all at the full budget are right with "
+    "probability 95%, and so are all at smaller ones. Equal, not worse and no gain mean by {:g} points."
 )
 SHARED = "the baseline's"
 VALIDATED = "mean of the best validation scores"
@@ -142,7 +142,7 @@ def cells(found: Findings, row: Row) -> dict[str, str]:
         "epochs": "–" if math.isnan(row.epochs) else f"{row.epochs:g}",
         score_name(found.record.score): f"{row.mean:.2f}" + ("" if math.isnan(row.std) else f" ± {row.std:.2f}"),
         "difference, points (95%)": _noted(difference, interval),
-        "word": _noted("baseline" if verdict is None else verdict.word, "; ".join(filter(None, notes))),
+        "verdict": _noted("baseline" if verdict is None else verdict.word, "; ".join(filter(None, notes))),
         "time ratio": _noted(
             "–" if math.isnan(time.ratio) else f"{time.ratio:.2f}",
             f"{time.low:.2f} to {time.high:.2f}" if time.low < time.high else "",
@@ -157,8 +157,9 @@ def frame(found: Findings) -> pd.DataFrame:
         {"name": found.record.name, "method": row.arm.method, "budget": row.arm.budget, "epochs": row.epochs}
         | {f"setting_{name}": value for name, value in row.settings.items()}
         | {"seeds": row.seeds, "mean": row.mean, "std": row.std, "seconds": row.seconds}
+        | {"verdict": getattr(row.verdict, "word", None)}
         | {name: getattr(row.verdict, name, None) for name in OF_VERDICT}
-        | {"word_at_same_budget": getattr(row.same_budget, "word", None)}
+        | {"verdict_at_same_budget": getattr(row.same_budget, "word", None)}
         | {f"time_{name}": value for name, value in row.time._asdict().items()}
         | dict(row.metrics)
         for row in found.rows
