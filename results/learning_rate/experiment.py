@@ -281,7 +281,6 @@ def _share(runs: dict[int, dict]) -> list[float]:
 def _why(groups: dict) -> str:
     """What part of the gradient comes from rows that are right."""
     text = (HERE / "cause.md").read_text(encoding="utf-8").rstrip() + f"\n\n{cause(groups)}\n"
-    tables: dict[tuple[str, int], dict[tuple[str, float], float]] = {}
     for key, methods in groups.items():
         rows = [
             (method, rate, share)
@@ -293,15 +292,13 @@ def _why(groups: dict) -> str:
             text += f"\n{TITLES[key[0]]}, {key[1]} epochs, right rows' share of the gradient's norm in percent:\n\n"
             text += "| method | learning rate | first quarter of the steps | second | third | last |\n"
             text += "| --- |" + " ---: |" * 5 + "\n"
-            tables[key] = {
-                (method, rate): 100 * float(np.mean(share[-len(share) // 4 :])) for method, rate, share in rows
-            }
+            last = {(method, rate): 100 * float(np.mean(share[-len(share) // 4 :])) for method, rate, share in rows}
             for method, rate, share in rows:
                 quarters = np.array(share).reshape(4, -1).mean(1)
                 text += f"| {method} | {rate:g} | " + " | ".join(f"{100 * part:.0f}" for part in quarters) + " |\n"
             leads = ahead(methods["as_softmax 0.1"], methods["softmax"])
             for rate in leads:
-                plain, masked = tables[key]["softmax", rate], tables[key]["as_softmax 0.1", rate]
+                plain, masked = last["softmax", rate], last["as_softmax 0.1", rate]
                 text += f"\nAt {rate:g} AS-Softmax leads by {leads[rate]:.2f}. In the last quarter right rows give "
                 text += f"{plain:.0f}% of the gradient of softmax and {masked:.0f}% of that of AS-Softmax.\n"
     return text

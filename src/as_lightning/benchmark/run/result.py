@@ -109,7 +109,8 @@ def read_runs(folder: str | Path) -> dict[str, Result]:
     A run is a `result.json`, or else a line of a `runs.jsonl`: the fields of `result.json` and the `path` of the run's
     folder, relative to that of the file.
     """
-    folder, runs = Path(folder), {}
+    folder = Path(folder)
+    runs: dict[str, Result] = {}
     for file in folder.rglob(RUNS_FILE):
         runs |= {(file.parent.relative_to(folder) / path).as_posix(): run for path, run in _lines(file)}
     runs |= {file.parent.relative_to(folder).as_posix(): Result.read(file) for file in folder.rglob(RESULT_FILE)}
