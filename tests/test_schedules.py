@@ -7,7 +7,6 @@ import math
 import lightning.pytorch as pl
 import pytest
 import torch
-from harness.normal_floats import floats
 from hypothesis import given
 from hypothesis import strategies as st
 from lightning.fabric import Fabric
@@ -24,10 +23,14 @@ def test_hold_stays_at_initial_and_then_drops_to_delta_and_linear_goes_there_in_
     assert deltas == pytest.approx([0.9, 0.7, 0.5, 0.3, 0.1, 0.1])
 
 
+# code compiled with fast mathematics turns subnormal numbers off for its whole process
+SHARES = st.floats(0, 1, allow_subnormal=False)
+
+
 @given(
-    ratio=floats(0, 1),
-    initial=floats(0, 1),
-    delta=floats(0, 1),
+    ratio=SHARES,
+    initial=SHARES,
+    delta=SHARES,
     shape=st.sampled_from(["hold", "linear"]),
     total=st.integers(1, 1000),
 )

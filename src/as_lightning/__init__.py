@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
     from as_lightning.losses import ASSoftmaxLoss, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss
     from as_lightning.masking_counter import MaskingCounter
-    from as_lightning.metrics import LossAccuracyCorrelation, MaskingRate
+    from as_lightning.metrics import MaskingRate
     from as_lightning.mixin import ASSoftmaxMixin
     from as_lightning.schedules import DeltaWarmup
 
@@ -31,7 +31,6 @@ __all__ = [
     "AdaptiveGradientAccumulation",
     "DeltaWarmup",
     "LinearCrossEntropyLoss",
-    "LossAccuracyCorrelation",
     "MarginHistogram",
     "MaskingCounter",
     "MaskingMonitor",
@@ -47,7 +46,7 @@ __all__ = [
 _MODULES = {
     "losses": ("ASSoftmaxLoss", "LinearCrossEntropyLoss", "MultiLabelASSoftmaxLoss"),
     "masking_counter": ("MaskingCounter",),
-    "metrics": ("LossAccuracyCorrelation", "MaskingRate"),
+    "metrics": ("MaskingRate",),
     "mixin": ("ASSoftmaxMixin",),
     "schedules": ("DeltaWarmup",),
     "benchmark.compare.api": ("compare",),  # needs as-lightning[benchmark], so `import *` leaves it out

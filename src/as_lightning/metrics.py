@@ -1,4 +1,4 @@
-"""What the masking does to training, as torchmetrics (synchronised over ranks)."""
+"""The share of masked samples or classes, as a torchmetric (synchronised over ranks)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric, PearsonCorrCoef
+from torchmetrics import Metric
 
 from as_lightning.functional.argument_checks import check_choice
-from as_lightning.functional.calling_convention import widest_dtype
 from as_lightning.functional.counts import MaskingCounts, masking_ratio
 
 
@@ -56,44 +55,3 @@ class MaskingRate(Metric):
     def compute(self) -> Tensor:
         """The ratio of the sums."""
         return masking_ratio(self.masked, self.counted)  # type: ignore[return-value]
-
-
-class LossAccuracyCorrelation(Metric):
-    r"""Pearson correlation between the loss and the accuracy of an evaluation, over the evaluations of a run.
-
-    A loss that falls while accuracy rises has correlation near -1. It is NaN with fewer than two evaluations, or if
-    either value has not changed. Evaluations are already summed over the ranks, so nothing is synchronised.
-
-    Source: paper, analysis of validation loss and accuracy; `torchmetrics.PearsonCorrCoef`.
-
-    Examples:
-        >>> correlation = LossAccuracyCorrelation()
-        >>> for loss, accuracy in [(1.0, 0.5), (0.8, 0.6), (0.6, 0.7)]:
-        ...     correlation.update(loss, accuracy)
-        >>> round(float(correlation.compute()), 6)
-        -1.0
-    """
-
-    full_state_update = False
-
-    losses: list[Tensor]
-    accuracies: list[Tensor]
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"sync_on_compute": False, **kwargs})
-        self.add_state("losses", [], dist_reduce_fx=None)
-        self.add_state("accuracies", [], dist_reduce_fx=None)
-
-    def update(self, loss: Tensor | float, accuracy: Tensor | float) -> None:
-        """Add an evaluation."""
-        dtype = widest_dtype(self.device)
-        self.losses.append(torch.as_tensor(loss, dtype=dtype, device=self.device).detach())
-        self.accuracies.append(torch.as_tensor(accuracy, dtype=dtype, device=self.device).detach())
-
-    def compute(self) -> Tensor:
-        """The correlation over the evaluations so far."""
-        dtype = widest_dtype(self.device)
-        if len({float(x) for x in self.losses}) < 2 or len({float(x) for x in self.accuracies}) < 2:
-            return torch.tensor(torch.nan, dtype=dtype, device=self.device)
-        losses, accuracies = torch.stack(self.losses), torch.stack(self.accuracies)
-        return PearsonCorrCoef().to(losses).set_dtype(dtype)(losses, accuracies)

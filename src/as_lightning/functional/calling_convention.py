@@ -28,14 +28,9 @@ def widened(values: Tensor) -> Tensor:
     return values if values.dtype == dtype else values.to(dtype)
 
 
-def widest_dtype(device: torch.device) -> torch.dtype:
-    """The widest floating-point type of a device: float32 on Apple's GPUs (``mps``), else float64."""
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
 def in_float64(values: Tensor) -> Tensor:
-    """The values in float64: on their device, or on the CPU if their device has no float64."""
-    return (values if widest_dtype(values.device) == torch.float64 else values.cpu()).double()
+    """The values in float64: on their device, or on the CPU if their device has none, as Apple's GPUs (``mps``)."""
+    return (values.cpu() if values.device.type == "mps" else values).double()
 
 
 def loss_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:

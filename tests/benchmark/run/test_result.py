@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 
+import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
 
 from as_lightning.benchmark.run.predictions import PREDICTIONS_FILE
 from as_lightning.benchmark.run.result import Result, find_results, read_runs, whole_file
-from as_lightning.benchmark.run.runner import finished_or_made
+from as_lightning.benchmark.run.runner import correlation, finished_or_made
 
 
 @pytest.mark.parametrize(
@@ -110,3 +115,23 @@ def test_a_run_that_is_made_anew_leaves_no_predictions_of_the_one_before(result,
     assert (tmp_path / PREDICTIONS_FILE).exists()
     finished_or_made(tmp_path, {"seed": 1}, {}, lambda: result("softmax", 1, 0.5))
     assert not (tmp_path / PREDICTIONS_FILE).exists()
+
+
+# code compiled with fast mathematics turns subnormal numbers off for its whole process
+NUMBERS = st.floats(0, 10, allow_subnormal=False)
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=3, max_size=20))
+def test_the_correlation_of_loss_and_score_is_scipys(pairs):
+    losses, scores = np.array(pairs).T
+    assume(min(losses.std(), scores.std()) > 1e-3)  # else the two roundings need not agree
+    found = correlation([{"loss": loss, "score": score} for loss, score in pairs])
+    assert found == pytest.approx(stats.pearsonr(losses, scores).statistic, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "pairs", [[], [(1.0, 0.5)], [(1.0, 0.5), (1.0, 0.6)], [(1.0, 0.5), (0.8, 0.5)], [(math.nan, 0.5), (0.8, 0.6)]]
+)
+def test_the_correlation_is_none_where_it_is_not_defined(pairs):
+    assert correlation([{"loss": loss, "score": score} for loss, score in pairs]) is None
+    assert correlation([{"score": score} for _, score in pairs]) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 from filelock import FileLock, Timeout
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.utilities import rank_zero_only
@@ -21,7 +21,6 @@ from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 from as_lightning.benchmark.run.resume import readable_result
 from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
-from as_lightning.metrics import LossAccuracyCorrelation
 
 log = logging.getLogger(__name__)
 LOCK_FILE = "run.lock"
@@ -85,23 +84,26 @@ def fitted(
     trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
     callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     recorder = next(callback for callback in callbacks if isinstance(callback, RunRecorder))
-    correlation = LossAccuracyCorrelation()
-    for evaluation in recorder.evaluations:
-        if "loss" in evaluation:
-            correlation.update(evaluation["loss"], evaluation["score"])
-    pearson = float(correlation.compute())
     return Result(
         **about,
         metrics={},
         train_seconds=recorder.train_seconds,
         epoch_seconds=recorder.epoch_seconds,
         evaluations=recorder.evaluations,
-        loss_accuracy_correlation=None if math.isnan(pearson) else pearson,
+        loss_accuracy_correlation=correlation(recorder.evaluations),
         masking=[epoch._asdict() for c in callbacks if isinstance(c, MaskingMonitor) for epoch in c.history],
         accumulation=[list(window[:5]) for window in recorder.accumulation],
         optimizer_steps=trainer.global_step,
         peak_memory=next((callback.bytes for callback in callbacks if isinstance(callback, PeakMemory)), None),
     )
+
+
+def correlation(evaluations: list[dict[str, float]]) -> float | None:
+    """Pearson's correlation of loss and score over the evaluations; None where it is not defined."""
+    pairs = np.array([(each["loss"], each["score"]) for each in evaluations if "loss" in each])
+    if len(pairs) < 2 or not (np.isfinite(pairs).all() and np.ptp(pairs, axis=0).all()):
+        return None
+    return float(np.corrcoef(pairs.T)[0, 1])
 
 
 def metrics_of_test(
