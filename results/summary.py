@@ -31,6 +31,10 @@ COMPARISONS = {
     "other_losses": ": other losses",
     "lr_scale": ": AS-Speed's learning rate in a window of k batches",
 }
+NAMES = {  # of data sets whose folders do not say it
+    "clinc150_20_shots": "clinc150, 20 examples a class",
+    "goemotions_10k": "goemotions, first 10,000 examples",
+}
 SWEEPS = {"delta/report": "margins", "label_noise/report": "wrong labels"}
 UNTUNED = ["## At one learning rate", "", "Nothing in these sweeps is tuned: they show what a setting does.", ""]
 
@@ -107,7 +111,8 @@ def main() -> None:
     for folder, title in COMPARISONS.items():
         found = comparisons(folder)
         for address, each in found.items():
-            name = f"{address.partition('/')[0]}{title}"
+            data = address.partition("/")[0]
+            name = f"{NAMES.get(data, data)}{title}"
             rows = table([cells(each, row) for row in each.rows])
             long += [f"## {name}", "", f"{advice(each)[0]} ([report]({address}))", "", rows, ""]
             if folder in ("fine_tuned", "comparison"):

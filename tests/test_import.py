@@ -10,6 +10,7 @@ import torch
 from harness.loaded_packages import loaded_beside_lightning
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import as_lightning
 from as_lightning import ASSoftmaxMixin
 
 
@@ -22,6 +23,14 @@ def test_the_mixin_loads_at_most_30_modules_of_ours_and_importing_as_lightning_n
     assert found == modules
     assert len(modules) <= 30
     assert not [name for name in modules if ".variants" in name or ".benchmark" in name or ".callbacks" in name]
+
+
+def test_a_star_import_loads_no_package_of_the_app(tmp_path):
+    ours = "print(*(name for name in sys.modules if name.startswith('as_lightning.benchmark')))"
+    assert not loaded_beside_lightning(
+        f"from as_lightning import *\nASSoftmaxLoss, TemperatureScaling\n{ours}", tmp_path
+    )
+    assert "compare" in dir(as_lightning)
 
 
 class Depth(TorchDispatchMode):

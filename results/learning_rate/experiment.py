@@ -226,13 +226,13 @@ def show(lines: list[dict], folder: Path) -> None:
     for axis in axes.flat[len(groups) :]:
         axis.axis("off")
     for axis, key in zip(axes.flat, groups, strict=False):
-        _draw(axis, groups[key], list(groups[key]), 8)
+        _draw(axis, groups[key], 8)
         axis.set_title(f"{TITLES[key[0]]}, {key[1]} epochs", fontsize=10)
     figure.tight_layout()
     figure.savefig(folder / "learning_rate.svg", metadata={"Date": None})
     figure, axes = pyplot.subplots(len(IN_SHORT) // 2, 2, figsize=(9, 1.9 * len(IN_SHORT)), layout="constrained")
     for axis, key in zip(axes.flat, IN_SHORT, strict=True):
-        _draw(axis, groups[key], list(PAIR), 12)
+        _draw(axis, {method: groups[key][method] for method in PAIR}, 12)
         axis.set_title(f"{TITLES[key[0]].partition(' (')[0]}, {key[1]} epochs", fontsize=12)
     figure.savefig(folder / "in_short.svg", metadata={"Date": None})
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 3.8), sharey=True)
@@ -247,11 +247,11 @@ def show(lines: list[dict], folder: Path) -> None:
     (folder / "README.md").write_text(page(lines), encoding="utf-8")
 
 
-def _draw(axis: Any, runs: dict[str, dict[float, dict[int, dict]]], methods: list[str], size: int) -> None:
+def _draw(axis: Any, methods: dict[str, dict[float, dict[int, dict]]], size: int) -> None:
     """Score against learning rate, a line a method with the band of its 95% interval; the paper's rate is marked."""
-    rates = list(runs["softmax"])
-    for method in methods:
-        found = [interval([100 * run["test"] for run in runs[method][rate].values()]) for rate in rates]
+    rates = list(methods["softmax"])
+    for method, runs in methods.items():
+        found = [interval([100 * run["test"] for run in runs[rate].values()]) for rate in rates]
         means, halves = (np.array(part) for part in zip(*found, strict=True))
         axis.plot(rates, means, marker="o", markersize=4, color=COLOURS[method], label=method)
         low, high = np.clip([means - halves, means + halves], 0, 100)

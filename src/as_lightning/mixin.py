@@ -61,8 +61,8 @@ class ASSoftmaxMixin(_Base):
             Trainer (Fabric, or your own), where a ``delta_warmup`` needs it.
         as_softmax_temperature: what `predict_proba` divides the logits by; None where none is fitted for the present
             weights. `TemperatureScaling` sets it, and checkpoints restore it.
-        as_softmax_multilabel: whether `predict_proba` gives a probability for each of several labels; the multi-label
-            loss and `TemperatureScaling` set it.
+        as_softmax_multilabel: whether `predict_proba` gives a probability for each of several labels. A replaced
+            ``nn.BCEWithLogitsLoss`` and `TemperatureScaling` set it.
         masking_counter: counts the masking, in training only. If one step computes two losses, both are counted.
 
     Raises:
@@ -253,8 +253,7 @@ class ASSoftmaxMixin(_Base):
     def multilabel_as_softmax_loss(
         self, logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean"
     ) -> Tensor:
-        """`multilabel_as_cross_entropy` at `current_delta`, with counting; `predict_proba` then gives sigmoids."""
-        self.as_softmax_multilabel = True
+        """`multilabel_as_cross_entropy` at `current_delta`, with counting."""
         loss, counts = multilabel_as_cross_entropy(
             logits, target, self.current_delta, ignore_index=ignore_index, reduction=reduction, return_counts=True
         )
@@ -316,7 +315,8 @@ class ASSoftmaxMixin(_Base):
         fitted = checkpoint.get(TEMPERATURE_KEY)
         self._as_softmax_calibrated = None
         self.as_softmax_temperature = None if fitted is None else fitted["temperature"]
-        self.as_softmax_multilabel = fitted is not None and bool(fitted["multilabel"])
+        if fitted is not None and fitted["multilabel"] is not None:
+            self.as_softmax_multilabel = bool(fitted["multilabel"])
 
 
 def _checked_or_default(delta: float | None) -> float:

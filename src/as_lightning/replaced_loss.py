@@ -213,6 +213,7 @@ def masked_loss(owner: Any, replaced: Any) -> CountedLoss:
     if isinstance(function, nn.BCEWithLogitsLoss) or function is F.binary_cross_entropy_with_logits:
         if settings.get("weight") is not None or settings.get("pos_weight") is not None:
             raise ValueError("the multi-label AS-Softmax loss has no weights: drop weight and pos_weight")
+        owner.as_softmax_multilabel = True
         return CountedLoss(owner, multilabel=True, **_carried(settings, ("reduction",)))
     carried = _carried(settings, ("weight", "ignore_index", "reduction"))
     return CountedLoss(owner, multilabel=False, persistent=isinstance(replaced, nn.Module), **carried)

@@ -63,7 +63,7 @@ class DeltaWarmup:
         if self.ratio is not None:
             check_number("ratio", self.ratio, lambda ratio: 0.0 <= ratio <= 1.0, "a number in [0, 1]")
         if self.batches is not None:
-            check_count("batches", self.batches, least=0)
+            object.__setattr__(self, "batches", check_count("batches", self.batches, least=0))
         check_choice("shape", self.shape, ("hold", "linear"))
         check_number("initial", self.initial, lambda margin: 0.0 <= margin <= 1.0, "a margin in [0, 1]")
 

@@ -33,6 +33,7 @@ from torch import Tensor
 from as_lightning import (
     AdaptiveGradientAccumulation,
     ASSoftmaxLoss,
+    DeltaWarmup,
     MaskingMonitor,
     MaskingPolicy,
     StepSchedule,
@@ -320,4 +321,5 @@ def test_no_device_synchronisation_inside_a_window() -> None:
 
 def test_lengths_may_be_integers_of_numpy() -> None:
     assert StepSchedule({np.int64(0): np.int64(4)}).schedule == {0: 4}
+    assert type(MaskingPolicy(max_steps=np.int64(2)).max_steps) is type(DeltaWarmup(batches=np.int64(2)).batches) is int
     assert [window.length for window in fit(lambda window: np.int64(3), epochs=1).history] == [3] * 8

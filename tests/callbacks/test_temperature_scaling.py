@@ -234,10 +234,17 @@ def test_weights_that_are_set_after_training_are_not_measured_at_its_temperature
 
 
 def test_logits_that_are_nan_leave_no_temperature(tmp_path: Path) -> None:
-    data, module, callback = loader(), Masked(), TemperatureScaling()
+    validations = []
+
+    class Counts(Masked):
+        def on_validation_start(self) -> None:
+            validations.append(self.trainer.sanity_checking)
+
+    data, module, callback = loader(), Counts(), TemperatureScaling()
     data.dataset.tensors[0][3] = torch.nan
     with pytest.warns(UserWarning, match="or logits that are NaN"):
         fitted(module, callback, tmp_path, val_dataloaders=data)
+    assert validations == [True, False, False]  # one an epoch, and none more
     assert module.as_softmax_temperature is callback.temperature is None
     assert callback.predict_proba(torch.randn(2, 3)).isfinite().all()
 
@@ -343,8 +350,23 @@ def test_predict_proba_of_several_labels_is_the_sigmoid(tmp_path: Path) -> None:
     torch.testing.assert_close(again.predict_proba(logits), expected)
 
 
-def test_predict_proba_of_several_labels_is_the_sigmoid_also_without_a_temperature() -> None:
-    module, logits = Masked(labels=True), torch.randn(3, 3)
+class Replaced(ASSoftmaxMixin, Plain):
+    as_softmax_replaces = "loss"
+
+    def __init__(self) -> None:
+        super().__init__(labels=True)
+
+    loss = torch.nn.BCEWithLogitsLoss()
+
+
+class Told(Masked):
+    as_softmax_multilabel = True
+
+
+@pytest.mark.parametrize("made", [Replaced, lambda: Told(labels=True)], ids=["replaced", "told"])
+def test_predict_proba_of_several_labels_is_the_sigmoid_also_without_a_temperature(made: Any, tmp_path: Path) -> None:
+    module, logits = made(), torch.randn(3, 3)
+    fitted(module, TemperatureScaling(), tmp_path, train_dataloaders=loader("labels"), val_dataloaders=None)
     quiet_trainer(max_epochs=1).fit(module, loader("labels"))
     with pytest.warns(UserWarning, match="no temperature is fitted"):
         torch.testing.assert_close(module.predict_proba(logits), logits.sigmoid())

@@ -73,7 +73,7 @@ class MaskingPolicy:
 
     def __post_init__(self) -> None:
         for name, least in (("max_steps", 1), ("warmup_windows", 0), ("update_every", 1)):
-            check_count(name, getattr(self, name), least=least)
+            setattr(self, name, check_count(name, getattr(self, name), least=least))
         check_number("scale", self.scale, lambda scale: scale > 0, "a positive number")
 
     def next_length(self, window: AccumulationWindow) -> int:

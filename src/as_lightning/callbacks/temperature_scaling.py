@@ -92,6 +92,7 @@ class TemperatureScaling(ValidationCallback):
     def _forget(self) -> None:
         """The state before training."""
         self.temperature: float | None = None
+        self._undefined = False  # whether the last validation had a logit that is NaN
         self._weights: dict[str, int] | None = None  # digests of those that were validated last, if one process has all
         self.multilabel: bool | None = None
         self.diagrams: dict[str, Reliability] = {}
@@ -128,6 +129,7 @@ class TemperatureScaling(ValidationCallback):
         return known_entries(logits, target, self.ignore_index)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        self._undefined = False
         if self.temperature is not None:  # it was fitted for the weights before this batch
             self.temperature = None
             self._hand_over(pl_module)
@@ -153,11 +155,12 @@ class TemperatureScaling(ValidationCallback):
         fitted = fit_temperature(
             logits, target, prior_samples=self.prior_samples, reduce=lambda sums: sum_over_ranks(trainer, sums)
         )
-        self.temperature = None if math.isnan(fitted) else fitted
+        self._undefined = math.isnan(fitted)
+        self.temperature = None if self._undefined else fitted
         self._hand_over(pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        fitted = self.temperature is not None and self._fits(trainer, pl_module)
+        fitted = (self.temperature is not None or self._undefined) and self._fits(trainer, pl_module)
         fitted = trainer.strategy.reduce_boolean_decision(fitted)  # a validation takes all ranks
         if not fitted and trainer.enable_validation:
             trainer.validating = True
@@ -178,7 +181,8 @@ class TemperatureScaling(ValidationCallback):
         """Pass the temperature to the mixin's ``predict_proba``."""
         if isinstance(pl_module, ASSoftmaxMixin):
             pl_module.as_softmax_temperature = self.temperature
-            pl_module.as_softmax_multilabel = bool(self.multilabel)
+            if self.multilabel is not None:
+                pl_module.as_softmax_multilabel = self.multilabel
             pl_module._as_softmax_calibrated = self._weights
 
     def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 from hydra import compose, initialize_config_dir
 from hydra.core.utils import JobReturn, JobStatus
+from omegaconf import DictConfig
 
 from as_lightning.benchmark.commands.sweep_report import ReportCallback, finish_sweep
 from as_lightning.benchmark.packages import config_dir
@@ -45,21 +46,24 @@ def test_a_sweep_that_begins_in_the_folder_of_another_leaves_its_notes_alone(res
 
 def test_the_report_of_a_sweep_over_data_sets_has_all_of_them(result, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    settings = ["hydra.mode=MULTIRUN", f"hydra.runtime.cwd={tmp_path}", "hydra.sweep.subdir='method=softmax'"]
-    callback = ReportCallback()
-    for number, (name, accuracy) in enumerate({"digits": 0.9, "chords": 0.8, "sst5": 0.4}.items()):
+
+    def composed(*overrides: str) -> DictConfig:
         with initialize_config_dir(str(config_dir()), version_base="1.3"):
-            overrides = [f"experiment={name}", *settings, f"hydra.job.num={number}"]
-            config = compose("train", overrides, return_hydra_config=True)
-        if number == 0:  # the command's own configuration, which is that of no job's experiment
-            with initialize_config_dir(str(config_dir()), version_base="1.3"):
-                callback.on_multirun_start(compose("train", settings, return_hydra_config=True))
-        folder = tmp_path / "multirun" / name / "method=softmax"
+            settings = ["hydra.mode=MULTIRUN", f"hydra.runtime.cwd={tmp_path}", *overrides]
+            return compose("train", settings, return_hydra_config=True)
+
+    callback = ReportCallback()
+    callback.on_multirun_start(composed())  # the command's own configuration is of no job's experiment
+    for number, (name, accuracy) in enumerate({"chords": 0.8, "sst5": 0.4, "clinc150": None}.items()):
+        folder = tmp_path / "multirun" / name
         folder.mkdir(parents=True)
-        replace(result("softmax", 0, accuracy), name=name).write(folder)
-        ended = JobReturn(status=JobStatus.COMPLETED)
-        ended.return_value = accuracy
-        callback.on_job_end(config, ended)
-    assert finish_sweep() == 0
-    table = pd.read_csv(tmp_path / "multirun" / "digits" / "report" / "report.csv")
-    assert dict(zip(table["name"], table["mean"], strict=True)) == {"digits": 90, "chords": 80, "sst5": 40}
+        ended = JobReturn(status=JobStatus.COMPLETED if accuracy else JobStatus.FAILED)
+        ended.return_value = accuracy or ValueError("no memory is left")
+        if accuracy:
+            replace(result("softmax", 0, accuracy), name=name).write(folder)
+        callback.on_job_end(composed(f"experiment={name}", f"hydra.job.num={number}"), ended)
+    assert finish_sweep() == 1
+    report = tmp_path / "multirun" / "chords" / "report"
+    table = pd.read_csv(report / "report.csv")
+    assert dict(zip(table["name"], table["mean"], strict=True)) == {"chords": 80, "sst5": 40}
+    assert "multirun/clinc150: ValueError: no memory is left" in (report / "report.md").read_text()

@@ -588,8 +588,3 @@ def test_compare_is_loaded_when_it_is_asked_for() -> None:
     assert as_lightning.compare is compare
     with pytest.raises(AttributeError, match="no attribute 'comparee'"):
         as_lightning.comparee  # noqa: B018
-
-
-def test_a_star_import_needs_no_package_of_the_app() -> None:
-    assert "compare" not in as_lightning.__all__
-    assert "compare" in dir(as_lightning)

@@ -89,6 +89,9 @@ def test_every_learning_rate_of_a_list_is_tried_unless_the_baseline_has_tried_it
     for space in (listed, listed | {"m": Range(0.1, 0.5, default=0.35)}):
         own = searched(space, peak(3e-3), count=5)
         assert sorted(trial.settings["lr"] for trial in own) == list(rates)
+    three = {"lr": Choice(rates[:3], rates[0]), "order": Choice((2, 4, 6), 2)}
+    own = searched(three, lambda settings: settings["order"] - abs(math.log(settings["lr"] / 3e-4)), count=5)
+    assert [tuple(trial.settings.values()) for trial in own] == [(1e-4, 2), (3e-4, 2), (1e-3, 2), (3e-4, 4), (3e-4, 6)]
     contains = listed | {"delta": DELTA}
     shared = [as_neutral(contains, trial) for trial in searched(listed, peak(3e-3), count=5)]
     assert {trial.settings["lr"] for trial in searched(contains, peak(3e-3), count=5, shared=shared)[:3]} == {3e-3}
@@ -99,6 +102,8 @@ def test_as_speed_that_gathers_batches_without_a_masked_sample_contains_no_softm
     assert knobs(config, ())["delta"].neutral == 1.0
     config.scale = 1.5  # rounds to two batches
     assert knobs(config, ())["delta"].neutral is None
+    config.max_steps = 1
+    assert knobs(config, ())["delta"].neutral == 1.0
 
 
 def test_of_equal_scores_the_lower_validation_loss_is_chosen_and_of_equal_losses_the_first() -> None:

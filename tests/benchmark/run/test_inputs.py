@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import platform
+from pathlib import Path
 
 import pytest
+import torch
 
 from as_lightning.benchmark.data.text import standard_library as python_code
-from as_lightning.benchmark.run.recorder import RunRecorder
+from as_lightning.benchmark.run.recorder import RunRecorder, same_run
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.train import run_inputs, train
 
@@ -69,9 +71,22 @@ def test_a_run_of_another_progress_bar_goes_on_and_is_finished(reviews, trained,
             train(reviews())
     config = reviews()
     config.trainer.enable_progress_bar = True
-    assert train(config).resumed
+    (last,) = Path(config.output_dir).rglob("last.ckpt")
+    checkpoint = torch.load(last, weights_only=False)
+    assert '"enable_progress_bar": false' in checkpoint["callbacks"]["RunRecorder"]["settings"]
+    result = train(config)
+    assert result.resumed
+    assert len(result.evaluations) == 1  # also the evaluations are this run's
     assert len(trained) == 1  # all of its training was in the checkpoint
     assert train(reviews()).resumed
+
+
+def test_what_an_older_version_has_not_written_of_a_run_is_not_compared():
+    config = {"seed": 1, "trainer": {"enable_progress_bar": False}}
+    assert same_run(config, {"seed": 1, "trainer": {}, "inputs": {"model": "a"}})
+    assert not same_run(config | {"inputs": {"model": "b"}}, {"seed": 1, "trainer": {}, "inputs": {"model": "a"}})
+    assert not same_run(config, config | {"seed": 2})
+    assert same_run({"schedule": {0: 1}}, {"schedule": {"0": 1}})  # as a result on disk has it
 
 
 def test_a_folder_with_an_encoder_is_recorded_by_its_content(composed, tmp_path):

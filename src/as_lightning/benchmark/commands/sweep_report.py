@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -90,10 +89,12 @@ def finish_sweep() -> int:
     made = {Path(run["sweep"], run["folder"], RESULT_FILE) for run in runs if run["error"] is None}
     results = find_results(sorted(made)) if made else []
     records, notes = sweep_records(results)
-    failed = [f"{run['folder']}: {run['error']}" for run in runs if run["error"] is not None]
-    sweeps = [Path(name) for name in dict.fromkeys(run["sweep"] for run in runs)]
-    with run_lock(folder.parent):
-        publish(records, sweeps[0] / "report", failed=failed, notes=notes)
-    if lines := tensorboard_lines(os.path.commonpath(sweeps)):
-        print("tensorboard: " + f"\n{'':13}".join(lines))
+    failed = [f"{Path(run['sweep'], run['folder'])}: {run['error']}" for run in runs if run["error"] is not None]
+    first, *others = [Path(name) for name in dict.fromkeys(run["sweep"] for run in runs)]
+    (first / RUNS_FOLDER).mkdir(parents=True, exist_ok=True)
+    with run_lock(first / RUNS_FOLDER):
+        publish(records, first / "report", failed=failed, notes=notes)
+    for sweep in (first, *others):
+        if lines := tensorboard_lines(sweep):
+            print("tensorboard: " + f"\n{'':13}".join(lines))
     return len(failed)

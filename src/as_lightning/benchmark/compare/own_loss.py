@@ -19,6 +19,7 @@ from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.fingerprint import digest, of_made
 from as_lightning.benchmark.run.settings import nearest
 from as_lightning.callbacks.evaluation_logits import ValidationCallback
+from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.mixin import ASSoftmaxMixin
 from as_lightning.replaced_loss import CountedLoss, masked_loss, replace_loss
 
@@ -44,7 +45,8 @@ def knobs(method: DictConfig, fixed: Collection[str]) -> dict[str, Range | Choic
     """What is tuned of a method: its ``search``, without what is ``fixed``."""
     search = plain(method.get("search")) or {}
     found = {key: setting_range(value, plain(method[key])) for key, value in search.items() if key not in fixed}
-    if "delta" in found and float(method.get("scale", 1.0)) >= 1.5:  # at a margin of 1 too, AS-Speed gathers batches
+    limits: Any = {name: method[name] for name in ("scale", "max_steps") if name in method}
+    if "delta" in found and accumulation_steps(1, 0, **limits) > 1:  # AS-Speed gathers batches at a margin of 1 too
         found["delta"] = replace(found["delta"], neutral=None)
     return found
 

@@ -140,10 +140,10 @@ def next_trials(
     """The settings to try next; none when ``count`` have been tried, or the space has no more.
 
     The first half spreads over the knobs at the best learning rate of the baseline (or, without a knob, over learning
-    rates; a list of these is tried whole, unless the baseline has tried it). The others go around the best so far, by
-    turns along the learning rate and along the knob: beyond it where it is the smallest or largest tried, otherwise
-    between it and its neighbours. ``own`` has the trials of the method in the order in which they were proposed,
-    ``shared`` those of the baseline as trials of this method.
+    rates; a list of these is tried whole at first, unless the baseline has tried it). The others go around the best so
+    far, by turns along the learning rate and along the knob: beyond it where it is the smallest or largest tried,
+    otherwise between it and its neighbours. ``own`` has the trials of the method in the order in which they were
+    proposed, ``shared`` those of the baseline as trials of this method.
     """
     defaults = {name: dimension.default for name, dimension in space.items()}
     if not space:
@@ -153,8 +153,9 @@ def next_trials(
         start = best_of(shared, sign)
         if start is not None and RATE in space:
             defaults[RATE] = start.settings[RATE]
-        listed = [RATE] if isinstance(space.get(RATE), Choice) and not shared else []
-        spread = {name: space[name].spread(min(count, max(2, (count + 1) // 2))) for name in (listed + knobs or [RATE])}
+        listed = isinstance(space.get(RATE), Choice) and not shared
+        varied = [RATE] if listed or not knobs else knobs
+        spread = {name: space[name].spread(min(count, max(2, (count + 1) // 2))) for name in varied}
         number = min(count, max(map(len, spread.values())))
         points = [defaults | {name: values[i % len(values)] for name, values in spread.items()} for i in range(number)]
         return [point for i, point in enumerate(points) if point not in points[:i]]

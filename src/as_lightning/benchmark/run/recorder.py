@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import lightning.pytorch as pl
@@ -56,6 +57,18 @@ class PeakMemory(pl.Callback):
         self.bytes = state_dict["bytes"]
 
 
+def same_run(written: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Whether two configurations are one run's, as JSON holds them: the progress bar tells no runs apart.
+
+    Checkpoints have the ``inputs`` among them. What an older version has not written there is not compared.
+    """
+    there, here = (json.loads(json.dumps(config)) for config in (written, settings))
+    for config in (there, here):
+        config.get("trainer", {}).pop("enable_progress_bar", None)  # nor does the folder's name have it
+    before, now = there.pop("inputs", {}), here.pop("inputs", {})
+    return there == here and all(now.get(name, value) == value for name, value in before.items())
+
+
 class RunRecorder(pl.Callback):
     """Record the time spent training, and every evaluation with the time at which it came.
 
@@ -66,7 +79,7 @@ class RunRecorder(pl.Callback):
 
     RESTORED = ("train_seconds", "epoch_seconds", "epoch_start", "evaluations")
 
-    def __init__(self, monitor: str, settings: str = "", clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, monitor: str, settings: str = "{}", clock: Callable[[], float] = time.perf_counter) -> None:
         self.monitor, self.settings = monitor, settings
         self.train_seconds = 0.0
         self.epoch_seconds: list[float] = []  # with what prepares an epoch
@@ -130,7 +143,8 @@ class RunRecorder(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         states = checkpoint["callbacks"]
-        if states[self.state_key]["settings"] != self.settings:  # of another run, whose best is not this one's
+        written = states[self.state_key]["settings"]
+        if not same_run(json.loads(written), json.loads(self.settings)):  # of another run, whose best is not this one's
             states[self.state_key]["evaluations"] = []
             for key in [key for key in states if key.startswith(ModelCheckpoint.__name__)]:
                 del states[key]

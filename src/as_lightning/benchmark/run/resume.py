@@ -16,6 +16,7 @@ import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from as_lightning.benchmark.data.loaders import ResumableLoader
+from as_lightning.benchmark.run.recorder import same_run
 from as_lightning.benchmark.run.result import RESULT_FILE, Result, whole_file
 from as_lightning.benchmark.run.settings import SettingError
 
@@ -66,11 +67,11 @@ def checkpoint_to_resume(folder: Path, settings: str) -> Path | None:
     for path in sorted(folder.glob("*.ckpt")):
         try:
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            written, step = content["callbacks"]["RunRecorder"]["settings"], int(content["global_step"])
+            written, step = json.loads(content["callbacks"]["RunRecorder"]["settings"]), int(content["global_step"])
         except Exception as error:  # whatever a damaged file makes the reader say
             _set_aside(path, _reason(error))
             continue
-        if written == settings:
+        if same_run(written, json.loads(settings)):
             steps[path] = step
         else:
             log.warning("%s is of another configuration: removed, the run starts anew", path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.utilities import rank_zero_only
 
 from as_lightning.benchmark.run.predictions import PREDICTIONS_FILE, PredictionRecorder
-from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder
+from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder, same_run
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 from as_lightning.benchmark.run.resume import readable_result
 from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
@@ -42,13 +41,6 @@ def run_lock(folder: Path) -> Iterator[None]:
         yield
 
 
-def identity(config: dict[str, Any]) -> dict[str, Any]:
-    """What tells a run from another: its configuration as JSON holds it, without the progress bar."""
-    read: dict[str, Any] = json.loads(json.dumps(config))
-    read.get("trainer", {}).pop("enable_progress_bar", None)  # nor does the folder's name have it
-    return read
-
-
 def finished_or_made(
     directory: Path, config: dict[str, Any], inputs: dict[str, str], make: Callable[[], Result]
 ) -> Result:
@@ -58,7 +50,7 @@ def finished_or_made(
         result = readable_result(directory)
         if result is not None:
             changed = [name for name, value in result.inputs.items() if inputs.get(name, value) != value]
-            if identity(result.config) == identity(config) and not changed:
+            if same_run(result.config, config) and not changed:
                 log.info("%s: already finished (delete it to run again)", directory)
                 return result
             before = f"other inputs ({', '.join(changed)})" if changed else "another configuration"

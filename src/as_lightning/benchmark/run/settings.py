@@ -148,12 +148,9 @@ def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[
     A path is replaced by its last part and four digits that tell it from others of the same name.
     """
     ignored = {f"method.{name}" for name in foreign_settings(method)} | set(left_out)
-    given = OverridesParser.create().parse_overrides(list(overrides))
-    if any(override.key_or_group == "name" for override in given):
-        ignored.discard("experiment")  # which names the folder above otherwise
     settings = [
         f"{override.key_or_group}={_without_slashes(override.get_value_element_as_str())}"
-        for override in given
+        for override in OverridesParser.create().parse_overrides(list(overrides))
         if override.key_or_group not in ignored
     ]
     name = ",".join(sorted(settings))

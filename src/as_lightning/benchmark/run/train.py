@@ -27,7 +27,7 @@ from as_lightning.benchmark.run.predictions import PredictionRecorder, example_i
 from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.resume import ResumedState, WholeFileCheckpointIO, checked_start, checkpoint_to_resume
-from as_lightning.benchmark.run.runner import finished_or_made, fitted, identity, measure_test
+from as_lightning.benchmark.run.runner import finished_or_made, fitted, measure_test
 from as_lightning.benchmark.run.settings import SettingError, checked_settings, class_arguments, nearest
 
 log = logging.getLogger(__name__)
@@ -93,8 +93,8 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
     with suppress(OSError):  # the run itself says what is missing; a finished one needs it no more
         if data.user_paths:
             inputs["data"] = checksum(data.user_paths)
-    if (encoder := Path(str(config.model.get("name")))).is_dir():
-        inputs["model"] = checksum([encoder])
+    if config.model._target_.endswith("AutoModelEncoder") and Path(config.model.name).is_dir():
+        inputs["model"] = checksum([Path(config.model.name)])
     if config.get("ckpt_path") is not None:
         inputs["ckpt_path"] = checksum([Path(config.ckpt_path)])
     return inputs
@@ -138,8 +138,8 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     plugins = list(instantiate(config.trainer.get("plugins")) or [])
     if str(config.trainer.strategy).startswith(("auto", "ddp")):  # others write checkpoints in their own way
         plugins.append(WholeFileCheckpointIO())
-    own = identity(settings | {"inputs": inputs} if inputs else settings)  # what a checkpoint has to be of
-    recorder = RunRecorder(f"val/{score}", settings=json.dumps(own, sort_keys=True))
+    identity = settings | {"inputs": inputs} if inputs else settings  # what a checkpoint has to be of
+    recorder = RunRecorder(f"val/{score}", settings=json.dumps(identity, sort_keys=True))
     method_callbacks, app_callbacks = _made(config.method.callbacks), _made(config.callbacks)
     if not loggers:  # a LearningRateMonitor refuses a trainer that could not log its rates
         app_callbacks = [callback for callback in app_callbacks if not isinstance(callback, LearningRateMonitor)]

@@ -107,7 +107,11 @@ def test_a_table_gives_its_rows_back_in_every_format_and_blank_lines_are_none(tm
         ),
         ("set.csv", "label,text,label\na,b,c\n", r"set.csv:1: several columns are called 'label': rename all but one"),
         ("set.csv", "text,label\na,b,c\n", r"set.csv:2: more fields than the 2 of the first"),
-        ("set.csv", 'text,label\n"a,b\n', r"set.csv:2: unexpected end of data: a quotation mark opens a field: double"),
+        (
+            "set.csv",
+            'text,label\n"a,b\n',
+            r"set.csv:2: unexpected end of data: a quotation mark at its start opens a field",
+        ),
         ("set.tsv", 'text\tlabel\n"a\tb\nc"\tb\n', r"set.tsv:3: a field holds tabs and line ends: a quotation mark"),
         ("set.csv", "sentence;label\na;b\n", r"set.csv:2: no column 'text', there are .*: set data.text_column"),
         ("set.jsonl", '{"text": "a", "label": 1}\n{"text"\n', r"set.jsonl:2: expected a JSON object, got .*"),

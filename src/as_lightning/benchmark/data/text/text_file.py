@@ -60,7 +60,7 @@ def read_table(
     return sentences
 
 
-QUOTES = "a quotation mark opens a field: double those inside it, or save as JSON Lines"
+QUOTES = "a quotation mark at its start opens a field: double it if it is text, or save as JSON Lines"
 
 
 def _delimited_rows(path: Path, content: str, columns: set[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -75,7 +75,9 @@ def _delimited_rows(path: Path, content: str, columns: set[str]) -> Iterator[tup
         for row in reader:
             if None in row:
                 raise ValueError(f"{path}:{reader.line_num}: more fields than the {len(row) - 1} of the first line")
-            if delimiter == "\t" and any("\t" in str(field) and "\n" in str(field) for field in row.values()):
+            if delimiter == "\t" and any(
+                "\t" in (row[name] or "") and "\n" in row[name] for name in columns & row.keys()
+            ):
                 raise ValueError(f"{path}:{reader.line_num}: a field holds tabs and line ends: {QUOTES}")
             yield reader.line_num, row
     except csv.Error as error:  # line_num is of the row before
