@@ -31,7 +31,7 @@ def test_the_recipe_trains_masks_and_accumulates_as_one_large_batch(recipe: dict
     rate = recipe["masked"]
     trainer = recipe["trainer"]
     logged = trainer.evaluate()["eval_loss"]
-    assert int(rate.counted) == 5 * 64  # each sample of each epoch, and none of an evaluation
+    assert int(rate.counts[1]) == 5 * 64  # each sample of each epoch, and none of an evaluation
     assert 0 < float(rate.compute()) < 1
     inputs = torch.stack([text["input_ids"] for text in recipe["texts"]])
     logits = trainer.model.eval()(input_ids=inputs).logits

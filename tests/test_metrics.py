@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torchmetrics import MetricCollection
 
 from as_lightning import MaskingRate
 from as_lightning.functional import MaskingCounts
@@ -19,6 +20,15 @@ def test_rate_is_the_ratio_of_sums_and_not_the_mean_of_ratios(level, expected):
     rate.update(counts(3, 10, 40, 90))
     rate.update(counts(0, 30, 10, 270))
     assert rate.compute().item() == pytest.approx(expected)
+
+
+def test_rates_of_both_levels_in_one_collection_are_those_of_either_alone():
+    both = MetricCollection({level: MaskingRate(level) for level in ("sample", "class")})
+    both.update(counts(0, 0, 0, 0))  # after which the states are equal, and a collection keeps one
+    both.update(counts(3, 10, 40, 90))
+    assert {name: value.item() for name, value in both.compute().items()} == pytest.approx(
+        {"sample": 3 / 10, "class": 40 / 90}
+    )
 
 
 def test_rate_before_any_sample_is_zero():

@@ -166,9 +166,7 @@ def test_a_property_is_refused_with_the_way_out():
         (nn.MSELoss(), "torch.nn's MSELoss"),
         (F.l1_loss, "torch.nn's l1_loss"),
         (nn.Linear(4, 3), "torch.nn's Linear"),
-        (ASSoftmaxLoss(delta=0.3), "as_lightning's ASSoftmaxLoss"),
-        (LinearCrossEntropyLoss(4, 3), "as_lightning's LinearCrossEntropyLoss"),
-        (MultiLabelASSoftmaxLoss(), "as_lightning's MultiLabelASSoftmaxLoss"),
+        (as_cross_entropy, "as_lightning's as_cross_entropy"),
         ("cross_entropy", "'cross_entropy', which cannot be called"),
         (None, "None, which cannot be called"),
     ],
@@ -176,6 +174,12 @@ def test_a_property_is_refused_with_the_way_out():
 def test_what_is_no_loss_of_classes_is_refused_and_the_ways_out_are_named(attribute, what):
     with pytest.raises(TypeError, match=rf"{what}: expected .*CrossEntropyLoss.*call self.as_softmax_loss"):
         WithAS(attribute)
+
+
+@pytest.mark.parametrize("loss", [ASSoftmaxLoss(delta=0.3), LinearCrossEntropyLoss(4, 3), MultiLabelASSoftmaxLoss()])
+def test_a_loss_with_a_margin_of_its_own_is_refused_and_the_ways_out_are_named(loss):
+    with pytest.raises(TypeError, match=f"names {type(loss).__name__}, which has a margin .*leave ASSoftmaxMixin out"):
+        WithAS(loss)
 
 
 @pytest.mark.parametrize("name", ["forward", "training_step", "criterion.forward"])

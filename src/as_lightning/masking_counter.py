@@ -27,6 +27,7 @@ class MaskingCounter:
     Attributes:
         counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would compile
             ``training_step`` anew for every value.)
+        batch_counted: whether the batch that began last has been.
 
     Examples:
         >>> import torch
@@ -40,7 +41,7 @@ class MaskingCounter:
 
     def __init__(self, losses: Sequence[MaskedLoss] = ()) -> None:
         self.losses = losses
-        self.counted = False
+        self.counted = self.batch_counted = False
         self._counting = True
         self._open: Tensor | None = None
         self._closed = torch.zeros(4, dtype=torch.int64)
@@ -53,11 +54,11 @@ class MaskingCounter:
             return
         stacked = counts.stacked().detach()
         self._open = stacked if self._open is None else self._open + stacked
-        self.counted = True
+        self.counted = self.batch_counted = True
 
     def begin_batch(self) -> None:
         """Count until `end_batch`, also what ``losses`` compute: training's batches, and nothing between them."""
-        self._counting = True
+        self._counting, self.batch_counted = True, False
         for loss in self.losses:
             loss.masking_counter = self
 
@@ -113,7 +114,8 @@ class MaskingCounter:
                 if self.losses
                 else "Either compute the training loss with self.as_softmax_loss(logits, target), or set "
                 "`as_softmax_replaces` to the name of the attribute that training_step calls as loss(logits, target). "
-                "A direct call of F.cross_entropy(...) cannot be replaced from outside."
+                "A direct call of F.cross_entropy(...) cannot be replaced from outside. With an ASSoftmaxLoss, which "
+                "the callbacks count, leave ASSoftmaxMixin out."
             )
         )
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from as_lightning.functional.argument_checks import check_choice
-from as_lightning.functional.counts import MaskingCounts, masking_ratio
+from as_lightning.functional.counts import MaskingCounts
 
 
 class MaskingRate(Metric):
@@ -37,21 +37,18 @@ class MaskingRate(Metric):
 
     full_state_update = False
 
-    masked: Tensor
-    counted: Tensor
+    counts: Tensor  # all four, so that a MetricCollection may keep one state for both levels
 
     def __init__(self, level: Literal["sample", "class"] = "sample", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.level = check_choice("level", level, ("sample", "class"))
-        self.add_state("masked", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
-        self.add_state("counted", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("counts", torch.zeros(4, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, counts: MaskingCounts) -> None:
         """Add the counts of a batch."""
-        per_sample = self.level == "sample"
-        self.masked = self.masked + (counts.masked_samples if per_sample else counts.masked_classes)
-        self.counted = self.counted + (counts.samples if per_sample else counts.classes)
+        self.counts = self.counts + counts.stacked()
 
     def compute(self) -> Tensor:
         """The ratio of the sums."""
-        return masking_ratio(self.masked, self.counted)  # type: ignore[return-value]
+        counts = MaskingCounts(*self.counts)
+        return counts.sample_ratio if self.level == "sample" else counts.class_ratio

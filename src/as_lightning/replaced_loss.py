@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from as_lightning.masking_counter import MaskedLoss
+
 # the losses of PyTorch whose place the masked loss can take: they score classes, by logits or by log-probabilities
 MODULES = (nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss, nn.BCEWithLogitsLoss)
 FUNCTIONS = (F.cross_entropy, F.nll_loss, F.multi_margin_loss, F.binary_cross_entropy_with_logits)
@@ -183,6 +185,11 @@ def _refuse_what_is_no_loss_of_classes(name: str, replaced: Any) -> None:
     library = next((name for name in ("torch.nn", "as_lightning") if home.startswith(f"{name}.")), None)
     if callable(function) and (known or not (library or of_any_module)):
         return
+    if isinstance(function, MaskedLoss):
+        raise TypeError(
+            f"{name!r} names {kind.__name__}, which has a margin of its own, and which the callbacks count as it is: "
+            "leave ASSoftmaxMixin out, or have the module make an nn.CrossEntropyLoss, which can be replaced"
+        )
     if of_any_module:
         what = f"the method {function.__name__} that every module has"
     else:

@@ -24,7 +24,7 @@ from oracles.accumulation_loop import WantedSteps, train_by_hand, windows_of_tra
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from as_lightning.callbacks import AdaptiveGradientAccumulation
+from as_lightning.callbacks import AdaptiveGradientAccumulation, StepSchedule
 
 pytestmark = pytest.mark.usefixtures("one_thread")  # sums in another order are other bits
 
@@ -153,6 +153,17 @@ def test_a_data_set_that_ends_before_its_length_says_so_and_leaks_nothing_into_t
         windows = trained(module, DataLoader(PromisesTooMuch(data), batch_size=None))
     assert windows[-1] == (2, 4, 4, 4)
     assert same_weights(module, by_hand(data, windows))
+
+
+@pytest.mark.filterwarnings("ignore:.*yielded None")
+def test_a_batch_of_none_that_ends_a_window_says_that_the_windows_gradients_are_dropped() -> None:
+    data: list[Any] = [*batches_of(4)]
+    callback = AdaptiveGradientAccumulation(StepSchedule({0: 2}), lr_scale="sqrt")
+    trainer = quiet_trainer(max_epochs=1, callbacks=[callback])
+    with pytest.warns(UserWarning, match=r"None for batch 3, .* window's other batches, 1, are dropped"):
+        trainer.fit(module := ScriptedMasking(), loader_of([*data[:3], None]))
+    assert trainer.global_step == 1
+    assert same_weights(module, by_hand(data[:2], [(0, 0, 2, 2)]))
 
 
 class StopsMidWindow(pl.Callback):

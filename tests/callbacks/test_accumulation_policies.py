@@ -118,6 +118,16 @@ def test_a_batch_of_ones_own_class_needs_a_size_only_where_a_schedule_goes_by_sa
         fit(StepSchedule({0: 2}, by="samples"), module=OfGraphs(), loader=loader)
 
 
+def test_a_batch_that_is_an_iterator_is_not_used_up() -> None:
+    class OfIterators(Plain):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return self.loss_of(tuple(batch))
+
+    loader = loader_of([iter(batch) for batch in batches_of(8)])
+    speed = fit(lambda window: 2, module=OfIterators(), loader=loader, epochs=1)
+    assert {(window.length, window.samples) for window in speed.history} == {(2, 0)}
+
+
 def test_a_function_sees_each_window_once_and_an_empty_one_first() -> None:
     seen: list[AccumulationWindow] = []
 

@@ -317,6 +317,24 @@ def test_a_loss_that_is_neither_mean_nor_sum_or_no_items_are_refused(make: Any, 
         fit(make(), by_items(items=items), token_batches(COUNTS))
 
 
+class TwoTasks(MaskedTagger):
+    """Every second batch is of a task with a loss of its own."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
+        return (
+            Tagger.training_step(self, batch, batch_idx) if batch_idx % 2 else super().training_step(batch, batch_idx)
+        )
+
+
+def test_a_batch_whose_loss_is_not_counted_is_refused_where_its_items_come_from_the_counter() -> None:
+    batches = token_batches(COUNTS)
+    with pytest.raises(MisconfigurationException, match=r"a loss in which it counted none: .* items=lambda batch"):
+        fit(TwoTasks(), by_items(items=None), batches)
+    module = TwoTasks()
+    speed = fit(module, by_items(), batches, max_epochs=1)
+    assert sum(window.items for window in speed.history) == sum(COUNTS)
+
+
 @pytest.mark.parametrize(
     "changed",
     [{"normalize": "batches", "items": None}, {"loss_is": "sum"}, {"items": None}],

@@ -179,6 +179,46 @@ def test_a_run_resumed_after_any_batch_ends_with_the_same_bits(tmp_path: Path) -
         assert same_weights(resumed, whole), path.name
 
 
+class SetsRates(TwoGroups):
+    """Warms the rates up by itself, in one of the hooks that run inside the optimizer's step."""
+
+    def set_rates(self) -> None:
+        warm = min(1.0, (self.trainer.global_step + 1) / 6)
+        for group, rate in zip(self.trainer.optimizers[0].param_groups, (0.01, 0.03), strict=True):
+            group["lr"] = warm * rate
+
+
+class SetsInTrainingStep(SetsRates):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.set_rates()
+        return super().training_step(batch, batch_idx)
+
+
+class SetsBeforeTheStep(SetsRates):
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        self.set_rates()
+
+
+class SetsBeforeTheBatch(SetsRates):
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        self.set_rates()
+
+
+@pytest.mark.parametrize("kind", [SetsInTrainingStep, SetsBeforeTheStep, SetsBeforeTheBatch])
+def test_rates_that_are_set_inside_a_step_are_scaled_too(kind: type[SetsRates]) -> None:
+    logger, module, watches = KeepsRows(), kind(gamma=1.0), Watches()
+    speed = fit(module, "sqrt", logger=logger, log_every_n_steps=1, callbacks=[watches])
+    warm = [min(1.0, (step + 1) / 6) for step in range(len(speed.history))]
+    used = [(row["accumulation/lr/pg1"], row["accumulation/lr/pg2"]) for row in logger.rows]
+    for rates, of, window in zip(used, warm, speed.history, strict=True):
+        factor = of * math.sqrt(window.length)
+        assert rates == pytest.approx((0.01 * factor, 0.03 * factor))
+    by_batch = SetsBeforeTheBatch(gamma=1.0)
+    fit(by_batch, "sqrt")
+    assert same_weights(module, by_batch)
+    assert watches.rates[-1] == [0.01, 0.03]
+
+
 class SavesInsideAStep(TwoGroups):
     """Saves while the optimizer's step runs, as a signal's handler may."""
 

@@ -133,6 +133,47 @@ def test_of_several_validation_loaders_the_chosen_one_is_counted(index):
         MarginHistogram(bins=0)
 
 
+def test_two_histograms_of_two_loaders_log_under_two_names(tmp_path):
+    loaders = [LOADER, DataLoader(TensorDataset(INPUTS[:20], TARGET[:20]), batch_size=8)]
+    histograms = [MarginHistogram(dataloader_idx=index) for index in (0, 1)]
+    module, logger = TwoLoaders(), TensorBoardLogger(tmp_path, name="", version="")
+    logged = fit(module, *histograms, validation=loaders, logger=logger).callback_metrics
+    assert int(histograms[0].counts.sum()) == 50
+    for index, rows in enumerate((50, 20)):
+        leads = target_leads(module.net(INPUTS[:rows]), TARGET[:rows])
+        assert float(logged[f"margin/mean/dataloader_idx_{index}"]) == pytest.approx(float(leads.mean()), abs=1e-6)
+        (event,) = events(tmp_path).Histograms(f"margin/validation/dataloader_idx_{index}")
+        assert event.histogram_value.num == rows
+
+
+def test_a_lead_that_is_not_a_number_is_in_no_bin():
+    def with_nan(module, batch):
+        return module(batch[0]).index_fill(0, torch.tensor([1]), torch.nan), batch[1]
+
+    histogram = MarginHistogram(with_nan)
+    logged = fit(Plain(), histogram).callback_metrics
+    assert int(histogram.counts.sum()) == 50 - len(LOADER)
+    assert torch.isnan(logged["margin/mean"])
+
+
+class CallsOutsideTheStep(pl.Callback):
+    """Looks at other inputs before and after each step, as a callback that plots an example does."""
+
+    def on_validation_batch_start(self, trainer, pl_module, *args):
+        pl_module(torch.zeros(3, 8))
+
+    def on_validation_batch_end(self, trainer, pl_module, *args):
+        pl_module(torch.zeros(4, 8))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_logits_are_those_of_the_step_and_not_of_a_callbacks_call(order):
+    module, histogram = Plain(), MarginHistogram(bins=10)
+    fit(module, *[CallsOutsideTheStep(), histogram][::order])
+    expected, _ = np.histogram(torch.cat(module.leads[1:]).numpy(), bins=10, range=(-1, 1))
+    assert histogram.counts.tolist() == expected.tolist()
+
+
 def test_tensorboard_gets_the_histogram_with_a_bounded_number_of_buckets(tmp_path):
     histogram = MarginHistogram(bins=12)
     fit(Masked(), histogram, logger=TensorBoardLogger(tmp_path, name="", version=""))

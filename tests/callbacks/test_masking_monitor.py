@@ -10,7 +10,7 @@ from harness.searches import FindsInTheSecondEpoch
 from lightning.pytorch.callbacks import LearningRateFinder, ModelCheckpoint
 from torch import nn
 from torch.utils import checkpoint as activations
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from as_lightning import (
     AdaptiveGradientAccumulation,
@@ -321,6 +321,33 @@ def test_a_batch_of_none_has_no_step_and_logs_nothing(schedule, missing):
     for name in ("masking/sample_ratio", "accumulation/steps")[: len(callbacks)]:
         assert [row["step"] for row in having(logger, name)] == list(range(trainer.global_step))
     assert monitor.history[0].samples == 4 * 2
+
+
+class LeavesInsideAWindow(Scripted):
+    def on_train_batch_start(self, batch, batch_idx):
+        return -1 if (self.trainer.current_epoch, batch_idx) == (0, 5) else None
+
+
+@pytest.mark.filterwarnings("ignore:Epoch 0 ended inside")
+@pytest.mark.parametrize("schedule", [None, {0: 2}])
+def test_what_an_epoch_drops_is_not_counted_in_the_next_one_also_if_that_begins_with_a_batch_of_none(schedule):
+    class Data(Dataset):
+        epoch = -1
+
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            self.epoch += index == 0
+            return None if (self.epoch, index) == (1, 0) else torch.ones(1, 1)
+
+    speed = AdaptiveGradientAccumulation(StepSchedule(schedule)) if schedule else None
+    monitor = MaskingMonitor()
+    settings = {} if schedule else {"accumulate_grad_batches": 2}
+    trainer = quiet_trainer(max_epochs=2, callbacks=[monitor, *filter(None, [speed])], **settings)
+    trainer.fit(LeavesInsideAWindow([(1, 2, 3, 4)] * 16), DataLoader(Data(), batch_size=None))
+    assert [epoch.samples for epoch in monitor.history] == [4 * 2, 7 * 2]
+    assert speed is None or sum(window.samples for window in speed.history) == 11 * 2
 
 
 @pytest.mark.filterwarnings("error:.*no logger configured")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from numbers import Integral
 from typing import Any, Literal, TypeGuard
@@ -133,6 +133,7 @@ class AdaptiveGradientAccumulation(Callback):
         self._batch_sizes = MaskingCounter()  # of a module without a masking counter
         self._counts = self._counts_items = self._counts_sizes = self._needs_masking = False
         self._fitting, self._window = True, OpenWindow()
+        self._training = False  # a search of the learning rate may load a checkpoint while it is
         self._steps_before = 0  # optimizer steps before the window
         self._saved: dict[str, Any] = {}  # of the open window, from a checkpoint, until training goes on
         self._forget()
@@ -187,6 +188,7 @@ class AdaptiveGradientAccumulation(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         windows.start_counting(trainer, self._counter(pl_module), self._saved.get(windows.COUNTS))
+        self._training = True
         self._drop_sums()
         self._steps_before = trainer.global_step
         self._rates.follow(trainer.optimizers[0])
@@ -230,7 +232,7 @@ class AdaptiveGradientAccumulation(Callback):
         self._leave(trainer)
 
     def _leave(self, trainer: Trainer) -> None:
-        trainer.accumulate_grad_batches = self._given
+        trainer.accumulate_grad_batches, self._training = self._given, False
         self._rates.leave()
         self._weights.end_backward()
 
@@ -253,6 +255,8 @@ class AdaptiveGradientAccumulation(Callback):
     def _size(self, batch: Any) -> int:
         """The samples of a batch; 0 where a batch of one's own does not show them, and no schedule needs them."""
         try:
+            if isinstance(batch, Iterator):  # to look into it would use it up
+                raise MisconfigurationException("an iterator has no size")
             return extract_batch_size(batch)
         except MisconfigurationException:
             if isinstance(self.policy, StepSchedule):
@@ -343,6 +347,8 @@ class AdaptiveGradientAccumulation(Callback):
         counter.end_batch()
         ends = windows.window_ends(trainer)
         if not window.is_open:  # a batch of None, for which Lightning calls no on_train_batch_start
+            if batch_idx == 0:
+                counter.drop_window()
             self._follow_batches(trainer, pl_module, batch_idx, 1, stepped=ends)
             return
         window.accumulated += 1
@@ -363,6 +369,12 @@ class AdaptiveGradientAccumulation(Callback):
         self._next_length = self._length_after(self.history[-1])
         self._follow_batches(trainer, pl_module, batch_idx, length, stepped=True)
         if steps == self._steps_before:  # the loader gave None
+            if length > 1:
+                rank_zero_warn(
+                    f"The loader gave None for batch {batch_idx}, the last of an accumulation window. Lightning takes "
+                    f"no step then: the gradients of the window's other batches, {length - 1}, are dropped. Have the "
+                    "loader leave such batches out."
+                )
             return
         self._unwritten = steps - 1, length
         if windows.is_written(trainer, steps - 1):
@@ -440,7 +452,7 @@ class AdaptiveGradientAccumulation(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if not self._fitting:  # trainer.test(ckpt_path="best") must not rewind the fit before it
             return
-        self.history, self._window = [], OpenWindow(**state_dict["window"])
+        self.history, self._window = self.history if self._training else [], OpenWindow(**state_dict["window"])
         self._weights.unit = state_dict["unit"]
         if self.lr_scale == "auto":
             self._rates.scale = state_dict.get("lr_scale", "none")  # version 0.2 scaled no rate unless told to

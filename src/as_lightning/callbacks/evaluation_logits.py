@@ -46,6 +46,11 @@ class EvaluationLogits:
             before, after = pl_module.register_forward_pre_hook, pl_module.register_forward_hook
             self._hooks = [before(self._enter), after(self._keep_output, always_call=True)]
 
+    @property
+    def suffix(self) -> str:
+        """What Lightning adds to a metric's name where there are several loaders."""
+        return f"/dataloader_idx_{self.dataloader_idx}" if self._several_loaders else ""
+
     def takes(self, dataloader_idx: int) -> bool:
         """Whether a batch of this loader is looked at: of several only the chosen one's, else those of the only one."""
         return not self._several_loaders or dataloader_idx == self.dataloader_idx
@@ -62,7 +67,8 @@ class EvaluationLogits:
     def _keep_output(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         self._calls -= 1
         logits = getattr(output, "logits", output)
-        if self._calls + 1 >= self._outermost and isinstance(logits, Tensor) and logits.dim() >= 2:
+        in_step = module._current_fx_name in ("validation_step", "test_step")  # and not in a hook, or a callback's
+        if in_step and self._calls + 1 >= self._outermost and isinstance(logits, Tensor) and logits.dim() >= 2:
             self._output = output
 
     def of(self, pl_module: LightningModule, batch: Any) -> tuple[Tensor, Tensor, bool]:

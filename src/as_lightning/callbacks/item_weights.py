@@ -62,7 +62,13 @@ class ItemWeights:
         return check_number(f"the items of batch {batch_idx}", items, lambda n: n >= 0, "a finite number of at least 0")
 
     def counted_since(self, counter: MaskingCounter) -> Items:
-        """The samples that the counter has counted since `count`."""
+        """The samples that the counter has counted since `count`; refused if it has counted none, as no loss was."""
+        if not counter.batch_counted:
+            raise MisconfigurationException(
+                "normalize='items' weighs each batch by the samples that the masking counter counts, and training_step "
+                "has returned a loss in which it counted none: compute it with the loss that is counted, or say the "
+                "number of items with items=lambda batch: ..."
+            )
         items = counter.open_counts[1] - self._samples_before
         return float(items) if items.device.type == "cpu" else items.double()
 

@@ -16,6 +16,8 @@ RATE_FACTORS: dict[str, Callable[[int], float]] = {"sqrt": math.sqrt, "linear": 
 class ScaledRates:
     """Runs an optimizer's step of ``batches()`` batches at a multiple of its rates, which come back after the step.
 
+    While the step computes the loss, the rates are the scheduler's: ``training_step`` or a hook may set others.
+
     ``batches`` returns 0 between two windows, where a search for a rate may lie: its steps keep their rates.
     ``scale`` is ``"none"`` or a key of ``RATE_FACTORS``, ``used`` the rates of the latest step, if it was scaled.
     """
@@ -43,30 +45,46 @@ class ScaledRates:
 
     def leave(self) -> None:
         """Scale no more, also if an exception has ended a step."""
-        if self._own:
-            set_rates(self._optimizer.param_groups, self._own)
+        self._put_back()
         while self._hooks:
             self._hooks.pop().remove()
-        self._optimizer, self._depth, self._own, self.used = None, 0, [], []
+        self._optimizer, self._depth, self.used = None, 0, []
 
     def restore_in(self, checkpoint: dict[str, Any]) -> None:
         """Put the scheduler's rates into a checkpoint that is saved while a step runs, as a signal may ask for."""
         if self._own:
             set_rates(checkpoint["optimizer_states"][0]["param_groups"], self._own)
 
-    def _begin_step(self, optimizer: Optimizer, *_: Any) -> None:
+    def _begin_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._depth += 1
         if self._depth > 1 or not (batches := self.batches()):
-            return
+            return None
         factor = RATE_FACTORS[self.scale](batches)
-        self._own = [group["lr"] for group in optimizer.param_groups]
-        self.used = [rate * factor for rate in self._own]
-        set_rates(optimizer.param_groups, self.used)
+        self._scale(factor)
+        if (closure := kwargs.get("closure")) is None:  # with a gradient scaler the loss has been computed
+            return None
 
-    def _end_step(self, optimizer: Optimizer, *_: Any) -> None:
+        def at_own_rates() -> Any:
+            self._put_back()
+            loss = closure()
+            self._scale(factor)
+            return loss
+
+        return args, {**kwargs, "closure": at_own_rates}
+
+    def _end_step(self, *_: Any) -> None:
         self._depth -= 1
-        if self._depth == 0 and self._own:
-            set_rates(optimizer.param_groups, self._own)
+        if self._depth == 0:
+            self._put_back()
+
+    def _scale(self, factor: float) -> None:
+        self._own = [group["lr"] for group in self._optimizer.param_groups]
+        self.used = [rate * factor for rate in self._own]
+        set_rates(self._optimizer.param_groups, self.used)
+
+    def _put_back(self) -> None:
+        if self._own:
+            set_rates(self._optimizer.param_groups, self._own)
             self._own = []
 
 

@@ -25,7 +25,8 @@ class MarginHistogram(ValidationCallback):
     The lead $p_t - \max_{i \ne t} p_i$ in [-1, 1]: above 0 the prediction is right, above ``delta`` AS-Softmax masks
     the sample. Every logger gets ``margin/mean`` and ``margin/share_above_delta``, the share of samples whose lead is
     above the margin of the mixin or of the module's `ASSoftmaxLoss`, where that is below 1. A ``TensorBoardLogger``
-    gets the histogram ``margin/validation``.
+    gets the histogram ``margin/validation``. With several validation loaders the names end in Lightning's
+    ``/dataloader_idx_N``. A lead that is NaN is in no bin, and makes the mean NaN.
 
     Args:
         logits: called as ``logits(pl_module, batch)``, returns logits and target; without it they are found as
@@ -84,7 +85,7 @@ class MarginHistogram(ValidationCallback):
         moments = torch.stack([leads.sum(), leads.square().sum(), leads.new_tensor(len(leads)), above.sum().double()])
         # torch.bincount waits for the device, and torch.histc is not deterministic on a GPU
         index = ((leads + 1.0) * (self.bins / 2)).long().clamp(0, self.bins - 1)
-        counts = leads.new_zeros(self.bins).scatter_add_(0, index, torch.ones_like(leads))
+        counts = leads.new_zeros(self.bins).scatter_add_(0, index, (~leads.isnan()).double())
         sums = torch.cat([counts, moments])
         self._sums = sums if self._sums is None else self._sums + sums
 
@@ -95,17 +96,19 @@ class MarginHistogram(ValidationCallback):
         total, squares, samples, above = sums[self.bins :].tolist()
         if not samples:
             return
-        metrics = {"margin/mean": total / samples}
+        suffix = self.source.suffix
+        metrics = {f"margin/mean{suffix}": total / samples}
         if self._delta < 1.0:
-            metrics["margin/share_above_delta"] = above / samples
-        pl_module.log_dict(metrics, sync_dist=False, batch_size=1)  # they are sums over the ranks already
+            metrics[f"margin/share_above_delta{suffix}"] = above / samples
+        # they are sums over the ranks already
+        pl_module.log_dict(metrics, sync_dist=False, batch_size=1, add_dataloader_idx=False)
         edges = torch.linspace(-1.0, 1.0, self.bins + 1)[1:].tolist()
         moments = {"num": int(samples), "sum": total, "sum_squares": squares}
         buckets = {"min": -1.0, "max": 1.0, "bucket_limits": edges, "bucket_counts": self.counts.tolist()}
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger):  # its experiment writes on the first rank alone
                 logger.experiment.add_histogram_raw(
-                    "margin/validation", **moments, **buckets, global_step=trainer.global_step
+                    f"margin/validation{suffix}", **moments, **buckets, global_step=trainer.global_step
                 )
 
 

@@ -22,7 +22,7 @@ CHARTS = {
     "loss": [r"(?!test).*loss"],
     "margin delta": [r"masking/delta$"],
     "batches per optimizer step": [r"masking/accumulate_grad_batches$"],
-    "lead of the target in validation": [r"margin/mean$", r"margin/share_above_delta$"],
+    "lead of the target in validation": [r"margin/mean", r"margin/share_above_delta"],
 }
 
 
@@ -139,6 +139,8 @@ class MaskingMonitor(Callback):
     ) -> None:
         counter = windows.masking_counter(pl_module, self)
         counter.end_batch()
+        if batch is None and batch_idx == 0:  # for which Lightning calls no on_train_batch_start
+            counter.drop_window()
         if not windows.window_ends(trainer):
             return
         self._open_epoch = trainer.current_epoch

@@ -46,8 +46,8 @@ class TemperatureScaling(ValidationCallback):
 
     1. ``logits(pl_module, batch)``, the argument: returns logits and target;
     2. ``pl_module.validation_logits(batch)``;
-    3. what ``forward`` returned in ``validation_step`` (a tensor, or an output with ``.logits``), and the target of the
-       batch: ``batch["labels"]`` of a mapping, the last element of a sequence.
+    3. what the last call of ``forward`` in ``validation_step`` returned (a tensor, or an output with ``.logits``), and
+       the target of the batch: ``batch["labels"]`` of a mapping, the last element of a sequence.
 
     Logits are ``(N, C)`` with targets ``(N)``; ``(N, L, C)`` with ``(N, L)`` for tokens; or several labels, targets {0,
     1} of the logits' shape, for which the probability of a label is ``sigmoid(logits / temperature)``.
