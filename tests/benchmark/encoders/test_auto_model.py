@@ -171,6 +171,14 @@ def test_only_the_last_layers_get_gradients(folders, kind, trainable_layers):
     assert cut.model.state_dict().keys() == whole.model.state_dict().keys()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("trainable_layers", [None, 1, LAYERS])
+def test_the_loss_reaches_every_weight_that_is_trained_as_ddp_needs(folders, kind, trainable_layers):
+    encoder = text_encoder(folders[kind], trainable_layers)
+    encoder(token_ids()).square().sum().backward()
+    assert [name for name, p in encoder.named_parameters() if p.requires_grad and p.grad is None] == []
+
+
 def test_frozen_layers_run_without_dropout_while_the_last_ones_train_with_it(folders):
     encoder = text_encoder(folders["bert"], 1).train()
     ids = token_ids()

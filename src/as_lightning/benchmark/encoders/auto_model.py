@@ -57,6 +57,8 @@ class AutoModelEncoder(FrozenEncoder):
                 ) from None
             raise ValueError(f"model.name={name!r} is no Hugging Face model or local checkpoint: {error}") from None
         self.model = loaded.float()  # transformers 5 keeps the 16 bits that weights are stored in
+        if hasattr(self.model, "pooler"):  # no loss reaches it, and a checkpoint without one has it drawn at random
+            self.model.pooler = None
         config = self.model.config
         if vocab_size > config.vocab_size:
             raise ValueError(
