@@ -6,12 +6,11 @@ from pathlib import Path
 
 from harness.killed_run import CALLS_FILE, counted_calls
 from harness.own_modules import Points, WithCriterion
-from harness.prepared_processes import context
 
 from as_lightning import compare
 
 
-def run(folder: Path, kill_after: int | None) -> None:
+def run(folder: Path, kill_after: int | None = None) -> None:
     """Compare in ``folder``; write the number of calls there, or be killed when it is reached."""
     with counted_calls(folder.parent / CALLS_FILE, kill_after):
         compare(
@@ -28,12 +27,3 @@ def run(folder: Path, kill_after: int | None) -> None:
             folder=folder,
             progress=False,
         )
-
-
-def run_in_process(folder: Path, kill_after: int | None = None) -> int:
-    """Call :func:`run` in a process of its own, and give its exit status: 0, or -9 where it was killed."""
-    process = context().Process(target=run, args=(folder, kill_after))
-    process.start()
-    process.join()
-    assert process.exitcode is not None
-    return process.exitcode

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from harness.prepared_processes import context
 from hydra import compose, initialize_config_dir
 
 # the run's own modules too: the process that is forked for each run has them then, and a run is a second
@@ -42,21 +41,12 @@ def counted_calls(file: Path, kill_after: int | None) -> Iterator[None]:
     file.write_text(str(calls))
 
 
-def run(overrides: list[str], folder: Path, kill_after: int | None) -> None:
+def run(overrides: list[str], folder: Path, kill_after: int | None = None) -> None:
     """Train in ``folder``; write the number of calls there, or be killed when it is reached."""
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         config = compose("train", overrides=[*overrides, f"output_dir={folder}"])
     with counted_calls(folder / CALLS_FILE, kill_after):
         train(config)
-
-
-def run_in_process(overrides: list[str], folder: Path, kill_after: int | None = None) -> int:
-    """Call :func:`run` in a process of its own, and give its exit status: 0, or -9 where it was killed."""
-    process = context().Process(target=run, args=(overrides, folder, kill_after))
-    process.start()
-    process.join()
-    assert process.exitcode is not None
-    return process.exitcode
 
 
 def hold_the_lock(folder: Path, held: Event) -> None:

@@ -51,6 +51,15 @@ def context() -> ForkServerContext:
     return made
 
 
+def exit_status(function: Callable[..., object], *arguments: object) -> int:
+    """Call a function in a process of its own, and give its exit status: 0, or -9 where it was killed."""
+    process = context().Process(target=function, args=arguments)
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
 def start(
     main: Callable[[], object],
     argv: Sequence[str],

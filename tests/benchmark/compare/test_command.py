@@ -304,6 +304,7 @@ OF_OWN = [
         ([*OF_OWN, "method.delta=0.05,0.1"], "delta: a list of values is for the app's methods"),
         ([*OF_OWN, "optimizer.lr=1e-3,1e-2"], "lr: a list of values is for the app's methods"),
         ([*OF_OWN, "++method.dleta=0.2"], "no method here has a setting dleta: did you mean delta?"),
+        ([*OF_OWN, "+data.split_seed=per_seed"], "data of your own get one data.split_seed, not per_seed"),
         ([*OF_OWN, "baseline=as_softmax"], "the baseline of a module of your own is softmax: leave baseline out"),
     ],
     ids=lambda value: ",".join(word.partition("=")[0] for word in value) if isinstance(value, list) else None,

@@ -7,7 +7,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from harness.killed_comparison import CALLS_FILE, run_in_process
+from harness.killed_comparison import CALLS_FILE, run
+from harness.prepared_processes import exit_status
 
 from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.record import ComparisonRecord
@@ -41,18 +42,18 @@ def written(folder: Path) -> dict[str, bytes]:
 def kill_and_go_on(folder: Path, undisturbed: Path, kills: list[float]) -> None:
     calls = int((undisturbed.parent / CALLS_FILE).read_text())
     for share in kills:
-        assert run_in_process(folder, kill_after=int(share * calls)) == -signal.SIGKILL
-    assert run_in_process(folder) == 0
+        assert exit_status(run, folder, int(share * calls)) == -signal.SIGKILL
+    assert exit_status(run, folder) == 0
     assert decided(folder) == decided(undisturbed)
     report = written(folder)
-    assert run_in_process(folder) == 0  # all runs are there: the same report, bit for bit
+    assert exit_status(run, folder) == 0  # all runs are there: the same report, bit for bit
     assert written(folder) == report
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed") / "comparison"
-    assert run_in_process(folder) == 0
+    assert exit_status(run, folder) == 0
     return folder
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 from filelock import FileLock, Timeout
-from harness.killed_run import CALLS_FILE, hold_the_lock, run_in_process
-from harness.prepared_processes import context
+from harness.killed_run import CALLS_FILE, hold_the_lock, run
+from harness.prepared_processes import context, exit_status
 from harness.run_findings import found
 
 from as_lightning.benchmark.run.result import Result
@@ -37,7 +37,7 @@ INSIDE_EPOCHS = [*SETTINGS, "trainer.val_check_interval=5"]  # checkpoints after
 
 def found_undisturbed(settings: list[str], folder: Path) -> tuple[dict[str, Any], int]:
     """What the run finds when nothing happens to it, and the number of its Python calls."""
-    assert run_in_process(settings, folder) == 0
+    assert exit_status(run, settings, folder) == 0
     return found(folder), int((folder / CALLS_FILE).read_text())
 
 
@@ -56,9 +56,9 @@ def kill_and_resume(
 ) -> Result:
     expected, calls = undisturbed
     start = time.perf_counter()
-    assert run_in_process(settings, folder, kill_after=int(share * calls)) == -signal.SIGKILL
+    assert exit_status(run, settings, folder, int(share * calls)) == -signal.SIGKILL
     assert not (folder / "result.json").exists()
-    assert run_in_process(settings, folder) == 0
+    assert exit_status(run, settings, folder) == 0
     assert found(folder) == expected
     result = Result.read(folder / "result.json")
     assert len(result.epoch_seconds) == 3
@@ -95,7 +95,7 @@ def test_unreadable_checkpoints_are_named_and_set_aside_and_the_one_before_is_ta
     composed, tmp_path, undisturbed, caplog
 ):
     folder = tmp_path / "run"
-    assert run_in_process(SETTINGS, folder, kill_after=int(0.8 * undisturbed[1])) == -signal.SIGKILL
+    assert exit_status(run, SETTINGS, folder, int(0.8 * undisturbed[1])) == -signal.SIGKILL
     shutil.copytree(folder, tmp_path / "copy")
     last = folder / "checkpoints" / "last.ckpt"
     last.write_bytes(last.read_bytes()[:5000])

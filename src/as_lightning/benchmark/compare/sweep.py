@@ -72,6 +72,8 @@ class ComparisonSweep:
                 )
             if self.settings["baseline"] not in (None, BASELINE):
                 raise SettingError(f"the baseline of a module of your own is {BASELINE}: leave baseline out")
+            if self.split_seed == PER_SEED:
+                raise SettingError("data of your own get one data.split_seed, not per_seed: give a number or none")
             self.own = configured_module(self.sample, self.settings["methods"], self.overrides)
             self.settings |= {"methods": self.own.losses.names, "baseline": BASELINE}
         self.plan = ComparisonPlan(full_epochs=self.sample.trainer.max_epochs, **self.settings)
