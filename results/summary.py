@@ -53,11 +53,13 @@ def comparisons(folder: str) -> dict[str, Findings]:
     }
 
 
-def full_budget(found: Findings, method: str) -> str:
+def full_budget(found: Findings | None, method: str) -> str:
     """A method trained as long as the baseline: its difference in points with the interval, and the verdict."""
-    name = next(each for each in found.methods if each.removeprefix("multilabel_") == method)
+    name = next((each for each in found.methods if each.removeprefix("multilabel_") == method), "") if found else ""
+    if found is None or not name:
+        return "–"
     if name in found.record.same_as:
-        return "softmax chosen: equal"
+        return "tuning chose softmax"
     shown = cells(found, found.full(name))
     return f"{shown['difference, points (95%)']}: {shown['verdict'].partition(' (')[0]}"
 
@@ -76,13 +78,15 @@ def over_data_sets(method: str, folder: str = "comparison") -> str:
     verdicts: list[Verdict] = []
     chosen = 0
     for found in comparisons(folder).values():
-        name = next(each for each in found.methods if each.removeprefix("multilabel_") == method)
+        name = next((each for each in found.methods if each.removeprefix("multilabel_") == method), None)
+        if name is None:
+            continue
         verdicts += filter(None, [found.full(name).verdict])
         chosen += name in found.record.same_as
     mean, low, high = mean_over_data_sets([verdict.difference for verdict in verdicts])
     words = Counter(verdict.word for verdict in verdicts)
     words["equal"] -= chosen
-    same = [f"softmax chosen on {chosen}"] if chosen else []
+    same = [f"softmax on {chosen}"] if chosen else []
     count = ", ".join([*same, *(f"{word} on {number}" for word, number in words.most_common() if number)])
     return f"{mean:+.2f} ({low:+.2f} to {high:+.2f}): {count}"
 
@@ -106,8 +110,9 @@ def all_words() -> str:
 
 def main() -> None:
     """Write the tables of both pages."""
-    long, short = [all_words(), ""], ["| data set | AS-Softmax | AS-Speed |", "| --- | --- | --- |"]
-    methods = ("as_softmax", "as_speed")
+    long = [all_words(), ""]
+    short = ["| data set | AS-Softmax | AS-Speed | label smoothing |", "| --- | --- | --- | --- |"]
+    of_others = {"fine_tuned": "fine_tuned_other", "comparison": "other_losses"}
     for folder, title in COMPARISONS.items():
         found = comparisons(folder)
         for address, each in found.items():
@@ -115,11 +120,16 @@ def main() -> None:
             name = f"{NAMES.get(data, data)}{title}"
             rows = table([cells(each, row) for row in each.rows])
             long += [f"## {name}", "", f"{advice(each)[0]} ([report]({address}))", "", rows, ""]
-            if folder in ("fine_tuned", "comparison"):
-                short.append(f"| [{name}](results/{address}) | {' | '.join(full_budget(each, m) for m in methods)} |")
+            if folder in of_others:
+                other = comparisons(of_others[folder]).get(address.replace(folder, of_others[folder]))
+                own = [full_budget(each, method) for method in ("as_softmax", "as_speed")]
+                short.append(
+                    f"| [{name}](results/{address}) | {' | '.join(own)} | {full_budget(other, 'label_smoothing')} |"
+                )
     for folder, title in (("fine_tuned", "fine-tuned"), ("comparison", "from scratch")):
-        if len(reports(f"{folder}/report")) >= 3:
-            short.append(f"| mean, {title} | {' | '.join(over_data_sets(method, folder) for method in methods)} |")
+        means = [over_data_sets(method, folder) for method in ("as_softmax", "as_speed")]
+        means.append(over_data_sets("label_smoothing", of_others[folder]))
+        short.append(f"| mean, {title} | {' | '.join(means)} |")
     scaled = (f"{method} {over_data_sets(method, 'lr_scale')}" for method in ("as_speed", "as_speed_linear"))
     long += [f"Mean difference to `as_speed_none` over these data sets: {'; '.join(scaled)}.", "", *UNTUNED]
     for folder, title in SWEEPS.items():

@@ -53,8 +53,7 @@ TITLES = {
     "goemotions": "GoEmotions, first 10,000 examples (several labels)",
     "clinc150": "CLINC150, whole (150 intents)",
 }
-# data and epochs of the figure on the first page
-IN_SHORT = (("clinc150", 2), ("sst5", 2), ("wnut17", 2), ("goemotions", 2))
+EPOCHS = {2: "#edae49", 6: "#00798c"}  # with their colours in the figure on the first page
 COLOURS = {
     "softmax": "#444444",
     "as_softmax 0.1": "#d1495b",
@@ -97,7 +96,7 @@ def plan() -> Iterator[Job]:
         ("clinc150_20", 6, others, range(1, 3), RATES),
         *((data, 2, others, range(3), RATES) for data in ("clinc150_20", "wnut17", "clinc150", "sst5", "goemotions")),
         *((data, 6, PAIR, range(3), RATES) for data in ("sst5", "wnut17", "clinc150", "goemotions")),
-        *((data, epochs, METHODS, range(5), rates_of(data)) for data in DATA for epochs in (2, 6)),
+        *((data, epochs, METHODS, range(5), rates_of(data)) for data in DATA for epochs in EPOCHS),
     ]
     planned = dict.fromkeys(
         Job(data, epochs, method, rate, seed)
@@ -226,14 +225,17 @@ def show(lines: list[dict], folder: Path) -> None:
     for axis in axes.flat[len(groups) :]:
         axis.axis("off")
     for axis, key in zip(axes.flat, groups, strict=False):
-        _draw(axis, groups[key], 8)
+        _draw(axis, groups[key])
         axis.set_title(f"{TITLES[key[0]]}, {key[1]} epochs", fontsize=10)
     figure.tight_layout()
     figure.savefig(folder / "learning_rate.svg", metadata={"Date": None})
-    figure, axes = pyplot.subplots(len(IN_SHORT) // 2, 2, figsize=(9, 1.9 * len(IN_SHORT)), layout="constrained")
-    for axis, key in zip(axes.flat, IN_SHORT, strict=True):
-        _draw(axis, {method: groups[key][method] for method in PAIR}, 12)
-        axis.set_title(f"{TITLES[key[0]].partition(' (')[0]}, {key[1]} epochs", fontsize=12)
+    figure, axes = pyplot.subplots(2, 3, figsize=(11, 6.4), layout="constrained")
+    with_adam = [data for data in DATA if PAPER_RATE in rates_of(data)]
+    for axis, data in zip(axes.flat, with_adam, strict=False):
+        _draw_difference(axis, {epochs: groups[data, epochs] for epochs in EPOCHS if (data, epochs) in groups})
+        axis.set_title(TITLES[data].partition(" (")[0].replace(", first 10,000 examples", ""), fontsize=12)
+    axes.flat[-1].axis("off")
+    axes.flat[-1].legend(*axes.flat[0].get_legend_handles_labels(), loc="center", fontsize=12, frameon=False)
     figure.savefig(folder / "in_short.svg", metadata={"Date": None})
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 3.8), sharey=True)
     for axis, rate in zip(axes, (1e-4, 5e-4), strict=True):
@@ -247,7 +249,28 @@ def show(lines: list[dict], folder: Path) -> None:
     (folder / "README.md").write_text(page(lines), encoding="utf-8")
 
 
-def _draw(axis: Any, methods: dict[str, dict[float, dict[int, dict]]], size: int) -> None:
+def _draw_difference(axis: Any, settings: dict[int, dict[str, dict[float, dict[int, dict]]]]) -> None:
+    """The difference of AS-Softmax to softmax against learning rate, with its 95% interval, by number of epochs."""
+    axis.axhline(0, color="#444444", linewidth=1)
+    axis.axvline(PAPER_RATE, color="#999999", linestyle=":", linewidth=1.5, label="the paper's rate")
+    for epochs, methods in settings.items():
+        base, own = (methods[name] for name in PAIR)
+        rates = np.array(list(base))
+        means, halves, _ = np.array([paired(own[rate], base[rate]) for rate in rates]).T
+        about = {"color": EPOCHS[epochs], "label": f"{epochs} epochs"}
+        beside = rates * (0.97 if epochs == min(EPOCHS) else 1.03)  # one interval would hide the other
+        axis.errorbar(beside, means, halves, marker="o", markersize=4, capsize=3, **about)
+        best = list(rates).index(best_rate(base))
+        style = {"s": 170, "color": EPOCHS[epochs], "zorder": 3, "label": f"softmax's best rate, {epochs} epochs"}
+        axis.scatter(beside[best], means[best], marker="*", **style)
+    axis.set(xscale="log", xlabel="learning rate", ylabel="difference to softmax, points")
+    low, high = axis.get_ylim()
+    axis.set_ylim(max(low, -10), min(high, 16))
+    axis.set_xticks(rates, [f"{rate:.0e}".replace("e-0", "e-") for rate in rates])
+    axis.minorticks_off()
+
+
+def _draw(axis: Any, methods: dict[str, dict[float, dict[int, dict]]]) -> None:
     """Score against learning rate, a line a method with the band of its 95% interval; the paper's rate is marked."""
     rates = list(methods["softmax"])
     for method, runs in methods.items():
@@ -258,14 +281,12 @@ def _draw(axis: Any, methods: dict[str, dict[float, dict[int, dict]]], size: int
         axis.fill_between(rates, low, high, color=COLOURS[method], alpha=0.12, linewidth=0)
     if PAPER_RATE in rates:
         axis.axvline(PAPER_RATE, color="#999999", linestyle=":", linewidth=1)
-        axis.text(PAPER_RATE * 1.05, 0.02, "the paper's rate", transform=axis.get_xaxis_transform(), fontsize=size)
-    axis.set(xscale="log")
-    axis.set_xlabel("learning rate", fontsize=size + 2)
-    axis.set_ylabel("test score, %", fontsize=size + 2)
+        axis.text(PAPER_RATE * 1.05, 0.02, "the paper's rate", transform=axis.get_xaxis_transform(), fontsize=8)
+    axis.set(xscale="log", xlabel="learning rate", ylabel="test score, %")
     axis.set_xticks(rates, [_short(rate) for rate in rates])
-    axis.tick_params(labelsize=size)
+    axis.tick_params(labelsize=8)
     axis.minorticks_off()
-    axis.legend(fontsize=size)
+    axis.legend(fontsize=8)
 
 
 def _short(rate: float) -> str:
@@ -280,27 +301,15 @@ def _share(runs: dict[int, dict]) -> list[float]:
 
 def _why(groups: dict) -> str:
     """What part of the gradient comes from rows that are right."""
+    (data, epochs), methods = next(iter(groups.items()))
     text = (HERE / "cause.md").read_text(encoding="utf-8").rstrip() + f"\n\n{cause(groups)}\n"
-    for key, methods in groups.items():
-        rows = [
-            (method, rate, share)
-            for method in PAIR
-            for rate, runs in methods[method].items()
-            if (share := _share(runs))
-        ]
-        if rows:
-            text += f"\n{TITLES[key[0]]}, {key[1]} epochs, right rows' share of the gradient's norm in percent:\n\n"
-            text += "| method | learning rate | first quarter of the steps | second | third | last |\n"
-            text += "| --- |" + " ---: |" * 5 + "\n"
-            last = {(method, rate): 100 * float(np.mean(share[-len(share) // 4 :])) for method, rate, share in rows}
-            for method, rate, share in rows:
-                quarters = np.array(share).reshape(4, -1).mean(1)
-                text += f"| {method} | {rate:g} | " + " | ".join(f"{100 * part:.0f}" for part in quarters) + " |\n"
-            leads = ahead(methods["as_softmax 0.1"], methods["softmax"])
-            for rate in leads:
-                plain, masked = last["softmax", rate], last["as_softmax 0.1", rate]
-                text += f"\nAt {rate:g} AS-Softmax leads by {leads[rate]:.2f}. In the last quarter right rows give "
-                text += f"{plain:.0f}% of the gradient of softmax and {masked:.0f}% of that of AS-Softmax.\n"
+    text += f"\n{TITLES[data]}, {epochs} epochs, right rows' share of the gradient's norm in percent:\n\n"
+    text += "| method | learning rate | first quarter of the steps | second | third | last |\n| --- |"
+    text += " ---: |" * 5 + "\n"
+    for method in PAIR:
+        for rate, runs in methods[method].items():
+            quarters = 100 * np.array(_share(runs)).reshape(4, -1).mean(1)
+            text += f"| {method} | {rate:g} | " + " | ".join(f"{part:.0f}" for part in quarters) + " |\n"
     return text
 
 
@@ -323,7 +332,8 @@ def cause(groups: dict) -> str:
     return (
         "If this were the cause, AS-Softmax would lead by more at rates where the share of right rows falls further "
         "below softmax's, and the rank correlation (Spearman) of both over the six rates would be positive. It is "
-        f"{listed}: positive on {positive} of {len(found)}. With SGD AS-Softmax is ahead at {at}. "
+        f"{listed}: positive on {positive} of {len(found)}; alone each decides little. With SGD, on one data set, "
+        f"AS-Softmax is ahead at {at}. "
         f"{('Both fit', 'One of the two speaks against', 'Both speak against')[against]} this cause."
     )
 
@@ -395,21 +405,26 @@ def _scores(groups: dict) -> str:
 
 
 def in_short(groups: dict) -> str:
-    """In how many settings AS-Softmax is ahead of softmax, and at which rates: a sentence for the first page."""
+    """At how many rates AS-Softmax is ahead of softmax and behind it, by setting: a part of the first page."""
     pairs = [[methods[name] for name in PAIR] for methods in groups.values() if PAPER_RATE in methods["softmax"]]
-    leads = [ahead(own, base) for base, own in pairs]
+    leads, lags = ([ahead(*pair[::step]) for pair in pairs] for step in (-1, 1))
     below = all(
         max(found, default=0) < min(best_rate(own), best_rate(base))
         for found, (base, own) in zip(leads, pairs, strict=True)
     )
     best = [paired(own[best_rate(own)], base[best_rate(base)])[:2] for base, own in pairs]
-    only = ", but only at learning rates below the best one" if below else ""
+    tests = sum(len(base) for base, _ in pairs)
+
+    def said(*counts: int) -> str:
+        return "ahead in {} and behind in {}".format(*(count or "none" for count in counts))
+
     return (
-        f"With a margin of 0.1, AS-Softmax is ahead of softmax in {sum(map(bool, leads))} of {len(pairs)} settings (a "
-        f"data set and a number of epochs){only}. At the paper's rate, {_short(PAPER_RATE)}, it is ahead in "
-        f"{sum(PAPER_RATE in found for found in leads) or 'none'}. With each method at its best rate, it is ahead in "
-        f"{sum(mean > half for mean, half in best) or 'none'} and behind in "
-        f"{sum(-mean > half for mean, half in best) or 'none'}."
+        f"With a margin of 0.1, at six learning rates in each of {len(pairs)} settings (a data set and a number of "
+        f"epochs), AS-Softmax is ahead of softmax {sum(map(len, leads))} times"
+        f"{', always below the best rate,' * below} and behind {sum(map(len, lags))} times; without any difference "
+        f"{0.025 * tests:.0f} of each would be expected. At the paper's rate, {_short(PAPER_RATE)}, it is "
+        f"{said(*(sum(PAPER_RATE in found for found in of) for of in (leads, lags)))}. With each method at its best "
+        f"rate it is {said(*(sum(sign * mean > half for mean, half in best) for sign in (1, -1)))}."
     )
 
 
@@ -428,9 +443,11 @@ def overview(groups: dict) -> str:
                 cells.append(", ".join(found))
             text += f"| {' | '.join(cells)} | {_sum(own[best_rate(own)], base[best_rate(base)], True)} |\n"
     above, below = (sum(sign * mean > half for mean, half in at_best) for sign in (1, -1))
+    largest = sum(best_rate(methods["softmax"]) == max(methods["softmax"]) for methods in groups.values())
     return (
         f"{text}\nWith each method at its best rate, the interval is above 0 in {above} of {len(at_best)} lines and "
-        f"below 0 in {below}. Without any difference {0.025 * len(at_best):.1f} of each would be expected.\n"
+        f"below 0 in {below}. Without any difference {0.025 * len(at_best):.1f} of each would be expected. In "
+        f"{largest} of {len(groups)} settings softmax's best rate is the largest, so its best may lie beyond.\n"
     )
 
 

@@ -186,8 +186,8 @@ def markdown(cells: pd.DataFrame, design: Design, comparisons: int) -> str:
     right = cells.query("effect == 0 and noise == 0.6 and methods == 3 and spreads == 'equal' and cheaper")
     wrong = cells.groupby("spreads")["wrong_word"].max()
     bars = [
-        ("any wrong word, equal spreads, largest of all cells", wrong["equal"], "5%"),
-        ("any wrong word, unequal spreads, largest of all cells", wrong["unequal"], "7%"),
+        ("any wrong verdict, equal spreads, largest of all cells", wrong["equal"], "5%"),
+        ("any wrong verdict, unequal spreads, largest of all cells", wrong["unequal"], "7%"),
         ("undecided, noise 0.6, 3 methods, effects -1 to 1", decided["undecided"].mean(), "20%"),
         ("wrong advice, largest of all cells", cells["wrong_advice"].max(), "2%"),
         ("right advice, equal and 30% cheaper, noise 0.6, 3 methods", right["right_advice"].mean(), "at least 60%"),
@@ -198,7 +198,7 @@ def markdown(cells: pd.DataFrame, design: Design, comparisons: int) -> str:
     text = HEAD.format(comparisons=comparisons, cells=len(cells), looks=looks, within=within)
     text += "".join(_row(name, f"{100 * value:.1f}%", bar) for name, value, bar in bars)
     text += _row(TRAININGS.format(TUNING, each), f"{trainings.mean():.1f}", 62)
-    text += BY_EFFECT + _row("noise", "correlation", "effect", *WORDS, "any wrong word", "seeds", "full trainings")
+    text += BY_EFFECT + _row("noise", "correlation", "effect", *WORDS, "any wrong verdict", "seeds", "full trainings")
     text += f"|{' ---: |' * 12}\n"
     for row in same.query("not cheaper").to_dict("records"):
         shares = [f"{100 * row[word]:.0f}" for word in WORDS] + [f"{100 * row['wrong_word']:.1f}"]
