@@ -33,6 +33,7 @@ REPORT = ("report.md", "report.html", "report.csv")
 class Finished(NamedTuple):
     error: str | int | None  # the exit status, or the last words
     printed: str
+    complained: str
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def as_lightning_compare(tmp_path, monkeypatch, capfd, logging_as_before) -> Cal
             error = end.code
         finally:
             GlobalHydra.instance().clear()
-        return Finished(error, capfd.readouterr().out)
+        return Finished(error, *capfd.readouterr())
 
     return run
 
@@ -152,6 +153,17 @@ def test_runs_of_other_data_in_the_folder_are_refused_before_the_first_run(as_li
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")} == runs
 
 
+def test_runs_of_other_settings_in_the_folder_are_refused_by_their_names_and_those_of_the_comparison_go_on(
+    as_lightning_compare, tmp_path
+) -> None:
+    assert as_lightning_compare(*reviews(tmp_path)).error == 0
+    runs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
+    refused = as_lightning_compare(*reviews(tmp_path), "data.batch_size=3", "optimizer.lr=0.1")
+    assert "comparisons/reviews holds runs with data.batch_size=64: choose another name" in str(refused.error)
+    assert as_lightning_compare(*reviews(tmp_path), "equal_within=1", "trainer.enable_progress_bar=true").error == 0
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")} == runs
+
+
 def test_a_comparison_of_a_few_shots_goes_on_where_it_ended(as_lightning_compare, tmp_path) -> None:
     command = [*reviews(tmp_path), "data.shots=5"]
     assert as_lightning_compare(*command).error == 0
@@ -199,6 +211,13 @@ def test_a_module_and_a_loss_of_ones_own_in_the_working_directory_are_compared(
     assert again.error == 0, again
     assert all(path.stat().st_mtime_ns != time for path, time in before.items() if path.exists())
     assert ComparisonRecord.read(folder).commands[0].endswith("+module.hidden=4")
+
+
+def test_a_comparison_that_is_terminated_says_so_and_has_the_signals_status(as_lightning_compare, monkeypatch) -> None:
+    monkeypatch.setattr(RunRecorder, "on_train_start", lambda *_: signal.raise_signal(signal.SIGTERM))
+    stopped = as_lightning_compare("experiment=digits", "methods=as_softmax", *SHORT)
+    assert stopped.error == 128 + signal.SIGTERM
+    assert "as-lightning-compare: stopped; the same command again goes on from here" in stopped.complained
 
 
 def test_a_comparison_that_is_interrupted_says_so_and_goes_on(as_lightning_compare, tmp_path, monkeypatch) -> None:
@@ -301,6 +320,9 @@ OF_OWN = [
         ),
         (["baseline=softmax,label_smoothing"], "baseline must be the name of one method, got ['softmax', 'label"),
         ([*OF_OWN, "data._target_=harness.own_modules.Pints"], "data._target_=harness.own_modules.Pints: "),
+        ([*OF_OWN, "+module.feetures=3"], "module.feetures: WithCriterion has no such argument; "),
+        (["experiment=digits", "trainer.accelerator=cuda"], "the settings of trainer are refused: "),
+        (["methods=softmax,as_softmax", "method.delta=null"], "method.delta must be a number in [0, 1], got null"),
         ([*OF_OWN, "method.delta=0.05,0.1"], "delta: a list of values is for the app's methods"),
         ([*OF_OWN, "optimizer.lr=1e-3,1e-2"], "lr: a list of values is for the app's methods"),
         ([*OF_OWN, "++method.dleta=0.2"], "no method here has a setting dleta: did you mean delta?"),

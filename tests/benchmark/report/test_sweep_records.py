@@ -72,6 +72,20 @@ def test_the_same_run_of_two_sweeps_counts_once_and_one_that_found_something_els
         sweep_records([*runs, result("softmax", 0, 0.9)])
 
 
+def test_a_run_that_differs_in_what_has_no_effect_is_the_same_one(result):
+    configs = config(), config()
+    configs[1]["trainer"]["log_every_n_steps"] = 7
+    (record,), _ = sweep_records([result("softmax", 0, 0.8, config=each) for each in configs])
+    assert len(record.results) == 1
+
+
+def test_of_settings_that_vary_together_the_first_names_the_tables(result):
+    runs = [result("softmax", 0, 0.8, config=config(epochs=1, noise=0.1), inputs={"data": "12ab"})]
+    runs += [result("softmax", 0, 0.9, config=config(epochs=2, noise=0.2), inputs={"data": "ff00"})]
+    assert len(tables(runs)) == 2
+    assert all(name.count("=") == 1 for name in tables(runs))
+
+
 def test_seeds_that_the_baseline_lacks_leave_those_of_the_others_their_verdict(result):
     runs = [result("softmax", seed, 0.70 + 0.01 * seed, config=config(seed)) for seed in range(4)]
     runs += [result("m", seed, 0.80 + 0.0101 * seed, config=config(seed)) for seed in range(6)]

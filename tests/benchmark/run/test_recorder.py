@@ -101,6 +101,17 @@ def test_the_time_stands_still_in_a_validation_inside_an_epoch(tmp_path: Path) -
     torch.testing.assert_close(times, expected)
 
 
+def test_the_epoch_of_an_evaluation_is_that_before_it_also_at_the_end_of_training(tmp_path: Path) -> None:
+    class ValidatesAtTheEnd(TimedModule):
+        def on_train_end(self) -> None:
+            self.trainer.validating = True
+            self.trainer.fit_loop.epoch_loop.val_loop.run()
+            self.trainer.training = True
+
+    recorder = fitted(tmp_path, ValidatesAtTheEnd)
+    assert [evaluation["epoch"] for evaluation in recorder.evaluations] == [0, 1, 2, 2]
+
+
 @pytest.mark.parametrize("name", ["val/loss", "val_loss"])
 def test_the_validation_loss_that_decides_ties_is_read_under_either_name(name: str, tmp_path: Path) -> None:
     class WithLoss(TimedModule):

@@ -114,6 +114,7 @@ def test_what_hydra_does_not_know_is_told_with_the_nearest_name(composed, overri
         (["seed=1", "method=softmax"], "method=softmax,seed=1"),
         (["method=softmax", "++method.delta=0.1"], "method=softmax"),
         (["experiment=digits", "+data.split_seed=3"], "data.split_seed=3"),
+        (["experiment=digits", "name=both"], "experiment=digits,name=both"),
     ],
 )
 def test_a_folder_is_named_after_the_settings_that_the_method_reads(composed, overrides, folder):

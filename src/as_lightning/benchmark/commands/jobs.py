@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,10 +36,15 @@ def run_command(config_name: str, job: Callable[[DictConfig], Any], failures: Ca
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=config_name)(job)()
         failures()
     except (KeyboardInterrupt, SystemExit) as end:
-        # Lightning leaves the program where it meets an interrupt
-        if not isinstance(end, KeyboardInterrupt) and not isinstance(end.__context__, KeyboardInterrupt):
+        # Lightning leaves the program where it meets an interrupt, and by an exit without a status at a SIGTERM
+        terminated = type(end).__name__ == "SIGTERMException"
+        if not (terminated or isinstance(end, KeyboardInterrupt) or isinstance(end.__context__, KeyboardInterrupt)):
             raise
-        sys.exit(f"{command}: stopped; the same command again goes on from here")
+        stopped = f"{command}: stopped; the same command again goes on from here"
+        if not terminated:
+            sys.exit(stopped)
+        print(stopped, file=sys.stderr)
+        sys.exit(128 + signal.SIGTERM)
     except Exception as error:
         failed = failures()  # what has finished is reported, what has failed is listed there
         if stack_traces or not (failed or is_mistake(error)):

@@ -43,7 +43,8 @@ def in_words(error: BaseException) -> str:
     if isinstance(error, OverrideParseException):
         word = str(error.override)
         groups = [group for group in ("experiment", "method", "data", "model") if word in names(group)]
-        hint = f"did you mean {groups[0]}={word}?" if groups else "a value that holds , or = needs quotes of its own"
+        quotes = "a value with more than plain letters, as , = ( or é, needs quotes of its own inside the shell's"
+        hint = f"did you mean {groups[0]}={word}?" if groups else quotes
         return f"expected settings as name=value, got {word!r}: {hint}"
     if message.startswith("Could not override") and isinstance(cause, OmegaConfBaseException) and cause.parent_node:
         return _misspelt(cause.parent_node, str(cause.key), str(cause.full_key))

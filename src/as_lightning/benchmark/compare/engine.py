@@ -37,14 +37,20 @@ class Subject(NamedTuple):
     facts: dict[str, Any]  # of the record: ``name``, ``score``, ``split``, ``notes``, ...
     data: str = ""  # a digest of the data
     examples: Mapping[int, str] = {}  # the test examples by their ids: the text or the file
+    settings: Mapping[str, str] = {}  # those that all runs share
 
 
 def run_comparison(plan: ComparisonPlan, subject: Subject, directory: Path, console: Console) -> ComparisonRecord:
-    """Make a comparison in a folder, and write its record there; a folder that holds runs of other data is refused."""
-    path, inputs = directory / INPUTS_FILE, {"data": subject.data}
+    """Make a comparison in a folder, and write its record there; refuses one with runs of other data or settings."""
+    path = directory / INPUTS_FILE
+    inputs: dict[str, Any] = {"data": subject.data, "settings": dict(subject.settings)}
     directory.mkdir(parents=True, exist_ok=True)
-    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != inputs:
-        raise ValueError(f"{directory} holds runs of other data: choose another name or folder, or delete it")
+    before = inputs | (json.loads(path.read_text(encoding="utf-8")) if path.exists() else {})
+    there, here = before["settings"], inputs["settings"]
+    changed = [f"{name}={there.get(name, 'null')}" for name in there | here if there.get(name) != here.get(name)]
+    if before["data"] != subject.data or changed:
+        found = f"with {', '.join(changed)}" if changed else "of other data"
+        raise ValueError(f"{directory} holds runs {found}: choose another name or folder, or delete it")
     with whole_file(path) as unfinished:
         unfinished.write_text(json.dumps(inputs) + "\n", encoding="utf-8")
     record = Engine(plan, subject, directory, console).run()

@@ -35,7 +35,7 @@ TUNED = re.compile(r"optimizer\.lr|lr_scheduler\.max_lr")
 
 def settings_table(results: Sequence[Result]) -> pd.DataFrame:
     """The configurations as text, a row a run, ``null`` where it has no such setting; the shortest names come first."""
-    rows = [_flat(run.config) | ({INPUT_DATA: run.inputs["data"]} if run.inputs.get("data") else {}) for run in results]
+    rows = [flat(run.config) | ({INPUT_DATA: run.inputs["data"]} if run.inputs.get("data") else {}) for run in results]
     table = pd.DataFrame(rows, index=range(len(rows)), dtype=object).fillna("null")
     return table[sorted(table, key=lambda name: (len(name), name))]
 
@@ -53,7 +53,8 @@ def sweep_records(results: Sequence[Result], baseline: str | None = None) -> tup
         notes = [f"Without test metrics, as made with test=false, and left out: {'; '.join(untested)}."]
     tested: dict[str, Result] = {}
     for run in results:
-        found = [run.name, run.method, run.seed, run.config, run.metrics]
+        config = {key: value for key, value in flat(run.config).items() if key.startswith("method.") or _matters(key)}
+        found = [run.name, run.method, run.seed, config, run.metrics]
         if run.metrics:
             tested.setdefault(json.dumps(found, sort_keys=True), run)
     alike: dict[str, list[Result]] = {}
@@ -102,25 +103,29 @@ def _record(runs: Sequence[Result], baseline: str | None) -> ComparisonRecord:
 def _differing(table: pd.DataFrame, methods: Sequence[str]) -> list[str]:
     """In what runs differ beside method, seed and the method's settings."""
 
-    def matters(key: str) -> bool:
-        tuned = TUNED.fullmatch(key) and table[key].groupby(methods).nunique().max() == 1
-        return not (tuned or WITHOUT_EFFECT.fullmatch(key))
+    def tuned(key: str) -> bool:
+        return bool(TUNED.fullmatch(key)) and table[key].groupby(methods).nunique().max() == 1
 
-    return _varying(table[[key for key in table if matters(key)]])
+    return _varying(table[[key for key in table if _matters(key) and not tuned(key)]])
 
 
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
+def _matters(key: str) -> bool:
+    return WITHOUT_EFFECT.fullmatch(key) is None
+
+
+def flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
     """A configuration as one level, and as text: ``{"method.delta": "0.1"}``."""
     settings: dict[str, str] = {}
     for key, value in config.items():
         text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-        settings |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": text}
+        settings |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": text}
     return settings
 
 
 def _varying(table: pd.DataFrame) -> list[str]:
     """The settings whose values are not all the same; of those that always vary together the first."""
-    return list(table.loc[:, table.nunique() > 1].T.drop_duplicates().index)
+    varying = table.loc[:, table.nunique() > 1]
+    return list(varying.apply(lambda column: pd.factorize(column)[0]).T.drop_duplicates().index)
 
 
 def _titled(name: str, settings: pd.DataFrame) -> list[str]:

@@ -129,7 +129,9 @@ class RunRecorder(pl.Callback):
             return
         logged = trainer.callback_metrics
         if self.monitor in logged:
-            about = {"epoch": trainer.current_epoch, "step": trainer.global_step, "train_seconds": self.train_seconds}
+            # not current_epoch, which is one more where a callback validates at the end of training
+            epoch = trainer.fit_loop.epoch_progress.current.ready - 1
+            about = {"epoch": epoch, "step": trainer.global_step, "train_seconds": self.train_seconds}
             losses = [float(logged[name]) for name in ("val/loss", "val_loss") if name in logged]
             loss = {"loss": losses[0]} if losses else {}
             self.evaluations.append({**about, "score": float(logged[self.monitor]), **loss})

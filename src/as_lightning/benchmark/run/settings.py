@@ -86,6 +86,8 @@ def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
     """
     config = config.copy()
     foreign = foreign_settings(config.method)
+    if "delta" in config.method and "delta" not in foreign and config.method.delta is None:
+        raise SettingError("method.delta must be a number in [0, 1], got null: leave it out for the default")
     with open_dict(config.method):
         for key in foreign:
             del config.method[key]
@@ -145,12 +147,15 @@ def _parts_with_target(node: Any, path: str) -> Iterator[tuple[str, DictConfig]]
 def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[str]) -> str:
     """The changed settings that the method has, sorted, as the name of a run's folder: `method=as_softmax,seed=1`.
 
-    A path is replaced by its last part and four digits that tell it from others of the same name.
+    A path is replaced by its last part and four digits that tell it from others of the same name. An experiment is
+    left out unless a ``name`` of the user's hides it.
     """
-    ignored = {f"method.{name}" for name in foreign_settings(method)} | set(left_out)
+    given = OverridesParser.create().parse_overrides(list(overrides))
+    named = {"experiment"} if any(override.key_or_group == "name" for override in given) else set()
+    ignored = {f"method.{name}" for name in foreign_settings(method)} | (set(left_out) - named)
     settings = [
         f"{override.key_or_group}={_without_slashes(override.get_value_element_as_str())}"
-        for override in OverridesParser.create().parse_overrides(list(overrides))
+        for override in given
         if override.key_or_group not in ignored
     ]
     name = ",".join(sorted(settings))

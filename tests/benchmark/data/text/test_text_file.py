@@ -70,6 +70,14 @@ def test_small_tables_are_split_with_every_class_in_every_split(tmp_path, rows):
 ROWS = [("plain words", "a"), ('with, comma and "quotes"', "b"), ("with\ta tab", "a"), ("two\nlines", "b")]
 
 
+def test_columns_may_be_named_by_numbers(tmp_path):
+    path = write_table(tmp_path / "set.csv", {"a": 10, "b": 10})
+    path.write_text(path.read_text().replace("text,label", "0,1"))
+    data = TextFile(path, text_column=0, label_column=1)
+    data.setup()
+    assert data.class_names == ["a", "b"]
+
+
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
 def test_a_table_gives_its_rows_back_in_every_format_and_blank_lines_are_none(tmp_path, ending):
     path = tmp_path / f"set.{ending}"
@@ -89,6 +97,7 @@ def test_a_table_gives_its_rows_back_in_every_format_and_blank_lines_are_none(tm
         ("set.csv", "text,label\na,b\n,b\n ,b\n", r"set.csv:3: expected a text and a label; 2 of 3 rows lack one"),
         ("set.csv", "text,label\na\n", r"set.csv:2: expected a text and a label; 1 of 1 rows lack one"),
         ("set.jsonl", '{"text": "a", "label": null}\n', r"set.jsonl:1: expected a text and a label; 1 of 1 rows"),
+        ("set.jsonl", '{"text": "a", "label": NaN}\n', r"set.jsonl:1: expected a text and a label; 1 of 1 rows"),
         ("set.jsonl", '{"text": 3, "label": "a"}\n', r"set.jsonl:1: expected a text in column 'text', got 3"),
         (
             "set.jsonl",

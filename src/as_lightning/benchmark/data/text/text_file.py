@@ -36,7 +36,9 @@ def read_table(
                 f"{path}:{number}: no column {missing[0]!r}, there are {', '.join(map(repr, row))}: set "
                 "data.text_column and data.label_column"
             )
-        text, label = ("" if row[column] is None else row[column] for column in (text_column, label_column))
+        # NaN is what pandas writes of a missing value
+        values = (row[column] for column in (text_column, label_column))
+        text, label = ("" if value is None or value != value else value for value in values)
         if not isinstance(text, str):
             raise ValueError(f"{path}:{number}: expected a text in column {text_column!r}, got {text!r}")
         if isinstance(label, (list, dict)):
@@ -121,7 +123,7 @@ class TextFile(TextDataModule):
         check_least(1, min_per_class=1 if min_per_class is None else min_per_class)
         others = {} if validation_path is None else {"validation": validation_path, "test": test_path}
         self.paths = {"train": path} | others
-        self.columns, self.encoding = (text_column, label_column), encoding
+        self.columns, self.encoding = (str(text_column), str(label_column)), encoding  # Hydra reads 0 as a number
         self.drop_blank, self.min_per_class = drop_blank, min_per_class
         self.splits_by_seed = validation_path is None
 
