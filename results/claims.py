@@ -152,7 +152,7 @@ def ledger() -> list[tuple[str, str, str, Sequence[Test]]]:
     few, paper_data = tuned_rates("clinc150_20", 6, of_few), tuned_rates("sst5", 6, "SST-5")
     tuned = compared("clinc150_20_shots/fine_tuned", of_few)
     tokens = [
-        tuned_rates("wnut17", 2, "WNUT-17"),
+        *(tuned_rates("wnut17", epochs, "WNUT-17") for epochs in (6, 2)),
         compared("wnut17/fine_tuned", "WNUT-17, 3 epochs"),
         compared("wnut17/fine_tuned_longer", "WNUT-17, 6 epochs"),
     ]
