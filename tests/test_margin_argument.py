@@ -57,6 +57,28 @@ def test_the_margin_given_twice_is_refused():
         ExistingAS(delta=0.2, as_softmax_delta=0.3)
 
 
+class OneConfig(pl.LightningModule):
+    """All its arguments are in one configuration, as with Hydra."""
+
+    def __init__(self, config: dict[str, float]) -> None:
+        super().__init__()
+        self.save_hyperparameters(config)
+        self.criterion = torch.nn.CrossEntropyLoss()
+
+
+class OneConfigAS(ASSoftmaxMixin, OneConfig):
+    as_softmax_replaces = "criterion"
+
+
+def test_a_delta_inside_a_modules_configuration_is_its_own():
+    config = {"delta": 1.5}
+    for margin in (None, 0.3):
+        module = OneConfigAS(config, as_softmax_delta=margin)
+        assert module.hparams.delta == config["delta"] == 1.5
+        module.as_softmax_delta = 0.2
+        assert (module.hparams.delta, module.as_softmax_delta) == (1.5, 0.2)
+
+
 @pytest.mark.parametrize("cls", [HuberAS, PassesOnAS])
 @pytest.mark.parametrize(
     ("args", "arguments", "huber", "margin"),

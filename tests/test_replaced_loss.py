@@ -303,6 +303,30 @@ def test_a_classifiers_loss_is_the_masked_one_of_its_logits_and_counted_also_of_
     assert module.model(input_ids=TOKENS).loss is None
 
 
+@pytest.mark.parametrize("problem_type", [None, "single_label_classification", "multi_label_classification"])
+@pytest.mark.parametrize("labels", [TARGETS["single_label_classification"], LABELS], ids=["one label", "several"])
+def test_a_classifiers_probabilities_are_those_of_its_kind_of_labels(problem_type, labels):
+    several = labels.is_floating_point()
+    if problem_type is not None and several != problem_type.startswith("multi"):
+        return
+    model = gpt2("ForSequenceClassification", problem_type=problem_type)
+    module = MaskedHuggingFace(model)
+    assert module.as_softmax_multilabel is (problem_type == "multi_label_classification")
+    module.training_step({"input_ids": TOKENS, "labels": labels}, 0)
+    assert module.as_softmax_multilabel is several
+    logits = torch.tensor([[2.0, 0.0, 0.0]])
+    with pytest.warns(UserWarning, match="no temperature"):
+        torch.testing.assert_close(module.predict_proba(logits), logits.sigmoid() if several else logits.softmax(-1))
+
+
+def test_several_labels_may_be_of_the_models_own_half_precision():
+    model = gpt2("ForSequenceClassification", problem_type="multi_label_classification").bfloat16()
+    module = MaskedHuggingFace(model)
+    loss = module.training_step({"input_ids": TOKENS, "labels": LABELS.bfloat16()}, 0)
+    assert loss.isfinite()
+    loss.backward()
+
+
 def test_a_classifier_may_be_of_a_subclass_or_compiled():
     model = gpt2("ForSequenceClassification")
     own = type("Own", (type(model),), {})(model.config).eval()

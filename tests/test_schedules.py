@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 
 import lightning.pytorch as pl
+import numpy as np
 import pytest
 import torch
+from harness.own_modules import WithCriterion
 from hypothesis import given
 from hypothesis import strategies as st
 from lightning.fabric import Fabric
+from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 
 from as_lightning import ASSoftmaxMixin, DeltaWarmup
@@ -114,3 +117,26 @@ def test_a_warmup_that_cannot_know_how_far_training_is_is_refused_at_the_first_l
         wrapped.training_step(BATCH, 0)
     with pytest.raises(ValueError, match=r"as_softmax_progress must be a share in \[0, 1\], got 3"):
         DeltaWarmup(ratio=0.5).delta_at_progress(3, 0.1)
+
+
+class Warmed(ASSoftmaxMixin, WithCriterion):
+    as_softmax_replaces = "criterion"
+
+
+def test_a_warmup_among_the_hyperparameters_is_logged_and_loaded_also_of_numbers_of_numpy(tmp_path):
+    pytest.importorskip("omegaconf")  # with which Lightning looks into what it logs
+    warmup = DeltaWarmup(ratio=np.float64(0.5), initial=np.float32(0.75))
+    module = Warmed(delta_warmup=warmup)
+    data = torch.utils.data.DataLoader([(torch.zeros(8), 1)] * 8, batch_size=2)
+    logger = CSVLogger(tmp_path)
+    trainer = pl.Trainer(max_epochs=1, accelerator="cpu", logger=logger, enable_progress_bar=False)
+    trainer.fit(module, data, data)
+    assert "DeltaWarmup" in (tmp_path / "lightning_logs/version_0/hparams.yaml").read_text()
+    checkpoint = trainer.checkpoint_callback.best_model_path
+    assert Warmed.load_from_checkpoint(checkpoint, weights_only=True).hparams.delta_warmup == warmup
+
+
+def test_the_length_is_the_ratio_of_the_batches_also_where_a_float_is_below_it():
+    for hundredths in range(101):
+        warmup = DeltaWarmup(ratio=hundredths / 100)
+        assert sum(warmup.delta_at(batch, 100, 0.1) == 1.0 for batch in range(100)) == hundredths

@@ -71,6 +71,8 @@ class CountedLoss(nn.Module):
                     "that loss as it is, or give the model two classes. If there are more dimensions, call "
                     "self.multilabel_as_softmax_loss(logits, target) in training_step, with the labels in dimension 1"
                 )
+            if not self._owner.as_softmax_multilabel:  # a Hugging Face classifier shows it with its first labels
+                self._owner.as_softmax_multilabel = True
             return self._owner.multilabel_as_softmax_loss(input, target, reduction=self.reduction)
         settings = {"weight": self.weight, "ignore_index": self.ignore_index, "reduction": self.reduction}
         return self._owner.as_softmax_loss(input, target, **settings)
@@ -111,7 +113,8 @@ class LossOfLabels(nn.Module):
             logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
         if not self.checked:
             own, float_logits = output.loss.detach().float(), logits.detach().float()
-            plain = (F.binary_cross_entropy_with_logits if several else F.cross_entropy)(float_logits, labels)
+            function = F.binary_cross_entropy_with_logits if several else F.cross_entropy
+            plain = function(float_logits, labels.float() if several else labels)
             tolerance = 1e-3 if output.loss.dtype == torch.float32 else 2e-2
             if not torch.allclose(own, plain, rtol=tolerance, atol=tolerance, equal_nan=True):
                 raise TypeError(
@@ -143,7 +146,10 @@ def replace_loss(module: Any, name: str, make: Callable[[Any], nn.Module]) -> No
     if _is_huggingface_classifier(replaced):
         if any(isinstance(hook, LossOfLabels) for hook in replaced._forward_hooks.values()):
             raise ValueError(f"the loss of this {type(replaced).__name__} is replaced already: make a new model")
+        several = getattr(module, "as_softmax_multilabel", False)
         module.loss_of_labels = LossOfLabels(make)  # as a part of the module it moves with it
+        if isinstance(module.loss_of_labels.loss, CountedLoss):
+            module.as_softmax_multilabel = several or replaced.config.problem_type == "multi_label_classification"
         replaced.register_forward_hook(module.loss_of_labels, with_kwargs=True)
         return
     _refuse_what_is_no_loss_of_classes(name, replaced)

@@ -17,7 +17,7 @@ UNKNOWN_LENGTH = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # not frozen, which Lightning refuses among hyperparameters that it logs
 class DeltaWarmup:
     r"""For the first batches of training, go from the margin ``initial`` to the loss's own ``delta``.
 
@@ -61,18 +61,18 @@ class DeltaWarmup:
         if (self.ratio is None) == (self.batches is None):
             raise ValueError(f"give one of ratio and batches, got ratio={self.ratio}, batches={self.batches}")
         if self.ratio is not None:
-            check_number("ratio", self.ratio, lambda ratio: 0.0 <= ratio <= 1.0, "a number in [0, 1]")
+            self.ratio = check_number("ratio", self.ratio, lambda ratio: 0.0 <= ratio <= 1.0, "a number in [0, 1]")
         if self.batches is not None:
-            object.__setattr__(self, "batches", check_count("batches", self.batches, least=0))
+            self.batches = check_count("batches", self.batches, least=0)
         check_choice("shape", self.shape, ("hold", "linear"))
-        check_number("initial", self.initial, lambda margin: 0.0 <= margin <= 1.0, "a margin in [0, 1]")
+        self.initial = check_number("initial", self.initial, lambda share: 0.0 <= share <= 1.0, "a margin in [0, 1]")
 
     def delta_at(self, batch: int, total_batches: float, delta: float) -> float:
         """The margin of the 0-based ``batch`` of a training of ``total_batches``, finite if ``ratio`` is given."""
         if self.batches is not None:
             length = self.batches
         elif math.isfinite(total_batches):
-            length = int((self.ratio or 0.0) * total_batches)
+            length = int((self.ratio or 0.0) * total_batches + 1e-9)  # 0.29 * 100 is below 29
         else:
             raise ValueError(UNKNOWN_LENGTH)
         return self._delta(batch, length, delta)

@@ -291,3 +291,16 @@ def test_a_backend_without_second_derivatives_refuses_them_as_for_cross_entropy(
             torch.autograd.grad(gradient.square().sum(), leaf)
         messages.append(str(refusal.value))
     assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("rows", [100, 1000])  # of few rows all are computed in one way, of many each in its own
+@pytest.mark.parametrize(("dtype", "low", "high"), [(torch.bfloat16, -3.14, 100.0), (torch.float16, -4e4, 4e4)])
+def test_the_loss_of_a_far_target_in_half_precision_is_that_of_float32(
+    rows: int, dtype: torch.dtype, low: float, high: float
+) -> None:
+    logits = torch.zeros(rows, 70, dtype=dtype)
+    logits[:, 0], logits[:, 1] = low, high
+    target = torch.zeros(rows, dtype=torch.int64)
+    exact = F.cross_entropy(logits.double(), target)
+    with torch.autocast("cpu", dtype):
+        torch.testing.assert_close(as_cross_entropy(logits, target, 1.0).double(), exact, rtol=1e-5, atol=0)

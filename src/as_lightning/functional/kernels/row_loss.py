@@ -95,7 +95,7 @@ def _softmax(logits: Tensor, column: Tensor, out: Tensor) -> tuple[Tensor, Tenso
     small = p_target < _SMALL[p.dtype]
     if bool(small.any()):  # digits were lost to underflow; the largest probability has lost none
         peak = logits.amax(-1, keepdim=True) if peak is None else peak
-        exact = (target_logit - peak).to(p.dtype) + p.amax(-1, keepdim=True).log()
+        exact = target_logit.to(p.dtype) - peak.to(p.dtype) + p.amax(-1, keepdim=True).log()
         log_p_target = torch.where(small, exact, log_p_target)
     return p, p_target, log_p_target
 
