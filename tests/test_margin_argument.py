@@ -70,13 +70,13 @@ class OneConfigAS(ASSoftmaxMixin, OneConfig):
     as_softmax_replaces = "criterion"
 
 
-def test_a_delta_inside_a_modules_configuration_is_its_own():
-    config = {"delta": 1.5}
-    for margin in (None, 0.3):
-        module = OneConfigAS(config, as_softmax_delta=margin)
-        assert module.hparams.delta == config["delta"] == 1.5
-        module.as_softmax_delta = 0.2
-        assert (module.hparams.delta, module.as_softmax_delta) == (1.5, 0.2)
+@pytest.mark.parametrize("own", [1.5, 0.1, None])
+@pytest.mark.parametrize("margin", [None, 0.3])
+def test_a_delta_inside_a_modules_configuration_is_its_own(own, margin):
+    module = OneConfigAS({"delta": own}, as_softmax_delta=margin)
+    assert module.hparams.delta == own
+    module.as_softmax_delta = 0.2
+    assert (module.hparams.delta, module.as_softmax_delta) == (own, 0.2)
 
 
 @pytest.mark.parametrize("cls", [HuberAS, PassesOnAS])

@@ -176,7 +176,11 @@ def test_what_is_no_loss_of_classes_is_refused_and_the_ways_out_are_named(attrib
         WithAS(attribute)
 
 
-@pytest.mark.parametrize("loss", [ASSoftmaxLoss(delta=0.3), LinearCrossEntropyLoss(4, 3), MultiLabelASSoftmaxLoss()])
+class OwnASSoftmaxLoss(ASSoftmaxLoss):
+    pass
+
+
+@pytest.mark.parametrize("loss", [OwnASSoftmaxLoss(0.3), LinearCrossEntropyLoss(4, 3), MultiLabelASSoftmaxLoss()])
 def test_a_loss_with_a_margin_of_its_own_is_refused_and_the_ways_out_are_named(loss):
     with pytest.raises(TypeError, match=f"names {type(loss).__name__}, which has a margin .*leave ASSoftmaxMixin out"):
         WithAS(loss)

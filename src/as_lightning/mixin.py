@@ -158,12 +158,11 @@ class ASSoftmaxMixin(_Base):
 
     @as_softmax_delta.setter
     def as_softmax_delta(self, value: float) -> None:
-        before, name = getattr(self, "_as_softmax_delta", None), self._as_softmax_delta_name
         self._as_softmax_delta = check_delta(value)
-        held = self.hparams.get(name, value)
-        ours = held is None or (isinstance(held, (int, float)) and held == before)  # not of the module's configuration
-        if ours and name in self.hparams:
-            self.hparams[name] = self._as_softmax_delta
+        # not of a module's own configuration, as save_hyperparameters(config) has it
+        of_arguments = getattr(self, "_hparams_name", None) in (None, "kwargs")
+        if of_arguments and self._as_softmax_delta_name in self.hparams:
+            self.hparams[self._as_softmax_delta_name] = self._as_softmax_delta
 
     @property
     def current_delta(self) -> float:

@@ -71,8 +71,6 @@ class CountedLoss(nn.Module):
                     "that loss as it is, or give the model two classes. If there are more dimensions, call "
                     "self.multilabel_as_softmax_loss(logits, target) in training_step, with the labels in dimension 1"
                 )
-            if not self._owner.as_softmax_multilabel:  # a Hugging Face classifier shows it with its first labels
-                self._owner.as_softmax_multilabel = True
             return self._owner.multilabel_as_softmax_loss(input, target, reduction=self.reduction)
         settings = {"weight": self.weight, "ignore_index": self.ignore_index, "reduction": self.reduction}
         return self._owner.as_softmax_loss(input, target, **settings)
@@ -123,6 +121,8 @@ class LossOfLabels(nn.Module):
                     "self.as_softmax_loss(logits, target) in training_step"
                 )
             self.checked = not own.isnan()  # as it is where all labels are ignored
+            if several and isinstance(self.multilabel_loss, CountedLoss):
+                self.multilabel_loss._owner.as_softmax_multilabel = True
         output["loss"] = (self.multilabel_loss if several else self.loss)(logits, labels)
 
 
@@ -184,6 +184,11 @@ def _is_huggingface_classifier(part: Any) -> bool:
 
 def _refuse_what_is_no_loss_of_classes(name: str, replaced: Any) -> None:
     function = inspect.unwrap(replaced.func if isinstance(replaced, partial) else replaced)
+    if isinstance(function, MaskedLoss):
+        raise TypeError(
+            f"{name!r} names {type(function).__name__}, which has a margin of its own and is counted as it is: have "
+            "the module make an nn.CrossEntropyLoss, which can be replaced, or leave ASSoftmaxMixin out"
+        )
     kind = type(function) if isinstance(function, nn.Module) else function
     known = issubclass(kind, MODULES) if isinstance(kind, type) else kind in FUNCTIONS
     of_any_module = inspect.ismethod(function) and hasattr(pl.LightningModule, function.__name__)
@@ -191,11 +196,6 @@ def _refuse_what_is_no_loss_of_classes(name: str, replaced: Any) -> None:
     library = next((name for name in ("torch.nn", "as_lightning") if home.startswith(f"{name}.")), None)
     if callable(function) and (known or not (library or of_any_module)):
         return
-    if isinstance(function, MaskedLoss):
-        raise TypeError(
-            f"{name!r} names {kind.__name__}, which has a margin of its own, and which the callbacks count as it is: "
-            "leave ASSoftmaxMixin out, or have the module make an nn.CrossEntropyLoss, which can be replaced"
-        )
     if of_any_module:
         what = f"the method {function.__name__} that every module has"
     else:

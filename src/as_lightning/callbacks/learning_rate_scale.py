@@ -61,7 +61,7 @@ class ScaledRates:
             return None
         factor = RATE_FACTORS[self.scale](batches)
         self._scale(factor)
-        if (closure := kwargs.get("closure")) is None:  # with a gradient scaler the loss has been computed
+        if (closure := kwargs.get("closure")) is None:  # the loss has been computed, as with a scaler
             return None
 
         def at_own_rates() -> Any:

@@ -158,10 +158,25 @@ def test_runs_of_other_settings_in_the_folder_are_refused_by_their_names_and_tho
 ) -> None:
     assert as_lightning_compare(*reviews(tmp_path)).error == 0
     runs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
-    refused = as_lightning_compare(*reviews(tmp_path), "data.batch_size=3", "optimizer.lr=0.1")
-    assert "comparisons/reviews holds runs with data.batch_size=64: choose another name" in str(refused.error)
+    for change, found in {
+        "data.batch_size=3": "data.batch_size=64",
+        "optimizer.lr=0.1": "optimizer.lr=",
+        "method.delta=0.3": "method.delta=null",
+        "search.lr_factor=3": "search.lr_factor=null",
+        "trainer.log_every_n_steps=7": "trainer.log_every_n_steps=",
+    }.items():
+        refused = as_lightning_compare(*reviews(tmp_path), change)
+        assert f"comparisons/reviews holds runs with {found}" in str(refused.error)
+        assert "choose another name" in str(refused.error)
     assert as_lightning_compare(*reviews(tmp_path), "equal_within=1", "trainer.enable_progress_bar=true").error == 0
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")} == runs
+
+
+def test_a_folder_without_a_run_takes_any_settings(as_lightning_compare, tmp_path, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(RunRecorder, "on_train_start", lambda *_: signal.raise_signal(signal.SIGTERM))
+        assert as_lightning_compare(*reviews(tmp_path)).error == 128 + signal.SIGTERM
+    assert as_lightning_compare(*reviews(tmp_path), "data.batch_size=3").error == 0
 
 
 def test_a_comparison_of_a_few_shots_goes_on_where_it_ended(as_lightning_compare, tmp_path) -> None:

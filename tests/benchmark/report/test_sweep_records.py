@@ -79,11 +79,15 @@ def test_a_run_that_differs_in_what_has_no_effect_is_the_same_one(result):
     assert len(record.results) == 1
 
 
-def test_of_settings_that_vary_together_the_first_names_the_tables(result):
-    runs = [result("softmax", 0, 0.8, config=config(epochs=1, noise=0.1), inputs={"data": "12ab"})]
-    runs += [result("softmax", 0, 0.9, config=config(epochs=2, noise=0.2), inputs={"data": "ff00"})]
-    assert len(tables(runs)) == 2
-    assert all(name.count("=") == 1 for name in tables(runs))
+def test_runs_of_two_files_are_not_said_to_be_of_one_that_has_changed(result):
+    configs = config(), config()
+    for each, path in zip(configs, ("a.csv", "b.csv"), strict=True):
+        each["data"]["path"] = path
+    runs = [result("softmax", 0, 0.8, config=each, inputs={"data": each["data"]["path"]}) for each in configs]
+    assert tables(runs) == {"set (data.path=a.csv)": ["softmax"], "set (data.path=b.csv)": ["softmax"]}
+    assert "have changed" not in sweep_records(runs)[1][0]
+    runs.append(result("softmax", 1, 0.8, config=configs[0], inputs={"data": "another"}))
+    assert "Files of the data have changed between them." in sweep_records(runs)[1][0]
 
 
 def test_seeds_that_the_baseline_lacks_leave_those_of_the_others_their_verdict(result):

@@ -22,7 +22,7 @@ from as_lightning.benchmark.report.record import ComparisonRecord, Trial
 from as_lightning.benchmark.report.sweep_records import BASELINES
 from as_lightning.benchmark.report.verdicts import Arm, Design, still_open
 from as_lightning.benchmark.run.predictions import Predictions
-from as_lightning.benchmark.run.result import Result, whole_file
+from as_lightning.benchmark.run.result import RESULT_FILE, Result, whole_file
 
 INPUTS_FILE = "inputs.json"
 Outcome = tuple[Run, Result | str]  # in words the error that has ended a run
@@ -47,9 +47,11 @@ def run_comparison(plan: ComparisonPlan, subject: Subject, directory: Path, cons
     directory.mkdir(parents=True, exist_ok=True)
     before = inputs | (json.loads(path.read_text(encoding="utf-8")) if path.exists() else {})
     there, here = before["settings"], inputs["settings"]
-    changed = [f"{name}={there.get(name, 'null')}" for name in there | here if there.get(name) != here.get(name)]
-    if before["data"] != subject.data or changed:
-        found = f"with {', '.join(changed)}" if changed else "of other data"
+    changed = sorted((k for k in there | here if there.get(k, "null") != here.get(k, "null")), key=len)
+    if (before["data"] != subject.data or changed) and any(directory.rglob(RESULT_FILE)):
+        others = f" and {len(changed) - 3} others" if len(changed) > 3 else ""
+        settings = ", ".join(f"{name}={there.get(name, 'null')}" for name in changed[:3])
+        found = f"with {settings}{others}" if changed else "of other data"
         raise ValueError(f"{directory} holds runs {found}: choose another name or folder, or delete it")
     with whole_file(path) as unfinished:
         unfinished.write_text(json.dumps(inputs) + "\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import re
 import shlex
@@ -29,12 +30,12 @@ from as_lightning.benchmark.compare.search import RATE, Choice, Space, learning_
 from as_lightning.benchmark.data.base import BenchmarkDataModule, collected_messages
 from as_lightning.benchmark.report.page import publish
 from as_lightning.benchmark.report.record import ComparisonRecord
-from as_lightning.benchmark.report.sweep_records import TUNED, WITHOUT_EFFECT, flat
+from as_lightning.benchmark.report.sweep_records import flat
 from as_lightning.benchmark.run.fingerprint import digest
 from as_lightning.benchmark.run.predictions import example_ids
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 from as_lightning.benchmark.run.runner import quiet_training
-from as_lightning.benchmark.run.settings import SettingError, accepted_arguments, checked_settings, nearest
+from as_lightning.benchmark.run.settings import SettingError, checked_settings, nearest
 from as_lightning.benchmark.run.train import comparable_config, made_module, read_data
 
 OWN_SETTINGS = ("_target_", "replaces", "monitor", "mode")
@@ -135,19 +136,23 @@ class ComparisonSweep:
             self.split_seed = PER_SEED
         for config in self.configured.values():
             made_module(config, data)
-        try:
-            instantiate(self.sample.trainer, logger=False)
-        except InstantiationException as error:
-            raise SettingError(f"the settings of trainer are refused: {error.__cause__ or error}") from error
+        if self._in_this_process:  # other machines may have other devices
+            try:
+                instantiate(self.sample.trainer, logger=False)
+            except InstantiationException as error:
+                raise SettingError(f"the settings of trainer are refused: {error.__cause__ or error}") from error
         console.print("\n".join(messages), markup=False, highlight=False)
         splits = {None: "official", PER_SEED: PER_SEED}.get(self.split_seed, "fixed")
         facts = {"name": str(self.sample.name), "score": self.sample.data.score, "splits": splits}
         spaces = {name: self.space(method) for name, method in self.configured.items()}
         if not any(RATE in space for space in spaces.values()):
             facts["notes"] = [f"The learning rate was not tuned: all methods ran at {self.sample.optimizer.lr:g}."]
-        of_runs = [str(key) for key in self.sample if key not in {*default_settings(), "hydra"}]
-        shared = flat(comparable_config(OmegaConf.masked_copy(self.sample, of_runs)))
-        settings = {key: shared[key] for key in shared if not (WITHOUT_EFFECT.fullmatch(key) or TUNED.fullmatch(key))}
+        of_others = {*default_settings(), "hydra", "seed"}
+        of_runs = OmegaConf.masked_copy(self.sample, [str(key) for key in self.sample if key not in of_others])
+        shared = flat(comparable_config(of_runs)) | {key: str(values) for key, values in self.swept.items()}
+        shared.pop("trainer.enable_progress_bar", None)  # which tells no runs apart
+        settings = {key: value for key, value in shared.items() if not key.startswith("method.")}
+        settings |= {key: value for key, value in self.overrides.items() if key.startswith(("method.", "search."))}
         return Subject(spaces, self.execute, facts, data_digest(data), named_examples(data), settings)
 
     def space(self, config: DictConfig) -> Space:
@@ -183,9 +188,13 @@ class ComparisonSweep:
             f"hydra.sweep.subdir='{run.folder}'",
         ]
 
+    @property
+    def _in_this_process(self) -> bool:
+        return type(self.launcher).__name__ == "BasicLauncher"
+
     def execute(self, runs: Sequence[Run]) -> Iterator[Outcome]:
         """Make runs by the launcher: the basic one gets them one by one, others all at once."""
-        groups = [[run] for run in runs] if type(self.launcher).__name__ == "BasicLauncher" else [runs]
+        groups = [[run] for run in runs] if self._in_this_process else [runs]
         for launched in filter(None, groups):
             returned = self.launcher.launch([self.overrides_of(run) for run in launched], initial_job_idx=0)
             for run, job in zip(launched, returned, strict=True):
@@ -224,9 +233,11 @@ def configured_module(config: DictConfig, methods: Sequence[str], given: Mapping
             raise SettingError(f"{group}._target_={config[group]._target_}: {error}") from None
     target = get_object(config.module._target_)
     arguments = {name: value for name, value in plain(config.module).items() if name not in OWN_SETTINGS}
-    accepted = accepted_arguments(target)
-    for name in arguments.keys() - (arguments.keys() if accepted is None else accepted):
-        raise SettingError(f"module.{name}: {target.__name__} has no such argument; {nearest(name, accepted or ())}")
+    accepted = inspect.signature(target).parameters
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
+        for name in arguments.keys() - accepted.keys():
+            near = nearest(name, accepted.keys())
+            raise SettingError(f"module.{name}: {target.__name__} has no such argument; {near}")
     keys = {".".join(key.split(".")[:2]) for key in given}
     set_data, set_method = (
         {name: value for name, value in plain(config[group]).items() if f"{group}.{name}" in keys}

@@ -57,8 +57,6 @@ class AutoModelEncoder(FrozenEncoder):
                 ) from None
             raise ValueError(f"model.name={name!r} is no Hugging Face model or local checkpoint: {error}") from None
         self.model = loaded.float()  # transformers 5 keeps the 16 bits that weights are stored in
-        if hasattr(self.model, "pooler"):  # no loss reaches it, and a checkpoint without one has it drawn at random
-            self.model.pooler = None
         config = self.model.config
         if vocab_size > config.vocab_size:
             raise ValueError(
@@ -76,6 +74,8 @@ class AutoModelEncoder(FrozenEncoder):
         self.out_features = int(config.hidden_size)
         if trainable_layers is not None:
             self._freeze(name, trainable_layers)
+        if isinstance(pooler := getattr(self.model, "pooler", None), nn.Module):
+            pooler.requires_grad_(False)  # no loss reaches it, which ddp refuses
 
     def run_frozen(self, inputs: Tensor) -> FrozenOutput:
         present = inputs != self.padding_id

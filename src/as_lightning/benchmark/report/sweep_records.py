@@ -123,9 +123,12 @@ def flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _varying(table: pd.DataFrame) -> list[str]:
-    """The settings whose values are not all the same; of those that always vary together the first."""
-    varying = table.loc[:, table.nunique() > 1]
-    return list(varying.apply(lambda column: pd.factorize(column)[0]).T.drop_duplicates().index)
+    """The settings whose values are not all the same; of those with equal values the first."""
+    found = list(table.loc[:, table.nunique() > 1].T.drop_duplicates().index)
+    paths = [key for key in found if key.startswith("data.") and key.endswith("path")]
+    if paths and INPUT_DATA in found and table.groupby(paths)[INPUT_DATA].nunique().max() == 1:
+        found.remove(INPUT_DATA)  # other files, and none that has changed
+    return found
 
 
 def _titled(name: str, settings: pd.DataFrame) -> list[str]:
