@@ -178,7 +178,7 @@ def ledger() -> list[tuple[str, str, str, Sequence[Test]]]:
             FINE_TUNED,
             [
                 few,
-                tuned_rates("clinc150", 2, "CLINC150"),
+                *(tuned_rates("clinc150", epochs, "CLINC150") for epochs in (6, 2)),
                 tuned,
                 compared("clinc150/fine_tuned", "CLINC150"),
                 compared("clinc150/comparison", "CLINC150"),

@@ -422,7 +422,7 @@ def in_short(groups: dict) -> str:
         f"With a margin of 0.1, at six learning rates in each of {len(pairs)} settings (a data set and a number of "
         f"epochs), AS-Softmax is ahead of softmax {sum(map(len, leads))} times"
         f"{', always below the best rate,' * below} and behind {sum(map(len, lags))} times; without any difference "
-        f"{0.025 * tests:.0f} of each would be expected. At the paper's rate, {_short(PAPER_RATE)}, it is "
+        f"{0.025 * tests:.1f} of each would be expected. At the paper's rate, {_short(PAPER_RATE)}, it is "
         f"{said(*(sum(PAPER_RATE in found for found in of) for of in (leads, lags)))}. With each method at its best "
         f"rate it is {said(*(sum(sign * mean > half for mean, half in best) for sign in (1, -1)))}."
     )

@@ -113,7 +113,7 @@ def test_the_sentence_on_learning_rates_counts_leads_and_best_rates_by_setting(s
     assert experiment.in_short({("clinc150_20", 6): low, ("clinc150_20", 2): low, ("sst5", 2): none}) == (
         "With a margin of 0.1, at six learning rates in each of 3 settings (a data set and a number of epochs), "
         "AS-Softmax is ahead of softmax 2 times, always below the best rate, and behind 0 times; without any "
-        "difference 0 of each would be expected. At the paper's rate, 2e-5, it is ahead in none and behind in none. "
+        "difference 0.5 of each would be expected. At the paper's rate, 2e-5, it is ahead in none and behind in none. "
         "With each method at its best rate it is ahead in none and behind in none."
     )
     said = experiment.in_short({("sst5", 2): high, ("wnut17", 2): worse})
