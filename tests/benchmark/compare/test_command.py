@@ -289,7 +289,7 @@ def test_other_processes_of_a_run_are_given_its_own_settings_alone(as_lightning_
 
 
 def test_any_settings_are_candidates_of_which_the_report_says_what_each_changes(as_lightning_compare, tmp_path) -> None:
-    candidates = "candidates={sgd: [optimizer=sgd, optimizer.lr=0.1], wide: ['model.channels=[32,64]']}"
+    candidates = "candidates={sgd: [optimizer=sgd, optimizer.lr=0.1], wide: ['model.channels=[48,96]']}"
     command = ["experiment=digits", candidates, *SHORT, "n_jobs=2"]
     done = as_lightning_compare(*command)
     assert done.error == 0, done
@@ -297,7 +297,7 @@ def test_any_settings_are_candidates_of_which_the_report_says_what_each_changes(
     assert record.methods == ["baseline", "sgd", "wide"]
     assert {run.config["method"]["name"] for run in record.results} == {"softmax"}
     assert record.changes["baseline"] == {}
-    assert record.changes["wide"] == {"model.channels": ["[16, 32]", "[32, 64]"]}
+    assert record.changes["wide"] == {"model.channels": ["[32, 64]", "[48, 96]"]}
     assert record.changes["sgd"]["optimizer.lr"] == ["0.003", "0.1"]
     parameters = {run.method: run.parameters for run in record.results}
     assert parameters["baseline"] == parameters["sgd"] < parameters["wide"]
