@@ -44,6 +44,7 @@ def logit_adjusted_loss(
     adjustment = tau * (counts / counts.sum()).log()
 
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
+        rows = rows - rows.detach().amax(-1, keepdim=True)  # a sum with a logit of 1e4 would round the adjustment
         return F.cross_entropy(rows + adjustment, row_target, reduction="none")
 
     return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
