@@ -45,8 +45,9 @@ def asymmetric_loss(
     known = labels.positive | labels.negative
     # of a positive the same formula holds for the negated logit, without the clip
     scores = torch.where(labels.positive, -labels.scores, labels.scores).masked_fill(~known, 0.0)
-    clips = (~labels.positive).to(scores.dtype) * clip
-    gammas = torch.where(labels.positive, gamma_positive, gamma_negative).to(scores.dtype)
+    positive = labels.positive.to(scores.dtype)
+    clips = clip * (1 - positive)
+    gammas = gamma_negative * (1 - positive) + gamma_positive * positive
     log_missing = torch.logaddexp(F.logsigmoid(-scores), clips.log()).clamp(max=0.0)
     # a power below 1 has no derivative at 0
     shifted = (scores.sigmoid() - clips).clamp(min=torch.finfo(scores.dtype).tiny)
