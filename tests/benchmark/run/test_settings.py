@@ -92,7 +92,7 @@ def test_in_a_sweep_a_setting_of_some_methods_is_no_error_for_the_others(argumen
     [
         (["method.dleta=0.2"], r"there is no method.dleta: did you mean delta\?"),
         (["lr=0.1"], r"there is no lr: did you mean optimizer.lr\?"),
-        (["method=softmax,as_softmax", "method.dleta=0.2"], r"there is no method.dleta: did you mean delta\?"),
+        (["method=softmax,as_softmax", "method.dleta=0.2"], r"there is no method.dleta: did you mean delta or beta\?"),
         (["method=softmax", "method.delta=0.2"], r"method.delta is no setting of this method, but of another one"),
         (["data.batchsize=1"], r"there is no data.batchsize: did you mean batch_size\?"),
         (["data.split_seed=1"], r"data.split_seed is not in the configuration: set it with \+data.split_seed="),

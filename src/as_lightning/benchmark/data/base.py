@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler, Su
 from as_lightning.benchmark.data.files import RemoteFile, fetch, find_path, shortened
 from as_lightning.benchmark.data.loaders import EpochOrder, ResumableLoader
 from as_lightning.functional.argument_checks import check_count, check_number
+from as_lightning.functional.variants.class_counts import class_counts_of
 
 log = logging.getLogger(__name__)
 _collected: list[list[str]] = []
@@ -178,6 +179,14 @@ class BenchmarkDataModule(pl.LightningDataModule):
     def num_classes(self) -> int:
         """The number of classes."""
         return len(self.class_names)
+
+    @property
+    def class_counts(self) -> Tensor:
+        """How many training targets each class has, wrong labels as they are: int64, shape ``(num_classes)``."""
+        targets = self.splits["train"].targets
+        if self.task == "multilabel":
+            return torch.stack(list(targets)).sum(0)
+        return class_counts_of(torch.cat([target.flatten() for target in targets]), self.num_classes)
 
     @property
     def summary(self) -> str:

@@ -146,7 +146,7 @@ class TaskForm:
         if task == "multilabel" and self.class_index:
             raise ValueError(
                 "this method's loss takes one class per sample, and the data have several: use a multi-label method "
-                "(multilabel_softmax, multilabel_sparse, bce, multilabel_as_softmax or multilabel_as_speed)"
+                "(multilabel_softmax, multilabel_sparse, bce, asymmetric, multilabel_as_softmax or multilabel_as_speed)"
             )
         if task in ("token", "next_token") and not self.class_index:
             raise ValueError("this method's loss is for several labels per sample; tokens have one class each")
