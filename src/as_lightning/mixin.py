@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calibration import same_weights, scaled_probabilities, weights_digest
-from as_lightning.functional.class_parallel import DTensor, HeadNames, is_placement_hook
+from as_lightning.functional.calling_convention import HeadOperands
+from as_lightning.functional.class_parallel import DTensor, is_placement_hook
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head, why_not_linear
@@ -23,7 +24,6 @@ from as_lightning.masking_counter import MaskingCounter
 from as_lightning.replaced_loss import masked_loss, replace_loss
 from as_lightning.schedules import DeltaWarmup, WarmupOfTraining
 
-HEAD_NAMES = HeadNames("hidden", "head.weight", "head.bias", "target", "weight")  # as as_softmax_head_loss names them
 TEMPERATURE_KEY, LENGTH_KEY = "as_softmax_temperature", "as_softmax_training_batches"  # in checkpoints
 
 if TYPE_CHECKING:
@@ -248,8 +248,8 @@ class ASSoftmaxMixin(_Base):
             TypeError: if ``head`` is not exactly an ``nn.Linear``, or has hooks other than those of a parallel style.
         """
         _check_linear_head(head)
-        operands, delta = (hidden, head.weight, head.bias, target, weight), self.current_delta
-        loss, counts = cross_entropy_of_head(operands, HEAD_NAMES, delta, ignore_index, reduction, self._in_training)
+        operands, delta = HeadOperands(hidden, head.weight, head.bias, target, weight), self.current_delta
+        loss, counts = cross_entropy_of_head(operands, delta, ignore_index, reduction, self._in_training)
         return loss if counts is None else self._counted(loss, counts)
 
     def multilabel_as_softmax_loss(

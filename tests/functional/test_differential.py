@@ -305,7 +305,7 @@ def one_case_of_the_fused_head(generator: random.Random, seen: Counter[str], wid
     options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": reduction}
     bias = leaves[2] if bias is not None else None
     loss, found = as_linear_cross_entropy(
-        *leaves[:2], target, delta, bias=bias, class_weight=class_weight, return_counts=True, **options
+        *leaves[:2], target, delta, bias=bias, weight=class_weight, return_counts=True, **options
     )
     assert tuple(map(int, found)) == counts
     if delta == 1.0 and class_weight is None:

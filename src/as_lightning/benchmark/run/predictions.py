@@ -17,7 +17,7 @@ from torch.utils.data import IterableDataset
 
 from as_lightning.benchmark.run.result import whole_file
 from as_lightning.callbacks.evaluation_logits import EvaluationLogits
-from as_lightning.functional.cross_entropy import IGNORED
+from as_lightning.functional.calling_convention import IGNORED
 
 PREDICTIONS_FILE = "predictions.npz"
 

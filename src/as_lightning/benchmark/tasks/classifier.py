@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from as_lightning.benchmark.tasks.tasks import TaskForm
-from as_lightning.functional.cross_entropy import IGNORED
+from as_lightning.functional.calling_convention import IGNORED
 from as_lightning.functional.linear_cross_entropy import linear_cross_entropy
 from as_lightning.functional.variants.class_counts import with_class_counts
 from as_lightning.mixin import ASSoftmaxMixin

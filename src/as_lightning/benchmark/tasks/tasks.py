@@ -20,7 +20,7 @@ from torchmetrics.classification import (
 from torchmetrics.text import Perplexity as TokenPerplexity
 
 from as_lightning.functional.argument_checks import check_choice
-from as_lightning.functional.cross_entropy import IGNORED
+from as_lightning.functional.calling_convention import IGNORED
 
 
 class CountedF1(Metric):
