@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -116,9 +117,9 @@ def comparison(result, **scores: list[float]) -> ComparisonRecord:
     record = ComparisonRecord("set", "accuracy", "softmax", list(scores), Design(looks=(5,)))
     for method, values in scores.items():
         for seed, score in enumerate(values):
-            about = {"comparison": {"budget": 1.0, "epochs": 4, "settings": {}}}
+            about: dict[str, Any] = {"budget": 1.0, "epochs": 4, "settings": {}}
             seconds = (7.0 if method == "quick" else 10.0) + 0.01 * seed
-            record.results.append(result(method, seed, score, seconds=seconds, config=about))
+            record.results.append(result(method, seed, score, seconds=seconds, **about))
     return record
 
 
@@ -162,8 +163,8 @@ def test_without_a_full_run_of_the_baseline_there_are_no_findings_but_its_failur
     record = comparison(result, softmax=[0.8] * 5, other=[0.8] * 5)
     record.failures = ["softmax, seed 0: RuntimeError: out of memory"]
     for run in record.results[:5]:
-        run.config["comparison"]["budget"] = budget
-    record.results = [run for run in record.results if run.config["comparison"]["budget"]]
+        run.budget = budget
+    record.results = [run for run in record.results if run.budget]
     with pytest.raises(ValueError, match=r"no run of the baseline 'softmax' has finished(.|\n)*out of memory"):
         findings(record)
 

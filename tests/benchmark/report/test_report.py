@@ -6,6 +6,7 @@ import itertools
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -86,9 +87,9 @@ def record(result):
     made.notes = [HOSTILE]
     for method, budget, lead in (("softmax", 1.0, 0.0), (HOSTILE, 1.0, 0.001), ("softmax", 0.5, -0.05)):
         for seed in range(5):
-            about = {"comparison": {"budget": budget, "epochs": 4 * budget, "settings": {"lr": 0.01, HOSTILE: HOSTILE}}}
+            about: dict[str, Any] = {"budget": budget, "epochs": 4 * budget, "settings": {"lr": 0.01, HOSTILE: HOSTILE}}
             score = 0.8 + 0.01 * seed + lead + 0.0001 * seed
-            run = result(method, seed, score, seconds=9.0 * budget, config=about, machine={"processor": HOSTILE})
+            run = result(method, seed, score, seconds=9.0 * budget, **about, machine={"processor": HOSTILE})
             made.results.append(run)
     for method in made.methods:
         made.tuning[method] = [Trial({"lr": lr}, 0.7 + lr) for lr in (0.01, 0.03, 0.1)]

@@ -36,7 +36,7 @@ def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[
     if comparisons:
         return [ComparisonRecord.read(comparisons[0])], []
     results = find_results(paths)
-    if any("comparison" in result.config for result in results):
+    if any(result.phase for result in results):
         asked = f"the folder of one that has ended, which holds {COMPARISON_FILE}"
         raise SettingError(f"these are runs of comparisons: give {asked}")
     records, notes = sweep_records(results, options.baseline)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from as_lightning.benchmark.compare.search import Choice, Range, setting_range
 from as_lightning.benchmark.packages import config_dir
-from as_lightning.benchmark.run.fingerprint import digest, of_made
+from as_lightning.benchmark.run.fingerprint import Fingerprint
 from as_lightning.benchmark.run.settings import nearest
 from as_lightning.callbacks.evaluation_logits import ValidationCallback
 from as_lightning.functional.accumulation import accumulation_steps
@@ -80,7 +80,7 @@ class OwnLosses:
             if name not in known:
                 raise ValueError(f"unknown method {name!r}: {nearest(name, known | set(self.losses))}")
             config = self.configured(name, {})
-            if config.head is not None or str(config._target_).endswith("FusedSoftmaxClassifier"):
+            if not config.own_module:
                 raise ValueError(f"{name} needs a head of its own, which it cannot put into your module: leave it out")
             self.knobs[name] = knobs(config, self.fixed)
             settings |= set(map(str, config))
@@ -96,7 +96,7 @@ class OwnLosses:
     def facts(self, name: str) -> dict[str, Any]:
         """What decides a method's runs beside their settings: what the user's loss is made of, and what is fixed."""
         if name in self.losses:
-            return {"loss": digest(of_made(self.losses[name][0]))}
+            return {"loss": Fingerprint(self.losses[name][0], name).digest}
         return {key: value for key, value in self.fixed.items() if key in self.configured(name, {})}
 
     def callbacks(self, name: str) -> list[pl.Callback]:

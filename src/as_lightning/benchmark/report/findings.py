@@ -124,11 +124,11 @@ def findings(record: ComparisonRecord) -> Findings:
     rows = []
     for arm in sorted(runs, key=lambda arm: (arm != reference, record.methods.index(arm.method), -arm.budget)):
         scores = pd.Series([100.0 * run.metrics[run.score] for run in runs[arm]])
-        about, same = runs[arm][0].config["comparison"], Arm(reference.method, arm.budget)
+        about, same = runs[arm][0], Arm(reference.method, arm.budget)
         row = Row(
             arm=arm,
-            epochs=about["epochs"],
-            settings=dict(about["settings"]),
+            epochs=math.nan if about.epochs is None else about.epochs,
+            settings=dict(about.settings),
             seeds=len(scores),
             mean=float(scores.mean()),
             std=float(scores.std()),
@@ -149,5 +149,4 @@ def _measured(run: Result) -> dict[str, float | None]:
         "masked samples, last epoch": float(masking_ratio(last["masked_samples"], last["samples"])) if last else None,
         "optimizer steps": run.optimizer_steps,
         "correlation of loss and score": run.loss_accuracy_correlation,
-        "peak memory, MiB": None if run.peak_memory is None else run.peak_memory / 2**20,
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -92,8 +91,7 @@ def _record(runs: Sequence[Result], baseline: str | None) -> ComparisonRecord:
     design = Design(looks=(len({run.seed for run in runs}),))
     record = ComparisonRecord(runs[0].name, runs[0].score, base, methods, design)
     for run in runs:
-        about: dict[str, Any] = {"budget": 1.0, "epochs": len(run.epoch_seconds) or math.nan, "settings": {}}
-        record.results.append(replace(run, config=run.config | {"comparison": about}))
+        record.results.append(replace(run, budget=1.0, epochs=len(run.epoch_seconds) or None, settings={}))
     pairs = itertools.product(methods, sorted({run.seed for run in runs}))
     record.missing = [(method, 1.0, seed) for method, seed in pairs if (method, seed) not in made]
     record.commands = list(dict.fromkeys(" ".join(run.command.split()) for run in runs if run.command))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from as_lightning.benchmark.machine import machine_description, package_versions
 
@@ -55,6 +55,11 @@ class Result:
     accumulation: list[list[int]]  # per adaptive window `[epoch, batch, length, masked_samples, samples]`
     optimizer_steps: int
     config: dict[str, Any]
+    phase: Literal["", "tuning", "final"] = ""  # of a comparison; empty for a run that is in none
+    budget: float = 1.0  # the share of the full training
+    epochs: float | None = None  # that the run was given; None where only steps or hours end it
+    settings: dict[str, Any] = field(default_factory=dict)  # what was tuned, e.g. {"lr": 0.001, "delta": 0.1}
+    parameters: int | None = None  # how many numbers of the module are trained; None where unknown
     resumed: bool = False  # whether the run was interrupted and went on from a checkpoint
     command: str = ""  # of the sweep that made it; empty for a single run
     session: str = field(default_factory=lambda: os.environ.get(SESSION, ""))  # of the command, or call, that made it
@@ -63,7 +68,6 @@ class Result:
     # of the test split, per diagram (`unscaled`, `scaled`) its bins, as `Reliability.points` gives them
     reliability: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     test_samples: int | None = None  # how many samples the test metrics are of; None where unknown
-    peak_memory: int | None = None  # bytes, see `PeakMemory`; None where unknown
     inputs: dict[str, str] = field(default_factory=dict)  # of what it has read beside its configuration
     format: int = FORMAT  # version of this file's format
 
@@ -77,23 +81,31 @@ class Result:
     @classmethod
     def read(cls, path: str | Path) -> Result:
         """Read a `result.json`; a ValueError names a file that is none, or of another format."""
-        return cls._parsed(Path(path).read_text(encoding="utf-8"), str(path))
+        return cls._parsed(Path(path).read_bytes(), str(path))
 
     @classmethod
-    def _parsed(cls, text: str, place: str) -> Result:
+    def _parsed(cls, text: str | bytes, place: str) -> Result:
         try:
             content = json.loads(text)
             if content.get("format") != FORMAT:
                 raise ValueError(f"expected format {FORMAT}, got {content.get('format')!r}")
             _check(content)
+            content |= content["config"].pop("comparison", {})  # where older versions have these fields
             known = {entry.name for entry in fields(cls)}  # older versions have written more
             return cls(**{"session": ""} | {name: value for name, value in content.items() if name in known})
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
             raise ValueError(f"{place} is not a result of as-lightning: {error}") from error
 
 
+KINDS: dict[str, type] = dict.fromkeys(("name", "method", "score"), str) | dict.fromkeys(
+    ("seed", "optimizer_steps"), int
+)
+KINDS |= dict.fromkeys(("metrics", "config"), dict)
+KINDS |= dict.fromkeys(("epoch_seconds", "evaluations", "masking", "accumulation"), list)
+
+
 def _check(content: dict[str, Any]) -> None:
-    for name, kind in (("name", str), ("method", str), ("score", str), ("seed", int), ("metrics", dict)):
+    for name, kind in KINDS.items():
         if type(content.get(name)) is not kind:
             raise ValueError(f"expected {name} to be of type {kind.__name__}, got {content.get(name)!r}")
     seconds = content.get("train_seconds")
@@ -101,6 +113,8 @@ def _check(content: dict[str, Any]) -> None:
         raise ValueError(f"expected train_seconds to be 0 or more, got {seconds!r}")
     if content["metrics"] and content["score"] not in content["metrics"]:
         raise ValueError(f"expected metrics with the score {content['score']!r}, got {', '.join(content['metrics'])}")
+    if bad := [name for name, value in content["metrics"].items() if not isinstance(value, (int, float))]:
+        raise ValueError(f"expected numbers as metrics, got {bad[0]}={content['metrics'][bad[0]]!r}")
 
 
 def read_runs(folder: str | Path) -> dict[str, Result]:
@@ -118,7 +132,7 @@ def read_runs(folder: str | Path) -> dict[str, Result]:
 
 
 def _lines(file: Path) -> Iterator[tuple[str, Result]]:
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
         run = Result._parsed(line, f"{file}, line {number},")
         path = json.loads(line).get("path")
         if not isinstance(path, str):

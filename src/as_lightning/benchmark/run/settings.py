@@ -6,9 +6,10 @@ import difflib
 import functools
 import hashlib
 import inspect
+import json
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -19,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from as_lightning.benchmark.packages import config_dir
 
 # what the app itself reads of a group, beside the arguments of the group's class
-APP_SETTINGS = {"method": {"name", "callbacks", "search"}, "data": {"name", "score"}}
+APP_SETTINGS = {"method": {"name", "callbacks", "search", "baseline", "own_module"}, "data": {"name", "score"}}
 # what the app gives the class of a group, and what is set in its place
 GIVEN_BY_APP = {
     "method": {"encoder": "model", "class_names": "data", "class_groups": "data.imbalance", "task": "data"}
@@ -142,6 +143,19 @@ def _parts_with_target(node: Any, path: str) -> Iterator[tuple[str, DictConfig]]
         for key in map(str, node):
             if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
                 yield from _parts_with_target(node[key], f"{path}.{key}")
+
+
+def override_value(value: Any) -> str:
+    """A value as the value of an override, which Hydra reads as the same value.
+
+    >>> override_value(None), override_value(0.1), override_value({"k": "all", "ranks": [1, True]})
+    ('null', '0.1', '{k:"all",ranks:[1,true]}')
+    """
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}:{override_value(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(override_value, value))}]"
+    return str(value) if isinstance(value, float) else json.dumps(value)
 
 
 def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[str]) -> str:
