@@ -47,7 +47,10 @@ class DecodedFiles(Sequence[Tensor]):
     def __getitem__(self, index: int) -> Tensor:  # type: ignore[override]  # one at a time, no slices
         file = self.files[index]
         try:
-            return file.read()
+            decoded = file.read()
+            if decoded.is_floating_point() and not decoded.isfinite().all():  # one would make all of them NaN
+                raise ValueError("features that are not finite: samples far outside [-1, 1]")
+            return decoded
         except (OSError, ValueError) as error:
             raise ValueError(f"{file.place}: {error}") from error
 

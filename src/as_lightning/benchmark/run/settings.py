@@ -24,6 +24,7 @@ APP_SETTINGS = {"method": {"name", "callbacks", "search", "baseline", "own_modul
 # what the app gives the class of a group, and what is set in its place
 GIVEN_BY_APP = {
     "method": {"encoder": "model", "class_names": "data", "task": "data", "class_counts": "data"}
+    | {"class_groups": "data.imbalance"}
     | {"optimizer": "optimizer", "lr_scheduler": "lr_scheduler"},
     "lr_scheduler": {"total_steps": "trainer.max_epochs"},
     "trainer": {"logger": "logger", "callbacks": "+callbacks.NAME._target_", "default_root_dir": "output_dir"},
@@ -203,6 +204,11 @@ def comparison_settings() -> str:
     return textwrap.indent(text[text.index("methods:") : text.index("search:")].rstrip(), "  ")
 
 
-# of the texts and folders in conf/hydra
-for resolver in (run_folder, described, comparison_settings):
+def usual_score(imbalance: float | None) -> str:
+    """The metric that runs on data of one class a sample are compared by."""
+    return "accuracy" if imbalance is None else "balanced_accuracy"
+
+
+# of conf/data/base.yaml, and of the texts and folders in conf/hydra
+for resolver in (usual_score, run_folder, described, comparison_settings):
     OmegaConf.register_new_resolver(f"as_lightning.{resolver.__name__}", resolver, replace=True)

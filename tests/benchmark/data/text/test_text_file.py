@@ -150,35 +150,11 @@ def test_a_text_may_be_of_any_length(tmp_path):
     assert read_table(tmp_path / "set.csv", "text", "label") == [(long, "a")]
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
-def test_another_encoding_is_named_with_its_line_and_read_when_it_is_set(tmp_path, encoding):
-    (tmp_path / "set.csv").write_text("text,label\nfine,a\nGrüße,a\n", encoding=encoding)
-    line = {"latin-1": 3, "utf-16": 1}[encoding]
-    with pytest.raises(ValueError, match=rf"set.csv:{line}: .* not UTF-8: set data.encoding \(perhaps {encoding}"):
-        read_table(tmp_path / "set.csv", "text", "label")
-    assert read_table(tmp_path / "set.csv", "text", "label", encoding=encoding) == [("fine", "a"), ("Grüße", "a")]
-    with pytest.raises(ValueError, match=r"encoding='utf-9' is not known: expected one like"):
-        read_table(tmp_path / "set.csv", "text", "label", encoding="utf-9")
-
-
 def test_blank_rows_are_left_out_on_demand_and_counted(tmp_path, caplog):
     (tmp_path / "set.csv").write_text("text,label\na,x\n,x\nb, \nc,y\nd\n")
     with caplog.at_level(logging.INFO):
         assert read_table(tmp_path / "set.csv", "text", "label", drop_blank=True) == [("a", "x"), ("c", "y")]
     assert "3 rows without text or label are left out, the first in line 3" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("content", "rows"),
-    [
-        ("\ufefftext,label\nGrüße,a\n", [("Grüße", "a")]),
-        ('text,label\rgood one,1\r"bad, or\rworse",0\r', [("good one", "1"), ("bad, or\rworse", "0")]),
-    ],
-    ids=["a byte-order mark is no part of the first column", "lines may end as on an old Mac"],
-)
-def test_a_table_of_another_system_is_read(tmp_path, content, rows):
-    (tmp_path / "set.csv").write_bytes(content.encode())
-    assert read_table(tmp_path / "set.csv", "text", "label") == rows
 
 
 def test_rows_of_train_that_lie_in_test_too_are_counted_and_named(tmp_path):
