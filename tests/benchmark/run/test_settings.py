@@ -165,7 +165,7 @@ def test_a_default_has_one_place(path, composed):
             continue
         parameters = parameters_of(get_object(part["_target_"]))
         if part["_target_"] == "as_lightning.AdaptiveGradientAccumulation":  # None there: that of its policy
-            parameters |= inspect.signature(as_lightning.MaskingPolicy).parameters
+            parameters |= inspect.signature(as_lightning.callbacks.accumulation_policy.MaskingPolicy).parameters
         for name, value in part.items():
             default = parameters[name].default if name in parameters else inspect.Parameter.empty
             if (path.name, name) == ("resnet18.yaml", "stem"):  # the file is the choice of another stem
