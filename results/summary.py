@@ -61,7 +61,7 @@ def full_budget(found: Findings | None, method: str) -> str:
     if name in found.record.same_as:
         return "tuning chose softmax"
     shown = cells(found, found.full(name))
-    return f"{shown['difference, points (95%)']}: {shown['verdict'].partition(' (')[0]}"
+    return f"{shown['difference, points (95%)']}: {shown['verdict'].text}"
 
 
 def mean_over_data_sets(differences: Sequence[float]) -> tuple[float, float, float]:

@@ -15,6 +15,8 @@ SPLITS = {
     "per_seed": "Each seed has a split of its own: the verdicts are about other splits of these examples.",
     "official": "The verdicts are about the official test split, which all seeds share.",
     "fixed": "All seeds share one split: the verdicts are about its examples.",
+    "repeated": "Each seed is another random split of the same examples, which the intervals allow for.",
+    "": "",
 }
 
 
@@ -41,7 +43,7 @@ def advice(findings: Findings) -> list[str]:
     """What to do, and what the comparison shows, as plain sentences; the recommendation is the first."""
     record, reference = findings.record, findings.reference
     rows = [findings.full(method) for method in findings.methods[1:]]
-    sentences = [_recommendation(findings)]
+    sentences = [record.untuned or _recommendation(findings)]
     sentences += [f"{row.arm.method}: {in_words(row.verdict, row.time)}." for row in rows if row.verdict is not None]
     sentences += [_calibration(row, reference) for row in rows]
     sizes = [found.detectable for found in findings.verdicts if found.arm.budget == reference.arm.budget]

@@ -121,9 +121,9 @@ def findings(record: ComparisonRecord) -> Findings:
     seconds = {
         arm: {(run.seed, run.session or run.command): run.train_seconds for run in made} for arm, made in runs.items()
     }
-    rows = []
+    rows, points = [], record.points
     for arm in sorted(runs, key=lambda arm: (arm != reference, record.methods.index(arm.method), -arm.budget)):
-        scores = pd.Series([100.0 * run.metrics[run.score] for run in runs[arm]])
+        scores = pd.Series([points * run.metrics[run.score] for run in runs[arm]])
         about, same = runs[arm][0].config["comparison"], Arm(reference.method, arm.budget)
         row = Row(
             arm=arm,
@@ -149,5 +149,4 @@ def _measured(run: Result) -> dict[str, float | None]:
         "masked samples, last epoch": float(masking_ratio(last["masked_samples"], last["samples"])) if last else None,
         "optimizer steps": run.optimizer_steps,
         "correlation of loss and score": run.loss_accuracy_correlation,
-        "peak memory, MiB": None if run.peak_memory is None else run.peak_memory / 2**20,
     }

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
+from as_lightning.benchmark.report.pairing import TEST_SHARE, paired_differences, unpaired
 from as_lightning.benchmark.report.verdicts import Arm, Design, Verdict, verdicts
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import Result, read_runs, whole_file
 
 COMPARISON_FILE = "comparison.json"
 FORMAT = 2
+BASELINES = ("softmax", "multilabel_softmax")  # the default one
 EXAMPLES, SHOWN = 20, 300  # how many examples a page lists, and how many characters of them
 
 
@@ -53,7 +55,12 @@ class ComparisonRecord:
     trials: int = 1  # of each method
     mode: Literal["max", "min"] = "max"  # whether more or less of the score is better
     split: str = "test"  # that the score is of
-    splits: Literal["per_seed", "official", "fixed"] = "fixed"  # whether each seed has a split of its own
+    # whether each seed has a split of its own; empty: not known
+    splits: Literal["per_seed", "official", "fixed", "repeated", ""] = "fixed"
+    test_share: float = TEST_SHARE  # of the examples, in repeated random splits
+    pairs: str = "seed"  # what runs are paired by
+    unit: str = "auto"  # of the score: share, percent or raw; auto takes more than 1 for percent where more is better
+    untuned: str = ""  # why there is no advice
     settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # the chosen ones of each method
     same_as: dict[str, str] = field(default_factory=dict)  # methods that these make another one, whose runs are theirs
     tuning: dict[str, list[Trial]] = field(default_factory=dict)
@@ -67,22 +74,60 @@ class ComparisonRecord:
     disagreed: dict[tuple[Arm, Arm], tuple[float, int]] = field(default_factory=dict)
     examples: list[Example] = field(default_factory=list)  # on which methods differ most often from the baseline
 
+    @classmethod
+    def of_runs(
+        cls, runs: Sequence[Result], baseline: str, *, equal_within: float = Design.equal_within, **facts: Any
+    ) -> ComparisonRecord:
+        """The comparison, by a fixed design, of runs that differ in nothing but method, budget and seed."""
+        made = Counter((arm_of(run), run.seed) for run in runs)
+        (arm, seed), most = made.most_common(1)[0]
+        if most > 1:
+            raise ValueError(
+                f"two results are of {runs[0].name}, {arm.method}, seed {seed}, with the same settings: a report "
+                "compares one run of each; leave one of their folders out"
+            )
+        methods = sorted(dict.fromkeys(run.method for run in runs), key=lambda method: method != baseline)
+        seeds = sorted({run.seed for run in runs})
+        full = max(arm.budget for arm, _ in made if arm.method == baseline)
+        design = Design(equal_within=equal_within, looks=(len(seeds),))
+        record = cls(runs[0].name, runs[0].score, baseline, methods, design, full_budget=full, **facts)
+        record.results = list(runs)
+        arms = dict.fromkeys(arm for arm, _ in made)
+        record.missing = [(*arm, seed) for arm in arms for seed in seeds if (arm, seed) not in made]
+        record.commands = list(dict.fromkeys(" ".join(run.command.split()) for run in runs if run.command))
+        return record
+
+    @property
+    def points(self) -> float:
+        """The points of 1 of the score: 100 of a share."""
+        known = [run.metrics[run.score] for run in self.results] if self.unit == "auto" and self.mode == "max" else []
+        return 1.0 if self.unit in ("percent", "raw") or any(1.0 < score < math.inf for score in known) else 100.0
+
+    @property
+    def unpaired(self) -> set[Arm]:
+        """The arms that have no seed in common with the baseline."""
+        return unpaired(self.scores(), self.reference)
+
     @property
     def reference(self) -> Arm:
         """The baseline at its full budget."""
         return Arm(self.baseline, self.full_budget)
 
     def scores(self) -> dict[Arm, dict[int, float]]:
-        """The score of each seed of each arm, in points (hundredths); NaN where a run ended in an error."""
+        """The score of each seed of each arm, in points; NaN where a run ended in an error."""
         scores: dict[Arm, dict[int, float]] = {}
+        points = self.points
         for result in self.results:
-            scores.setdefault(arm_of(result), {})[result.seed] = 100.0 * result.metrics[result.score]
+            scores.setdefault(arm_of(result), {})[result.seed] = points * result.metrics[result.score]
         for method, budget, seed in self.missing:
             scores.setdefault(Arm(method, budget), {})[seed] = math.nan
         return scores
 
     def verdicts(self) -> list[Verdict]:
         """The word of each arm, from all runs that there are; more points are better, also of a loss.
+
+        Arms without a seed in common, and repeated splits, are judged by differences that allow for it
+        (`paired_differences`).
 
         The floor of the spread is what the flips of single test examples make: with a share q of N examples on which
         two runs differ, 100 sqrt(q / N) points a run. A loss has none.
@@ -91,7 +136,12 @@ class ComparisonRecord:
         scores = {arm: {seed: sign * score for seed, score in by.items()} for arm, by in self.scores().items()}
         counted = self.disagreed if self.mode == "max" else {}
         floors = {pair: 100.0 * math.sqrt(share / examples) for pair, (share, examples) in counted.items()}
-        return verdicts(scores, reference=self.reference, design=self.design, floors=floors)
+        design, repeated = self.design, self.splits == "repeated"
+        if repeated or unpaired(scores, self.reference):
+            ratio = self.test_share / (1.0 - self.test_share) if repeated else 0.0
+            scores = paired_differences(scores, self.reference, ratio)
+            design = replace(design, looks=(len(scores[self.reference]),))
+        return verdicts(scores, reference=self.reference, design=design, floors=floors)
 
     def compare_predictions(self, predictions: Mapping[tuple[Arm, int], Predictions], names: Mapping[int, str]) -> None:
         """Note on how many examples arms differ from the baseline in the runs of a seed, and on which most often.
