@@ -20,6 +20,7 @@ from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.report.verdicts import Arm
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.run.settings import SettingError
 
 RATE = learning_rates(0.01, 4.0)
 SPACES: dict[str, Space] = {
@@ -328,6 +329,9 @@ def test_a_record_is_read_as_it_was_written_and_says_where_methods_differ(result
     again = ComparisonRecord.read(tmp_path)
     assert (again.scores(), again.disagreed, again.examples) == (record.scores(), record.disagreed, record.examples)
     assert vars(again) == vars(record)
+    (tmp_path / "inputs.json").write_text('{"data"')
+    with pytest.raises(SettingError, match=r"inputs.json cannot be read .* choose another name or folder"):
+        run_comparison(plan, made, tmp_path, Console(quiet=True))
     (tmp_path / "runs/softmax/budget=1,seed=0/result.json").unlink()
     with pytest.raises(FileNotFoundError, match="lists the run runs/softmax/budget=1,seed=0"):
         ComparisonRecord.read(tmp_path)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -18,6 +19,7 @@ from as_lightning.benchmark.report.page import print_comparison, write_report
 from as_lightning.benchmark.report.record import ComparisonRecord, Example, Trial
 from as_lightning.benchmark.report.sweep_records import sweep_records
 from as_lightning.benchmark.report.verdicts import Arm, Design
+from as_lightning.benchmark.run.predictions import Predictions
 
 HOSTILE = "<img src=x onerror=alert(1)>|[red]x[/red] $y_1$"
 
@@ -314,6 +316,23 @@ def test_files_beside_the_report_that_it_has_not_written_stay(record, tmp_path):
     mine.write_text("precious")
     write_report([record], tmp_path)
     assert mine.read_text() == "precious"
+
+
+def test_predictions_that_cannot_be_read_are_named_once_and_the_others_compared(record, tmp_path):
+    folders = {}
+    for arm in (Arm("softmax"), Arm(HOSTILE)):
+        for seed in range(5):
+            folders[arm, seed] = tmp_path / f"{arm.method == HOSTILE}{seed}"
+            folders[arm, seed].mkdir()
+            guess = np.array([0, 1, seed % 2 if arm.method == HOSTILE else 0, 0])
+            Predictions(np.arange(4), guess, np.zeros(4)).write(folders[arm, seed])
+    damaged = folders[Arm(HOSTILE), 1] / "predictions.npz"
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    for _ in range(2):
+        record.compare_predictions(folders, {2: "the third"})
+    assert [str(damaged) in note for note in record.notes] == [False, True]
+    assert record.disagreed[Arm(HOSTILE), Arm("softmax")] == (pytest.approx(1 / 4 / 4), 4)
+    assert record.examples == [("the third", {HOSTILE: 1})]
 
 
 @pytest.mark.parametrize(("scale", "points"), [(1.0, "a point is 0.01"), (100.0, "in percent")])

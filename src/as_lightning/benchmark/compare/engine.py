@@ -21,8 +21,8 @@ from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.record import ComparisonRecord, Trial
 from as_lightning.benchmark.report.sweep_records import BASELINES
 from as_lightning.benchmark.report.verdicts import Arm, Design, still_open
-from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import RESULT_FILE, Result, whole_file
+from as_lightning.benchmark.run.settings import SettingError
 
 INPUTS_FILE = "inputs.json"
 Outcome = tuple[Run, Result | str]  # in words the error that has ended a run
@@ -45,7 +45,10 @@ def run_comparison(plan: ComparisonPlan, subject: Subject, directory: Path, cons
     path = directory / INPUTS_FILE
     inputs: dict[str, Any] = {"data": subject.data, "settings": dict(subject.settings)}
     directory.mkdir(parents=True, exist_ok=True)
-    before = inputs | (json.loads(path.read_text(encoding="utf-8")) if path.exists() else {})
+    try:
+        before = inputs | (json.loads(path.read_bytes()) if path.exists() else {})
+    except ValueError as error:
+        raise SettingError(f"{path} cannot be read ({error}): choose another name or folder, or delete it") from error
     there, here = before["settings"], inputs["settings"]
     changed = sorted((k for k in there | here if there.get(k, "null") != here.get(k, "null")), key=len)
     if (before["data"] != subject.data or changed) and any(directory.rglob(RESULT_FILE)):
@@ -246,7 +249,7 @@ class Engine:
     def _gather(self) -> None:
         """Put the final runs into the record: budgets from the largest, methods and seeds in their order."""
         record, plan = self.record, self.plan
-        record.results, record.missing, predictions = [], [], {}
+        record.results, record.missing, folders = [], [], {}
         budgets = sorted({*plan.baseline_budgets, *plan.method_budgets}, reverse=True)
         for budget, method, seed in product(budgets, record.settings, plan.seeds):
             stands_for = record.same_as.get(method, method)
@@ -260,9 +263,8 @@ class Engine:
                 record.missing.append((method, budget, seed))
             if isinstance(outcome, Result):
                 record.add(outcome, method, score)
-                if (found := Predictions.read(self.directory / run.folder)) is not None:
-                    predictions[Arm(method, budget), seed] = found
-        record.compare_predictions(predictions, self.examples)
+                folders[Arm(method, budget), seed] = self.directory / run.folder
+        record.compare_predictions(folders, self.examples)
 
     def _worst(self, seed: int) -> float:
         """What a run without a finite score counts as: the worst that the baseline's run of the seed, or else any of

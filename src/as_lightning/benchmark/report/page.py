@@ -95,7 +95,8 @@ def publish(
     for record in records:
         print_comparison(record)
     failures = [*failed, *(failure for record in records for failure in record.failures)]
-    print("\n".join([*notes, *(f"failed:      {run}" for run in failures)]))
+    for line in [*notes, *(f"failed:      {run}" for run in failures)]:
+        print(line)
     if paths is not None:
         print(f"report:      {paths.html}\n             {paths.markdown}\n             {paths.csv}")
         opens = shlex.quote(paths.html.resolve().as_uri())

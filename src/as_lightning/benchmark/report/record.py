@@ -143,11 +143,21 @@ class ComparisonRecord:
             design = replace(design, looks=(len(scores[self.reference]),))
         return verdicts(scores, reference=self.reference, design=design, floors=floors)
 
-    def compare_predictions(self, predictions: Mapping[tuple[Arm, int], Predictions], names: Mapping[int, str]) -> None:
+    def compare_predictions(self, folders: Mapping[tuple[Arm, int], Path], names: Mapping[int, str]) -> None:
         """Note on how many examples arms differ from the baseline in the runs of a seed, and on which most often.
 
-        ``names`` are of the test examples, by their ids: the text or the file.
+        ``folders`` are of the runs, ``names`` of the test examples, by their ids: the text or the file. A file of
+        predictions that cannot be read is named in a note.
         """
+        predictions: dict[tuple[Arm, int], Predictions] = {}
+        for run, folder in folders.items():
+            try:
+                found = Predictions.read(folder)
+            except ValueError as error:
+                said = f"{error}. The predictions of this run are not compared: delete its folder to make it again."
+                self.notes = [*dict.fromkeys([*self.notes, said])]
+            else:
+                predictions |= {} if found is None else {run: found}
         shares: dict[tuple[Arm, Arm], list[float]] = {}
         differing: dict[int, Counter[str]] = {}
         for (arm, seed), own in predictions.items():

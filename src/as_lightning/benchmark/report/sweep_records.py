@@ -106,6 +106,7 @@ def _kept_apart(name: str, apart: pd.DataFrame) -> str:
 def _tuned(name: str, command: str, methods: Sequence[str]) -> str:
     """The command that compares the methods of a sweep, each of them tuned."""
     words = [word for word in shlex.split(command)[2:] if not OF_SWEEP.match(word)]
+    words = [word for word in words if not WITHOUT_EFFECT.fullmatch(word.lstrip("+").partition("=")[0])]
     data = [] if any(word.startswith(("experiment=", "data=")) for word in words) else [f"experiment={name}"]
     return shlex.join(["as-lightning-compare", *data, *words, f"methods={','.join(methods)}"])
 

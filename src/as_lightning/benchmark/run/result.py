@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from as_lightning.benchmark.machine import machine_description, package_versions
 
@@ -77,10 +77,10 @@ class Result:
     @classmethod
     def read(cls, path: str | Path) -> Result:
         """Read a `result.json`; a ValueError names a file that is none, or of another format."""
-        return cls._parsed(Path(path).read_text(encoding="utf-8"), str(path))
+        return cls._parsed(Path(path).read_bytes(), str(path))
 
     @classmethod
-    def _parsed(cls, text: str, place: str) -> Result:
+    def _parsed(cls, text: bytes, place: str) -> Result:
         try:
             content = json.loads(text)
             if content.get("format") != FORMAT:
@@ -93,14 +93,27 @@ class Result:
 
 
 def _check(content: dict[str, Any]) -> None:
-    for name, kind in (("name", str), ("method", str), ("score", str), ("seed", int), ("metrics", dict)):
-        if type(content.get(name)) is not kind:
-            raise ValueError(f"expected {name} to be of type {kind.__name__}, got {content.get(name)!r}")
+    for name, kind in get_type_hints(Result).items():
+        if name in content and not _fits(content[name], kind):
+            shown = getattr(kind, "__name__", kind) if get_origin(kind) is None else kind
+            raise ValueError(f"expected {name} to be of type {shown}, got {str(content[name])[:100]!r}")
     seconds = content.get("train_seconds")
-    if not isinstance(seconds, (int, float)) or seconds < 0:
+    if seconds is None or seconds < 0:
         raise ValueError(f"expected train_seconds to be 0 or more, got {seconds!r}")
     if content["metrics"] and content["score"] not in content["metrics"]:
         raise ValueError(f"expected metrics with the score {content['score']!r}, got {', '.join(content['metrics'])}")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether what JSON gives is of a type, inside too."""
+    parts = get_args(kind)
+    if get_origin(kind) is dict:
+        return isinstance(value, dict) and all(_fits(item, parts[1]) for item in value.values())
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(_fits(item, parts[0]) for item in value)
+    if parts:
+        return any(_fits(value, part) for part in parts)
+    return kind is Any or type(value) is kind or (kind is float and type(value) is int)
 
 
 def read_runs(folder: str | Path) -> dict[str, Result]:
@@ -118,7 +131,7 @@ def read_runs(folder: str | Path) -> dict[str, Result]:
 
 
 def _lines(file: Path) -> Iterator[tuple[str, Result]]:
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
         run = Result._parsed(line, f"{file}, line {number},")
         path = json.loads(line).get("path")
         if not isinstance(path, str):
