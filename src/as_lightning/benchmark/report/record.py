@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
@@ -21,16 +21,18 @@ EXAMPLES, SHOWN = 20, 300  # how many examples a page lists, and how many charac
 
 
 class Trial(NamedTuple):
-    """Settings that were tried, and the means over the tuning seeds of the best validation score and its loss.
+    """Settings that were tried, and the means over its tuning seeds of the best validation score and its loss.
 
-    Score and loss are NaN where a run failed or did not log them. ``shared`` says that it is a trial of the baseline,
-    at the value at which the method is the baseline.
+    The loss is one that all methods share, cross-entropy at the best temperature. Score and loss are NaN where a run
+    failed or did not record them. ``shared`` says that it is a trial of the baseline, at the value at which the method
+    is the baseline.
     """
 
     settings: Mapping[str, Any]
     score: float
     loss: float = float("nan")
     shared: bool = False
+    seeds: int = 1  # how many tuning seeds it has
 
 
 class Example(NamedTuple):
@@ -125,7 +127,7 @@ class ComparisonRecord:
     def write(self, directory: str | Path) -> None:
         """Write ``comparison.json``; the final runs have their own ``result.json`` below ``runs/``."""
         content = {name: value for name, value in vars(self).items() if name != "results"}
-        content["design"] = asdict(self.design)
+        content["design"] = self.design.stored()
         content["tuning"] = {method: [trial._asdict() for trial in tried] for method, tried in self.tuning.items()}
         content["disagreed"] = [[*pair, *share] for pair, share in self.disagreed.items()]
         content["runs"] = [[*arm_of(run), run.seed, run.metrics[run.score]] for run in self.results]
@@ -140,8 +142,8 @@ class ComparisonRecord:
             content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             if content.pop("format", None) != FORMAT:
                 raise ValueError(f"expected format {FORMAT}: make the comparison again with this version")
-            runs, design = content.pop("runs"), content["design"]
-            content["design"] = Design(**design | {"looks": tuple(design["looks"])})
+            runs = content.pop("runs")
+            content["design"] = Design.read(content["design"])
             content["tuning"] = {m: [Trial(**trial) for trial in tried] for m, tried in content["tuning"].items()}
             content["missing"] = list(map(tuple, content["missing"]))
             content["disagreed"] = {(Arm(*a), Arm(*b)): (share, n) for a, b, share, n in content["disagreed"]}
