@@ -41,6 +41,7 @@ from as_lightning.benchmark.report.verdicts import (
     Verdict,
     estimate,
     goes_on,
+    is_skewed,
     still_open,
     verdicts,
 )
@@ -60,7 +61,9 @@ CASES = {
     "skewed": "the methods' scores have an exponential tail below",
 }
 EXAMPLES, CRASH, CRASH_RATE = 360, 30.0, 0.02
-SETTLED = {effect: (BETTER,) if effect >= 0.5 else (NO_GAIN, EQUAL, WORSE) for effect in EFFECTS}
+SETTLED: dict[float, tuple[int, ...]] = {
+    effect: (BETTER,) if effect >= 0.5 else (NO_GAIN, EQUAL, WORSE) for effect in EFFECTS
+}
 SETTLED[0.25] = (BETTER, NO_GAIN, EQUAL, WORSE)
 
 
@@ -106,7 +109,7 @@ def grid() -> list[Cell]:
     for case, effects, noise, cheaper in itertools.product(CASES, edges, NOISES, (False, True)):
         correlation = 0.95 if case == "alike" else 0.5
         cells.append(Cell(case, effects, noise, correlation, cheaper))
-    return cells
+    return list(dict.fromkeys(cells))
 
 
 @dataclass
@@ -186,8 +189,9 @@ def simulate(cell: Cell, design: Design, comparisons: int, seed: int) -> dict[st
     # right: better where it is, as good where that is cheaper; a difference of equal_within is a difference
     good = (effects > -within) if cell.cheaper else (effects > 0)
     false_better = (word == BETTER) & (effects <= 0)
-    half_width = (found.high - found.low)[found.word == BETTER]
+    any_better = bool((word == BETTER).any())
     missed = (found.low > effects) | (found.high < effects)
+    seen = np.where(np.arange(scores.shape[-1]) < found.seeds[..., None], scores[:, 1:] - scores[:, :1], np.nan)
     return {
         "wrong_word": float(wrong_words(word, effects, within).any(-1).mean()),
         "false_better": float(false_better.any(-1).mean()),
@@ -196,8 +200,9 @@ def simulate(cell: Cell, design: Design, comparisons: int, seed: int) -> dict[st
         "wrong_advice": float(((chosen & ~good) | (chosen & false_better)).any(-1).mean()),
         "right_advice": float((chosen & good & ~false_better).any(-1).mean()),
         "covered": float(1 - missed.mean()),
-        "covered_if_better": float(1 - missed[word == BETTER].mean()) if half_width.size else math.nan,
-        "too_large": float((found.difference - effects)[word == BETTER].mean()) if half_width.size else math.nan,
+        "covered_if_better": float(1 - missed[word == BETTER].mean()) if any_better else math.nan,
+        "too_large": float((found.difference - effects)[word == BETTER].mean()) if any_better else math.nan,
+        "said_to_be_skewed": float(is_skewed(seen).mean()),
         "seeds": float(found.seeds.mean()),
         "full_trainings": float((found.seeds.max(-1) + found.seeds.sum(-1)).mean()),
         "baseline_seeds": float(found.seeds.max(-1).mean()),
@@ -258,7 +263,8 @@ class Surface:
     def tuned(self, tuning_seeds: int, raced: bool = True) -> tuple[float, float, int]:
         """The true scores of what tuning chooses for the baseline and for the method, and the trainings of both."""
         baseline, method = {"lr": RATE}, {"lr": RATE, "delta": DELTA}
-        spent, chosen, shared = 0, [], []
+        spent, chosen = 0, []
+        shared: list[Trial] = []
         first = 1 if raced else tuning_seeds
         for space in (baseline, method):
             tried = [as_neutral(method, trial) for trial in shared]
@@ -279,8 +285,8 @@ class Surface:
     @staticmethod
     def mean(trials: Sequence[Trial]) -> Trial:
         """One trial with the mean score of several seeds."""
-        score = float(np.mean([trial.score for trial in trials]))
-        return Trial(trials[0].settings, score, seeds=len(trials))
+        scores = tuple(trial.score for trial in trials)
+        return Trial(trials[0].settings, float(np.mean(scores)), by_seed=scores)
 
 
 def end_to_end(
@@ -321,4 +327,147 @@ def another_method_crashes(design: Design, comparisons: int) -> tuple[float, flo
     scores = Cell("plain", (3.1, 0.0), 0.6, 0.5).scores(comparisons, design.looks[-1], np.random.default_rng(3))
     without = judged(scores, design, False).word[:, 0]
     scores[:, 2, 2] -= 80.0
-    return tuple(float((word == BETTER).mean()) for word in (judged(scores, design, False).word[:, 0], without))
+    crashed = judged(scores, design, False).word[:, 0]
+    return float((crashed == BETTER).mean()), float((without == BETTER).mean())
+
+
+def bars(cells: pd.DataFrame, other: dict[str, Any]) -> list[tuple[str, float, str, float]]:
+    """What is measured, its value, how it is shown, and the bar: the least where that is negative, else the most."""
+    main = cells.query("case == 'plain' and others == 2 and same and noise == 0.6 and not cheaper")
+    gains = {effect: main.loc[main["effect"] == effect, "better"].min() for effect in (0.5, 1.0)}
+    tuning = TRIALS * 3 + FINALISTS * 3 * (TUNING_SEEDS - 1)
+    half = {row["half_effect"]: HALF_BUDGET * row["half_seeds"] for row in other["half_budget"]}
+    raced = {(row["gain"], row["tuning_seeds"], row["raced"]): row for row in other["end_to_end"]}
+    rows = [
+        (
+            f"full trainings at the defaults, {tuning} of tuning, half the epochs lose {abs(loss):g} points",
+            tuning + main["full_trainings"].mean() + trainings,
+            "{:.1f}",
+            62.0 if loss == -1.0 else math.inf,
+        )
+        for loss, trainings in half.items()
+    ]
+    percent = "{:.1%}"
+    rows += [
+        ("settled, noise 0.6, effects -1 to 1, two methods", main["settled"].mean(), percent, -0.80),
+        ("better at +0.5, the lower of two correlations", gains[0.5], percent, -0.45),
+        ("better at +1, the lower of two correlations", gains[1.0], percent, -0.95),
+        ("stay with the baseline at +1, tuning included", raced[1.0, TUNING_SEEDS, True]["stay"], percent, 0.05),
+    ]
+    by_case = cells.groupby("case", sort=False)
+    for name, of_column, bar in (
+        ("any wrong word", by_case["wrong_word"].max(), 0.05),
+        ("false better", by_case["false_better"].max(), 0.025),
+        ("wrong advice", by_case["wrong_advice"].max(), 0.02),
+        ("intervals that hold at the stop, each", by_case["covered"].min(), -0.95),
+    ):
+        rows += [(f"{name}, {CASES[case]}", value, percent, bar) for case, value in of_column.items()]
+    warned = by_case["said_to_be_skewed"].mean()
+    rows += [(f"said to be skewed, {CASES[case]}", warned[case], percent, math.inf) for case in ("plain", "skewed")]
+    wrong = max(row["wrong_advice"] for row in other["half_budget"])
+    rows.append(("wrong advice by the half budget, a family of its own", wrong, percent, 0.02))
+    wrong = max(row["wrong_advice"] for row in other["end_to_end"])
+    rows.append(("wrong advice, tuning included", wrong, percent, 0.02))
+    refused, kept = other["peeking"]
+    rows += [
+        ("better or worse without any difference: one design", kept, percent, 0.05),
+        ("the same, judged at 5, 6, 8 and all seeds, each as if planned (refused)", refused, percent, math.inf),
+    ]
+    crashed, without = other["another_method_crashes"]
+    name = "better at +3.1: less often if another method crashes in a seed"
+    rows.append((name, without - crashed, percent, 0.01))
+    for gain in (0.0, 0.5, 1.0):
+        lost = {key: raced[(gain, *key)]["regret"] for key in ((2, False), (2, True), (3, True))}
+        for key, name in (((2, True), "raced"), ((3, True), "raced with two further seeds")):
+            more = lost[key] - lost[2, False]
+            rows.append((f"regret of tuning at +{gain:g}, {name}, more than both seeds for all", more, "{:+.2f}", 0.03))
+    return rows
+
+
+HEAD = """# How often words, intervals and advice are right
+
+{comparisons:,} simulated comparisons in each of {cells} cells; looks at {looks} seeds, equal within {within} points. \
+Noise is the standard deviation of a run's score over the seeds, in points. A row over several cells has the largest \
+share of them (the smallest of those with "at least"). Times are taken as known. All cells are in simulation.json.
+
+| what | measured | bar | |
+| --- | ---: | ---: | --- |
+"""
+BY_EFFECT = """
+Two methods beside the baseline, normal scores, all effects the same; of the words the shares of methods, in %. The \
+last column says by how many points the estimate of a *better* method is too large on average.
+
+"""
+CHEAPER = """
+The same where the methods take 30% less time: each goes on until it is worse or surely not worse.
+
+| noise | correlation | effect | right advice | wrong advice | seeds |
+| ---: | ---: | ---: | ---: | ---: | ---: |
+"""
+
+
+def markdown(cells: pd.DataFrame, other: dict[str, Any], design: Design, comparisons: int) -> str:
+    """The bars and, for two methods, the words by effect."""
+    looks, within = f"{design.looks[0]} to {design.looks[-1]}", f"{design.equal_within:g}"
+    text = HEAD.format(comparisons=comparisons, cells=len(cells), looks=looks, within=within)
+    for name, value, shown, bar in bars(cells, other):
+        limit = "" if math.isinf(bar) else f"{'at least ' if bar < 0 else ''}{shown.format(abs(bar))}"
+        missed = "" if (value >= -bar if bar < 0 else value <= bar) else "missed"
+        text += _row(name, shown.format(value), limit, missed)
+    head = ["noise", "correlation", "effect", *WORDS, "any wrong word", "seeds", "full trainings", "too large"]
+    text += BY_EFFECT + _row(*head) + f"|{' ---: |' * len(head)}\n"
+    main = cells.query("case == 'plain' and others == 2 and same")
+    for row in main.query("not cheaper").to_dict("records"):
+        shares = [f"{100 * row[word]:.0f}" for word in WORDS] + [f"{100 * row['wrong_word']:.1f}"]
+        cost = [f"{row['seeds']:.1f}", f"{row['full_trainings']:.1f}"]
+        cost.append("–" if math.isnan(row["too_large"]) else f"{row['too_large']:+.2f}")
+        text += _row(row["noise"], row["correlation"], f"{row['effect']:+g}", *shares, *cost)
+    text += CHEAPER
+    for row in main.query("cheaper").to_dict("records"):
+        shares = [f"{100 * row[advice]:.1f}" for advice in ("right_advice", "wrong_advice")]
+        text += _row(row["noise"], row["correlation"], f"{row['effect']:+g}", *shares, f"{row['seeds']:.1f}")
+    return text
+
+
+def _row(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |\n"
+
+
+def rounded(values: dict[str, Any]) -> dict[str, Any]:
+    """Numbers as the file has them."""
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in values.items()}
+
+
+def main() -> None:
+    """Simulate all cells and write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--comparisons", type=int, default=10_000)
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent)
+    options = parser.parse_args()
+    design, few = Design(), max(options.comparisons // 5, 1)
+    rows = [asdict(cell) | simulate(cell, design, options.comparisons, seed) for seed, cell in enumerate(grid())]
+    halves = itertools.product(HALF_EFFECTS, (0.6,), CORRELATIONS)
+    half = pd.DataFrame([half_budget(*each, design, options.comparisons) for each in halves])
+    searches = itertools.product((0.0, 0.5, 1.0), ((2, False), (2, True), (3, True)))
+    other = {
+        "half_budget": half.groupby("half_effect").mean().reset_index().to_dict("records"),
+        "end_to_end": [end_to_end(gain, design, few, *search) for gain, search in searches],
+        "peeking": peeking(design, options.comparisons),
+        "another_method_crashes": another_method_crashes(design, few),
+    }
+    about = {"design": design.stored(), "comparisons": options.comparisons}
+    about |= {name: list(map(rounded, of)) if name.endswith(("budget", "end")) else of for name, of in other.items()}
+    lines = ",\n".join(json.dumps(rounded(row)) for row in rows)
+    text = json.dumps(about)[:-1] + ', "cells": [\n' + lines + "\n]}\n"
+    (options.output / "simulation.json").write_text(text, encoding="utf-8")
+    cells = pd.DataFrame(rows)
+    cells["others"] = cells["effects"].map(len)
+    cells["effect"] = cells["effects"].map(lambda effects: effects[0])
+    cells["same"] = cells["effects"].map(lambda effects: len(set(effects)) == 1)
+    table = markdown(cells, other, design, options.comparisons)
+    (options.output / "simulation.md").write_text(table, encoding="utf-8")
+    print(table)
+
+
+if __name__ == "__main__":
+    main()

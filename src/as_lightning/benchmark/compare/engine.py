@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -66,8 +65,8 @@ def run_comparison(plan: ComparisonPlan, subject: Subject, directory: Path, cons
     engine = Engine(plan, subject, directory, console)
     if added := [method for method in plan.methods if method not in first.methods]:
         engine.record.notes.append(
-            f"{', '.join(added)} came to the comparison after its first runs: the verdicts are those of a new family of "
-            f"{len(plan.methods) - 1} methods, which the first ones did not know."
+            f"{', '.join(added)} came to the comparison after its first runs: a new family of {len(plan.methods) - 1} "
+            "methods begins, and all verdicts are its own."
         )
     record = engine.run()
     record.write(directory)
@@ -189,7 +188,8 @@ class Engine:
                 settings = own[owner][number].settings
                 of_trial = [self._tuning_run(owner, settings, number, seed) for seed in self.plan.tuning_seeds]
                 runs[method, place] = of_trial
-        self._make([run for run in dict.fromkeys(sum(runs.values(), [])) if run not in self._finished])
+        asked = dict.fromkeys(run for of_trial in runs.values() for run in of_trial)
+        self._make([run for run in asked if run not in self._finished])
         raced = {method: list(trials) for method, trials in tried.items()}
         for (method, place), of_trial in runs.items():
             before = raced[method][place]
@@ -202,8 +202,8 @@ class Engine:
 
     def _trial(self, runs: Sequence[Run]) -> Trial:
         """The means over the tuning seeds of a trial."""
-        score, loss = np.mean([best_validation(self._finished[run], self._sign) for run in runs], axis=0)
-        return Trial(runs[0].settings, float(score), float(loss), seeds=len(runs))
+        scores, losses = zip(*(best_validation(self._finished[run], self._sign) for run in runs), strict=True)
+        return Trial(runs[0].settings, fmean(scores), fmean(losses), by_seed=scores)
 
     # --- final runs
 
@@ -316,8 +316,8 @@ class Engine:
 
 
 def best_validation(outcome: Result | str, sign: float) -> tuple[float, float]:
-    """The best finite validation score of a run, and the lowest cross-entropy at its best temperature of the validations
-    that had it; NaN for none."""
+    """The best finite validation score of a run, and the lowest cross-entropy (at the best temperature) of the
+    validations that had it; NaN for none."""
     evaluations = [] if isinstance(outcome, str) else outcome.evaluations
     scores = [evaluation["score"] for evaluation in evaluations if math.isfinite(evaluation["score"])]
     best = max(scores, key=lambda score: sign * score, default=math.nan)

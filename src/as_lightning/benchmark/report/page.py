@@ -29,11 +29,14 @@ ADVISED = " (advised)"
 LEFT = ("verdict", "settings")  # columns of text beside the first one; those of numbers are on the right
 NOTE = re.compile(r'(<td[^>]* data-name="(?:difference|verdict|time)[^>]*>)([^<(]+) \(([^<]*)\)</td>')
 NOTED = ("verdict", "time ratio")  # columns whose notes in brackets are on the page alone
-OF_VERDICT = ("difference", "low", "high", "detectable", "look", "reason")
+OF_VERDICT = ("difference", "low", "high", "new_low", "new_high", "detectable", "look", "skewed", "reason")
 LEGEND = (
-    "{} {} in points, of each method's own seeds. Differences are to {}, paired by seed{}. The 95% intervals are not "
-    "corrected for the number of methods and looks; the verdicts are: all at the full budget are right with "
-    "probability 95%, and so are all at smaller ones. Equal, not worse and no gain mean by {:g} points."
+    "{} {} in points, of each method's own seeds. Differences are to {}, paired by seed{}. With probability 95% all "
+    "intervals at the full budget hold, whenever a method stops, and so do all at smaller ones; the verdicts are read "
+    "off them. Equal, not worse and no gain mean by {:g} points.{}"
+)
+NEW_DATA = (
+    " The verdicts are about these test examples; the interval for new data is about others like them, one at a time."
 )
 SHARED = "the baseline's"
 VALIDATED = "mean of the best validation scores"
@@ -136,12 +139,15 @@ def cells(found: Findings, row: Row) -> dict[str, str]:
     notes += [] if same is None else [f"at this budget: {in_words(same)}"]
     advised = row is recommended(found) and verdict is not None
     difference = "–" if verdict is None or math.isnan(verdict.difference) else f"{verdict.difference:+.2f}"
-    interval = f"{verdict.low:+.2f} to {verdict.high:+.2f}" if verdict and math.isfinite(verdict.low) else ""
+    interval = _interval(verdict.low, verdict.high) if verdict else ""
+    for_new = _interval(verdict.new_low, verdict.new_high) if verdict else ""
+    new = {"for new data (95%)": for_new or "–"} if _for_new_data(found) else {}
     return {
         "method": row.arm.method + (ADVISED if advised else ""),
         "epochs": "–" if math.isnan(row.epochs) else f"{row.epochs:g}",
         score_name(found.record.score): f"{row.mean:.2f}" + ("" if math.isnan(row.std) else f" ± {row.std:.2f}"),
         "difference, points (95%)": _noted(difference, interval),
+        **new,
         "verdict": _noted("baseline" if verdict is None else verdict.word, "; ".join(filter(None, notes))),
         "time ratio": _noted(
             "–" if math.isnan(time.ratio) else f"{time.ratio:.2f}",
@@ -149,6 +155,15 @@ def cells(found: Findings, row: Row) -> dict[str, str]:
         ),
         "seeds": str(row.seeds),
     }
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{low:+.2f} to {high:+.2f}" if math.isfinite(low) else ""
+
+
+def _for_new_data(found: Findings) -> bool:
+    """Whether an interval for new data is known."""
+    return any(math.isfinite(verdict.new_low) for verdict in found.verdicts)
 
 
 def frame(found: Findings) -> pd.DataFrame:
@@ -210,10 +225,11 @@ def _section(found: Findings, images: Sequence[str]) -> list[str]:
     record, (first, *said) = found.record, advice(found)
     lower = ", positive where less is better" if record.mode == "min" else ""
     about = (record.split.capitalize(), score_name(record.score), found.reference.name, lower)
+    new = NEW_DATA if _for_new_data(found) else ""
     return [
         f"# {md(record.name)}",
         table([cells(found, row) for row in found.rows]),
-        f"<small>{md(LEGEND.format(*about, record.design.equal_within))}</small>",
+        f"<small>{md(LEGEND.format(*about, record.design.equal_within, new))}</small>",
         f"**{md(first)}**",
         *images[:1],
         *fold("What it shows, method by method", _bullets(said)),

@@ -11,12 +11,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
+from as_lightning.benchmark.report.example_spread import ExampleSpread, example_spread
 from as_lightning.benchmark.report.verdicts import Arm, Design, Verdict, verdicts
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import Result, read_runs, whole_file
 
 COMPARISON_FILE = "comparison.json"
 FORMAT = 2
+ROUNDING = 1e-5  # of a score that is computed in float32
 EXAMPLES, SHOWN = 20, 300  # how many examples a page lists, and how many characters of them
 
 
@@ -32,7 +34,12 @@ class Trial(NamedTuple):
     score: float
     loss: float = float("nan")
     shared: bool = False
-    seeds: int = 1  # how many tuning seeds it has
+    by_seed: tuple[float, ...] = ()  # the score of each of its tuning seeds
+
+    @property
+    def seeds(self) -> int:
+        """How many tuning seeds it has."""
+        return max(len(self.by_seed), 1)
 
 
 class Example(NamedTuple):
@@ -65,7 +72,9 @@ class ComparisonRecord:
     notes: list[str] = field(default_factory=list)  # sentences for the page
     stopped: str = ""  # why the comparison ended before all was decided
     commands: list[str] = field(default_factory=list)
-    # of an arm and a baseline's arm the mean share of test examples on which they differ, and of how many
+    # of an arm and a baseline's arm what their test examples say of the spread of their difference
+    spreads: dict[tuple[Arm, Arm], ExampleSpread] = field(default_factory=dict)
+    # the mean share of test examples on which they differ, and of how many
     disagreed: dict[tuple[Arm, Arm], tuple[float, int]] = field(default_factory=dict)
     examples: list[Example] = field(default_factory=list)  # on which methods differ most often from the baseline
 
@@ -84,35 +93,39 @@ class ComparisonRecord:
         return scores
 
     def verdicts(self) -> list[Verdict]:
-        """The word of each arm, from all runs that there are; more points are better, also of a loss.
-
-        The floor of the spread is what the flips of single test examples make: with a share q of N examples on which
-        two runs differ, 100 sqrt(q / N) points a run. A loss has none.
-        """
+        """The word of each arm, from all runs that there are; more points are better, also of a loss."""
         sign = 1.0 if self.mode == "max" else -1.0
         scores = {arm: {seed: sign * score for seed, score in by.items()} for arm, by in self.scores().items()}
-        counted = self.disagreed if self.mode == "max" else {}
-        floors = {pair: 100.0 * math.sqrt(share / examples) for pair, (share, examples) in counted.items()}
-        return verdicts(scores, reference=self.reference, design=self.design, floors=floors)
+        floors = {pair: spread.floor for pair, spread in self.spreads.items()}
+        errors = {pair: spread.error for pair, spread in self.spreads.items()}
+        return verdicts(scores, reference=self.reference, design=self.design, floors=floors, example_errors=errors)
 
     def compare_predictions(self, predictions: Mapping[tuple[Arm, int], Predictions], names: Mapping[int, str]) -> None:
         """Note on how many examples arms differ from the baseline in the runs of a seed, and on which most often.
 
-        ``names`` are of the test examples, by their ids: the text or the file.
+        ``names`` are of the test examples, by their ids: the text or the file. Where the score is the accuracy or the
+        micro F1 of the predictions, these also say how the differences scatter.
         """
+        scores = {(arm_of(run), run.seed): run.metrics[self.score] for run in self.results}
         shares: dict[tuple[Arm, Arm], list[float]] = {}
+        counted: dict[tuple[Arm, Arm], list[tuple[Predictions, Predictions]]] = {}
         differing: dict[int, Counter[str]] = {}
         for (arm, seed), own in predictions.items():
             for against in dict.fromkeys([self.reference, Arm(self.baseline, arm.budget)]):
                 other = predictions.get((against, seed))
                 rows = None if other is None or against == arm else own.differing(other)
-                if rows is None:
+                if other is None or rows is None:
                     continue
                 shares.setdefault((arm, against), []).append(float(rows.mean()))
                 if arm.budget == self.full_budget:
                     for number in set(own.ids[rows].tolist()):  # equal texts have one id
                         differing.setdefault(number, Counter())[arm.method] += 1
                 self.disagreed[arm, against] = fmean(shares[arm, against]), len(rows)
+                pairs = ((arm, own), (against, other))
+                if all(abs(each.score - scores.get((of, seed), math.nan)) < ROUNDING for of, each in pairs):
+                    counted.setdefault((arm, against), []).append((own, other))
+        of_all = {pair: both for pair, both in counted.items() if len(both) == len(shares[pair])}
+        self.spreads = {pair: example_spread(both) for pair, both in of_all.items()}
         most = sorted(differing, key=lambda number: (-differing[number].total(), number))[:EXAMPLES]
         self.examples = [Example(names.get(n, f"test example {n}")[:SHOWN], dict(differing[n])) for n in most]
 
@@ -129,7 +142,8 @@ class ComparisonRecord:
         content = {name: value for name, value in vars(self).items() if name != "results"}
         content["design"] = self.design.stored()
         content["tuning"] = {method: [trial._asdict() for trial in tried] for method, tried in self.tuning.items()}
-        content["disagreed"] = [[*pair, *share] for pair, share in self.disagreed.items()]
+        for name in ("disagreed", "spreads"):
+            content[name] = [[*pair, *numbers] for pair, numbers in content[name].items()]
         content["runs"] = [[*arm_of(run), run.seed, run.metrics[run.score]] for run in self.results]
         with whole_file(Path(directory) / COMPARISON_FILE) as partial:
             partial.write_text(json.dumps(content | {"format": FORMAT}, indent=1) + "\n", encoding="utf-8")
@@ -144,9 +158,14 @@ class ComparisonRecord:
                 raise ValueError(f"expected format {FORMAT}: make the comparison again with this version")
             runs = content.pop("runs")
             content["design"] = Design.read(content["design"])
-            content["tuning"] = {m: [Trial(**trial) for trial in tried] for m, tried in content["tuning"].items()}
+            content["tuning"] = {
+                method: [Trial(**trial | {"by_seed": tuple(trial.get("by_seed", ()))}) for trial in tried]
+                for method, tried in content["tuning"].items()
+            }
             content["missing"] = list(map(tuple, content["missing"]))
             content["disagreed"] = {(Arm(*a), Arm(*b)): (share, n) for a, b, share, n in content["disagreed"]}
+            spreads = content.get("spreads", [])
+            content["spreads"] = {(Arm(*a), Arm(*b)): ExampleSpread(*numbers) for a, b, *numbers in spreads}
             content["examples"] = [Example(*row) for row in content["examples"]]
             record = cls(**content)
         except (ValueError, TypeError, KeyError, AttributeError) as error:

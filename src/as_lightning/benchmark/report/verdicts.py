@@ -18,7 +18,7 @@ BETTER, WORSE, EQUAL, NOT_WORSE, NO_GAIN, UNDECIDED = range(len(WORDS))
 MIN_PAIRS = 3
 # chosen by simulation (results/statistics/simulation.py): the share of the error of each end of an interval, and the
 # power by which it is spent over the looks. "Better" is read off the lower end and waits, "no gain" off the upper one
-LOW, HIGH = (0.35, 3.0), (0.65, 1.5)
+LOW, HIGH = (1 / 3, 3.0), (2 / 3, 1.5)
 ADVICE_ALPHA = 0.01  # a family's error of the "not worse" that advice asks for
 LUCK = 0.9  # standard errors by which an estimate may still move when it is asked what more seeds can show
 POWER = 0.80
@@ -56,7 +56,8 @@ class Design:
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Design:
         """The design that `stored` has written."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()})
+        known: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in stored.items()}
+        return cls(**known)
 
     def changed(self, before: Design) -> list[str]:
         """What differs from the design ``before`` and cannot be changed, in words. Methods can be added, not left out.
@@ -118,7 +119,7 @@ def verdicts(
     reference: Arm,
     design: Design,
     floors: Points | None = None,
-    new_errors: Points | None = None,
+    example_errors: Points | None = None,
 ) -> list[Verdict]:
     r"""The word of every arm, from all scores that there are; those at the full budget come first.
 
@@ -140,7 +141,8 @@ def verdicts(
         reference: the baseline at its full budget.
         design: of the comparison.
         floors: the smallest standard deviation of the differences of an arm and the baseline's, in points.
-        new_errors: the standard error of such a mean difference over seeds and test examples, for `Verdict.new_low`.
+        example_errors: the standard error of such a mean difference that comes from the choice of the test examples,
+            for `Verdict.new_low`.
 
     Source: Jennison and Turnbull 1989 (repeated confidence intervals).
 
@@ -160,7 +162,7 @@ def verdicts(
             judged: dict[Arm, Verdict] = {}
             for arm, twin in of_group.items():
                 pair = (arm, against)
-                points = [(of or {}).get(pair, 0.0) for of in (floors, new_errors)]
+                points = [(of or {}).get(pair, 0.0) for of in (floors, example_errors)]
                 if twin in judged:
                     judged[arm] = replace(judged[twin], arm=arm)
                 elif twin == against:
@@ -267,16 +269,17 @@ def detectable_difference(error: float, degrees: float, level: float) -> float:
     return error * float(special.nctdtrinc(degrees, 1 - POWER, special.stdtrit(degrees, 1 - level)))
 
 
-def is_skewed(differences: np.ndarray) -> bool:
-    """Whether the skewness lies two of its standard errors from 0, as in some 5% of normal samples.
+def is_skewed(differences: np.ndarray) -> np.ndarray:
+    """Whether the skewness over the last axis lies two of its standard errors from 0, as in 5% of normal samples.
 
-    >>> is_skewed(np.array([0.4, 0.6, 0.5, 0.3, 0.7])), is_skewed(np.array([0.4, 0.6, 0.5, 0.3, -9.0]))
-    (False, True)
+    >>> is_skewed(np.array([[0.4, 0.6, 0.5, 0.3, 0.7], [0.4, 0.6, 0.5, 0.3, -9.0]])).tolist()
+    [False, True]
     """
-    n, centred = len(differences), differences - differences.mean()
-    spread = np.sqrt(np.mean(centred**2))
-    error = math.sqrt(6.0 * (n - 2) / ((n + 1) * (n + 3)))
-    return bool(spread > 0 and abs(np.mean(centred**3)) > 2.0 * error * spread**3)
+    n = np.isfinite(differences).sum(-1)
+    centred = differences - np.nanmean(differences, -1, keepdims=True)
+    spread = np.sqrt(np.nanmean(centred**2, -1))
+    error = np.sqrt(6.0 * (n - 2) / ((n + 1) * (n + 3)))
+    return np.asarray((np.abs(np.nanmean(centred**3, -1)) > 2.0 * error * spread**3) & (spread > 0))
 
 
 def _table(scores: Scores, arms: Sequence[Arm], seeds: Sequence[int]) -> np.ndarray:
@@ -300,7 +303,7 @@ def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], floors: Points) ->
 
 
 def _judged(
-    scores: Scores, pair: tuple[Arm, Arm], design: Design, family: int, floor: float, new_error: float
+    scores: Scores, pair: tuple[Arm, Arm], design: Design, family: int, floor: float, example_error: float
 ) -> Verdict:
     """The verdict of an arm against a baseline's; ``family`` arms share the error."""
     arm, against = pair
@@ -321,7 +324,7 @@ def _judged(
     if error < IDENTICAL:
         return replace(found, reason="the difference is the same for every seed")
     low, high = float(at.low), float(at.high)
-    wider = max(new_error / error, 1.0) if new_error else math.nan
+    wider = math.hypot(1.0, example_error / error) if example_error else math.nan
     return replace(
         found,
         low=low,
@@ -331,7 +334,7 @@ def _judged(
         sure=bool(at.sure),
         in_reach=bool(at.in_reach),
         sure_in_reach=bool(at.sure_in_reach),
-        skewed=is_skewed(differences),
+        skewed=bool(is_skewed(differences)),
         new_low=mean - wider * (mean - low),
         new_high=mean + wider * (high - mean),
     )
