@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
-from as_lightning.benchmark.compare.search import RATE, Space, as_neutral, best_of, next_trials
+from as_lightning.benchmark.compare.search import RATE, Space, as_neutral, best_of, finalists, next_trials
 from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.record import ComparisonRecord, Trial
 from as_lightning.benchmark.report.sweep_records import BASELINES
@@ -43,7 +41,8 @@ class Subject(NamedTuple):
 def run_comparison(plan: ComparisonPlan, subject: Subject, directory: Path, console: Console) -> ComparisonRecord:
     """Make a comparison in a folder, and write its record there; refuses one with runs of other data or settings."""
     path = directory / INPUTS_FILE
-    inputs: dict[str, Any] = {"data": subject.data, "settings": dict(subject.settings)}
+    design = plan.design.stored()
+    inputs: dict[str, Any] = {"data": subject.data, "settings": dict(subject.settings), "design": design}
     directory.mkdir(parents=True, exist_ok=True)
     try:
         before = inputs | (json.loads(path.read_bytes()) if path.exists() else {})
@@ -56,9 +55,23 @@ def run_comparison(plan: ComparisonPlan, subject: Subject, directory: Path, cons
         settings = ", ".join(f"{name}={there.get(name, 'null')}" for name in changed[:3])
         found = f"with {settings}{others}" if changed else "of other data"
         raise ValueError(f"{directory} holds runs {found}: choose another name or folder, or delete it")
+    first = plan.design
+    if any(directory.rglob(RESULT_FILE)):
+        first = Design.read(before["design"] | {"methods": before.get("first_methods", before["design"]["methods"])})
+        if refused := plan.design.changed(Design.read(before["design"])):
+            raise ValueError(
+                f"{directory} was begun with {'; '.join(refused)}: a comparison keeps the design of its first run. Ask "
+                "for the same, or choose another name or folder"
+            )
     with whole_file(path) as unfinished:
-        unfinished.write_text(json.dumps(inputs) + "\n", encoding="utf-8")
-    record = Engine(plan, subject, directory, console).run()
+        unfinished.write_text(json.dumps(inputs | {"first_methods": first.methods}) + "\n", encoding="utf-8")
+    engine = Engine(plan, subject, directory, console)
+    if added := [method for method in plan.methods if method not in first.methods]:
+        engine.record.notes.append(
+            f"{', '.join(added)} came to the comparison after its first runs: a new family of {len(plan.methods) - 1} "
+            "methods begins, and all verdicts are its own."
+        )
+    record = engine.run()
     record.write(directory)
     return record
 
@@ -104,7 +117,8 @@ class Engine:
         """Make all runs, with a progress bar; a method none of whose trials has finished is left out and noted."""
         plan, record = self.plan, self.record
         trials = sum(plan.trials if space else 1 for space in self.spaces.values()) if self._tunes else 0
-        least, most = plan.runs(trials, len(self._later))
+        tuned = sum(map(bool, self.spaces.values())) if self._tunes else 0
+        least, most = plan.runs(trials, tuned, len(self._later))
         runs = f"{least} runs" if least == most else f"{least} to {most} runs"
         said = f"{', '.join(plan.methods)}: {runs}. Equal means within {plan.design.equal_within:g} points."
         self._bar.console.print(said, markup=False, highlight=False)
@@ -136,8 +150,8 @@ class Engine:
         self._search([method for method in plan.methods if method not in later], own, {})
         known = {method: [as_neutral(self.spaces[method], trial) for trial in own[plan.baseline]] for method in later}
         self._search(later, own, known)
-        for method in plan.methods:
-            trials = [*known.get(method, []), *own[method]]  # of equal ones the baseline
+        tried = {method: [*known.get(method, []), *own[method]] for method in plan.methods}  # of equal ones the first
+        for method, trials in self._raced(tried, own).items():
             best = best_of(trials, self._sign)
             if len(trials) > 1:
                 record.tuning[method] = trials
@@ -154,21 +168,45 @@ class Engine:
                 record.notes.append(f"{said} those of {plan.baseline}.")
 
     def _search(self, methods: Sequence[str], own: dict[str, list[Trial]], shared: dict[str, list[Trial]]) -> None:
-        """Let each method make its trials, added to ``own``."""
+        """Let each method make its trials with the first tuning seed, added to ``own``."""
         plan = self.plan
         while True:
-            proposed: list[list[Run]] = []
+            proposed: list[Run] = []
             for m in methods:
                 tried = next_trials(self.spaces[m], own[m], shared.get(m, ()), plan.trials, self._sign)
-                for number, settings in enumerate(tried, start=len(own[m])):
-                    run = partial(Run, "tuning", m, settings, plan.full_budget, trial=number)
-                    proposed.append([run(seed=seed) for seed in plan.tuning_seeds])
+                proposed += [self._tuning_run(m, settings, n) for n, settings in enumerate(tried, start=len(own[m]))]
             if not proposed:
                 return
-            self._make([run for runs in proposed for run in runs])
-            for runs in proposed:
-                score, loss = np.mean([best_validation(self._finished[run], self._sign) for run in runs], axis=0)
-                own[runs[0].method].append(Trial(runs[0].settings, float(score), float(loss)))
+            self._make(proposed)
+            for run in proposed:
+                own[run.method].append(self._trial([run]))
+
+    def _raced(self, tried: dict[str, list[Trial]], own: dict[str, list[Trial]]) -> dict[str, list[Trial]]:
+        """The trials of each method, the finalists with the means over all tuning seeds."""
+        runs: dict[tuple[str, int], list[Run]] = {}
+        for method, trials in tried.items():
+            for trial in finalists(trials, self._sign) if len(trials) > 1 else ():
+                owner, place = (self.plan.baseline if trial.shared else method), trials.index(trial)
+                number = place if trial.shared else place - len(trials) + len(own[method])
+                settings = own[owner][number].settings
+                of_trial = [self._tuning_run(owner, settings, number, seed) for seed in self.plan.tuning_seeds]
+                runs[method, place] = of_trial
+        asked = dict.fromkeys(run for of_trial in runs.values() for run in of_trial)
+        self._make([run for run in asked if run not in self._finished])
+        raced = {method: list(trials) for method, trials in tried.items()}
+        for (method, place), of_trial in runs.items():
+            before = raced[method][place]
+            raced[method][place] = self._trial(of_trial)._replace(settings=before.settings, shared=before.shared)
+        return raced
+
+    def _tuning_run(self, method: str, settings: Mapping[str, Any], number: int, seed: int | None = None) -> Run:
+        first = self.plan.tuning_seeds[0]
+        return Run("tuning", method, settings, self.plan.full_budget, first if seed is None else seed, number)
+
+    def _trial(self, runs: Sequence[Run]) -> Trial:
+        """The means over the tuning seeds of a trial."""
+        scores, losses = zip(*(best_validation(self._finished[run], self._sign) for run in runs), strict=True)
+        return Trial(runs[0].settings, fmean(scores), fmean(losses), by_seed=scores)
 
     # --- final runs
 
@@ -198,8 +236,7 @@ class Engine:
             if not open_arms:
                 return
         if len(looks) > 1:
-            further = next((look for look in Design.looks if look > looks[-1]), looks[-1])
-            self._stop(open_arms, f"max_seeds={looks[-1]}", further, self._runs(open_arms, range(looks[-1], further)))
+            self._stop(open_arms, f"max_seeds={looks[-1]}", looks[-1], [])  # more would be another design
 
     def _runs(self, arms: Sequence[Arm], seeds: Iterable[int]) -> list[Run]:
         """The final runs of arms, and of the baseline's that they are compared with."""
@@ -281,9 +318,10 @@ class Engine:
 
 
 def best_validation(outcome: Result | str, sign: float) -> tuple[float, float]:
-    """The best finite validation score of a run, and the lowest loss of the validations that had it; NaN for none."""
+    """The best finite validation score of a run, and the lowest cross-entropy (at the best temperature) of the
+    validations that had it; NaN for none."""
     evaluations = [] if isinstance(outcome, str) else outcome.evaluations
     scores = [evaluation["score"] for evaluation in evaluations if math.isfinite(evaluation["score"])]
     best = max(scores, key=lambda score: sign * score, default=math.nan)
-    losses = [e.get("loss", math.nan) for e in evaluations if e["score"] == best]
+    losses = [e.get("cross_entropy", math.nan) for e in evaluations if e["score"] == best]
     return best, min((loss for loss in losses if math.isfinite(loss)), default=math.nan)

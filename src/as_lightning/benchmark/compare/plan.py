@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import yaml
 
+from as_lightning.benchmark.compare.search import FINALISTS
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.report.record import run_folder
 from as_lightning.benchmark.report.verdicts import Design
@@ -97,7 +98,7 @@ class ComparisonPlan:
         else:
             self.seeds = _seeds("seeds", asked["seeds"], 0)
             looks = (len(self.seeds),)
-        self.design = replace(design, looks=looks)
+        self.design = replace(design, looks=looks, seeds=self.seeds, methods=self.methods)
         self.tuning_seeds = _seeds("tuning_seeds", asked["tuning_seeds"], FIRST_TUNING_SEED)
         if shared := set(self.seeds) & set(self.tuning_seeds):
             raise ValueError(
@@ -114,16 +115,17 @@ class ComparisonPlan:
         """The budgets of a method, ascending."""
         return self.baseline_budgets if method == self.baseline else self.method_budgets
 
-    def runs(self, trials: int, contained: int) -> tuple[int, int]:
-        """The fewest and the most runs, with so many trials of all methods, of which so many contain the baseline.
+    def runs(self, trials: int, tuned: int, contained: int) -> tuple[int, int]:
+        """The fewest and the most runs: so many trials of so many methods, of which so many contain the baseline.
 
-        The fewest: these are tuned to be the baseline, and every other method is decided at the first look, and is
-        worse, so that none has smaller budgets.
+        The fewest: these are tuned to be the baseline by its own trials, and every other method is decided at the first
+        look, and is worse, so that none has smaller budgets.
         """
-        tuning = trials * len(self.tuning_seeds)
+        repeated = FINALISTS * (len(self.tuning_seeds) - 1)  # trainings of a method beyond the first tuning seed
         baseline, others, looks = len(self.baseline_budgets), len(self.methods) - 1, self.design.looks
         most = baseline + others * len(self.method_budgets)
-        return tuning + looks[0] * (baseline + others - contained), tuning + looks[-1] * most
+        least = trials + repeated * (tuned - contained) + looks[0] * (baseline + others - contained)
+        return least, trials + repeated * tuned + looks[-1] * most
 
 
 def epochs_of(budget: float, full_epochs: int) -> int:

@@ -24,12 +24,16 @@ from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.report.table import RUNS_TABLE, verdict_table, write_runs
 from as_lightning.benchmark.run.result import whole_file
 
-OF_VERDICT = ("difference", "low", "high", "detectable", "look", "reason")
+OF_VERDICT = ("difference", "low", "high", "new_low", "new_high", "detectable", "look", "skewed", "reason")
 POINTS = {"share": "a point is 0.01", "percent": "in percent", "raw": "a point is 1"}
 LEGEND = (
     "{} in points ({}; {} is better): mean ± standard deviation of each method's own runs. Differences are to {}, "
-    "paired by {}, positive where the method is better, with 95% intervals. All verdicts at the full budget are right "
-    "with probability 95%, and so are all at smaller ones. Equal, not worse and no gain mean by {:g} points."
+    "paired by {}, positive where the method is better. With probability 95% all intervals at the full budget hold, "
+    "whenever a method stops, and so do all at smaller ones; the verdicts are read off them. Equal, not worse and no "
+    "gain mean by {:g} points.{}"
+)
+NEW_DATA = (
+    " The verdicts are about these test examples; the interval for new data is about others like them, one at a time."
 )
 SHARED = "the baseline's"
 VALIDATED = "mean of the best validation scores"
@@ -145,7 +149,8 @@ def cells(found: Findings, row: Row) -> dict[str, Cell]:
     notes += [] if same is None else [f"at this budget: {in_words(same)}"]
     advised = row is recommended(found) and verdict is not None and not found.record.untuned
     difference = "–" if verdict is None or math.isnan(verdict.difference) else f"{verdict.difference:+.2f}"
-    interval = f"{verdict.low:+.2f} to {verdict.high:+.2f}" if verdict and math.isfinite(verdict.low) else ""
+    interval = _interval(verdict.low, verdict.high) if verdict else ""
+    for_new = _interval(verdict.new_low, verdict.new_high) if verdict else ""
     ratio = "–" if math.isnan(time.ratio) else f"{time.ratio:.2f}"
     independent = row.arm in found.record.unpaired
     pairs = "not paired" if independent else f"{verdict.seeds} paired" if verdict and verdict.seeds < row.seeds else ""
@@ -154,6 +159,7 @@ def cells(found: Findings, row: Row) -> dict[str, Cell]:
         "epochs": Cell("–" if math.isnan(row.epochs) else f"{row.epochs:g}"),
         score_name(found.record.score): Cell(f"{row.mean:.2f}{'' if math.isnan(row.std) else f' ± {row.std:.2f}'}"),
         "difference, points (95%)": Cell(difference, interval),
+        "for new data (95%)": Cell(for_new or "–"),
         "verdict": Cell("baseline" if verdict is None else verdict.word, "; ".join(filter(None, notes))),
         "time ratio": Cell(ratio, f"{time.low:.2f} to {time.high:.2f}" if time.low < time.high else ""),
         f"{found.record.pairs}s": Cell(str(row.seeds), pairs),
@@ -164,6 +170,10 @@ def _deciding(found: Findings) -> list[dict[str, Cell]]:
     """The deciding table, without columns that say nothing."""
     rows = [cells(found, row) for row in found.rows]
     return [{name: row[name] for name in row if any(each[name].text != "–" for each in rows)} for row in rows]
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{low:+.2f} to {high:+.2f}" if math.isfinite(low) else ""
 
 
 def frame(found: Findings) -> pd.DataFrame:
@@ -222,6 +232,7 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
     unit = "raw" if record.unit == "raw" else "percent" if record.points == 1.0 else "share"
     score = f"{record.split} {score_name(record.score)}".strip()
     about = (score[:1].upper() + score[1:], POINTS[unit], "more" if record.mode == "max" else "less")
+    new = NEW_DATA if any(math.isfinite(verdict.new_low) for verdict in found.verdicts) else ""
     shares = {
         arm.method: DIFFER.format(arm.method, record.baseline, 100 * share, examples)
         for (arm, against), (share, examples) in record.disagreed.items()
@@ -246,7 +257,7 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
         "untuned": bool(record.untuned),
         "first": first,
         "rows": _deciding(found),
-        "legend": LEGEND.format(*about, found.reference.name, record.pairs, record.design.equal_within),
+        "legend": LEGEND.format(*about, found.reference.name, record.pairs, record.design.equal_within, new),
         "figures": [
             {"file": f"figures/{each.name}.svg", "title": each.title}
             | {"alt": each.alt, "svg": each.svg, "inline": each.inline}
