@@ -97,7 +97,7 @@ def test_a_report_of_runs_without_test_metrics_alone_is_refused(result, tmp_path
 
 
 TABLE = "model,run,test_acc\n" + "".join(
-    f"{model},{run},{accuracy + run / 1000}\n"
+    f"{model},{run},{accuracy * (1 + run / 1000)}\n"
     for model, accuracy in (("small", 0.8), ("wide", 0.7))
     for run in range(4)
 )
@@ -142,7 +142,7 @@ def test_a_word_can_fail_the_command(tmp_path, capsys):
 def test_a_table_that_cannot_be_judged_is_named_and_so_are_options_that_are_not_for_folders(
     comparison, tmp_path, capsys
 ):
-    (tmp_path / "scores.csv").write_text(TABLE.replace("0.8,", "n/a,").replace("0.801", "n/a"))
+    (tmp_path / "scores.csv").write_text(TABLE.replace("0.8008", "n/a"))
     said = refused(capsys, str(tmp_path / "scores.csv"), "--baseline", "wide")
     assert f"{tmp_path}/scores.csv: row 3: expected a number in the column test_acc, got 'n/a'" in said
     said = refused(capsys, str(comparison), "--mode", "min")

@@ -89,7 +89,7 @@ def record(result):
     for method, budget, lead in (("softmax", 1.0, 0.0), (HOSTILE, 1.0, 0.001), ("softmax", 0.5, -0.05)):
         for seed in range(5):
             about = {"comparison": {"budget": budget, "epochs": 4 * budget, "settings": {"lr": 0.01, HOSTILE: HOSTILE}}}
-            score = 0.8 + 0.01 * seed + lead + 0.0001 * seed
+            score = 0.8 + 0.01 * seed + lead * (1 + 0.1 * (seed % 2))
             run = result(method, seed, score, seconds=9.0 * budget, config=about, machine={"processor": HOSTILE})
             made.results.append(run)
     for method in made.methods:
@@ -101,7 +101,7 @@ def record(result):
 
 
 def test_the_page_opens_with_the_table_then_the_figure_and_the_rest_is_folded(report):
-    untuned, legend = "One setting for all, not tuned: no advice.", "with 95% intervals"
+    untuned, legend = "One setting for all, not tuned: no advice.", "Differences are to"
     after = "<details", "More figures", "Settings and metrics"
     for file, said, picture in ((report.html, 'class="better"', "<figure"), (report.markdown, "| better |", "![")):
         places = [file.read_text().index(part) for part in (untuned, said, legend, picture, *after)]
