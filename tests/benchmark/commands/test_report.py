@@ -108,7 +108,7 @@ def test_a_table_is_judged_without_writing_a_file_unless_a_folder_is_given(tmp_p
     asked = [str(tmp_path / "scores.csv"), "--baseline", "wide", "--columns", "method=model", "seed=run"]
     main(asked)
     printed = capsys.readouterr().out
-    assert "Results as they were given, not tuned by as-lightning: no advice." in printed
+    assert "which does not say whether the methods were tuned alike: no advice." in printed
     assert "8 runs were read: method from model, seed from run, score from test_acc." in printed
     assert [path.name for path in tmp_path.iterdir()] == ["scores.csv"]
     main([*asked, "--output", str(tmp_path / "page")])

@@ -140,7 +140,7 @@ def test_a_written_table_gives_the_verdicts_of_its_runs_without_those_of_tuning(
     tuning = {"comparison": {"phase": "tuning", "budget": 1.0, "settings": {"lr": 0.1}}}
     runs.append(result("sgd", 1000, 0.1, metrics={}, config=tuning))
     found = judged(read_table(write_runs(runs, tmp_path / "runs.csv")))
-    assert found[["candidate", "budget", "word"]].values.tolist() == [["None", 1, "better"], ["sgd", 0.5, "better"]]
+    assert found[["candidate", "budget", "word"]].values.tolist() == [["sgd", 0.5, "better"], ["None", 1, "better"]]
 
 
 def changed(row: int, column: str, value: object) -> pd.DataFrame:
@@ -157,7 +157,7 @@ BAD = {
     "text": (changed(3, "accuracy", "n/a"), {}, "row 3: expected a number in the column accuracy, got 'n/a'"),
     "a missing score": (changed(7, "accuracy", None), {}, "row 7: expected a number in the column accuracy"),
     "a missing method": (changed(2, "method", " "), {}, "row 2: nothing is in the column method"),
-    "a seed twice": (changed(6, "seed", 0), {}, r"rows 5 and 6 are of one run, adamw of seed 0: .*differ in accuracy"),
+    "a seed twice": (changed(6, "seed", 0), {}, r"rows 5, 6 are of one run \(adamw, seed 0\), and differ in accuracy"),
     "one seed": (LONG[LONG.seed == 0], {}, "each method has one score, .* give at least 3 runs of each"),
     "one method": (LONG[:5], {}, "nothing is compared: there is one method alone; there are: sgd"),
     "no baseline": (LONG, {"baseline": None}, "nothing is compared: name what the others are compared with"),

@@ -104,7 +104,7 @@ def _lost_on_validation(record: ComparisonRecord, method: str) -> str:
         return ""
     both = min(trial.seeds for trial in best)
     at_baseline, other = (fmean(trial.by_seed[:both] or [trial.score]) for trial in best)
-    lost = 100 * sign * (at_baseline - other)
+    lost = record.points * sign * (at_baseline - other)
     shown = settings(_knobs(best[1].settings))
     return (
         f"{method}: validation chose {record.same_as[method]}; the best other setting ({shown}) lost {lost:.2f} points."

@@ -21,10 +21,9 @@ from as_lightning.benchmark.report.advice import advice, in_words, recommended, 
 from as_lightning.benchmark.report.figures import report_figures, score_name
 from as_lightning.benchmark.report.findings import Findings, Row, findings
 from as_lightning.benchmark.report.record import ComparisonRecord
-from as_lightning.benchmark.report.table import RUNS_TABLE, verdict_table, write_runs
+from as_lightning.benchmark.report.table import RUNS_TABLE, numbers, verdict_table, write_runs
 from as_lightning.benchmark.run.result import whole_file
 
-OF_VERDICT = ("difference", "low", "high", "new_low", "new_high", "detectable", "look", "skewed", "reason")
 POINTS = {"share": "a point is 0.01", "percent": "in percent", "raw": "a point is 1"}
 LEGEND = (
     "{} in points ({}; {} is better): mean ± standard deviation of each method's own runs. Differences are to {}, "
@@ -82,7 +81,7 @@ def print_comparison(record: ComparisonRecord, console: Console | None = None) -
     found, console = findings(record), console or Console(width=None if sys.stdout.isatty() else 120)
     title = f"{record.name}: {record.split} {score_name(record.score)}, differences to {found.reference.name}"
     short = ("verdict", "time ratio")  # without their notes
-    rows = [{name: cell.text if name in short else cell for name, cell in row.items()} for row in _deciding(found)]
+    rows = [{name: cell.text if name in short else cell for name, cell in row.items()} for row in deciding(found)]
     console.print(Markdown(f"{md(title)}\n\n{table(rows)}"))
     console.print("\n".join(advice(found)), markup=False, highlight=False)
 
@@ -118,10 +117,9 @@ def write_report(
     (directory / "figures").mkdir(parents=True, exist_ok=True)
     page = _page(records, failed, notes)
     paths = ReportPaths(directory / "report.html", directory / "report.md", directory / "report.csv")
-    numbers = [frame(found) for found in map(findings, records)]
     texts = {directory / figure["file"]: figure["svg"] for part in page["sections"] for figure in part["figures"]}
     texts |= {place: TEMPLATES.get_template(f"{place.name}.jinja").render(page) for place in paths[:2]}
-    texts[paths.csv] = pd.concat(numbers).to_csv(index=False, float_format="%.6g") if numbers else ""
+    texts[paths.csv] = numbers(records).to_csv(index=False, float_format="%.6g")
     for place, text in texts.items():
         with whole_file(place) as partial:
             partial.write_text(text, encoding="utf-8")
@@ -166,7 +164,7 @@ def cells(found: Findings, row: Row) -> dict[str, Cell]:
     }
 
 
-def _deciding(found: Findings) -> list[dict[str, Cell]]:
+def deciding(found: Findings) -> list[dict[str, Cell]]:
     """The deciding table, without columns that say nothing."""
     rows = [cells(found, row) for row in found.rows]
     return [{name: row[name] for name in row if any(each[name].text != "–" for each in rows)} for row in rows]
@@ -174,22 +172,6 @@ def _deciding(found: Findings) -> list[dict[str, Cell]]:
 
 def _interval(low: float, high: float) -> str:
     return f"{low:+.2f} to {high:+.2f}" if math.isfinite(low) else ""
-
-
-def frame(found: Findings) -> pd.DataFrame:
-    """All numbers, one row for each arm."""
-    rows = [
-        {"name": found.record.name, "method": row.arm.method, "budget": row.arm.budget, "epochs": row.epochs}
-        | {f"setting_{name}": value for name, value in row.settings.items()}
-        | {"seeds": row.seeds, "mean": row.mean, "std": row.std, "seconds": row.seconds}
-        | {"verdict": getattr(row.verdict, "word", None)}
-        | {name: getattr(row.verdict, name, None) for name in OF_VERDICT}
-        | {"verdict_at_same_budget": getattr(row.same_budget, "word", None)}
-        | {f"time_{name}": value for name, value in row.time._asdict().items()}
-        | dict(row.metrics)
-        for row in found.rows
-    ]
-    return pd.DataFrame(rows)
 
 
 def md(text: object) -> str:
@@ -256,7 +238,7 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
         "title": record.name,
         "untuned": bool(record.untuned),
         "first": first,
-        "rows": _deciding(found),
+        "rows": deciding(found),
         "legend": LEGEND.format(*about, found.reference.name, record.pairs, record.design.equal_within, new),
         "figures": [
             {"file": f"figures/{each.name}.svg", "title": each.title}

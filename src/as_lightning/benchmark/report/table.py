@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.pairing import TEST_SHARE
 from as_lightning.benchmark.report.record import BASELINES, ComparisonRecord
 from as_lightning.benchmark.run.result import Result, whole_file
@@ -35,8 +36,10 @@ TRACKED = re.compile(
     "name|agent|state|notes|user|tags|created|runtime|sweep|group|job_type|id|start_time|end_time|duration|run_id"
     "|source_type|source_name|status|experiment_id|artifact_uri"
 )
-GIVEN = "Results as they were given, not tuned by as-lightning: no advice."
+GIVEN = "Read from a table, which does not say whether the methods were tuned alike: no advice."
 
+OF_VERDICT = ("difference", "low", "high", "new_low", "new_high", "detectable", "look", "skewed", "reason")
+SHOWN = ["group", "candidate", "budget", "difference", "low", "high", "word", "pairs", "reason"]
 MIN_GROUPS = 3  # data sets whose means allow a verdict
 
 
@@ -49,12 +52,9 @@ def write_runs(results: Sequence[Result], path: str | Path) -> Path:
         row |= {"epochs": about.get("epochs", len(run.epoch_seconds) or None)}
         row |= {"phase": about.get("phase", "final"), "metric": run.score, "score": run.metrics.get(run.score)}
         row |= {"seconds": run.train_seconds, "settings": json.dumps(dict(about.get("settings", {})), default=str)}
-        rows.append(run.metrics | row)
-    table = pd.DataFrame(rows)
+        rows.append(row | {name: value for name, value in run.metrics.items() if name not in row})
     with whole_file(Path(path)) as partial:
-        table[sorted(table, key=lambda name: name not in rows[0] or name in results[0].metrics)].to_csv(
-            partial, index=False
-        )
+        pd.DataFrame(rows).to_csv(partial, index=False)
     return Path(path)
 
 
@@ -134,18 +134,30 @@ def verdicts(
     return verdict_table(table_records(frame, "", baseline, columns, test_share=test_share, **asked)[0])
 
 
+def numbers(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
+    """All numbers of comparisons, a row for each arm."""
+    rows = [
+        {"name": record.name, "method": row.arm.method, "budget": row.arm.budget, "epochs": row.epochs}
+        | {f"setting_{name}": value for name, value in row.settings.items()}
+        | {"seeds": row.seeds, "mean": row.mean, "std": row.std, "seconds": row.seconds}
+        | {"verdict": getattr(row.verdict, "word", None)}
+        | {name: getattr(row.verdict, name, None) for name in OF_VERDICT}
+        | {"pairs": 0 if row.arm in record.unpaired else getattr(row.verdict, "seeds", None)}
+        | {"verdict_at_same_budget": getattr(row.same_budget, "word", None)}
+        | {f"time_{name}": value for name, value in row.time._asdict().items()}
+        | dict(row.metrics)
+        for record in records
+        for row in findings(record).rows
+    ]
+    return pd.DataFrame(rows)
+
+
 def verdict_table(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
     """The verdicts of records, a row each, as `verdicts` returns them."""
-    names = ("difference", "low", "high", "word")
-    rows = [
-        {"group": record.name, "candidate": found.arm.method, "budget": found.arm.budget}
-        | {name: getattr(found, name) for name in names}
-        | {"pairs": 0 if found.arm in record.unpaired else found.seeds, "reason": found.reason}
-        for record in records
-        for found in record.verdicts()
-    ]
-    table = pd.DataFrame(rows, columns=["group", "candidate", "budget", *names, "pairs", "reason"])
-    return table.drop(columns=[name for name in ("group", "budget") if table[name].nunique() == 1])
+    table = numbers(records).rename(columns={"name": "group", "method": "candidate", "verdict": "word"})
+    alike = [name for name in ("group", "budget") if table[name].nunique() == 1]
+    table = table.loc[table["word"].notna(), SHOWN].drop(columns=alike).reset_index(drop=True)
+    return table.astype({"difference": float, "low": float, "high": float, "pairs": int})
 
 
 def table_records(
@@ -306,23 +318,20 @@ def _numbers(frame: pd.DataFrame, column: Any) -> pd.Series:
     return numbers
 
 
-def _rows(labels: Sequence[Any], most: int = 5) -> str:
-    """Rows by their labels: ``row 3``, ``rows 3 and 9``."""
-    shown = [str(label) for label in labels[:most]] + [f"{len(labels) - most} others"] * (len(labels) > most)
-    return f"row{'s' * (len(shown) > 1)} " + " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+def _rows(labels: Sequence[Any]) -> str:
+    return f"row{'s' * (len(labels) > 1)} {', '.join(map(str, labels[:5]))}{', ...' * (len(labels) > 5)}"
 
 
 def _refuse_duplicates(runs: pd.DataFrame, frame: pd.DataFrame) -> None:
-    of_run = ["group", "method", "budget", "seed"]
-    same = runs[runs.duplicated(of_run, keep=False)]
-    if same.empty:
+    of_run = runs[["group", "method", "budget", "seed"]]
+    if not of_run.duplicated().any():
         return
-    pair = (runs[of_run] == same[of_run].iloc[0]).all(axis=1).to_numpy()
-    rows, run = frame[pair].astype(str), same.iloc[0]
-    differ = [str(column) for column in rows if rows[column].nunique() > 1]
+    same = (of_run == of_run[of_run.duplicated()].iloc[0]).all(axis=1).to_numpy()
+    rows, run = frame[same].astype(str), runs[same].iloc[0]
+    differ = ", ".join(str(column) for column in rows if rows[column].nunique() > 1) or "nothing"
     raise ValueError(
-        f"{_rows(rows.index)} are of one run, {run['method']} of seed {run['seed']:g} {run['group']}".rstrip()
-        + f": leave one out, or name what tells them apart (they differ in {', '.join(differ[:5]) or 'nothing'})"
+        f"{_rows(rows.index)} are of one run ({run['method']}, seed {run['seed']:g}), and differ in {differ}: leave "
+        "one out, or name what tells them apart, as in --columns method=COLUMN,COLUMN"
     )
 
 
