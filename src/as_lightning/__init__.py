@@ -10,6 +10,7 @@ from warnings import warn
 
 if TYPE_CHECKING:
     from as_lightning.benchmark.compare.api import compare as compare
+    from as_lightning.benchmark.report.table import verdicts as verdicts
     from as_lightning.callbacks import (
         AccumulationSchedule,
         AccumulationWindow,
@@ -49,7 +50,9 @@ _MODULES = {
     "masking_counter": ("MaskingCounter",),
     "mixin": ("ASSoftmaxMixin",),
     "schedules": ("DeltaWarmup",),
-    "benchmark.compare.api": ("compare",),  # needs as-lightning[benchmark], so `import *` leaves it out
+    # these need as-lightning[benchmark], so `import *` leaves them out
+    "benchmark.compare.api": ("compare",),
+    "benchmark.report.table": ("verdicts",),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 _SUBMODULES = ("callbacks", "compat", "functional")

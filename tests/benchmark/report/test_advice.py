@@ -100,9 +100,10 @@ def test_a_line_without_seeds_says_why():
 
 
 def test_the_time_ratio_is_a_geometric_mean_over_shared_seeds_with_the_interval_of_the_logarithms():
-    ratio = time_ratio({0: 5.0, 1: 20.0, 2: 9.0}, {0: 10.0, 1: 10.0, 7: 1.0})
+    ratio = time_ratio({0: 5.0, 1: 20.0, 2: 9.0, 3: 10.0}, {0: 10.0, 1: 10.0, 3: 10.0, 7: 1.0})
     assert ratio.ratio == pytest.approx(1.0)
-    assert math.log(ratio.high) == pytest.approx(12.7062 * math.log(2) * math.sqrt(2) / math.sqrt(2), rel=1e-4)
+    assert math.log(ratio.high) == pytest.approx(4.30265 * math.log(2) / math.sqrt(3), rel=1e-4)
+    assert time_ratio({0: 1.0, 1: 1.0}, {0: 2.0, 1: 2.0}).in_words == ""  # two seeds say nothing
     assert math.isnan(time_ratio({0: 0.0}, {0: 1.0}).ratio)
     assert math.isnan(time_ratio({0: 1.0}, {1: 1.0}).ratio)
 
