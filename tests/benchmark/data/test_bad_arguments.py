@@ -41,7 +41,6 @@ PATH = {"path": "set"}
         (Chords, AUDIO, {"freq_mask": 25}, "freq_mask=25 is more than a clip's 24: set it to that or less"),
         (Chords, AUDIO, {"seconds": 0.1, "time_mask": 10}, "time_mask=10 is more than a clip's 9"),
         (Chords, AUDIO, {"split_seed": "abc"}, "split_seed must be an integer of at least 0, got 'abc'"),
-        (Digits, {}, {"split_seed": None}, "split_seed must be an integer of at least 0, got None"),
         (Digits, {}, {"label_noise_seed": "abc"}, "label_noise_seed must be an integer of at least 0, got 'abc'"),
         (Chords, AUDIO, {"seconds": "abc"}, "seconds must be a positive number, got 'abc'"),
         (Chords, AUDIO, {"seconds": 0.016}, "are 128 samples: at least 129 are needed"),

@@ -117,21 +117,22 @@ class BenchmarkDataModule(pl.LightningDataModule):
         self,
         *,
         batch_size: int,
-        split_seed: int = 0,
+        split_seed: int | None = None,
         data_dir: str | Path = "data",
         num_workers: int = 0,
         pin_memory: bool = False,
         label_noise: float = 0.0,
-        label_noise_kind: NoiseKind = "uniform",
+        label_noise_kind: NoiseKind | None = None,
         label_noise_seed: int = 0,
         shots: int | None = None,
         imbalance: float | None = None,
         first: int | None = None,
     ) -> None:
         super().__init__()
-        check_least(0, num_workers=num_workers, split_seed=split_seed, label_noise_seed=label_noise_seed)
+        check_least(0, num_workers=num_workers, split_seed=split_seed or 0, label_noise_seed=label_noise_seed)
         check_least(1, batch_size=batch_size, shots=1 if shots is None else shots, first=1 if first is None else first)
         check_number("label_noise", label_noise, lambda share: 0 <= share <= 1, "a share in [0, 1]")
+        label_noise_kind = label_noise_kind or "uniform"
         check_choice("label_noise_kind", label_noise_kind, get_args(NoiseKind))
         if imbalance is not None:
             check_number(
@@ -146,7 +147,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         if shots is not None and imbalance is not None:
             raise ValueError(f"shots={shots} and imbalance={imbalance} both set how many samples a class has: give one")
         self.data_dir = Path(data_dir).expanduser()
-        self.split_seed: Any = split_seed  # None: the published split, where a seed could make another
+        self.split_seed: Any = split_seed or 0
         self.shots, self.imbalance, self.first = shots, imbalance, first
         self.batch_size, self.num_workers, self.pin_memory = batch_size, num_workers, pin_memory
         self.label_noise, self.label_noise_kind, self.label_noise_seed = label_noise, label_noise_kind, label_noise_seed

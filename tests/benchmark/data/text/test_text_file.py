@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -126,7 +127,7 @@ def test_a_table_gives_its_rows_back_in_every_format_and_blank_lines_are_none(tm
         ("set.jsonl", '{"text": "a", "label": 1}\n{"text"\n', r"set.jsonl:2: expected a JSON object, got .*"),
         ("set.jsonl", '["a", 1]\n', r"set.jsonl:1: expected a JSON object, got"),
         ("set.csv", "text,label\n", r"set.csv: expected rows of texts and labels, got none"),
-        ("set.txt", "", r"set.txt: expected a file that ends in .csv, .tsv or .jsonl"),
+        ("set.txt", "", r"set.txt: expected a file that ends in .csv, .tsv, .jsonl, .parquet"),
     ],
 )
 def test_a_malformed_table_is_refused_with_file_and_line(tmp_path, name, content, message):
@@ -148,6 +149,25 @@ def test_a_text_may_be_of_any_length(tmp_path):
     long = 200_000 * "x"
     (tmp_path / "set.csv").write_text(f"text,label\n{long},a\n")
     assert read_table(tmp_path / "set.csv", "text", "label") == [(long, "a")]
+
+
+def test_a_parquet_table_gives_its_rows_and_names_the_row_of_what_is_missing(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "set.Parquet"
+    parquet.write_table(arrow.table({"text": ["a", "b", None], "label": [1, None, 3]}), path)
+    with pytest.raises(ValueError, match=r"set.Parquet:2: expected a text and a label; 2 of 3 rows lack one"):
+        read_table(path, "text", "label")
+    assert read_table(path, "text", "label", drop_blank=True) == [("a", "1")]
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"set.Parquet: "):
+        read_table(path, "text", "label")
+
+
+def test_without_pyarrow_a_parquet_table_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ValueError, match=r"set.parquet: needs pyarrow: pip install pyarrow, or save the table as CSV"):
+        read_table(tmp_path / "set.parquet", "text", "label")
 
 
 def test_blank_rows_are_left_out_on_demand_and_counted(tmp_path, caplog):

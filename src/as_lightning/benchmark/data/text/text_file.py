@@ -1,4 +1,4 @@
-"""A user's own texts in a table: CSV, TSV and JSON Lines; what is malformed is named by file and line."""
+"""A user's own texts in a table: CSV, TSV, JSON Lines, Parquet; what is malformed is named by file and line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from as_lightning.benchmark.data.base import check_least, say
 from as_lightning.benchmark.data.files import SURROGATES, has_suffix, normal_form, read_text, shortened
 from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule, split_sentences
 
-TABLES = (".csv", ".tsv", ".jsonl")
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 def read_table(
@@ -26,18 +26,25 @@ def read_table(
     encoding: str | None = None,
     quotes: bool = True,
 ) -> list[Sentence]:
-    """Read the texts and labels of a ``.csv``, ``.tsv`` or ``.jsonl`` file; a ValueError names file and line.
+    """Read the texts and labels of a ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` file.
 
-    The first line of ``.csv`` and ``.tsv`` names the columns; they are parted by commas, semicolons, tabs or ``|``.
-    ``drop_blank`` leaves rows without text or label out. Without ``quotes`` quotation marks are text.
+    A ValueError names file and line, of Parquet the row. The first line of ``.csv`` and ``.tsv`` names the columns;
+    they are parted by commas, semicolons, tabs or ``|``. ``drop_blank`` leaves rows without text or label out. Without
+    ``quotes`` quotation marks are text.
     """
     if not has_suffix(path, TABLES):
-        raise ValueError(f"{path}: expected a file that ends in .csv, .tsv or .jsonl")
-    content, columns = read_text(path, encoding), [normal_form(text_column), normal_form(label_column)]
-    is_json = has_suffix(path, (".jsonl",))
+        raise ValueError(f"{path}: expected a file that ends in {', '.join(TABLES)}")
+    columns = [normal_form(text_column), normal_form(label_column)]
+    if has_suffix(path, (".parquet",)):
+        rows = _parquet_rows(path)
+    elif has_suffix(path, (".jsonl",)):
+        rows = _json_rows(path, read_text(path, encoding))
+    else:
+        rows = _delimited_rows(path, read_text(path, encoding), {*columns}, quotes)
     sentences: list[Sentence] = []
     blank: list[int] = []
-    for number, row in _json_rows(path, content) if is_json else _delimited_rows(path, content, {*columns}, quotes):
+    for number, found in rows:
+        row = {normal_form(column): value for column, value in found.items()}
         if missing := [column for column in columns if column not in row]:
             raise ValueError(
                 f"{path}:{number}: no column {missing[0]!r}, there are {', '.join(map(repr, row))}: set "
@@ -103,11 +110,22 @@ def _json_rows(path: Path, content: str) -> Iterator[tuple[int, dict[str, Any]]]
             row = None
         if not isinstance(row, dict):
             raise ValueError(f"{path}:{number}: expected a JSON object, got {line.strip()[:80]!r}")
-        yield number, {normal_form(column): value for column, value in row.items()}
+        yield number, row
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise ValueError(f"{path}: needs pyarrow: pip install pyarrow, or save the table as CSV") from error
+    try:
+        yield from enumerate(parquet.read_table(path).to_pylist(), start=1)
+    except ArrowException as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 class TextFile(TextDataModule):
-    """A user's own texts: CSV, TSV or JSON Lines files with a column of texts and one of labels.
+    """A user's own texts: CSV, TSV, JSON Lines or Parquet files with a column of texts and one of labels.
 
     The settings are described in ``conf/data/text_file.yaml``. A ValueError names file and line of what is malformed.
     """
