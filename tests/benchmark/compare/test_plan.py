@@ -17,7 +17,8 @@ def plan(*methods: str, epochs: int = 12, **settings) -> ComparisonPlan:
 def test_by_default_seeds_are_added_look_by_look_and_the_baseline_alone_has_a_smaller_budget() -> None:
     found = plan("as_softmax", "as_speed")
     assert found.methods == ("softmax", "as_softmax", "as_speed")
-    assert found.design.looks == (5, 8, 12, 20)
+    assert found.design.looks == tuple(range(5, 21))
+    assert found.design.methods == found.methods
     assert found.seeds == tuple(range(20))
     assert found.tuning_seeds == (1000, 1001)
     assert (found.budgets_of("softmax"), found.budgets_of("as_speed")) == ((0.5, 1.0), (1.0,))
@@ -27,8 +28,8 @@ def test_by_default_seeds_are_added_look_by_look_and_the_baseline_alone_has_a_sm
     ("settings", "looks"),
     [
         ({"max_seeds": 5}, (5,)),
-        ({"max_seeds": 10}, (5, 8, 10)),
-        ({"max_seeds": 20}, (5, 8, 12, 20)),
+        ({"max_seeds": 8}, (5, 6, 7, 8)),
+        ({"max_seeds": 20}, tuple(range(5, 21))),
         ({"seeds": 4}, (4,)),
         ({"seeds": [7, 3]}, (2,)),
     ],
@@ -44,8 +45,10 @@ def test_given_budgets_are_for_all_and_those_of_the_same_epochs_are_one() -> Non
 
 
 def test_the_fewest_and_the_most_runs_are_counted() -> None:
-    assert plan("as_softmax", budgets=[0.5, 1], trials=6).runs(trials=12, contained=0) == (24 + 5 * 3, 24 + 20 * 4)
-    assert plan("as_softmax", budgets=[0.5, 1], trials=6).runs(trials=12, contained=1) == (24 + 5 * 2, 24 + 20 * 4)
+    asked = plan("as_softmax", budgets=[0.5, 1], trials=6)
+    assert asked.runs(trials=12, tuned=2, contained=0) == (12 + 4 + 5 * 3, 12 + 4 + 20 * 4)
+    assert asked.runs(trials=12, tuned=2, contained=1) == (12 + 2 + 5 * 2, 12 + 4 + 20 * 4)
+    assert asked.runs(trials=0, tuned=0, contained=0)[0] == 5 * 3
 
 
 def test_methods_of_several_labels_are_compared_with_their_softmax() -> None:

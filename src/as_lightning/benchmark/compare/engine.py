@@ -223,13 +223,10 @@ class Engine:
             self._make(runs)
             self._gather()
             found = findings(self.record)
-            if look == looks[-1]:
-                undecided = [verdict.arm for verdict in found.verdicts if not (verdict.decided or verdict.reason)]
-            else:
-                # the one decision that rests on measured times, on which no word depends
-                cheaper = {row.arm for row in found.rows if row.time.clearly_less}
-                undecided = still_open(found.verdicts, plan.design, cheaper=cheaper)
-            open_arms = [arm for arm in open_arms if arm in undecided]
+            # the one decision that rests on measured times, on which no word depends
+            cheaper = {row.arm for row in found.rows if row.time.clearly_less}
+            going = still_open(found.verdicts, plan.design, cheaper=cheaper)
+            open_arms = [arm for arm in open_arms if arm in going]
             if not open_arms:
                 return
         if len(looks) > 1:
