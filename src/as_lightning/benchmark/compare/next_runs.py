@@ -151,7 +151,7 @@ class Replay:
         reached = [look for look in looks if any(not self._missing([arm], look) for arm in open_arms)]
         if reached:  # an arm without the runs of the last look was stopped before
             open_arms = [arm for arm in open_arms if not self._missing([arm], reached[-1])]
-            open_arms = [arm for arm in open_arms if arm in self._undecided(last=reached[-1] == looks[-1])]
+            open_arms = [arm for arm in open_arms if arm in self._going()]
         # where all arms are the baseline by their settings, its runs are those of the first look
         if not arms or (not open_arms if reached else not self._missing(open_arms, looks[0])):
             return
@@ -166,11 +166,9 @@ class Replay:
         else:
             self.runs = runs
 
-    def _undecided(self, last: bool) -> list[Arm]:
-        """The arms that need more seeds; at the last look those without a word."""
+    def _going(self) -> list[Arm]:
+        """The arms that need more seeds."""
         found = findings(self.record)
-        if last:
-            return [verdict.arm for verdict in found.verdicts if not (verdict.decided or verdict.reason)]
         # the one decision that rests on measured times, on which no word depends
         cheaper = {row.arm for row in found.rows if row.time.clearly_less}
         return still_open(found.verdicts, self.plan.design, cheaper=cheaper)
