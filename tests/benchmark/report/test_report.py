@@ -198,6 +198,15 @@ def test_a_comparison_shows_its_trials_budgets_and_the_examples_on_which_predict
     assert pd.read_csv(paths.csv)["budget"].tolist() == [1.0, 0.5, 1.0]
 
 
+def test_a_method_whose_tuning_chose_the_baseline_says_so_in_the_place_of_a_verdict(record, tmp_path, capsys):
+    record.same_as, record.settings = {HOSTILE: "softmax"}, {HOSTILE: {}, "softmax": {}}
+    print_comparison(record)
+    printed = capsys.readouterr().out
+    for text in (printed, write_report([record], tmp_path).markdown.read_text()):
+        assert "tuning chose softmax" in text
+    assert "undecided" not in printed.partition("Stay")[0]
+
+
 def test_an_experiment_is_reported_by_its_score_and_its_baseline(result, tmp_path):
     labels = {"name": "labels", "score_name": "f1_micro"}
     results = [result("softmax", seed, 0.8) for seed in range(3)]

@@ -31,7 +31,13 @@ def test_long_and_wide_tables_shares_and_percents_and_texts_are_judged_alike():
     expected = judged(LONG)
     assert expected[["candidate", "word", "pairs"]].values.tolist() == [["adamw", "better", 5]]
     assert expected["difference"].tolist() == pytest.approx([3.08])
-    for found in (judged(wide), judged(shares), judged(LONG.astype(str)), judged(named, columns=roles)):
+    for found in (
+        judged(wide),
+        judged(shares),
+        judged(LONG.astype(str)),
+        judged(LONG.astype({"method": "category"})),
+        judged(named, columns=roles),
+    ):
         pd.testing.assert_frame_equal(found, expected)
 
 
@@ -158,6 +164,8 @@ BAD = {
     "a missing score": (changed(7, "accuracy", None), {}, "row 7: expected a number in the column accuracy"),
     "a missing method": (changed(2, "method", " "), {}, "row 2: nothing is in the column method"),
     "a seed twice": (changed(6, "seed", 0), {}, r"rows 5, 6 are of one run \(adamw, seed 0\), and differ in accuracy"),
+    "no finished run": (LONG[:0], {}, "the table has no run that has finished"),
+    "a chart": (pd.DataFrame({"Step": [1], "a": [0.5], "a__MIN": [0.5]}), {}, "this is the export of a chart"),
     "one seed": (LONG[LONG.seed == 0], {}, "each method has one score, .* give at least 3 runs of each"),
     "one method": (LONG[:5], {}, "nothing is compared: there is one method alone; there are: sgd"),
     "no baseline": (LONG, {"baseline": None}, "nothing is compared: name what the others are compared with"),

@@ -142,7 +142,8 @@ def rendered(records: Sequence[ComparisonRecord], form: str, notes: Sequence[str
 
 def cells(found: Findings, row: Row) -> dict[str, Cell]:
     """One arm as the deciding table shows it: headings and texts."""
-    verdict, time, same = row.verdict, row.time, row.same_budget
+    chosen = found.record.same_as.get(row.arm.method)  # its runs are those of this method
+    verdict, time, same = None if chosen else row.verdict, row.time, row.same_budget
     notes = [] if verdict is None else [verdict.reason]
     notes += [] if same is None else [f"at this budget: {in_words(same)}"]
     advised = row is recommended(found) and verdict is not None and not found.record.untuned
@@ -158,7 +159,10 @@ def cells(found: Findings, row: Row) -> dict[str, Cell]:
         score_name(found.record.score): Cell(f"{row.mean:.2f}{'' if math.isnan(row.std) else f' ± {row.std:.2f}'}"),
         "difference, points (95%)": Cell(difference, interval),
         "for new data (95%)": Cell(for_new or "–"),
-        "verdict": Cell("baseline" if verdict is None else verdict.word, "; ".join(filter(None, notes))),
+        "verdict": Cell(
+            verdict.word if verdict else f"tuning chose {chosen}" if chosen else "baseline",
+            "; ".join(filter(None, notes)),
+        ),
         "time ratio": Cell(ratio, f"{time.low:.2f} to {time.high:.2f}" if time.low < time.high else ""),
         f"{found.record.pairs}s": Cell(str(row.seeds), pairs),
     }
@@ -232,6 +236,7 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
         for trial in tried
     ]
     own = {row.name: {"settings": settings(row.settings), "seconds": row.seconds, **row.metrics} for row in found.rows}
+    own = own if any(len(row.metrics) > 1 for row in found.rows) else {}  # more than the score
     texts = pd.DataFrame(own).fillna("–").map(lambda value: value if isinstance(value, str) else f"{value:.4g}")
     measured = [{"": str(name).replace("_", " ")} | dict(row) for name, row in texts.iterrows()]
     return {

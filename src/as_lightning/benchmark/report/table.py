@@ -202,7 +202,7 @@ def table_records(
     if len(groups) >= MIN_GROUPS:
         means = runs[runs["group"].isin(groups)].groupby(["method", "budget", "group"], sort=False, as_index=False)
         own = means[["score", "epochs"]].mean().assign(seed=lambda mean: mean["group"].factorize()[0], seconds=math.nan)
-        facts |= {"splits": "fixed", "pairs": "data set"}
+        facts |= {"splits": "", "pairs": "data set"}
         records.append(ComparisonRecord.of_runs(_results(own, f"Mean of {len(groups)} groups", score), base, **facts))
     return records, notes
 
@@ -243,6 +243,8 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
             raise ValueError(
                 f"no column is known as the {role}: name it, as in --columns {role}=NAME; there are: {known}"
             )
+    if frame.empty:
+        raise ValueError("the table has no run that has finished")
     texts = {column: _texts(frame, column) for role in ("method", "group", "seed") for column in roles.get(role, ())}
     first, *more = roles["method"]
     runs = pd.DataFrame({"method": texts[first], "group": texts[roles["group"][0]] if "group" in roles else ""})
@@ -259,7 +261,7 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
         _refuse_duplicates(runs, frame)
     else:
         notes.append("No column is known as the seed: runs are not paired.")
-    name = frame["metric"].iloc[0] if written and len(frame) else roles["score"][0]
+    name = frame["metric"].iloc[0] if written else roles["score"][0]
     read = (f"{role} from {' and '.join(map(str, of))}" for role, of in roles.items())
     return runs, str(name), [*notes, f"{len(runs)} runs were read: {', '.join(read)}."]
 
@@ -296,6 +298,8 @@ def _melted(
     used = [column for of_role in roles.values() for column in of_role]
     rest = [column for column in own if column not in used]
     methods = [column for column in rest if pd.to_numeric(frame[column], errors="coerce").notna().any()]
+    if any(str(column).endswith("__MIN") for column in methods):
+        raise ValueError("this is the export of a chart, a row for each step: export the table of runs")
     if len(methods) < 2:
         return frame, roles
     long = frame.melt(used, methods, "method", "score", ignore_index=False)
@@ -304,7 +308,7 @@ def _melted(
 
 
 def _texts(frame: pd.DataFrame, column: Any) -> pd.Series:
-    texts = frame[column].where(frame[column].notna(), "").astype(str).str.strip()
+    texts = frame[column].astype(object).where(frame[column].notna(), "").astype(str).str.strip()
     if (empty := texts.eq("")).any():
         raise ValueError(f"{_rows(frame.index[empty])}: nothing is in the column {column}")
     return texts
