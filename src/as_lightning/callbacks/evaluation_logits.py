@@ -49,7 +49,7 @@ class EvaluationLogits:
             before, after = pl_module.register_forward_pre_hook, pl_module.register_forward_hook
             self._hooks = [before(self._enter), after(self._keep_output, always_call=True)]
             if hasattr(pl_module, "loss_of_labels"):  # the loss of a Hugging Face model is replaced, which steps call
-                model = attrgetter(str(pl_module.as_softmax_replaces))(pl_module)
+                model = attrgetter(pl_module.loss_of_labels.of_model)(pl_module)
                 keep = partial(self._keep_output_of_model, pl_module)
                 self._hooks.append(model.register_forward_hook(keep, with_kwargs=True))
 
