@@ -66,7 +66,7 @@ class TemperatureScaling(ValidationCallback):
         temperature: of the weights that were validated last, until training goes on; None where none is fitted. A
             module with `ASSoftmaxMixin` holds it.
         multilabel: whether the targets hold several labels; None before the first validation.
-        validation_nll: the mean negative log-likelihood of the last validation at the temperature that was fitted for it.
+        validation_nll: the mean negative log-likelihood of the last validation, at the temperature fitted for it.
         diagrams: of the last test, the `Reliability` ``unscaled`` and ``scaled``.
 
     Raises:

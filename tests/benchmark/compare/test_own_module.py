@@ -200,7 +200,7 @@ def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data() -> 
 
     def asks(logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
         asked.append(class_counts)
-        return logit_adjusted_loss(logits, target, class_counts)
+        return logit_adjusted_loss(logits, target, class_counts=class_counts)
 
     quick = QUICK | {"methods": ["logit_adjusted", "class_weighted"], "losses": {"asks": asks}, "seeds": 1}
     record = compare(WithCriterion, Points(), **quick).record

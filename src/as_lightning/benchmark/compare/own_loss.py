@@ -150,9 +150,7 @@ class OwnLosses:
 
 
 def _unknown_counts() -> Tensor:
-    raise ValueError(
-        "a loss asks for class_counts, which are not known: give functools.partial(loss, class_counts=...)"
-    )
+    raise ValueError("a loss asks for class_counts, which are not known: give partial(loss, class_counts=...)")
 
 
 class Margin(ASSoftmaxMixin, pl.LightningModule):

@@ -10,7 +10,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
 
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.resume import WholeFileCheckpointIO
@@ -88,8 +87,10 @@ class RunRecorder(pl.Callback):
             losses = [over_ranks(trainer, logged[name]) for name in ("val/loss", "val_loss") if name in logged]
             loss = {"loss": losses[0]} if losses else {}
             # the same loss for all methods, at the temperature that suits each: it decides between equal scores
-            scaled = [c.validation_nll for c in trainer.callbacks if isinstance(c, TemperatureScaling)]  # type: ignore[attr-defined]
-            loss |= {"cross_entropy": nll for nll in scaled if math.isfinite(nll)}
+            callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+            scaled = [callback.validation_nll for callback in callbacks if isinstance(callback, TemperatureScaling)]
+            if scaled and math.isfinite(scaled[0]):
+                loss["cross_entropy"] = scaled[0]
             self.evaluations.append({**about, "score": over_ranks(trainer, logged[self.monitor]), **loss})
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -103,7 +104,7 @@ class RunRecorder(pl.Callback):
         states = checkpoint["callbacks"]
         if RunIdentity.of(**json.loads(states[self.state_key]["written"])).changed(self.identity):
             states[self.state_key]["evaluations"] = []  # of another run, whose best is not this one's
-            for key in [key for key in states if key.startswith(ModelCheckpoint.__name__)]:
+            for key in [key for key, state in states.items() if "best_model_path" in state]:
                 del states[key]
 
     def state_dict(self) -> dict[str, Any]:
