@@ -15,7 +15,7 @@ from scipy import stats
 
 from as_lightning.benchmark.report.advice import advice
 from as_lightning.benchmark.report.findings import Findings, findings
-from as_lightning.benchmark.report.page import cells, table
+from as_lightning.benchmark.report.page import cells, deciding, table
 from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.report.verdicts import Verdict
 
@@ -61,7 +61,7 @@ def full_budget(found: Findings | None, method: str) -> str:
     if name in found.record.same_as:
         return "tuning chose softmax"
     shown = cells(found, found.full(name))
-    return f"{shown['difference, points (95%)']}: {shown['verdict'].partition(' (')[0]}"
+    return f"{shown['difference, points (95%)']}: {shown['verdict'].text}"
 
 
 def mean_over_data_sets(differences: Sequence[float]) -> tuple[float, float, float]:
@@ -118,7 +118,7 @@ def main() -> None:
         for address, each in found.items():
             data = address.partition("/")[0]
             name = f"{NAMES.get(data, data)}{title}"
-            rows = table([cells(each, row) for row in each.rows])
+            rows = table(deciding(each))
             long += [f"## {name}", "", f"{advice(each)[0]} ([report]({address}))", "", rows, ""]
             if folder in of_others:
                 other = comparisons(of_others[folder]).get(address.replace(folder, of_others[folder]))

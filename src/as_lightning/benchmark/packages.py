@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 # what no run, comparison or report goes without; packages of one modality are loaded where they are used
-OF_THEIR_NAME = ("scipy", "pandas", "matplotlib", "rich", "filelock")
-OF_ANOTHER_NAME = {"hydra": "hydra-core", "sklearn": "scikit-learn", "markdown_it": "markdown-it-py"}
+OF_THEIR_NAME = ("scipy", "pandas", "matplotlib", "rich", "filelock", "jinja2")
+OF_ANOTHER_NAME = {"hydra": "hydra-core", "sklearn": "scikit-learn"}
 CORE = OF_ANOTHER_NAME | dict(zip(OF_THEIR_NAME, OF_THEIR_NAME, strict=True))
 MODALITIES = ("torchvision", "torchaudio", "tensorboard", "pooch", "soundfile", "tokenizers", "seqeval", "entmax")
 

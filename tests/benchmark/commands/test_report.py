@@ -1,4 +1,4 @@
-"""``as-lightning-report`` on what is no plain sweep: comparisons, and runs that were not tested."""
+"""``as-lightning-report`` on what is no plain sweep: comparisons, tables, and runs that were not tested."""
 
 from __future__ import annotations
 
@@ -95,3 +95,56 @@ def test_a_report_of_runs_without_test_metrics_alone_is_refused(result, tmp_path
     result("softmax", 0, 0.8, metrics={}).write(tmp_path)
     assert "has test metrics: make the runs with test=true" in refused(capsys, str(tmp_path))
     assert not (tmp_path / "report").exists()
+
+
+TABLE = "model,run,test_acc\n" + "".join(
+    f"{model},{run},{accuracy * (1 + run / 1000)}\n"
+    for model, accuracy in (("small", 0.8), ("wide", 0.7))
+    for run in range(4)
+)
+
+
+def test_a_table_is_judged_without_writing_a_file_unless_a_folder_is_given(tmp_path, capsys):
+    (tmp_path / "scores.csv").write_text(TABLE)
+    asked = [str(tmp_path / "scores.csv"), "--baseline", "wide", "--columns", "method=model", "seed=run"]
+    main(asked)
+    printed = capsys.readouterr().out
+    assert "which does not say whether the methods were tuned alike: no advice." in printed
+    assert "8 runs were read: method from model, seed from run, score from test_acc." in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["scores.csv"]
+    main([*asked, "--output", str(tmp_path / "page")])
+    assert {path.name for path in (tmp_path / "page").glob("*.*")} == {
+        *(f"report.{kind}" for kind in ("csv", "html", "md")),
+        "runs.csv",
+    }
+    capsys.readouterr()
+    main([str(tmp_path / "page" / "runs.csv"), "--baseline", "wide", "--format", "json"])
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["candidate"], found["word"], found["pairs"]) == ("small", "better", 4)
+
+
+@pytest.mark.parametrize(
+    ("form", "first"), [("json", "["), ("md", "# scores"), ("html", "<!doctype html>"), ("latex", r"\begin{tabular}")]
+)
+def test_a_format_prints_that_alone(tmp_path, capsys, form, first):
+    (tmp_path / "scores.csv").write_text(TABLE)
+    main([str(tmp_path / "scores.csv"), "--baseline", "wide", "--format", form])
+    printed = capsys.readouterr().out
+    assert printed.startswith(first)
+    assert "better" in printed
+
+
+def test_a_word_can_fail_the_command(tmp_path, capsys):
+    (tmp_path / "scores.csv").write_text(TABLE)
+    main([str(tmp_path / "scores.csv"), "--baseline", "wide", "--fail-if", "worse"])
+    refused(capsys, str(tmp_path / "scores.csv"), "--baseline", "small", "--fail-if", "worse")
+
+
+def test_a_table_that_cannot_be_judged_is_named_and_so_are_options_that_are_not_for_folders(
+    comparison, tmp_path, capsys
+):
+    (tmp_path / "scores.csv").write_text(TABLE.replace("0.8008", "n/a"))
+    said = refused(capsys, str(tmp_path / "scores.csv"), "--baseline", "wide")
+    assert f"{tmp_path}/scores.csv: row 3: expected a number in the column test_acc, got 'n/a'" in said
+    said = refused(capsys, str(comparison), "--mode", "min")
+    assert f"{comparison} is no table of runs, for which alone --mode can be given" in said

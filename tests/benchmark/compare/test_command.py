@@ -167,7 +167,11 @@ def test_runs_of_other_settings_in_the_folder_are_refused_by_their_names_and_tho
         refused = as_lightning_compare(*reviews(tmp_path), change)
         assert f"comparisons/reviews holds runs with {found}" in str(refused.error)
         assert "choose another name" in str(refused.error)
-    assert as_lightning_compare(*reviews(tmp_path), "equal_within=1", "trainer.log_every_n_steps=7").error == 0
+    refused = as_lightning_compare(*reviews(tmp_path), "equal_within=1")
+    assert "comparisons/reviews was begun with equal_within 0.5 (now 1): a comparison keeps the design of its" in str(
+        refused.error
+    )
+    assert as_lightning_compare(*reviews(tmp_path), "trainer.log_every_n_steps=7").error == 0
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")} == runs
 
 
@@ -289,7 +293,7 @@ def test_other_processes_of_a_run_are_given_its_own_settings_alone(as_lightning_
 
 
 def test_any_settings_are_candidates_of_which_the_report_says_what_each_changes(as_lightning_compare, tmp_path) -> None:
-    candidates = "candidates={sgd: [optimizer=sgd, optimizer.lr=0.1], wide: ['model.channels=[32,64]']}"
+    candidates = "candidates={sgd: [optimizer=sgd, optimizer.lr=0.1], wide: ['model.channels=[48,96]']}"
     command = ["experiment=digits", candidates, *SHORT, "n_jobs=2"]
     done = as_lightning_compare(*command)
     assert done.error == 0, done
@@ -297,7 +301,7 @@ def test_any_settings_are_candidates_of_which_the_report_says_what_each_changes(
     assert record.methods == ["baseline", "sgd", "wide"]
     assert {run.config["method"]["name"] for run in record.results} == {"softmax"}
     assert record.changes["baseline"] == {}
-    assert record.changes["wide"] == {"model.channels": ["[16, 32]", "[32, 64]"]}
+    assert record.changes["wide"] == {"model.channels": ["[32, 64]", "[48, 96]"]}
     assert record.changes["sgd"]["optimizer.lr"] == ["0.003", "0.1"]
     parameters = {run.method: run.parameters for run in record.results}
     assert parameters["baseline"] == parameters["sgd"] < parameters["wide"]
@@ -351,7 +355,7 @@ OF_OWN = [
             ],
             "data=text_file has an official test split, which a comparison keeps: leave data.split_seed out",
         ),
-        (["+data.split_seed=abc"], "no run has started: split_seed must be an integer of at least 0, got 'abc'"),
+        (["data.split_seed=abc"], "no run has started: split_seed must be an integer of at least 0, got 'abc'"),
         (["data=text_file", "data.path=folder.csv"], "the data cannot be read, so no run has started: [Errno 21] Is a"),
         (["model=text_transformer"], "the model does not fit the data"),
         (["module._target_=harness.own_modules.Nothing"], "harness.own_modules.Nothing"),
@@ -365,7 +369,7 @@ OF_OWN = [
         (["candidates={wide: model.width=9}"], "candidates.wide must be a list of overrides, as ["),
         (["candidates={a: [optimizer=sgd], b: [optimizer=sgd]}"], "a and b are the same run: leave one out, or change"),
         (["candidates={same: []}"], "baseline and same are the same run"),
-        (["candidates={less: [+data.split_seed=7]}"], "less has other validation or test examples"),
+        (["candidates={less: [data.split_seed=7]}"], "less has other validation or test examples"),
         (["candidates={wide: [model.width=256"], "expected candidates={name: [setting=value, ...]}, got"),
         (["n_jobs=0"], "n_jobs must be an integer of at least 1, got 0"),
         ([*OF_OWN, "data._target_=harness.own_modules.Pints"], "data._target_=harness.own_modules.Pints: "),
@@ -375,7 +379,7 @@ OF_OWN = [
         ([*OF_OWN, "method.delta=0.05,0.1"], "delta: a list of values is for the app's methods"),
         ([*OF_OWN, "optimizer.lr=1e-3,1e-2"], "lr: a list of values is for the app's methods"),
         ([*OF_OWN, "++method.dleta=0.2"], "no method here has a setting dleta: did you mean delta?"),
-        ([*OF_OWN, "+data.split_seed=per_seed"], "data of your own get one data.split_seed, not per_seed"),
+        ([*OF_OWN, "data.split_seed=per_seed"], "data of your own get one data.split_seed, not per_seed"),
         ([*OF_OWN, "candidates={wide: []}", "methods=as_softmax"], "are compared as they are: leave methods"),
     ],
     ids=lambda value: ",".join(word.partition("=")[0] for word in value) if isinstance(value, list) else None,

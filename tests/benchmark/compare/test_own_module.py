@@ -612,7 +612,7 @@ TRAINER = {"max_epochs": 2}
         ),
         ({"methods": ["as_softmx"]}, ValueError, "unknown method 'as_softmx': did you mean as_softmax"),
         ({"methods": ["am_softmax"]}, ValueError, "am_softmax needs a head of its own"),
-        ({"losses": {"entmax": Focal()}}, ValueError, "the loss entmax is named twice"),
+        ({"losses": {"softmax": Focal()}}, ValueError, "softmax is the module as it is: give the loss another name"),
         ({"losses": {"focal": "focal"}}, TypeError, r"losses\['focal'\] must be called as loss\(logits, target\)"),
         (
             {"losses": {"rows": nn.CrossEntropyLoss(reduction="none")}},

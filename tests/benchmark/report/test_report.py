@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -19,6 +20,7 @@ from as_lightning.benchmark.report.page import print_comparison, write_report
 from as_lightning.benchmark.report.record import ComparisonRecord, Example, Trial
 from as_lightning.benchmark.report.sweep_records import sweep_records
 from as_lightning.benchmark.report.verdicts import Arm, Design
+from as_lightning.benchmark.run.predictions import Predictions
 
 HOSTILE = "<img src=x onerror=alert(1)>|[red]x[/red] $y_1$"
 
@@ -88,7 +90,7 @@ def record(result):
     for method, budget, lead in (("softmax", 1.0, 0.0), (HOSTILE, 1.0, 0.001), ("softmax", 0.5, -0.05)):
         for seed in range(5):
             about: dict[str, Any] = {"budget": budget, "epochs": 4 * budget, "settings": {"lr": 0.01, HOSTILE: HOSTILE}}
-            score = 0.8 + 0.01 * seed + lead + 0.0001 * seed
+            score = 0.8 + 0.01 * seed + lead * (1 + 0.1 * (seed % 2))
             run = result(method, seed, score, seconds=9.0 * budget, **about, machine={"processor": HOSTILE})
             made.results.append(run)
     for method in made.methods:
@@ -100,12 +102,22 @@ def record(result):
 
 
 def test_the_page_opens_with_the_table_then_the_figure_and_the_rest_is_folded(report):
-    shared = "The 95% intervals are not corrected for", "Use as_speed"
-    for file, before, after in (
-        (report.html, ("<table>", 'class="better"'), ("<figure", "<details", "More figures", "Settings and metrics")),
-        (report.markdown, ("| as_speed",), ("![", "<details", "More figures", "Settings and metrics")),
+    untuned, legend = "One setting for all, not tuned: no advice.", "Differences are to"
+    after = "<details", "More figures", "Settings and metrics"
+    for file, said, picture in ((report.html, 'class="better"', "<figure"), (report.markdown, "| better |", "![")):
+        places = [file.read_text().index(part) for part in (untuned, said, legend, picture, *after)]
+        assert places == sorted(places)
+        assert "Use as_speed" not in file.read_text()
+        assert "advised" not in file.read_text()
+
+
+def test_a_tuned_comparison_opens_with_the_table_and_its_advice(record, tmp_path):
+    paths = write_report([record], tmp_path)
+    for file, parts in (
+        (paths.html, ("<table>", "<small>", 'class="advice"')),
+        (paths.markdown, ("|", "<small>", "**")),
     ):
-        places = [file.read_text().index(part) for part in (*before, *shared, *after)]
+        places = [file.read_text().index(part) for part in (*parts, "<details")]
         assert places == sorted(places)
 
 
@@ -138,7 +150,7 @@ def test_markdown_and_csv_hold_the_same_numbers_all_commands_and_figures_with_li
         drawing = ElementTree.parse(report.markdown.parent / file).getroot()
         assert len(drawing.findall(".//{http://www.w3.org/2000/svg}path")) > 5
     assert "as-lightning -m x\nas-lightning -m method=as_speed\n" in markdown
-    assert re.search(r"\| as_speed \(advised\) \| 4 \| 83\.33 ± 1\.63 \| \+2\.00 \(.* to .*\) \| better \|", markdown)
+    assert re.search(r"\| as_speed \| 4 \| 83\.33 ± 1\.63 \| \+2\.00 \(.* to .*\) \| better \|", markdown)
     row = pd.read_csv(report.csv).set_index(["name", "method"]).loc[("set", "as_speed")]
     assert row["verdict"] == "better"
     assert row[["difference", "time_ratio", "masked samples, last epoch"]].tolist() == pytest.approx([2.0, 0.8, 0.3])
@@ -186,6 +198,15 @@ def test_a_comparison_shows_its_trials_budgets_and_the_examples_on_which_predict
     assert pd.read_csv(paths.csv)["budget"].tolist() == [1.0, 0.5, 1.0]
 
 
+def test_a_method_whose_tuning_chose_the_baseline_says_so_in_the_place_of_a_verdict(record, tmp_path, capsys):
+    record.same_as, record.settings = {HOSTILE: "softmax"}, {HOSTILE: {}, "softmax": {}}
+    print_comparison(record)
+    printed = capsys.readouterr().out
+    for text in (printed, write_report([record], tmp_path).markdown.read_text()):
+        assert "tuning chose softmax" in text
+    assert "undecided" not in printed.partition("Stay")[0]
+
+
 def test_an_experiment_is_reported_by_its_score_and_its_baseline(result, tmp_path):
     labels = {"name": "labels", "score_name": "f1_micro"}
     results = [result("softmax", seed, 0.8) for seed in range(3)]
@@ -194,8 +215,9 @@ def test_an_experiment_is_reported_by_its_score_and_its_baseline(result, tmp_pat
     assert baselines == [("set", "softmax"), ("labels", "multilabel_softmax")]
     page = Page(write_sweep(results, tmp_path).html.read_text())
     assert any("micro F1 against training time" in figure["aria-label"] for figure in page.figures)
-    legend = "Test micro F1 in points, of each method's own seeds. Differences are to multilabel_softmax"
-    assert legend in " ".join(page.text.split())
+    text = " ".join(page.text.split())
+    assert "Test micro F1 in points (a point is 0.01; more is better)" in text
+    assert "Differences are to multilabel_softmax, 4 epochs" in text
 
 
 def test_methods_with_fewer_seeds_are_compared_in_those_that_they_have(result):
@@ -235,7 +257,7 @@ def test_experiments_of_like_names_have_a_figure_each(result, tmp_path):
 def test_runs_without_validation_or_training_time_are_reported(result, tmp_path):
     results = [result(method, seed, 0.8, seconds=0.0, evaluations=[]) for method in ("softmax", "m") for seed in (0, 1)]
     markdown = write_sweep(results, tmp_path).markdown.read_text()
-    assert "| undecided (2 seeds in common, at least 3 are needed) | – | 2 |" in markdown
+    assert "| undecided (2 seeds in common, at least 3 are needed) | 2 |" in markdown
 
 
 def test_the_figure_of_times_is_of_those_that_can_be_compared(record):
@@ -282,14 +304,54 @@ def test_a_file_that_is_no_result_ends_with_its_path_and_no_traceback(tmp_path, 
     assert said.startswith(f"as-lightning-report: {tmp_path}/result.json is not a result of as-lightning: ")
 
 
-@pytest.mark.parametrize(
-    ("output", "reason"), [("file", "Not a directory: '{}/file/figures'"), ("full", "No space left on device")]
-)
-def test_an_output_that_cannot_be_written_ends_with_a_message(result, tmp_path, capsys, output, reason):
-    for folder in ("run", "full"):
-        (tmp_path / folder).mkdir()
+def test_an_output_that_cannot_be_written_ends_with_a_message_and_the_old_report_stays(
+    result, tmp_path, capsys, full_disk
+):
+    (tmp_path / "run").mkdir()
     result("softmax", 0, 0.8).write(tmp_path / "run")
     (tmp_path / "file").write_text("")
-    (tmp_path / "full" / "report.md").symlink_to("/dev/full")
-    said = refused(capsys, str(tmp_path / "run"), "--output", str(tmp_path / output))
-    assert reason.format(tmp_path) in said
+    said = refused(capsys, str(tmp_path / "run"), "--output", str(tmp_path / "file"))
+    assert f"Not a directory: '{tmp_path}/file/figures'" in said
+    main([str(tmp_path / "run")])
+    files = {path: path.read_bytes() for path in (tmp_path / "run" / "report").rglob("*.*")}
+    result("softmax", 1, 0.8).write(tmp_path / "run")
+    with full_disk():
+        assert "File too large" in refused(capsys, str(tmp_path / "run"))
+    assert {path: path.read_bytes() for path in (tmp_path / "run" / "report").rglob("*.*")} == files
+
+
+def test_files_beside_the_report_that_it_has_not_written_stay(record, tmp_path):
+    mine = tmp_path / "figures" / "mine.svg"
+    mine.parent.mkdir()
+    mine.write_text("precious")
+    write_report([record], tmp_path)
+    assert mine.read_text() == "precious"
+
+
+def test_predictions_that_cannot_be_read_are_named_once_and_the_others_compared(record, tmp_path):
+    folders = {}
+    for arm in (Arm("softmax"), Arm(HOSTILE)):
+        for seed in range(5):
+            folders[arm, seed] = tmp_path / f"{arm.method == HOSTILE}{seed}"
+            folders[arm, seed].mkdir()
+            guess = np.array([0, 1, seed % 2 if arm.method == HOSTILE else 0, 0])
+            Predictions(np.arange(4), guess, np.zeros(4)).write(folders[arm, seed])
+    damaged = folders[Arm(HOSTILE), 1] / "predictions.npz"
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    for _ in range(2):
+        record.compare_predictions(folders, {2: "the third"})
+    assert [str(damaged) in note for note in record.notes] == [False, True]
+    assert record.disagreed[Arm(HOSTILE), Arm("softmax")] == (pytest.approx(1 / 4 / 4), 4)
+    assert record.examples == [("the third", {HOSTILE: 1})]
+
+
+@pytest.mark.parametrize(("scale", "points"), [(1.0, "a point is 0.01"), (100.0, "in percent")])
+def test_a_metric_in_percent_has_the_verdicts_of_the_same_metric_as_a_share(record, tmp_path, scale, points):
+    shares = [row.verdict for row in findings(record).rows]
+    runs = [
+        replace(run, metrics={**run.metrics, "accuracy": scale * run.metrics["accuracy"]}) for run in record.results
+    ]
+    found = findings(scaled := replace(record, results=runs))
+    assert [row.verdict and row.verdict.word for row in found.rows] == [verdict and verdict.word for verdict in shares]
+    assert found.rows[1].verdict.difference == pytest.approx(shares[1].difference)
+    assert f"in points ({points}; more is better)" in write_report([scaled], tmp_path).markdown.read_text()

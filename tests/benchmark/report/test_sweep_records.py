@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from as_lightning.benchmark.report.advice import advice
+from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.sweep_records import sweep_records
 from as_lightning.benchmark.run.settings import SettingError
 
@@ -26,9 +28,27 @@ def tables(results) -> dict[str, list[str]]:
 
 def test_runs_of_one_setting_share_a_row_and_a_table(result):
     runs = [result(method, seed, 0.8, config=config(seed)) for method in ("softmax", "m") for seed in range(3)]
-    ((record,), (untuned,)) = sweep_records(runs)
+    ((record,), notes) = sweep_records(runs)
     assert [(run.name, run.method, run.seed) for run in record.results] == [("set", r.method, r.seed) for r in runs]
-    assert "as-lightning-compare tunes each of them" in untuned
+    assert not notes
+
+
+@pytest.mark.parametrize(
+    ("command", "tuned"),
+    [
+        (
+            "as-lightning -m experiment=a,b method=softmax,m seed=0,1 method.delta=1 +data.x=3",
+            "experiment=set +data.x=3",
+        ),
+        ("as-lightning -m data=digits hydra/launcher=joblib trainer.max_epochs=2", "data=digits trainer.max_epochs=2"),
+        ("", "experiment=set"),
+    ],
+)
+def test_a_sweep_says_that_nothing_is_tuned_and_by_which_command_it_would_be(result, command, tuned):
+    runs = [result(method, seed, 0.8, command=command) for method in ("softmax", "m") for seed in range(3)]
+    ((record,), _) = sweep_records(runs)
+    expected = f"One setting for all, not tuned: no advice. For advice: as-lightning-compare {tuned} methods=softmax,m"
+    assert advice(findings(record))[0] == record.untuned == expected
 
 
 def test_runs_of_a_method_that_differ_in_its_settings_have_a_row_each_also_with_other_seeds(result):
@@ -46,15 +66,18 @@ def test_runs_that_differ_in_budget_or_data_are_never_in_one_table(result, chang
     runs += [result("as_softmax", seed, 0.8, config=config(seed)) for seed in range(3)]
     (changed,) = change.values()
     assert tables(runs) == {f"set ({name}={changed})": ["softmax"], f"set ({name}={value})": ["as_softmax"]}
-    note, _ = sweep_records(runs)[1]
+    (note,) = sweep_records(runs)[1]
     assert f"differ in {name} (" in note
 
 
-def test_runs_whose_data_files_have_changed_between_them_are_never_in_one_table(result):
-    runs = [result(method, 0, 0.8, config=config(), inputs={"data": "12ab"}) for method in ("softmax", "m")]
-    runs += [result("softmax", 1, 0.8, config=config(1), inputs={"data": "ff00"})]
-    assert tables(runs) == {"set (inputs.data=12ab)": ["m", "softmax"], "set (inputs.data=ff00)": ["softmax"]}
-    assert "Files of the data have changed between them." in sweep_records(runs)[1][0]
+@pytest.mark.parametrize("read", ["data", "model", "ckpt_path", "python"])
+def test_runs_that_have_read_other_data_encoders_or_checkpoints_or_had_another_python_are_never_in_one_table(
+    result, read
+):
+    runs = [result(method, 0, 0.8, config=config(), inputs={read: "12ab"}) for method in ("softmax", "m")]
+    runs += [result("softmax", 1, 0.8, config=config(1), inputs={read: "ff00"})]
+    assert tables(runs) == {f"set (inputs.{read}=12ab)": ["m", "softmax"], f"set (inputs.{read}=ff00)": ["softmax"]}
+    assert "What they have read has changed between them." in sweep_records(runs)[1][0]
 
 
 def test_a_learning_rate_tuned_for_each_method_is_its_own_but_two_of_one_method_are_kept_apart(result):
@@ -87,7 +110,7 @@ def test_runs_of_two_files_are_not_said_to_be_of_one_that_has_changed(result):
     assert tables(runs) == {"set (data.path=a.csv)": ["softmax"], "set (data.path=b.csv)": ["softmax"]}
     assert "have changed" not in sweep_records(runs)[1][0]
     runs.append(result("softmax", 1, 0.8, config=configs[0], inputs={"data": "another"}))
-    assert "Files of the data have changed between them." in sweep_records(runs)[1][0]
+    assert "What they have read has changed between them." in sweep_records(runs)[1][0]
 
 
 def test_seeds_that_the_baseline_lacks_leave_those_of_the_others_their_verdict(result):

@@ -21,10 +21,15 @@ from as_lightning.benchmark.run.runner import correlation, finished_or_made
     ("change", "message"),
     [
         ({"seed": "one"}, "expected seed to be of type int, got 'one'"),
-        ({"seed": None}, "expected seed to be of type int, got None"),
-        ({"name": 3}, "expected name to be of type str, got 3"),
+        ({"seed": None}, "expected seed to be of type int, got 'None'"),
+        ({"name": 3}, "expected name to be of type str, got '3'"),
         ({"format": 1}, "expected format 2, got 1"),
-        ({"train_seconds": "long"}, "expected train_seconds to be 0 or more, got 'long'"),
+        ({"train_seconds": "long"}, "expected train_seconds to be of type float, got 'long'"),
+        ({"train_seconds": -1}, "expected train_seconds to be 0 or more, got -1"),
+        ({"metrics": {"accuracy": "good"}}, r"expected metrics to be of type dict\[str, float\], got"),
+        ({"evaluations": [3]}, r"expected evaluations to be of type list\[dict\[str, float\]\], got '\[3\]'"),
+        ({"epoch_seconds": None}, r"expected epoch_seconds to be of type list\[float\], got 'None'"),
+        ({"config": []}, r"expected config to be of type dict\[str, typing.Any\], got '\[\]'"),
         ({"score": "f1"}, "expected metrics with the score 'f1', got accuracy"),
     ],
 )
@@ -33,6 +38,16 @@ def test_a_result_with_a_field_of_another_kind_is_refused_by_its_path_and_field(
     path.write_text(json.dumps(asdict(result("softmax", 0, 0.8)) | change))
     with pytest.raises(ValueError, match=rf"result.json is not a result of as-lightning: {message}"):
         Result.read(path)
+
+
+@pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\xff\xfe", b"", b"[1]", b"\xff"])
+def test_a_file_that_is_no_json_of_a_result_is_named(tmp_path, content):
+    for name, read in (("result.json", Result.read), ("runs.jsonl", lambda path: read_runs(path.parent))):
+        path = tmp_path / name
+        path.write_bytes(content or b"{")
+        with pytest.raises(ValueError, match=f"{name}.* is not a result of as-lightning"):
+            read(path)
+        path.unlink()
 
 
 def test_a_result_is_read_as_it_was_written(result, tmp_path):
@@ -61,7 +76,7 @@ def test_runs_in_one_file_are_read_as_those_in_folders_of_their_own(result, tmp_
     [
         (
             {"seed": None},
-            r"runs.jsonl, line 2, is not a result of as-lightning: expected seed to be of type int, got None",
+            r"runs.jsonl, line 2, is not a result of as-lightning: expected seed to be of type int, got 'None'",
         ),
         ({"path": 3}, r"runs.jsonl, line 2, is no run of a runs.jsonl: expected path as text, got 3"),
     ],

@@ -92,7 +92,7 @@ def test_in_a_sweep_a_setting_of_some_methods_is_no_error_for_the_others(argumen
     [
         (["method.dleta=0.2"], r"there is no method.dleta: did you mean delta\?"),
         (["lr=0.1"], r"there is no lr: did you mean optimizer.lr\?"),
-        (["method=softmax,as_softmax", "method.dleta=0.2"], r"there is no method.dleta: did you mean delta\?"),
+        (["method=softmax,as_softmax", "method.dleta=0.2"], r"there is no method.dleta: did you mean delta or beta\?"),
         (["method=softmax", "method.delta=0.2"], r"method.delta is no setting of this method, but of another one"),
         (["data.batchsize=1"], r"there is no data.batchsize: did you mean batch_size\?"),
         (["data.data_dir=x"], r"data.data_dir is not in the configuration: set it with \+data.data_dir="),
@@ -165,7 +165,7 @@ def test_a_default_has_one_place(path, composed):
             continue
         parameters = parameters_of(get_object(part["_target_"]))
         if part["_target_"] == "as_lightning.AdaptiveGradientAccumulation":  # None there: that of its policy
-            parameters |= inspect.signature(as_lightning.MaskingPolicy).parameters
+            parameters |= inspect.signature(as_lightning.callbacks.accumulation_policy.MaskingPolicy).parameters
         for name, value in part.items():
             default = parameters[name].default if name in parameters else inspect.Parameter.empty
             if (path.name, name) == ("resnet18.yaml", "stem"):  # the file is the choice of another stem

@@ -129,8 +129,8 @@ def test_bad_logits_give_a_nan_loss_in_their_row_only(method: Method, bad: float
 
 @every_method
 def test_classes_masked_with_minus_infinity_are_left_out(method: Method) -> None:
-    if not method.shift_invariant or method.loss is label_smoothing_loss:
-        pytest.skip("a polynomial of -inf is +inf, and smoothing puts mass on every class")
+    if not method.shift_invariant or method.loss is label_smoothing_loss or "power" in method.arguments:
+        pytest.skip("a polynomial of -inf is +inf, smoothing puts mass on every class, and weights are relative to all")
     logits = random_logits(3, 6, scale=1.0)
     masked = torch.cat((logits, torch.full((3, 2), -torch.inf, dtype=torch.float64)), dim=1).requires_grad_()
     target = torch.tensor([0, 1, 2])

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from as_lightning.functional import (
+    asymmetric_loss,
     bce_loss,
     multilabel_as_cross_entropy,
     multilabel_softmax_loss,
@@ -20,6 +21,8 @@ LOSSES = {
     "multilabel_softmax": (multilabel_softmax_loss, {}),
     "multilabel_sparse": (multilabel_sparse_loss, {"k": 2}),
     "bce": (bce_loss, {}),
+    "asymmetric": (asymmetric_loss, {}),
+    "asymmetric_without_clip": (asymmetric_loss, {"gamma_negative": 0.5, "gamma_positive": 0.5, "clip": 0.0}),
 }
 every_loss = pytest.mark.parametrize(("loss", "arguments"), LOSSES.values(), ids=LOSSES.keys())
 
@@ -110,6 +113,25 @@ def test_bad_input_is_refused_by_name(loss: Any, arguments: dict, case: tuple) -
     good = {"logits": torch.zeros(2, 3), "target": torch.tensor([[1, 0, 0], [0, 0, 1]])}
     with pytest.raises(error, match=message):
         loss(**good | arguments | change)
+
+
+def test_asymmetric_is_bce_without_focus_and_clip_and_drops_the_negatives_below_its_clip() -> None:
+    logits, target = sample(20, 8)
+    plain = {"gamma_negative": 0, "gamma_positive": 0, "clip": 0.0}
+    torch.testing.assert_close(asymmetric_loss(logits, target, **plain), bce_loss(logits, target))
+    easy = (logits.sigmoid() < 0.2) & (target == 0)
+    leaf = logits.requires_grad_()
+    loss = asymmetric_loss(leaf, target, clip=0.2, reduction="none")
+    loss.sum().backward()
+    assert torch.equal(loss == 0, easy)
+    assert torch.equal(leaf.grad == 0, easy)
+
+
+@pytest.mark.parametrize("change", [{"gamma_negative": -1}, {"gamma_positive": -0.1}, {"clip": 1.0}, {"clip": -0.1}])
+def test_a_focus_or_a_clip_out_of_range_is_refused(change: dict[str, float]) -> None:
+    ((name, value),) = change.items()
+    with pytest.raises(ValueError, match=rf"{name} must be a number .*got {value}"):
+        asymmetric_loss(torch.randn(2, 4), torch.zeros(2, 4), **change)
 
 
 def test_more_negatives_than_labels_are_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from as_lightning.benchmark.compare.next_runs import Outcome, Replay
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
 from as_lightning.benchmark.report.record import ComparisonRecord
+from as_lightning.benchmark.report.verdicts import Design
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import RESULT_FILE, SESSION, Result, whole_file
@@ -34,32 +36,42 @@ class Subject(NamedTuple):
 
 
 def run_comparison(subject: Subject, directory: Path, console: Console) -> ComparisonRecord:
-    """Make a comparison in a folder, and write its record there; refuses one with runs of other data or settings."""
+    """Make a comparison in a folder, and write its record there.
+
+    A folder keeps the design of its first run, and holds runs of one subject: a ValueError refuses others.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    _refuse_others(directory, subject.identity)
+    plan, notes = subject.plan, _kept(directory, subject)
     finished: dict[Run, Outcome] = {}
     predictions: dict[Run, Predictions] = {}
-    with Bar(subject.plan, console) as bar:
-        while runs := (replay := Replay(subject.plan, finished, predictions)).runs:
+    with Bar(plan, console) as bar:
+        while runs := (replay := Replay(plan, finished, predictions)).runs:
             for run, outcome in subject.execute(runs):
                 finished[run] = outcome
                 if run.phase == "final" and isinstance(outcome, Result):
-                    found = Predictions.read(directory / run.folder)
-                    predictions |= {} if found is None else {run: found}
+                    try:
+                        found = Predictions.read(directory / run.folder)
+                    except ValueError as error:
+                        notes.append(f"{error}. They are not compared: delete the run's folder to make it anew.")
+                    else:
+                        predictions |= {} if found is None else {run: found}
                 bar.made(run, outcome)
     record = replay.ended
+    record.notes += notes
     record.write(directory)
     return record
 
 
-def _refuse_others(directory: Path, identity: RunIdentity) -> None:
-    """Write down what all runs of a folder share; a ValueError for a folder with runs of something else."""
-    path = directory / INPUTS_FILE
+def _kept(directory: Path, subject: Subject) -> list[str]:
+    """Refuse a folder with runs of another subject or design, else write down both; returns notes for the record."""
+    path, design = directory / INPUTS_FILE, subject.plan.design
+    first = design
     if path.exists() and any(directory.rglob(RESULT_FILE)):
         try:
             content = json.loads(path.read_bytes())
             before = RunIdentity(content["settings"], {"data": content["data"]})
-            changed = before.changed(identity)
+            changed, planned = before.changed(subject.identity), Design.read(content.get("design", design.stored()))
+            first = replace(planned, methods=tuple(content.get("first_methods", planned.methods)))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} cannot be read ({error}): choose another name or folder, or delete it") from None
         if changed:
@@ -67,9 +79,19 @@ def _refuse_others(directory: Path, identity: RunIdentity) -> None:
             settings = ", ".join(f"{name}={before.config.get(name, 'null')}" for name in changed[:3])
             found = "of other data" if changed[0].startswith("inputs.") else f"with {settings}{others}"
             raise ValueError(f"{directory} holds runs {found}: choose another name or folder, or delete it")
+        if refused := design.changed(planned):
+            raise ValueError(
+                f"{directory} was begun with {'; '.join(refused)}: a comparison keeps the design of its first run. Ask "
+                "for the same, or choose another name or folder"
+            )
     with whole_file(path) as unfinished:
-        content = {"data": identity.inputs.get("data", ""), "settings": dict(identity.config)}
+        content = {"data": subject.identity.inputs.get("data", ""), "settings": dict(subject.identity.config)}
+        content |= {"design": design.stored(), "first_methods": first.methods}
         unfinished.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    if added := [name for name in design.methods if name not in first.methods]:
+        said = f"{', '.join(added)} came to the comparison after its first runs: a new family of "
+        return [f"{said}{len(design.methods) - 1} methods begins, and all verdicts are its own."]
+    return []
 
 
 def execution(make: Callable[[Run], Result], n_jobs: int = 1) -> Execute:

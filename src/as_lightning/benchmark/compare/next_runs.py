@@ -11,13 +11,11 @@ from itertools import product
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
-from as_lightning.benchmark.compare.search import RATE, as_neutral, best_of, next_trials
+from as_lightning.benchmark.compare.search import RATE, as_neutral, best_of, finalists, next_trials
 from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.record import ComparisonRecord, Trial
-from as_lightning.benchmark.report.verdicts import Arm, Design, still_open
+from as_lightning.benchmark.report.verdicts import Arm, still_open
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import Result
 
@@ -88,8 +86,11 @@ class Replay:
         self._search(later, own, known)
         if self.runs:
             return
-        for name in plan.candidates:
-            trials = [*known.get(name, []), *own[name]]  # of equal ones the baseline
+        tried = {name: [*known.get(name, []), *own[name]] for name in plan.candidates}  # of equal ones the first
+        raced = {name: self._raced(name, trials, own) for name, trials in tried.items()}
+        if self.runs:
+            return
+        for name, trials in raced.items():
             best = best_of(trials, self._sign)
             if len(trials) > 1:
                 record.tuning[name] = trials
@@ -106,26 +107,40 @@ class Replay:
                 record.notes.append(f"{said} those of {plan.baseline}.")
 
     def _search(self, names: Sequence[str], own: dict[str, list[Trial]], shared: Mapping[str, list[Trial]]) -> None:
-        """Replay the search of these candidates: their finished trials go to ``own``, the runs of the next to make."""
+        """Replay the search with the first tuning seed: finished trials go to ``own``, the next ones to the runs."""
         plan = self.plan
         for name in names:
-            own[name], waits = [], False
-            while not waits:
-                tried = next_trials(plan.spaces[name], own[name], shared.get(name, ()), plan.trials, self._sign)
-                if not tried:
-                    break
-                for number, settings in enumerate(tried, start=len(own[name])):
-                    runs = [
-                        Run("tuning", name, settings, plan.full_budget, seed, trial=number)
-                        for seed in plan.tuning_seeds
-                    ]
-                    missing = [run for run in runs if run not in self.finished]
+            own[name] = []
+            while tried := next_trials(plan.spaces[name], own[name], shared.get(name, ()), plan.trials, self._sign):
+                numbers = range(len(own[name]), len(own[name]) + len(tried))
+                runs = [self._tuning_run(name, *trial) for trial in zip(tried, numbers, strict=True)]
+                if missing := [run for run in runs if run not in self.finished]:
                     self.runs += missing
-                    waits |= bool(missing)
-                    if not waits:
-                        found = [best_validation(self.finished[run], self._sign) for run in runs]
-                        score, loss = np.mean(found, axis=0)
-                        own[name].append(Trial(settings, float(score), float(loss)))
+                    break
+                own[name] += [self._trial([run]) for run in runs]
+
+    def _raced(self, name: str, trials: Sequence[Trial], own: Mapping[str, list[Trial]]) -> list[Trial]:
+        """The trials of a candidate, of which the finalists alone get all tuning seeds."""
+        raced = list(trials)
+        for trial in finalists(trials, self._sign) if len(trials) > 1 else ():
+            owner, place = (self.plan.baseline if trial.shared else name), raced.index(trial)
+            number = place if trial.shared else place - len(trials) + len(own[name])
+            settings = own[owner][number].settings
+            runs = [self._tuning_run(owner, settings, number, seed) for seed in self.plan.tuning_seeds]
+            missing = [run for run in runs if run not in self.finished and run not in self.runs]
+            self.runs += missing
+            if all(run in self.finished for run in runs):
+                raced[place] = self._trial(runs)._replace(settings=trial.settings, shared=trial.shared)
+        return raced
+
+    def _tuning_run(self, name: str, settings: Mapping[str, Any], number: int, seed: int | None = None) -> Run:
+        first = self.plan.tuning_seeds[0]
+        return Run("tuning", name, settings, self.plan.full_budget, first if seed is None else seed, number)
+
+    def _trial(self, runs: Sequence[Run]) -> Trial:
+        """The means over the tuning seeds of a trial."""
+        scores, losses = zip(*(best_validation(self.finished[run], self._sign) for run in runs), strict=True)
+        return Trial(runs[0].settings, fmean(scores), fmean(losses), by_seed=scores)
 
     # --- final runs
 
@@ -136,15 +151,13 @@ class Replay:
         reached = [look for look in looks if any(not self._missing([arm], look) for arm in open_arms)]
         if reached:  # an arm without the runs of the last look was stopped before
             open_arms = [arm for arm in open_arms if not self._missing([arm], reached[-1])]
-            open_arms = [arm for arm in open_arms if arm in self._undecided(last=reached[-1] == looks[-1])]
+            open_arms = [arm for arm in open_arms if arm in self._going()]
         # where all arms are the baseline by their settings, its runs are those of the first look
         if not arms or (not open_arms if reached else not self._missing(open_arms, looks[0])):
             return
         if len(reached) == len(looks):
             if len(looks) > 1:
-                further = next((look for look in Design().looks if look > looks[-1]), looks[-1])
-                more = self._final_runs(open_arms, range(looks[-1], further))
-                self._stop(open_arms, f"max_seeds={looks[-1]}", further, more)
+                self._stop(open_arms, f"max_seeds={looks[-1]}", looks[-1], [])  # more would be another design
             return
         look = looks[len(reached)]
         runs = self._missing(open_arms, look)
@@ -153,11 +166,9 @@ class Replay:
         else:
             self.runs = runs
 
-    def _undecided(self, last: bool) -> list[Arm]:
-        """The arms that need more seeds; at the last look those without a word."""
+    def _going(self) -> list[Arm]:
+        """The arms that need more seeds."""
         found = findings(self.record)
-        if last:
-            return [verdict.arm for verdict in found.verdicts if not (verdict.decided or verdict.reason)]
         # the one decision that rests on measured times, on which no word depends
         cheaper = {row.arm for row in found.rows if row.time.clearly_less}
         return still_open(found.verdicts, self.plan.design, cheaper=cheaper)
@@ -233,9 +244,10 @@ class Replay:
 
 
 def best_validation(outcome: Outcome, sign: float) -> tuple[float, float]:
-    """The best finite validation score of a run, and the lowest loss of the validations that had it; NaN for none."""
+    """The best finite validation score of a run, and the lowest cross-entropy (at the best temperature) of the
+    validations that had it; NaN for none."""
     evaluations = [] if isinstance(outcome, str) else outcome.evaluations
     scores = [evaluation["score"] for evaluation in evaluations if math.isfinite(evaluation["score"])]
     best = max(scores, key=lambda score: sign * score, default=math.nan)
-    losses = [e.get("loss", math.nan) for e in evaluations if e["score"] == best]
+    losses = [e.get("cross_entropy", math.nan) for e in evaluations if e["score"] == best]
     return best, min((loss for loss in losses if math.isfinite(loss)), default=math.nan)

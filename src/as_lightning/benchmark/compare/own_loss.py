@@ -66,8 +66,8 @@ class OwnLosses:
         others = (method for method in methods if method != BASELINE)
         self.names = (BASELINE, *others, *(name for name in self.losses if name not in methods))
         known = {path.stem for path in (config_dir() / "method").glob("*.yaml")}
-        if twice := sorted(known & self.losses.keys()):
-            raise ValueError(f"the loss {twice[0]} is named twice: give each of methods and losses a name of its own")
+        if BASELINE in self.losses:
+            raise ValueError(f"{BASELINE} is the module as it is: give the loss another name")
         self.knobs: dict[str, dict[str, Range | Choice]] = {}
         settings: set[str] = set()
         for name in self.names:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import yaml
 
-from as_lightning.benchmark.compare.search import Space
+from as_lightning.benchmark.compare.search import FINALISTS, Space
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.report.record import run_folder
 from as_lightning.benchmark.report.verdicts import Design
@@ -111,7 +111,7 @@ class ComparisonPlan:
         else:
             self.seeds = _seeds("seeds", asked["seeds"], 0)
             looks = (len(self.seeds),)
-        self.design = replace(design, looks=looks)
+        self.design = replace(design, looks=looks, seeds=self.seeds, methods=self.candidates)
         self.tuning_seeds = _seeds("tuning_seeds", asked["tuning_seeds"], FIRST_TUNING_SEED)
         if shared := set(self.seeds) & set(self.tuning_seeds):
             raise ValueError(
@@ -152,14 +152,17 @@ class ComparisonPlan:
     def runs(self) -> tuple[int, int]:
         """The fewest and the most runs.
 
-        The fewest: those that contain the baseline are tuned to be it, and every other candidate is decided at the
-        first look, and is worse, so that none has smaller budgets.
+        The fewest: those that contain the baseline are tuned to be it by its own trials, and every other candidate is
+        decided at the first look, and is worse, so that none has smaller budgets.
         """
-        trials = sum(self.trials if space else 1 for space in self.spaces.values()) if self.tunes else 0
-        tuning, looks = trials * len(self.tuning_seeds), self.design.looks
-        baseline, others = len(self.baseline_budgets), len(self.candidates) - 1
-        most = baseline + others * len(self.method_budgets)
-        return tuning + looks[0] * (baseline + others - len(self.containing)), tuning + looks[-1] * most
+        spaces = self.spaces.values() if self.tunes else ()
+        trials = sum(self.trials if space else 1 for space in spaces)
+        tuned = sum(map(bool, spaces))
+        repeated = FINALISTS * (len(self.tuning_seeds) - 1)  # trainings of a candidate beyond the first tuning seed
+        baseline, others, looks = len(self.baseline_budgets), len(self.candidates) - 1, self.design.looks
+        most, contained = baseline + others * len(self.method_budgets), len(self.containing)
+        least = trials + repeated * (tuned - contained) + looks[0] * (baseline + others - contained)
+        return least, trials + repeated * tuned + looks[-1] * most
 
 
 def epochs_of(budget: float, full_epochs: int) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from as_lightning.benchmark.report.record import Trial
 
 RATE = "lr"
+FINALISTS = 2  # the trials of a method that get the tuning seeds after the first one
 
 
 @dataclass(frozen=True)
@@ -126,12 +127,21 @@ def as_neutral(space: Space, trial: Trial) -> Trial:
 
 
 def best_of(trials: Sequence[Trial], sign: float) -> Trial | None:
-    """The trial of the best mean score; of equal ones that of the lower validation loss, then the first.
+    """The best trial: of those with the most tuning seeds that of the best mean score; of equal ones as `finalists`."""
+    most = max((trial.seeds for trial in trials if math.isfinite(trial.score)), default=0)
+    return next(iter(finalists([trial for trial in trials if trial.seeds == most], sign)), None)
 
-    A score of NaN is one of a trial that has not finished; ``sign`` is 1 where a higher score is better, else -1.
+
+def finalists(trials: Sequence[Trial], sign: float) -> list[Trial]:
+    """The best trials, which alone get the tuning seeds after the first one.
+
+    Of equal scores the lower loss is better, if all runs have recorded one and the same loss (`Trial.loss`); else the
+    trial that stands first: those of the baseline do. A score of NaN is one of a trial that has not finished; ``sign``
+    is 1 where a higher score is better, else -1.
     """
-    finished = (trial for trial in trials if math.isfinite(trial.score))
-    return max(finished, key=lambda t: (sign * t.score, -t.loss if math.isfinite(t.loss) else -math.inf), default=None)
+    finished = [trial for trial in trials if math.isfinite(trial.score)]
+    comparable = all(math.isfinite(trial.loss) for trial in finished)
+    return sorted(finished, key=lambda t: (-round(sign * t.score, 9), t.loss if comparable else 0.0))[:FINALISTS]
 
 
 def next_trials(

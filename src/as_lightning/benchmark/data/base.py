@@ -25,7 +25,7 @@ from as_lightning.benchmark.data.conditions import (
 from as_lightning.benchmark.data.files import RemoteFile, fetch, find_path, shortened
 from as_lightning.benchmark.data.loaders import EpochOrder, ResumableLoader
 from as_lightning.functional.argument_checks import check_choice, check_count, check_number
-from as_lightning.functional.cross_entropy import IGNORED
+from as_lightning.functional.variants.class_counts import class_counts_of
 
 log = logging.getLogger(__name__)
 _collected: list[list[str]] = []
@@ -192,9 +192,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
         """How often each class, label or token is in the training split as it is trained on, ``int64`` ``(C)``."""
         targets = self.splits["train"].targets
         if self.task == "multilabel":
-            return torch.as_tensor(targets).sum(0)
-        flat = targets.flatten() if isinstance(targets, Tensor) else torch.cat(list(targets))
-        return torch.bincount(flat[flat != IGNORED], minlength=self.num_classes)
+            return torch.stack(list(targets)).sum(0)
+        return class_counts_of(torch.cat([target.flatten() for target in targets]), self.num_classes)
 
     @property
     def class_groups(self) -> dict[str, list[int]]:

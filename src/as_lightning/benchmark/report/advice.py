@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
 from as_lightning.benchmark.report.findings import Findings, Row, TimeRatio
+from as_lightning.benchmark.report.record import ComparisonRecord, Trial
 from as_lightning.benchmark.report.verdicts import Verdict
 
 UNKNOWN = TimeRatio()
@@ -15,6 +17,8 @@ SPLITS = {
     "per_seed": "Each seed has a split of its own: the verdicts are about other splits of these examples.",
     "official": "The verdicts are about the official test split, which all seeds share.",
     "fixed": "All seeds share one split: the verdicts are about its examples.",
+    "repeated": "Each seed is another random split of the same examples, which the intervals allow for.",
+    "": "",
 }
 
 
@@ -41,9 +45,11 @@ def advice(findings: Findings) -> list[str]:
     """What to do, and what the comparison shows, as plain sentences; the recommendation is the first."""
     record, reference = findings.record, findings.reference
     rows = [findings.full(method) for method in findings.methods[1:]]
-    sentences = [_recommendation(findings)]
+    sentences = [record.untuned or _recommendation(findings)]
     sentences += [f"{row.arm.method}: {in_words(row.verdict, row.time)}." for row in rows if row.verdict is not None]
     sentences += [_calibration(row, reference) for row in rows]
+    sentences += [_lost_on_validation(record, method) for method in record.same_as]
+    sentences += _reservations(findings)
     sizes = [found.detectable for found in findings.verdicts if found.arm.budget == reference.arm.budget]
     if sizes := [size for size in sizes if math.isfinite(size)]:
         sentences.append(f"A true difference of {max(sizes):.1f} points would be decided with 80% probability.")
@@ -67,8 +73,46 @@ def _recommendation(findings: Findings) -> str:
     shown = in_words(chosen.verdict, chosen.time)
     if chosen.arm.method == reference.arm.method:
         return f"Train {chosen.arm.method} for {chosen.length} in place of {reference.epochs:g}: {shown}."
-    own = {name: value for name, value in chosen.settings.items() if name != "lr"}
+    own = _knobs(chosen.settings)
     return f"Use {chosen.arm.method}{f' ({settings(own)})' if own else ''}, {chosen.length}: {shown}."
+
+
+def _reservations(findings: Findings) -> list[str]:
+    """What weakens the verdicts: an early stop, one without a chance of a word, skewed differences."""
+    looks = findings.record.design.looks
+    compared = [(row, row.verdict) for row in findings.rows if row.verdict is not None and not row.verdict.reason]
+    early = [verdict for _, verdict in compared if verdict.word == "better" and verdict.look < len(looks)]
+    sentences = ["The difference of a method that stopped early as better is on average too large."] if early else []
+    for row, verdict in compared:
+        if verdict.word in ("undecided", "not worse") and not verdict.in_reach and verdict.look < len(looks):
+            reach = f"{looks[-1]} are unlikely to show a gain, or that there is none"
+            sentences.append(f"{row.name}: stopped after {verdict.seeds} seeds; {reach}.")
+        if verdict.skewed:
+            sentences.append(f"{row.name}: the differences are skewed; this verdict is wrong more often than stated.")
+    return sentences
+
+
+def _lost_on_validation(record: ComparisonRecord, method: str) -> str:
+    """By how much the best setting of a method that is not the baseline's lost on validation; empty if not known."""
+    sign, chosen = (1.0 if record.mode == "max" else -1.0), _knobs(record.settings[method])
+    best: list[Trial] = []  # at the baseline's setting, and at another
+    for of_baseline in (True, False):
+        trials = [trial for trial in record.tuning.get(method, ()) if math.isfinite(trial.score)]
+        trials = [trial for trial in trials if (trial.shared or _knobs(trial.settings) == chosen) == of_baseline]
+        best += sorted(trials, key=lambda trial: (-trial.seeds, -sign * trial.score))[:1]
+    if len(best) < 2:
+        return ""
+    both = min(trial.seeds for trial in best)
+    at_baseline, other = (fmean(trial.by_seed[:both] or [trial.score]) for trial in best)
+    lost = record.points * sign * (at_baseline - other)
+    shown = settings(_knobs(best[1].settings))
+    return (
+        f"{method}: validation chose {record.same_as[method]}; the best other setting ({shown}) lost {lost:.2f} points."
+    )
+
+
+def _knobs(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in chosen.items() if name != "lr"}
 
 
 def _calibration(row: Row, reference: Row) -> str:

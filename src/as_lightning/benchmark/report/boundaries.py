@@ -5,18 +5,19 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from scipy import integrate, optimize, stats
+from scipy import integrate, optimize, special
 
-GRID = 1001
+GRID = 401  # odd, for Simpson's rule
 
 
 @functools.lru_cache(maxsize=512)
-def nominal_levels(looks: tuple[int, ...], alpha: float) -> tuple[float, ...]:
+def nominal_levels(looks: tuple[int, ...], alpha: float, power: float = 1.0) -> tuple[float, ...]:
     r"""The one-sided p-values that the looks need, so that ``alpha`` is the chance of a false positive at any of them.
 
-    The error is spent in proportion to the seeds: $\alpha t$ after the share $t$ of the last look's seeds
-    (Lan and DeMets 1983). The boundary of each look follows from the ones before by recursive integration over the sum
-    of the differences, a Brownian motion under the null hypothesis (Armitage, McPherson and Rowe 1969).
+    After the share $t$ of the last look's seeds $\alpha t^{\rho}$ is spent, with $\rho$ the ``power`` (Lan and DeMets
+    1983; Kim and DeMets 1987): a larger one spends less at the early looks. The boundary of each look follows from the
+    ones before by recursive integration over the sum of the differences, a Brownian motion under the null hypothesis
+    (Armitage, McPherson and Rowe 1969).
 
     >>> nominal_levels((5,), 0.05)
     (0.05,)
@@ -24,19 +25,25 @@ def nominal_levels(looks: tuple[int, ...], alpha: float) -> tuple[float, ...]:
     [0.025, 0.0354]
     """
     times = np.array(looks, dtype=np.float64) / looks[-1]
-    spent = np.diff(alpha * times, prepend=0.0)
+    spent = np.diff(alpha * times**power, prepend=0.0)
     levels = [float(spent[0])]
-    grid = np.linspace(-8.0 * np.sqrt(times[0]), stats.norm.isf(levels[0]) * np.sqrt(times[0]), GRID)
-    density = stats.norm.pdf(grid, scale=np.sqrt(times[0]))
+    root = np.sqrt(times[0])
+    grid = np.linspace(-8.0 * root, -special.ndtri(levels[0]) * root, GRID)
+    density = _normal_density(grid / root) / root
     for look in range(1, len(looks)):
         step, root = np.sqrt(times[look] - times[look - 1]), np.sqrt(times[look])
         bound = optimize.brentq(_excess, -8.0 * root, 10.0 * root, (density, grid, step, spent[look]), xtol=1e-10)
-        levels.append(float(stats.norm.sf(bound / root)))
+        levels.append(float(special.ndtr(-bound / root)))
         following = np.linspace(-8.0 * root, bound, GRID)
-        density = integrate.trapezoid(stats.norm.pdf(following[:, None], grid, step) * density, grid)
+        moved = _normal_density((following[:, None] - grid) / step) / step
+        density = integrate.simpson(moved * density, x=grid)
         grid = following
     return tuple(levels)
 
 
+def _normal_density(x: np.ndarray) -> np.ndarray:
+    return np.asarray(np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi))
+
+
 def _excess(bound: float, density: np.ndarray, grid: np.ndarray, step: float, spent: float) -> float:
-    return float(integrate.trapezoid(density * stats.norm.sf(bound, grid, step), grid)) - spent
+    return float(integrate.simpson(density * special.ndtr((grid - bound) / step), x=grid)) - spent

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from as_lightning.benchmark.report.record import ComparisonRecord, arm_of
-from as_lightning.benchmark.report.verdicts import Arm, Verdict
+from as_lightning.benchmark.report.verdicts import MIN_PAIRS, Arm, Verdict
 from as_lightning.benchmark.run.result import Result
 from as_lightning.functional.counts import masking_ratio
 
@@ -20,7 +20,7 @@ from as_lightning.functional.counts import masking_ratio
 class TimeRatio(NamedTuple):
     """A ratio of training times: the geometric mean over the seeds, and its 95% interval (t on the logarithms).
 
-    The interval is NaN with one seed, and all is NaN where no time is known.
+    The interval is NaN below three seeds, and all is NaN where no time is known.
     """
 
     ratio: float = math.nan
@@ -42,12 +42,13 @@ class TimeRatio(NamedTuple):
 def time_ratio(seconds: Mapping[Any, float], reference: Mapping[Any, float]) -> TimeRatio:
     """The ratio of the training times of the seeds, or the seeds and sessions, that both have.
 
-    >>> time_ratio({0: 1.0, 1: 2.0}, {0: 2.0, 1: 4.0})
+    >>> time_ratio({0: 1.0, 1: 2.0, 2: 2.0}, {0: 2.0, 1: 4.0, 2: 4.0})
     TimeRatio(ratio=0.5, low=0.5, high=0.5)
     """
     ratios = pd.Series(seconds, dtype=float) / pd.Series(reference, dtype=float)
     logarithms = np.log(ratios[(ratios > 0) & (ratios < math.inf)])
     mean, half = logarithms.mean(), stats.t.isf(0.025, len(logarithms) - 1) * logarithms.sem()
+    half = half if len(logarithms) >= MIN_PAIRS else math.nan
     return TimeRatio(*np.exp([mean, mean - half, mean + half]).tolist())
 
 
@@ -71,13 +72,14 @@ class Row:
     def length(self) -> str:
         """How long it was trained."""
         if math.isnan(self.epochs):
-            return "full budget"
+            return f"budget {self.arm.budget:g}"
         return "1 epoch" if self.epochs == 1 else f"{self.epochs:g} epochs"
 
     @property
     def name(self) -> str:
-        """The method and how long it was trained."""
-        return f"{self.arm.method}, {self.length}"
+        """The method and how long it was trained, as far as it is known."""
+        known = not math.isnan(self.epochs) or self.arm.budget != 1.0
+        return f"{self.arm.method}, {self.length}" if known else self.arm.method
 
 
 @dataclass(frozen=True)
@@ -121,9 +123,9 @@ def findings(record: ComparisonRecord) -> Findings:
     seconds = {
         arm: {(run.seed, run.session or run.command): run.train_seconds for run in made} for arm, made in runs.items()
     }
-    rows = []
+    rows, points = [], record.points
     for arm in sorted(runs, key=lambda arm: (arm != reference, record.methods.index(arm.method), -arm.budget)):
-        scores = pd.Series([100.0 * run.metrics[run.score] for run in runs[arm]])
+        scores = pd.Series([points * run.metrics[run.score] for run in runs[arm]])
         about, same = runs[arm][0], Arm(reference.method, arm.budget)
         row = Row(
             arm=arm,

@@ -1,39 +1,38 @@
-"""The report of comparisons and of sweeps: one page in Markdown and in HTML, all numbers as CSV, a table to print."""
+"""The report of comparisons, sweeps and tables: a page in Markdown and in HTML, all numbers as CSV, a printed table."""
 
 from __future__ import annotations
 
 import html
+import json
 import math
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from string import Template
 from typing import Any, NamedTuple
 
 import pandas as pd
-from markdown_it import MarkdownIt
-from markdown_it.tree import SyntaxTreeNode
+from jinja2 import Environment, FileSystemLoader, select_autoescape
 from rich.console import Console
 from rich.markdown import Markdown
 
 from as_lightning.benchmark.report.advice import advice, in_words, recommended, settings
-from as_lightning.benchmark.report.figures import PageFigure, report_figures, score_name
+from as_lightning.benchmark.report.figures import report_figures, score_name
 from as_lightning.benchmark.report.findings import Findings, Row, findings
 from as_lightning.benchmark.report.record import ComparisonRecord
+from as_lightning.benchmark.report.table import RUNS_TABLE, numbers, verdict_table, write_runs
+from as_lightning.benchmark.run.result import whole_file
 
-COLOURED = ("better", "worse")
-ADVISED = " (advised)"
-LEFT = ("verdict", "settings")  # columns of text beside the first one; those of numbers are on the right
-NOTE = re.compile(r'(<td[^>]* data-name="(?:difference|verdict|time)[^>]*>)([^<(]+) \(([^<]*)\)</td>')
-NOTED = ("verdict", "time ratio")  # columns whose notes in brackets are on the page alone
-OF_VERDICT = ("difference", "low", "high", "detectable", "look", "reason")
+POINTS = {"share": "a point is 0.01", "percent": "in percent", "raw": "a point is 1"}
 LEGEND = (
-    "{} {} in points, of each method's own seeds. Differences are to {}, paired by seed{}. The 95% intervals are not "
-    "corrected for the number of methods and looks; the verdicts are: all at the full budget are right with "
-    "probability 95%, and so are all at smaller ones. Equal, not worse and no gain mean by {:g} points."
+    "{} in points ({}; {} is better): mean ± standard deviation of each method's own runs. Differences are to {}, "
+    "paired by {}, positive where the method is better. With probability 95% all intervals at the full budget hold, "
+    "whenever a method stops, and so do all at smaller ones; the verdicts are read off them. Equal, not worse and no "
+    "gain mean by {:g} points.{}"
+)
+NEW_DATA = (
+    " The verdicts are about these test examples; the interval for new data is about others like them, one at a time."
 )
 SHARED = "the baseline's"
 VALIDATED = "mean of the best validation scores"
@@ -52,119 +51,131 @@ class ReportPaths(NamedTuple):
     csv: Path
 
 
+class Cell(NamedTuple):
+    """A cell of the deciding table, with what the page alone says of it."""
+
+    text: str
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.note})" if self.note else self.text
+
+
+class Fold(NamedTuple):
+    """A part of the page that opens on demand; without content it is not shown."""
+
+    title: str
+    texts: Sequence[str] = ()
+    bullets: Sequence[str] = ()
+    rows: Sequence[Mapping[str, object]] = ()
+    code: str = ""
+
+    @property
+    def content(self) -> bool:
+        """Whether there is any."""
+        return any(self[1:])
+
+
 def print_comparison(record: ComparisonRecord, console: Console | None = None) -> None:
     """Print the table and the advice of a comparison."""
     found, console = findings(record), console or Console(width=None if sys.stdout.isatty() else 120)
     title = f"{record.name}: {record.split} {score_name(record.score)}, differences to {found.reference.name}"
-    rows = [
-        {heading: text.partition(" (")[0] if heading in NOTED else text for heading, text in cells(found, row).items()}
-        for row in found.rows
-    ]
+    short = ("verdict", "time ratio")  # without their notes
+    rows = [{name: cell.text if name in short else cell for name, cell in row.items()} for row in deciding(found)]
     console.print(Markdown(f"{md(title)}\n\n{table(rows)}"))
     console.print("\n".join(advice(found)), markup=False, highlight=False)
 
 
 def publish(
-    records: Sequence[ComparisonRecord], directory: str | Path, *, failed: Sequence[str] = (), notes: Sequence[str] = ()
+    records: Sequence[ComparisonRecord],
+    directory: str | Path | None,
+    *,
+    failed: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> None:
-    """Write the report of several experiments, print their tables and advice, and say where the report is."""
-    paths = write_report(records, directory, failed=failed, notes=notes)
+    """Print the tables and the advice of several experiments; write their report, and say where, if it has a place."""
+    paths = None if directory is None else write_report(records, directory, failed=failed, notes=notes)
     for record in records:
         print_comparison(record)
     failures = [*failed, *(failure for record in records for failure in record.failures)]
-    print("\n".join([*notes, *(f"failed:      {run}" for run in failures), f"report:      {paths.html}"]))
-    print(f"             {paths.markdown}\n             {paths.csv}")
-    opens = shlex.quote(paths.html.resolve().as_uri())
-    print(f"open it:     {Path(sys.executable).name} -m webbrowser -t {opens}")
+    for line in [*notes, *(f"failed:      {run}" for run in failures)]:
+        print(line)
+    if paths is not None:
+        print(f"report:      {paths.html}\n             {paths.markdown}\n             {paths.csv}")
+        opens = shlex.quote(paths.html.resolve().as_uri())
+        print(f"open it:     {Path(sys.executable).name} -m webbrowser -t {opens}")
 
 
 def write_report(
     records: Sequence[ComparisonRecord], directory: str | Path, *, failed: Sequence[str] = (), notes: Sequence[str] = ()
 ) -> ReportPaths:
-    """Write one report of several experiments; ``failed`` are runs that have ended in an error, in words."""
+    """Write one report of several experiments; ``failed`` are runs that have ended in an error, in words.
+
+    It leaves files alone that it does not write.
+    """
     directory = Path(directory)
-    shutil.rmtree(directory / "figures", ignore_errors=True)  # those of methods that are gone would stay
-    (directory / "figures").mkdir(parents=True)
-    found = [findings(record) for record in records]
-    blocks: list[str] = []
-    pictures: list[PageFigure] = []
-    for number, each in enumerate(found, start=1):
-        figures = report_figures(each, number)
-        for figure in figures:
-            (directory / "figures" / f"{figure.name}.svg").write_text(figure.svg, encoding="utf-8")
-        blocks += _section(each, [f"![{md(figure.alt)}](figures/{figure.name}.svg)" for figure in figures])
-        pictures += figures
-    blocks += map(md, notes)
-    failed = [*failed, *(failure for record in records for failure in record.failures)]
-    blocks += ["## Runs that failed", _bullets(failed)] if failed else []
-    blocks += _how_it_was_made(records)
+    (directory / "figures").mkdir(parents=True, exist_ok=True)
+    page = _page(records, failed, notes)
     paths = ReportPaths(directory / "report.html", directory / "report.md", directory / "report.csv")
-    markdown = "\n\n".join(blocks) + "\n"
-    paths.markdown.write_text(markdown, encoding="utf-8")
-    title = ", ".join(record.name for record in records)
-    paths.html.write_text(page_in_html(markdown, title, pictures), encoding="utf-8")
-    rows = pd.concat([frame(each) for each in found]) if found else pd.DataFrame()
-    rows.to_csv(paths.csv, index=False, float_format="%.6g")
+    texts = {directory / figure["file"]: figure["svg"] for part in page["sections"] for figure in part["figures"]}
+    texts |= {place: TEMPLATES.get_template(f"{place.name}.jinja").render(page) for place in paths[:2]}
+    texts[paths.csv] = numbers(records).to_csv(index=False, float_format="%.6g")
+    for place, text in texts.items():
+        with whole_file(place) as partial:
+            partial.write_text(text, encoding="utf-8")
+    write_runs([run for record in records for run in record.results], directory / RUNS_TABLE)
     return paths
 
 
-def page_in_html(markdown: str, title: str, figures: Sequence[PageFigure]) -> str:
-    """A page as one file: the pictures are inside, and each cell of a table knows its heading, which phones show."""
-    reader, pictures = MarkdownIt("commonmark").enable("table"), iter(figures)
-    reader.add_render_rule("image", lambda *_: _picture(next(pictures)))
-    tokens = reader.parse(markdown)
-    for grid in (node for node in SyntaxTreeNode(tokens).walk() if node.type == "table"):
-        head, *rows = [line.children for part in grid.children for line in part.children]
-        for heading, cell in (pair for row in rows for pair in zip(head, row, strict=True)):
-            name, text = ("".join(part.content for part in each.children[0].children) for each in (heading, cell))
-            tags: Any = cell.nester_tokens
-            tags.opening.attrs["data-name"] = name
-            if (word := text.partition(" (")[0]) in COLOURED:
-                tags.opening.attrs["class"] = word
-    body: str = reader.renderer.render(tokens, reader.options, {})
-    body = body.replace("<p><figure", "<figure").replace("</figure></p>", "</figure>")
-    body = NOTE.sub(r"\1<span>\2<small>\3</small></span></td>", body)
-    body = body.replace("<table>", '<div class="scroll"><table>').replace("</table>", "</table></div>")
-    page = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
-    return page.substitute(title=html.escape(title), body=body)
+def rendered(records: Sequence[ComparisonRecord], form: str, notes: Sequence[str] = ()) -> str:
+    """The verdicts as ``json`` or ``latex``, or the page as ``md`` (without figures) or ``html``."""
+    verdicts = verdict_table(records)
+    if form == "json":
+        return json.dumps(json.loads(verdicts.to_json(orient="records")), indent=1)
+    if form == "latex":
+        return verdicts.to_latex(index=False, escape=True, float_format="%.2f", na_rep="--")
+    page = _page(records, (), notes)
+    if form == "md":
+        page["sections"] = [part | {"figures": []} for part in page["sections"]]
+    return TEMPLATES.get_template(f"report.{form}.jinja").render(page)
 
 
-def cells(found: Findings, row: Row) -> dict[str, str]:
+def cells(found: Findings, row: Row) -> dict[str, Cell]:
     """One arm as the deciding table shows it: headings and texts."""
-    verdict, time, same = row.verdict, row.time, row.same_budget
+    chosen = found.record.same_as.get(row.arm.method)  # its runs are those of this method
+    verdict, time, same = None if chosen else row.verdict, row.time, row.same_budget
     notes = [] if verdict is None else [verdict.reason]
     notes += [] if same is None else [f"at this budget: {in_words(same)}"]
-    advised = row is recommended(found) and verdict is not None
+    advised = row is recommended(found) and verdict is not None and not found.record.untuned
     difference = "–" if verdict is None or math.isnan(verdict.difference) else f"{verdict.difference:+.2f}"
-    interval = f"{verdict.low:+.2f} to {verdict.high:+.2f}" if verdict and math.isfinite(verdict.low) else ""
+    interval = _interval(verdict.low, verdict.high) if verdict else ""
+    for_new = _interval(verdict.new_low, verdict.new_high) if verdict else ""
+    ratio = "–" if math.isnan(time.ratio) else f"{time.ratio:.2f}"
+    independent = row.arm in found.record.unpaired
+    pairs = "not paired" if independent else f"{verdict.seeds} paired" if verdict and verdict.seeds < row.seeds else ""
     return {
-        "method": row.arm.method + (ADVISED if advised else ""),
-        "epochs": "–" if math.isnan(row.epochs) else f"{row.epochs:g}",
-        score_name(found.record.score): f"{row.mean:.2f}" + ("" if math.isnan(row.std) else f" ± {row.std:.2f}"),
-        "difference, points (95%)": _noted(difference, interval),
-        "verdict": _noted("baseline" if verdict is None else verdict.word, "; ".join(filter(None, notes))),
-        "time ratio": _noted(
-            "–" if math.isnan(time.ratio) else f"{time.ratio:.2f}",
-            f"{time.low:.2f} to {time.high:.2f}" if time.low < time.high else "",
+        "method": Cell(row.arm.method, "advised" if advised else ""),
+        "epochs": Cell("–" if math.isnan(row.epochs) else f"{row.epochs:g}"),
+        score_name(found.record.score): Cell(f"{row.mean:.2f}{'' if math.isnan(row.std) else f' ± {row.std:.2f}'}"),
+        "difference, points (95%)": Cell(difference, interval),
+        "for new data (95%)": Cell(for_new or "–"),
+        "verdict": Cell(
+            verdict.word if verdict else f"tuning chose {chosen}" if chosen else "baseline",
+            "; ".join(filter(None, notes)),
         ),
-        "seeds": str(row.seeds),
+        "time ratio": Cell(ratio, f"{time.low:.2f} to {time.high:.2f}" if time.low < time.high else ""),
+        f"{found.record.pairs}s": Cell(str(row.seeds), pairs),
     }
 
 
-def frame(found: Findings) -> pd.DataFrame:
-    """All numbers, one row for each arm."""
-    rows = [
-        {"name": found.record.name, "method": row.arm.method, "budget": row.arm.budget, "epochs": row.epochs}
-        | {f"setting_{name}": value for name, value in row.settings.items()}
-        | {"seeds": row.seeds, "mean": row.mean, "std": row.std, "seconds": row.seconds}
-        | {"verdict": getattr(row.verdict, "word", None)}
-        | {name: getattr(row.verdict, name, None) for name in OF_VERDICT}
-        | {"verdict_at_same_budget": getattr(row.same_budget, "word", None)}
-        | {f"time_{name}": value for name, value in row.time._asdict().items()}
-        | dict(row.metrics)
-        for row in found.rows
-    ]
-    return pd.DataFrame(rows)
+def deciding(found: Findings) -> list[dict[str, Cell]]:
+    """The deciding table, without columns that say nothing."""
+    rows = [cells(found, row) for row in found.rows]
+    return [{name: row[name] for name in row if any(each[name].text != "–" for each in rows)} for row in rows]
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{low:+.2f} to {high:+.2f}" if math.isfinite(low) else ""
 
 
 def md(text: object) -> str:
@@ -177,81 +188,78 @@ def md(text: object) -> str:
     return re.sub(r"([\\`*~|\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", escaped)
 
 
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=select_autoescape(["html.jinja"]),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+TEMPLATES.filters["md"] = md
+
+
 def table(rows: Sequence[Mapping[str, object]]) -> str:
     """A table in Markdown, whose rows say their headings; the columns of numbers are on the right."""
-    if not rows:
-        return ""
-    marks = ["---" if not index or heading in LEFT else "---:" for index, heading in enumerate(rows[0])]
-    lines = [map(md, rows[0]), marks, *(map(md, row.values()) for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    made: Any = TEMPLATES.get_template("table.md.jinja").module
+    return str(made.table(rows)).strip() if rows else ""
 
 
-def fold(title: str, *blocks: str) -> list[str]:
-    """Blocks of Markdown that open on demand; none where all of them are empty."""
-    shown = [block for block in blocks if block]
-    return [f'<details markdown="1"><summary>{title}</summary>', *shown, "</details>"] if shown else []
+def _page(records: Sequence[ComparisonRecord], failed: Sequence[str], notes: Sequence[str]) -> dict[str, Any]:
+    """What the templates show."""
+    failures = [*failed, *(failure for record in records for failure in record.failures)]
+    sections = [_section(findings(record), number) for number, record in enumerate(records, start=1)]
+    title = ", ".join(record.name for record in records)
+    return {"title": title, "sections": sections, "notes": notes, "failures": failures, "made": _how_made(records)}
 
 
-def _bullets(sentences: Sequence[str]) -> str:
-    return "\n".join(f"- {md(sentence)}" for sentence in sentences)
-
-
-def _picture(figure: PageFigure) -> str:
-    caption = f"<figcaption>{html.escape(figure.title)}</figcaption>"
-    return f'<figure role="img" aria-label="{html.escape(figure.alt)}">{caption}{figure.inline}</figure>'
-
-
-def _noted(text: str, note: str) -> str:
-    return f"{text} ({note})" if note else text
-
-
-def _section(found: Findings, images: Sequence[str]) -> list[str]:
+def _section(found: Findings, number: int) -> dict[str, Any]:
     """What the page shows of one comparison."""
     record, (first, *said) = found.record, advice(found)
-    lower = ", positive where less is better" if record.mode == "min" else ""
-    about = (record.split.capitalize(), score_name(record.score), found.reference.name, lower)
-    return [
-        f"# {md(record.name)}",
-        table([cells(found, row) for row in found.rows]),
-        f"<small>{md(LEGEND.format(*about, record.design.equal_within))}</small>",
-        f"**{md(first)}**",
-        *images[:1],
-        *fold("What it shows, method by method", _bullets(said)),
-        *fold("More figures", *images[1:]),
-        *_differences(record),
-        *_numbers(found),
-    ]
-
-
-def _differences(record: ComparisonRecord) -> list[str]:
-    """How often the methods predict something else than the baseline, and on which examples most often."""
+    unit = "raw" if record.unit == "raw" else "percent" if record.points == 1.0 else "share"
+    score = f"{record.split} {score_name(record.score)}".strip()
+    about = (score[:1].upper() + score[1:], POINTS[unit], "more" if record.mode == "max" else "less")
+    new = NEW_DATA if any(math.isfinite(verdict.new_low) for verdict in found.verdicts) else ""
     shares = {
-        arm.method: md(DIFFER.format(arm.method, record.baseline, 100 * share, examples))
+        arm.method: DIFFER.format(arm.method, record.baseline, 100 * share, examples)
         for (arm, against), (share, examples) in record.disagreed.items()
         if against == record.reference and arm.budget == against.budget
     }
-    rows = [
+    examples = [
         {"most often on these": example.name}
         | {f"runs of {method} that differ": example.differing.get(method, 0) for method in shares}
         for example in record.examples
     ]
-    return fold("Where predictions differ", *shares.values(), table(rows))
-
-
-def _numbers(found: Findings) -> list[str]:
-    """The settings, the trials that they were chosen from, and all metrics."""
     trials = [
-        {"trials of": method, "settings": _noted(settings(t.settings), SHARED * t.shared), VALIDATED: f"{t.score:.4f}"}
-        for method, tried in found.record.tuning.items()
-        for t in tried
+        {"trials of": method}
+        | {"settings": Cell(settings(trial.settings), SHARED * trial.shared), VALIDATED: f"{trial.score:.4f}"}
+        for method, tried in record.tuning.items()
+        for trial in tried
     ]
     own = {row.name: {"settings": settings(row.settings), "seconds": row.seconds, **row.metrics} for row in found.rows}
+    own = own if any(len(row.metrics) > 1 for row in found.rows) else {}  # more than the score
     texts = pd.DataFrame(own).fillna("–").map(lambda value: value if isinstance(value, str) else f"{value:.4g}")
     measured = [{"": str(name).replace("_", " ")} | dict(row) for name, row in texts.iterrows()]
-    return [*fold("Trials", table(trials)), *fold("Settings and metrics", table(measured))]
+    return {
+        "title": record.name,
+        "untuned": bool(record.untuned),
+        "first": first,
+        "rows": deciding(found),
+        "legend": LEGEND.format(*about, found.reference.name, record.pairs, record.design.equal_within, new),
+        "figures": [
+            {"file": f"figures/{each.name}.svg", "title": each.title}
+            | {"alt": each.alt, "svg": each.svg, "inline": each.inline}
+            for each in report_figures(found, number)
+        ],
+        "folds": [
+            Fold("What it shows, method by method", bullets=said),
+            Fold("Where predictions differ", texts=list(shares.values()), rows=examples),
+            Fold("Trials", rows=trials),
+            Fold("Settings and metrics", rows=measured),
+        ],
+    }
 
 
-def _how_it_was_made(records: Sequence[ComparisonRecord]) -> list[str]:
+def _how_made(records: Sequence[ComparisonRecord]) -> Fold:
     """The machines, the packages and the commands."""
     runs = [run for record in records for run in record.results]
     made = [
@@ -259,5 +267,5 @@ def _how_it_was_made(records: Sequence[ComparisonRecord]) -> list[str]:
         for content in [*(run.machine for run in runs), *(run.versions for run in runs)]
     ]
     commands = "\n".join(dict.fromkeys(command for record in records for command in record.commands))
-    shown = f"```\n{commands.replace('```', '')}\n```" if commands else ""
-    return fold("How it was made", HOW, *map(md, dict.fromkeys(made)), shown)
+    texts = [HOW, *filter(None, dict.fromkeys(made))] if any(made) else []
+    return Fold("How it was made", texts, code=commands.replace("```", ""))

@@ -5,32 +5,43 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
+from as_lightning.benchmark.report.example_spread import ExampleSpread, example_spread
+from as_lightning.benchmark.report.pairing import TEST_SHARE, paired_differences, unpaired
 from as_lightning.benchmark.report.verdicts import Arm, Design, Verdict, verdicts
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import Result, read_runs, whole_file
 
 COMPARISON_FILE = "comparison.json"
 FORMAT = 2
+BASELINES = ("softmax", "multilabel_softmax")  # the default one
+ROUNDING = 1e-5  # of a score that is computed in float32
 EXAMPLES, SHOWN = 20, 300  # how many examples a page lists, and how many characters of them
 
 
 class Trial(NamedTuple):
-    """Settings that were tried, and the means over the tuning seeds of the best validation score and its loss.
+    """Settings that were tried, and the means over its tuning seeds of the best validation score and its loss.
 
-    Score and loss are NaN where a run failed or did not log them. ``shared`` says that it is a trial of the baseline,
-    at the value at which the method is the baseline.
+    The loss is one that all methods share, cross-entropy at the best temperature. Score and loss are NaN where a run
+    failed or did not record them. ``shared`` says that it is a trial of the baseline, at the value at which the method
+    is the baseline.
     """
 
     settings: Mapping[str, Any]
     score: float
     loss: float = float("nan")
     shared: bool = False
+    by_seed: tuple[float, ...] = ()  # the score of each of its tuning seeds
+
+    @property
+    def seeds(self) -> int:
+        """How many tuning seeds it has."""
+        return max(len(self.by_seed), 1)
 
 
 class Example(NamedTuple):
@@ -53,7 +64,12 @@ class ComparisonRecord:
     trials: int = 1  # of each method
     mode: Literal["max", "min"] = "max"  # whether more or less of the score is better
     split: str = "test"  # that the score is of
-    splits: Literal["per_seed", "official", "fixed"] = "fixed"  # whether each seed has a split of its own
+    # whether each seed has a split of its own; empty: not known
+    splits: Literal["per_seed", "official", "fixed", "repeated", ""] = "fixed"
+    test_share: float = TEST_SHARE  # of the examples, in repeated random splits
+    pairs: str = "seed"  # what runs are paired by
+    unit: str = "auto"  # of the score: share, percent or raw; auto takes more than 1 for percent where more is better
+    untuned: str = ""  # why there is no advice
     settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # the chosen ones of each method
     same_as: dict[str, str] = field(default_factory=dict)  # methods that these make another one, whose runs are theirs
     tuning: dict[str, list[Trial]] = field(default_factory=dict)
@@ -65,9 +81,45 @@ class ComparisonRecord:
     notes: list[str] = field(default_factory=list)  # sentences for the page
     stopped: str = ""  # why the comparison ended before all was decided
     commands: list[str] = field(default_factory=list)
-    # of an arm and a baseline's arm the mean share of test examples on which they differ, and of how many
+    # of an arm and a baseline's arm what their test examples say of the spread of their difference
+    spreads: dict[tuple[Arm, Arm], ExampleSpread] = field(default_factory=dict)
+    # the mean share of test examples on which they differ, and of how many
     disagreed: dict[tuple[Arm, Arm], tuple[float, int]] = field(default_factory=dict)
     examples: list[Example] = field(default_factory=list)  # on which methods differ most often from the baseline
+
+    @classmethod
+    def of_runs(
+        cls, runs: Sequence[Result], baseline: str, *, equal_within: float = Design.equal_within, **facts: Any
+    ) -> ComparisonRecord:
+        """The comparison, by a fixed design, of runs that differ in nothing but method, budget and seed."""
+        made = Counter((arm_of(run), run.seed) for run in runs)
+        (arm, seed), most = made.most_common(1)[0]
+        if most > 1:
+            raise ValueError(
+                f"two results are of {runs[0].name}, {arm.method}, seed {seed}, with the same settings: a report "
+                "compares one run of each; leave one of their folders out"
+            )
+        methods = sorted(dict.fromkeys(run.method for run in runs), key=lambda method: method != baseline)
+        seeds = sorted({run.seed for run in runs})
+        full = max(arm.budget for arm, _ in made if arm.method == baseline)
+        design = Design(equal_within=equal_within, looks=(len(seeds),))
+        record = cls(runs[0].name, runs[0].score, baseline, methods, design, full_budget=full, **facts)
+        record.results = list(runs)
+        arms = dict.fromkeys(arm for arm, _ in made)
+        record.missing = [(*arm, seed) for arm in arms for seed in seeds if (arm, seed) not in made]
+        record.commands = list(dict.fromkeys(" ".join(run.command.split()) for run in runs if run.command))
+        return record
+
+    @property
+    def points(self) -> float:
+        """The points of 1 of the score: 100 of a share."""
+        known = [run.metrics[run.score] for run in self.results] if self.unit == "auto" and self.mode == "max" else []
+        return 1.0 if self.unit in ("percent", "raw") or any(1.0 < score < math.inf for score in known) else 100.0
+
+    @property
+    def unpaired(self) -> set[Arm]:
+        """The arms that have no seed in common with the baseline."""
+        return unpaired(self.scores(), self.reference)
 
     @property
     def reference(self) -> Arm:
@@ -75,10 +127,11 @@ class ComparisonRecord:
         return Arm(self.baseline, self.full_budget)
 
     def scores(self) -> dict[Arm, dict[int, float]]:
-        """The score of each seed of each arm, in points (hundredths); NaN where a run ended in an error."""
+        """The score of each seed of each arm, in points; NaN where a run ended in an error."""
         scores: dict[Arm, dict[int, float]] = {}
+        points = self.points
         for result in self.results:
-            scores.setdefault(arm_of(result), {})[result.seed] = 100.0 * result.metrics[result.score]
+            scores.setdefault(arm_of(result), {})[result.seed] = points * result.metrics[result.score]
         for method, budget, seed in self.missing:
             scores.setdefault(Arm(method, budget), {})[seed] = math.nan
         return scores
@@ -86,33 +139,46 @@ class ComparisonRecord:
     def verdicts(self) -> list[Verdict]:
         """The word of each arm, from all runs that there are; more points are better, also of a loss.
 
-        The floor of the spread is what the flips of single test examples make: with a share q of N examples on which
-        two runs differ, 100 sqrt(q / N) points a run. A loss has none.
+        Arms without a seed in common, and repeated splits, are judged by differences that allow for it
+        (`paired_differences`).
         """
         sign = 1.0 if self.mode == "max" else -1.0
         scores = {arm: {seed: sign * score for seed, score in by.items()} for arm, by in self.scores().items()}
-        counted = self.disagreed if self.mode == "max" else {}
-        floors = {pair: 100.0 * math.sqrt(share / examples) for pair, (share, examples) in counted.items()}
-        return verdicts(scores, reference=self.reference, design=self.design, floors=floors)
+        floors = {pair: spread.floor for pair, spread in self.spreads.items()}
+        errors = {pair: spread.error for pair, spread in self.spreads.items()}
+        design, repeated = self.design, self.splits == "repeated"
+        if repeated or unpaired(scores, self.reference):
+            ratio = self.test_share / (1.0 - self.test_share) if repeated else 0.0
+            scores = paired_differences(scores, self.reference, ratio)
+            design = replace(design, looks=(len(scores[self.reference]),))
+        return verdicts(scores, reference=self.reference, design=design, floors=floors, example_errors=errors)
 
     def compare_predictions(self, predictions: Mapping[tuple[Arm, int], Predictions], names: Mapping[int, str]) -> None:
         """Note on how many examples arms differ from the baseline in the runs of a seed, and on which most often.
 
-        ``names`` are of the test examples, by their ids: the text or the file.
+        ``names`` are of the test examples, by their ids: the text or the file. Where the score is the accuracy or the
+        micro F1 of the predictions, these also say how the differences scatter.
         """
+        scores = {(arm_of(run), run.seed): self.points / 100 * run.metrics[self.score] for run in self.results}
         shares: dict[tuple[Arm, Arm], list[float]] = {}
+        counted: dict[tuple[Arm, Arm], list[tuple[Predictions, Predictions]]] = {}
         differing: dict[int, Counter[str]] = {}
         for (arm, seed), own in predictions.items():
             for against in dict.fromkeys([self.reference, Arm(self.baseline, arm.budget)]):
                 other = predictions.get((against, seed))
                 rows = None if other is None or against == arm else own.differing(other)
-                if rows is None:
+                if other is None or rows is None:
                     continue
                 shares.setdefault((arm, against), []).append(float(rows.mean()))
                 if arm.budget == self.full_budget:
                     for number in set(own.ids[rows].tolist()):  # equal texts have one id
                         differing.setdefault(number, Counter())[arm.method] += 1
                 self.disagreed[arm, against] = fmean(shares[arm, against]), len(rows)
+                pairs = ((arm, own), (against, other))
+                if all(abs(each.score - scores.get((of, seed), math.nan)) < ROUNDING for of, each in pairs):
+                    counted.setdefault((arm, against), []).append((own, other))
+        of_all = {pair: both for pair, both in counted.items() if len(both) == len(shares[pair])}
+        self.spreads = {pair: example_spread(both) for pair, both in of_all.items()}
         most = sorted(differing, key=lambda number: (-differing[number].total(), number))[:EXAMPLES]
         self.examples = [Example(names.get(n, f"test example {n}")[:SHOWN], dict(differing[n])) for n in most]
 
@@ -125,9 +191,10 @@ class ComparisonRecord:
     def write(self, directory: str | Path) -> None:
         """Write ``comparison.json``; the final runs have their own ``result.json`` below ``runs/``."""
         content = {name: value for name, value in vars(self).items() if name != "results"}
-        content["design"] = asdict(self.design)
+        content["design"] = self.design.stored()
         content["tuning"] = {method: [trial._asdict() for trial in tried] for method, tried in self.tuning.items()}
-        content["disagreed"] = [[*pair, *share] for pair, share in self.disagreed.items()]
+        for name in ("disagreed", "spreads"):
+            content[name] = [[*pair, *numbers] for pair, numbers in content[name].items()]
         content["runs"] = [[*arm_of(run), run.seed, run.metrics[run.score]] for run in self.results]
         with whole_file(Path(directory) / COMPARISON_FILE) as partial:
             partial.write_text(json.dumps(content | {"format": FORMAT}, indent=1) + "\n", encoding="utf-8")
@@ -140,11 +207,16 @@ class ComparisonRecord:
             content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             if content.pop("format", None) != FORMAT:
                 raise ValueError(f"expected format {FORMAT}: make the comparison again with this version")
-            runs, design = content.pop("runs"), content["design"]
-            content["design"] = Design(**design | {"looks": tuple(design["looks"])})
-            content["tuning"] = {m: [Trial(**trial) for trial in tried] for m, tried in content["tuning"].items()}
+            runs = content.pop("runs")
+            content["design"] = Design.read(content["design"])
+            content["tuning"] = {
+                method: [Trial(**trial | {"by_seed": tuple(trial.get("by_seed", ()))}) for trial in tried]
+                for method, tried in content["tuning"].items()
+            }
             content["missing"] = list(map(tuple, content["missing"]))
             content["disagreed"] = {(Arm(*a), Arm(*b)): (share, n) for a, b, share, n in content["disagreed"]}
+            spreads = content.get("spreads", [])
+            content["spreads"] = {(Arm(*a), Arm(*b)): ExampleSpread(*numbers) for a, b, *numbers in spreads}
             content["examples"] = [Example(*row) for row in content["examples"]]
             record = cls(**content)
         except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -2,141 +2,104 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import re
-from collections import Counter
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
-from as_lightning.benchmark.report.record import ComparisonRecord
-from as_lightning.benchmark.report.verdicts import Design
+from as_lightning.benchmark.report.record import BASELINES, ComparisonRecord
+from as_lightning.benchmark.run.identity import WITHOUT_EFFECT, RunIdentity
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.settings import SettingError, nearest
 
-BASELINES = ("softmax", "multilabel_softmax")
-UNTUNED = "A sweep gives all methods the settings of the command; as-lightning-compare tunes each of them."
-# what changes nothing that is compared
-WITHOUT_EFFECT = re.compile(
-    r"seed|name|data_dir|output_dir|logger\..*|data\.(num_workers|pin_memory)"
-    r"|callbacks\.(learning_rate_monitor|temperature_scaling|margin_histogram)\..*"
-    r"|callbacks\.model_checkpoint\.(dirpath|save_last|enable_version_counter)"
-    r"|method\..*"  # each of them is a method of its own
-    r"|trainer\.(enable_progress_bar|enable_model_summary|log_every_n_steps)"
-)
-INPUT_DATA = "inputs.data"  # the checksum of the user's files, as if it were a setting
+UNTUNED = "One setting for all, not tuned: no advice. For advice: {}"
+PAIRED = ("seed", "name")  # by which a table pairs and names its runs
 # what is tuned for each method apart: in one table as long as no method has several of them
 TUNED = re.compile(r"optimizer\.lr|lr_scheduler\.max_lr")
+OF_SWEEP = re.compile(r"[+~]*(method|seed|name|hydra|hparams_search)\b|.*=.*,")  # words that no comparison shares
 
 
-def settings_table(results: Sequence[Result]) -> pd.DataFrame:
-    """The configurations as text, a row a run, ``null`` where it has no such setting; the shortest names come first."""
-    rows = [flat(run.config) | ({INPUT_DATA: run.inputs["data"]} if run.inputs.get("data") else {}) for run in results]
-    table = pd.DataFrame(rows, index=range(len(rows)), dtype=object).fillna("null")
-    return table[sorted(table, key=lambda name: (len(name), name))]
-
-
-def sweep_records(results: Sequence[Result], baseline: str | None = None) -> tuple[list[ComparisonRecord], list[str]]:
+def sweep_records(
+    results: Sequence[Result], baseline: str | None = None, **design: Any
+) -> tuple[list[ComparisonRecord], list[str]]:
     """A sweep's runs as comparisons of a fixed design, at one budget and without tuning, and notes on them.
 
-    * Runs of one experiment that differ in more than method, seed and the method's settings get a record each:
-      ``digits (trainer.max_epochs=1)``.
+    * Runs of one experiment that differ in more than method, seed and the method's settings, as in their data, encoder
+      or checkpoint, get a record each: ``digits (trainer.max_epochs=1)``.
     * Runs of one method that differ in its settings get a method each: ``as_softmax (delta=0.2)``.
     * The same run twice, from two sweeps, counts once; runs without test metrics are left out.
     """
-    notes = []
-    if untested := [f"{run.method}, seed {run.seed}" for run in results if not run.metrics]:
-        notes = [f"Without test metrics, as made with test=false, and left out: {'; '.join(untested)}."]
-    tested: dict[str, Result] = {}
-    for run in results:
-        config = {key: value for key, value in flat(run.config).items() if key.startswith("method.") or _matters(key)}
-        found = [run.name, run.method, run.seed, config, run.metrics]
-        if run.metrics:
-            tested.setdefault(json.dumps(found, sort_keys=True), run)
-    alike: dict[str, list[Result]] = {}
-    for name in dict.fromkeys(run.name for run in tested.values()):
-        runs = [run for run in tested.values() if run.name == name]
-        table, methods = settings_table(runs), [run.method for run in runs]
-        differing = table[_differing(table, methods)]
-        if not differing.columns.empty:
-            notes.append(_kept_apart(name, differing))
-        titles = _titled(name, differing)
-        for (_, method), own in table.groupby([titles, methods], sort=False):
-            knobs = own[_varying(own.filter(regex=r"^method\."))]
-            labels = _titled(method, knobs.rename(columns=lambda key: key.rpartition(".")[2]))
-            for place, label in zip(own.index, labels, strict=True):
-                run = replace(runs[place], name=titles[place], method=label)
-                alike.setdefault(run.name, []).append(run)
-    present = {run.method for runs in alike.values() for run in runs}
+    runs = [run for run in results if run.metrics]
+    untested = [f"{run.method}, seed {run.seed}" for run in results if not run.metrics]
+    notes = [f"Without test metrics, as made with test=false, and left out: {'; '.join(untested)}."] if untested else []
+    table, titles = _settings(runs), pd.Series([run.name for run in runs], dtype=object)
+    methods, scores = pd.Series([run.method for run in runs], dtype=object), [str(run.metrics) for run in runs]
+    table = table[~table.assign(name=titles, of=methods, seed=[run.seed for run in runs], found=scores).duplicated()]
+    records = []
+    for name, of_name in table.groupby(titles[table.index], sort=False):
+        apart = of_name[_apart(of_name.filter(regex=r"^(?!method\.)"), methods)]
+        if not apart.columns.empty:
+            notes.append(_kept_apart(name, apart))
+        for title, alike in of_name.groupby(_titled(name, apart), sort=False):
+            of_record = []
+            for method, own in alike.groupby(methods[alike.index], sort=False):
+                knobs = own[_varying(own.filter(regex=r"^method\."))]
+                labels = _titled(method, knobs.rename(columns=lambda key: key.rpartition(".")[2]))
+                for place, label in labels.items():
+                    about = {"budget": 1.0, "epochs": len(runs[place].epoch_seconds) or None, "settings": {}}
+                    of_record.append(replace(runs[place], name=title, method=label, **about))
+            labels = [run.method for run in of_record]
+            base = next((str(known) for known in (baseline, *BASELINES) if known in labels), labels[0])
+            untuned = UNTUNED.format(_tuned(name, of_record[0].command, methods[alike.index].unique()))
+            records.append(ComparisonRecord.of_runs(of_record, base, untuned=untuned, **design))
+    present = {method for record in records for method in record.methods}
     if baseline is not None and present and baseline not in present:
         raise SettingError(f"no run is of the method {baseline}: {nearest(baseline, present)}")
-    return [_record(runs, baseline) for runs in alike.values()], [*notes, UNTUNED]
+    return records, notes
 
 
-def _record(runs: Sequence[Result], baseline: str | None) -> ComparisonRecord:
-    """The comparison of runs that differ in nothing but method and seed."""
-    made = Counter((run.method, run.seed) for run in runs)
-    (method, seed), most = made.most_common(1)[0]
-    if most > 1:
-        raise ValueError(
-            f"two results are of {runs[0].name}, {method}, seed {seed}, with the same settings: a report compares one "
-            "run of each; leave one of their folders out"
-        )
-    methods = list(dict.fromkeys(run.method for run in runs))
-    base = next((known for known in (baseline, *BASELINES) if known in methods), methods[0])
-    methods.sort(key=lambda method: method != base)
-    design = Design(looks=(len({run.seed for run in runs}),))
-    record = ComparisonRecord(runs[0].name, runs[0].score, base, methods, design)
-    for run in runs:
-        record.results.append(replace(run, budget=1.0, epochs=len(run.epoch_seconds) or None, settings={}))
-    pairs = itertools.product(methods, sorted({run.seed for run in runs}))
-    record.missing = [(method, 1.0, seed) for method, seed in pairs if (method, seed) not in made]
-    record.commands = list(dict.fromkeys(" ".join(run.command.split()) for run in runs if run.command))
-    return record
+def _settings(runs: Sequence[Result]) -> pd.DataFrame:
+    """Settings and inputs as text, a row a run, ``null`` where there is none; the shortest names come first."""
+    identities = [RunIdentity.of(run.config, run.inputs) for run in runs]
+    rows = [{**each.config, **{f"inputs.{name}": value for name, value in each.inputs.items()}} for each in identities]
+    table = pd.DataFrame(rows, index=range(len(rows)), dtype=object).fillna("null")
+    return table[sorted((key for key in table if key not in PAIRED), key=lambda key: (len(key), key))]
 
 
-def _differing(table: pd.DataFrame, methods: Sequence[str]) -> list[str]:
+def _apart(table: pd.DataFrame, methods: pd.Series) -> list[str]:
     """In what runs differ beside method, seed and the method's settings."""
-
-    def tuned(key: str) -> bool:
-        return bool(TUNED.fullmatch(key)) and table[key].groupby(methods).nunique().max() == 1
-
-    return _varying(table[[key for key in table if _matters(key) and not tuned(key)]])
-
-
-def _matters(key: str) -> bool:
-    return WITHOUT_EFFECT.fullmatch(key) is None
-
-
-def flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """A configuration as one level, and as text: ``{"method.delta": "0.1"}``."""
-    settings: dict[str, str] = {}
-    for key, value in config.items():
-        text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-        settings |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": text}
-    return settings
+    own = methods[table.index]
+    tuned = [key for key in table if TUNED.fullmatch(key) and table[key].groupby(own).nunique().max() == 1]
+    differ = _varying(table.drop(columns=tuned))
+    paths = [key for key in differ if key.endswith(("path", ".name"))]  # other files, and none that has changed
+    explained = [key for key in differ if paths and key.startswith("inputs.") and key not in paths]
+    explained = [key for key in explained if table.groupby(paths)[key].nunique().max() == 1]
+    return [key for key in differ if key not in explained]
 
 
 def _varying(table: pd.DataFrame) -> list[str]:
     """The settings whose values are not all the same; of those with equal values the first."""
-    found = list(table.loc[:, table.nunique() > 1].T.drop_duplicates().index)
-    paths = [key for key in found if key.startswith("data.") and key.endswith("path")]
-    if paths and INPUT_DATA in found and table.groupby(paths)[INPUT_DATA].nunique().max() == 1:
-        found.remove(INPUT_DATA)  # other files, and none that has changed
-    return found
+    return list(table.loc[:, table.nunique() > 1].T.drop_duplicates().index)
 
 
-def _titled(name: str, settings: pd.DataFrame) -> list[str]:
+def _titled(name: str, settings: pd.DataFrame) -> pd.Series:
     """The name with the settings of each row in brackets."""
     rows = [", ".join(f"{key}={value}" for key, value in row.items()) for _, row in settings.iterrows()]
-    return [f"{name} ({row})" if row else name for row in rows]
+    return pd.Series([f"{name} ({row})" if row else name for row in rows], index=settings.index, dtype=object)
 
 
-def _kept_apart(name: str, differing: pd.DataFrame) -> str:
-    values = {key: sorted(set(differing[key])) for key in differing}
-    found = "; ".join(f"{key} ({', '.join(known)})" for key, known in values.items())
-    changed = "Files of the data have changed between them. " if INPUT_DATA in values else ""
+def _kept_apart(name: str, apart: pd.DataFrame) -> str:
+    found = "; ".join(f"{key} ({', '.join(sorted(set(apart[key])))})" for key in apart)
+    changed = "What they have read has changed between them. " if any(k.startswith("inputs.") for k in apart) else ""
     return f"The runs of {name} differ in {found}. {changed}Runs are compared with their like alone: a table each."
+
+
+def _tuned(name: str, command: str, methods: Sequence[str]) -> str:
+    """The command that compares the methods of a sweep, each of them tuned."""
+    words = [word for word in shlex.split(command)[2:] if not OF_SWEEP.match(word)]
+    words = [word for word in words if not WITHOUT_EFFECT.fullmatch(word.lstrip("+").partition("=")[0])]
+    data = [] if any(word.startswith(("experiment=", "data=")) for word in words) else [f"experiment={name}"]
+    return shlex.join(["as-lightning-compare", *data, *words, f"methods={','.join(methods)}"])

@@ -1,26 +1,26 @@
-"""What a comparison allows one to say of each method, look by look: six words, all right with probability 95%."""
+"""What a comparison allows one to say of each method, look by look: six words, each read off an interval."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
 
 from as_lightning.benchmark.report.boundaries import nominal_levels
-from as_lightning.benchmark.report.moderation import moderate, seed_residual_variances, variance_prior
 from as_lightning.functional.argument_checks import check_number
 
 WORDS = ("better", "worse", "equal", "not worse", "no gain", "undecided")
+BETTER, WORSE, EQUAL, NOT_WORSE, NO_GAIN, UNDECIDED = range(len(WORDS))
 MIN_PAIRS = 3
-# chosen by simulation (results/statistics/simulation.py), so that the stated errors hold for few seeds and any spreads
-SMALL_SAMPLES = 0.8  # of the level: t-tests at several looks err a little more often than their limit for many seeds
-SIGN_SHARE = 0.2  # of an arm's level for "better", and for "worse": false advice stays below 2%
+# chosen by simulation (results/statistics/simulation.py): the share of the error of each end of an interval, and the
+# power by which it is spent over the looks. "Better" is read off the lower end and waits, "no gain" off the upper one
+LOW, HIGH = (1 / 3, 3.0), (2 / 3, 1.5)
 ADVICE_ALPHA = 0.01  # a family's error of the "not worse" that advice asks for
-PROMISING = 1.75  # times equal_within: an arm that is not worse by such a lead goes on, as it may be better
+LUCK = 0.9  # standard errors by which an estimate may still move when it is asked what more seeds can show
 POWER = 0.80
 IDENTICAL = 1e-7  # points: scores are means of float32 numbers
 
@@ -33,7 +33,7 @@ class Arm(NamedTuple):
 
 
 Scores = Mapping[Arm, Mapping[int, float]]
-Floors = Mapping[tuple[Arm, Arm], float]
+Points = Mapping[tuple[Arm, Arm], float]  # of an arm and the baseline's arm that it is compared with
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,44 @@ class Design:
     """How a comparison decides; fixed before its runs."""
 
     equal_within: float = 0.5  # the difference, in points, that counts as none
-    alpha: float = 0.05  # the probability that any word of a family of comparisons is wrong
-    looks: tuple[int, ...] = (5, 8, 12, 20)  # numbers of seeds, ascending; a fixed design has one look
+    alpha: float = 0.05  # the probability that any interval of a family of comparisons misses the true difference
+    looks: tuple[int, ...] = tuple(range(5, 21))  # numbers of seeds, ascending; a fixed design has one look
+    seeds: tuple[int, ...] = ()  # in their order; empty where any are taken
+    methods: tuple[str, ...] = ()  # the baseline, and the family that is compared with it
 
     def __post_init__(self) -> None:
         check_number("equal_within", self.equal_within, lambda points: points > 0, "a positive number of points")
+
+    def stored(self) -> dict[str, Any]:
+        """The design as JSON holds it."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Design:
+        """The design that `stored` has written."""
+        known: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in stored.items()}
+        return cls(**known)
+
+    def changed(self, before: Design) -> list[str]:
+        """What differs from the design ``before`` and cannot be changed, in words. Methods can be added, not left out.
+
+        >>> Design(equal_within=1.0, methods=("softmax", "b")).changed(Design(methods=("softmax", "a")))
+        ['equal_within 0.5 (now 1.0)', 'methods softmax, a (now without a)']
+        """
+
+        def shown(value: Any) -> str:
+            if not isinstance(value, tuple):
+                return str(value)
+            numbers = len(value) > 2 and isinstance(value[0], int)
+            in_row = numbers and value == tuple(range(value[0], value[-1] + 1))
+            return f"{value[0]} to {value[-1]}" if in_row else ", ".join(map(str, value))
+
+        names = [name for name in vars(self) if name != "methods" and vars(self)[name] != vars(before)[name]]
+        said = [f"{name} {shown(vars(before)[name])} (now {shown(vars(self)[name])})" for name in names]
+        if self.methods[:1] != before.methods[:1]:
+            return [*said, f"baseline {shown(before.methods[:1])} (now {shown(self.methods[:1])})"]
+        left = [method for method in before.methods if method not in self.methods]
+        return [*said, f"methods {shown(before.methods)} (now without {', '.join(left)})"] if left else said
 
 
 @dataclass(frozen=True)
@@ -55,15 +88,20 @@ class Verdict:
     arm: Arm
     against: Arm  # the baseline at the full or at the same budget
     seeds: int  # that both have at the last look
-    look: int  # at which the word fell, or the last one where there is none; 1 for the first
+    look: int  # the last one at which the arm was present; 0 for none, 1 for the first
     difference: float  # the mean over the seeds; NaN without seeds
-    low: float = math.nan  # of its 95% interval, corrected neither for the number of methods nor for the looks
+    low: float = math.nan  # of the interval that the word is read off; NaN where nothing can be tested
     high: float = math.nan
     word: str = "undecided"  # one of `WORDS`
     detectable: float = math.nan  # the true difference that would be found better or worse with 80% probability
     equal_within: float = Design.equal_within
     sure: bool = False  # whether "not worse" also holds at the stricter error that advice asks for
     reason: str = ""  # why nothing can be tested
+    in_reach: bool = True  # whether more seeds may still show a gain, or that there is none
+    sure_in_reach: bool = True  # whether they may still show that the arm is worse, or surely not worse
+    skewed: bool = False  # whether the differences are so skewed that the interval may miss more often than stated
+    new_low: float = math.nan  # of the interval for new examples like those of the test split
+    new_high: float = math.nan
 
     @property
     def decided(self) -> bool:
@@ -76,30 +114,38 @@ class Verdict:
         return self.word in ("better", "equal", "not worse")
 
 
-def verdicts(scores: Scores, *, reference: Arm, design: Design, floors: Floors | None = None) -> list[Verdict]:
+def verdicts(
+    scores: Scores,
+    *,
+    reference: Arm,
+    design: Design,
+    floors: Points | None = None,
+    example_errors: Points | None = None,
+) -> list[Verdict]:
     r"""The word of every arm, from all scores that there are; those at the full budget come first.
 
-    Differences are paired by seed. Their variance is moderated by those of all methods, without the effect that a seed
-    has on all of them (`seed_residual_variances`, `variance_prior`), and has a floor.
+    Differences are paired by seed; each has its own spread over the n seeds, with n - 1 degrees of freedom, and a
+    floor. At each look an arm has a repeated confidence interval: those of all arms and all looks together hold the
+    true differences with probability 95%, whenever an arm stops. The word is read off the interval of the last look:
+    above 0 is better, below 0 worse, within ``equal_within`` on both sides equal, above ``-equal_within`` not worse,
+    below ``equal_within`` no gain.
 
-    Each look tests four hypotheses of each arm: $\theta \le -m$ (rejected: not worse), $\theta \ge m$ (no
-    gain; with the former: equal), $\theta \le 0$ (better) and $\theta \ge 0$ (worse). The last two are
-    tested at 0.2 of the level: whatever the true difference, the false ones among an arm's words together keep its
-    level. Over the arms of a family the level is divided by Holm's method with Shaffer's count of the hypotheses that
-    can still be true, over the looks by `nominal_levels`. The arms at the full budget are one family; those at
-    smaller budgets, each against the baseline at the full and at the same budget, another. Arms whose scores are the
-    same in every seed count once; one that is the same as the baseline is equal.
+    The error is divided over the arms of a family by Bonferroni's method, over both ends of an interval by `LOW` and
+    `HIGH`, over the looks by `nominal_levels`. The arms at the full budget are one family; those at smaller budgets,
+    each against the baseline at the full and at the same budget, another. Arms whose scores are the same in every seed
+    count once; one that is the same as the baseline is equal.
 
-    Each look uses its own seeds alone, the first ones in ascending order: an arm without the seeds of a look was
-    stopped before, and more runs change no word that has fallen.
+    Each look uses its own seeds alone, the first ones in ascending order.
 
     Args:
         scores: per arm and seed, in points, higher is better; NaN for a run that has failed.
         reference: the baseline at its full budget.
         design: of the comparison.
         floors: the smallest standard deviation of the differences of an arm and the baseline's, in points.
+        example_errors: the standard error of such a mean difference that comes from the choice of the test examples,
+            for `Verdict.new_low`.
 
-    Source: Holm 1979; Shaffer 1986; Ye, Li, Liu and Yao 2013 (Holm's method over looks).
+    Source: Jennison and Turnbull 1989 (repeated confidence intervals).
 
     >>> better = {Arm("softmax"): {0: 90.1, 1: 90.4, 2: 89.9}, Arm("as_softmax"): {0: 93.2, 1: 93.3, 2: 93.1}}
     >>> [verdict.word for verdict in verdicts(better, reference=Arm("softmax"), design=Design(looks=(3,)))]
@@ -114,93 +160,105 @@ def verdicts(scores: Scores, *, reference: Arm, design: Design, floors: Floors |
         twins = {against: _twins(scores, against, arms, floors or {}) for against, arms in family.items()}
         members = sum(arm == twin for of_group in twins.values() for arm, twin in of_group.items())
         for against, of_group in twins.items():
-            found += _judged(scores, against, of_group, design, floors or {}, max(members, 1))
+            judged: dict[Arm, Verdict] = {}
+            for arm, twin in of_group.items():
+                pair = (arm, against)
+                points = [(of or {}).get(pair, 0.0) for of in (floors, example_errors)]
+                if twin in judged:
+                    judged[arm] = replace(judged[twin], arm=arm)
+                elif twin == against:
+                    same = Verdict(arm, against, len(scores[arm]), 1, 0.0, 0.0, 0.0, "equal", sure=True)
+                    same = replace(same, equal_within=design.equal_within)
+                    judged[arm] = replace(same, reason="the scores of every seed are the same")
+                else:
+                    judged[arm] = _judged(scores, pair, design, max(members, 1), *points)
+            found += judged.values()
     return found
 
 
 def still_open(found: Sequence[Verdict], design: Design, *, cheaper: Collection[Arm] = ()) -> list[Arm]:
-    """The arms that need the seeds of the next look.
+    """The arms that need the seeds of the next look, as `goes_on` says; those that cannot be tested do not."""
+    going = [
+        verdict.arm
+        for verdict in found
+        if not verdict.reason
+        and goes_on(
+            WORDS.index(verdict.word), verdict.sure, verdict.in_reach, verdict.sure_in_reach, verdict.arm in cheaper
+        )
+    ]
+    return list(dict.fromkeys(going))
 
-    An arm stops at its first word, with two exceptions, since both can change what one does: an arm that is not worse
-    and leads by 1.75 times ``equal_within`` may be better, and one whose training takes clearly less time (``cheaper``)
-    goes on until it is worse, or surely not worse.
+
+def goes_on(word: Any, sure: Any, in_reach: Any, sure_in_reach: Any, cheaper: Any) -> Any:
+    """Whether an arm needs more seeds, as booleans of the arguments' shape: it stops where that changes no action.
+
+    An arm goes on until it is shown to gain, or not to, as long as more seeds may show either of them: not worse alone
+    does not stop it. One whose training takes clearly less time (``cheaper``) goes on until it is worse, or surely not
+    worse, as long as more seeds may show that.
     """
-
-    def goes_on(found: Verdict) -> bool:
-        promising = found.word == "not worse" and found.difference > PROMISING * design.equal_within
-        unsure = found.arm in cheaper and found.word != "worse" and not found.sure
-        return not found.reason and (not found.decided or promising or unsure)
-
-    return list(dict.fromkeys(verdict.arm for verdict in found if goes_on(verdict)))
+    unsettled = np.isin(word, (UNDECIDED, NOT_WORSE)) & in_reach
+    return np.where(cheaper, (np.asarray(word) != WORSE) & ~np.asarray(sure) & sure_in_reach, unsettled)
 
 
-class LookTest:
-    """The tests of a baseline with its arms, look after look, of many comparisons at once (leading axes of ``shape``).
+class Estimate(NamedTuple):
+    """The differences of arms at a look, arrays of one shape: `Verdict` has the meanings."""
 
-    ``family`` is how many comparisons share the error, by default these arms. ``rejected``, of shape ``(..., arms, 4)``
-    (not worse, no gain, better, worse), is kept from look to look; ``difference``, its standard ``error`` with
-    ``degrees`` of freedom, and ``pairs``, the seeds in which neither the arm nor the baseline has failed, are of the
-    last look.
+    pairs: np.ndarray
+    difference: np.ndarray
+    error: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    word: np.ndarray  # the index in `WORDS`
+    sure: np.ndarray
+    in_reach: np.ndarray
+    sure_in_reach: np.ndarray
+
+
+def estimate(
+    differences: np.ndarray, design: Design, family: int, look: int, floor: np.ndarray | float = 0.0
+) -> Estimate:
+    """The interval of each arm at a look, counted from 0, and what is read off it.
+
+    ``differences``, of shape ``(..., seeds)``, are those of the look's seeds, NaN where a run has failed; at least two
+    are finite. ``floor``, of shape ``(...)``, is the smallest standard deviation of a difference.
     """
+    levels = limit_levels(design, family)
+    pairs = np.isfinite(differences).sum(-1)
+    mean = np.nanmean(differences, -1)
+    error = np.maximum(np.nanstd(differences, -1, ddof=1), floor) / np.sqrt(pairs)
 
-    def __init__(self, design: Design, arms: int, *, family: int | None = None, shape: tuple[int, ...] = ()) -> None:
-        self.design, self.looks = design, 0
-        self.rejected = np.zeros((*shape, arms, 4), dtype=bool)
-        self.difference, self.error, self.degrees = np.full((3, *shape, arms), np.nan)
-        self._variances, self._degrees = np.ones((2, *shape, arms + 1))
-        # one table for each number of halves by which Holm's method has reduced the number of hypotheses
-        self._levels = np.array([level_table(design, (family or arms) - halves / 2) for halves in range(arms + 1)])
+    def distances(levels: np.ndarray, pairs: Any, error: np.ndarray) -> np.ndarray:
+        quantiles = special.stdtrit(np.asarray(pairs)[..., None] - 1, 1.0 - levels)
+        return np.moveaxis(quantiles * error[..., None], -1, 0)
 
-    def look(self, scores: np.ndarray, present: np.ndarray, floor: np.ndarray | float = 0.0) -> None:
-        """Test at the next look; at the first one all arms must be present.
-
-        ``scores`` has shape ``(..., 1 + arms, seeds)``, the baseline first, NaN where a run has failed; ``present``,
-        the arms that go on, and ``floor``, the smallest standard deviation of a difference, ``(..., arms)``.
-        """
-        counted = np.concatenate([present.any(-1, keepdims=True), present], -1)
-        paired = scores[..., 1:, :] - scores[..., :1, :]
-        self.pairs = np.isfinite(paired).sum(-1)
-        pairs = np.maximum(self.pairs, 1)
-        known = np.isfinite(scores) | ~counted[..., None]
-        complete = known.all(tuple(range(scores.ndim - 1)))  # the variances are of the seeds in which no arm has failed
-        variances, degrees = seed_residual_variances(scores[..., complete], counted)
-        self._variances = np.where(counted, variances, self._variances)  # an arm that has stopped keeps its own
-        self._degrees = np.where(counted, degrees, self._degrees)
-        variance, prior = variance_prior(self._variances, self._degrees)
-        freedom = int(complete.sum()) - 1
-        combined = moderate(paired[..., complete].var(-1, ddof=1), freedom, 2 * variance, prior)
-        pooled = self._degrees.sum(-1, keepdims=True)  # no more than all methods have together
-        error = np.sqrt(np.maximum(combined, np.square(floor)) / pairs)
-        self.difference = np.where(present, np.nansum(paired, -1) / pairs, self.difference)
-        self.error = np.where(present, error, self.error)
-        self.degrees = np.where(present, np.minimum(freedom + prior, pooled), self.degrees)
-        m = self.design.equal_within
-        distance = np.stack([self.difference + m, m - self.difference, self.difference, -self.difference], -1)
-        testable = (present & (self.error > 0))[..., None]
-        t = np.divide(distance, self.error[..., None], out=np.zeros_like(distance), where=testable)
-        p_values = special.stdtr(self.degrees[..., None], -t)
-        for _ in range(self.rejected.shape[-2] + 1):
-            self.rejected |= testable & (p_values <= self.levels())
-        self.looks += 1
-
-    def levels(self) -> np.ndarray:
-        """The level of each hypothesis now, of shape ``(..., 1, 4)``; an arm between two bounds counts half."""
-        not_worse, no_gain, better, worse = np.moveaxis(self.rejected, -1, 0)
-        located = (not_worse & no_gain & (better | worse)).sum(-1)
-        return np.asarray(self._levels[:, self.looks][located][..., None, :])
+    below, above, surely = distances(levels[look], pairs, error)
+    low, high, within = mean - below, mean + above, design.equal_within
+    # at the last look, with this spread and a lucky estimate
+    last = design.looks[-1]
+    below, above, least = distances(levels[-1], last, error * np.sqrt(pairs / last))
+    lucky, unlucky = mean + LUCK * error, mean - LUCK * error
+    return Estimate(
+        pairs=pairs,
+        difference=mean,
+        error=error,
+        low=low,
+        high=high,
+        word=np.select(
+            [(low > -within) & (high < within), low > 0, high < 0, low > -within, high < within],
+            [EQUAL, BETTER, WORSE, NOT_WORSE, NO_GAIN],
+            UNDECIDED,
+        ),
+        sure=mean - surely > -within,
+        in_reach=(lucky - below > 0) | (unlucky + above < within),
+        sure_in_reach=(lucky - least > -within) | (unlucky + above < 0),
+    )
 
 
-def level_table(design: Design, hypotheses: float) -> np.ndarray:
-    """The nominal levels of the four tests, of shape ``(looks, 4)``, where so many arms' hypotheses can be true."""
-    level = SMALL_SAMPLES * design.alpha / hypotheses
-    bound, sign = (nominal_levels(design.looks, share * level) for share in (1.0, SIGN_SHARE))
-    return np.array([bound, bound, sign, sign]).T
-
-
-def words(rejected: np.ndarray) -> np.ndarray:
-    """The index in `WORDS` of each arm, from what is rejected (last axis)."""
-    not_worse, no_gain, better, worse = np.moveaxis(rejected, -1, 0)
-    return np.select([not_worse & no_gain, better, worse, not_worse, no_gain], [2, 0, 1, 3, 4], 5)
+def limit_levels(design: Design, family: int) -> np.ndarray:
+    """The nominal levels of both ends of an interval, and of "surely not worse", of shape ``(looks, 3)``."""
+    strict = min(ADVICE_ALPHA / design.alpha, LOW[0]), LOW[1]
+    columns = (LOW, HIGH, strict)
+    return np.array([nominal_levels(design.looks, share * design.alpha / family, power) for share, power in columns]).T
 
 
 def detectable_difference(error: float, degrees: float, level: float) -> float:
@@ -212,12 +270,25 @@ def detectable_difference(error: float, degrees: float, level: float) -> float:
     return error * float(special.nctdtrinc(degrees, 1 - POWER, special.stdtrit(degrees, 1 - level)))
 
 
+def is_skewed(differences: np.ndarray) -> np.ndarray:
+    """Whether the skewness over the last axis lies two of its standard errors from 0, as in 5% of normal samples.
+
+    >>> is_skewed(np.array([[0.4, 0.6, 0.5, 0.3, 0.7], [0.4, 0.6, 0.5, 0.3, -9.0]])).tolist()
+    [False, True]
+    """
+    n = np.isfinite(differences).sum(-1)
+    centred = differences - np.nanmean(differences, -1, keepdims=True)
+    spread = np.sqrt(np.nanmean(centred**2, -1))
+    error = np.sqrt(6.0 * (n - 2) / ((n + 1) * (n + 3)))
+    return np.asarray((np.abs(np.nanmean(centred**3, -1)) > 2.0 * error * spread**3) & (spread > 0))
+
+
 def _table(scores: Scores, arms: Sequence[Arm], seeds: Sequence[int]) -> np.ndarray:
     """The scores of arms in some seeds, NaN where there is none."""
     return np.array([[scores[arm].get(seed, math.nan) for seed in seeds] for arm in arms])
 
 
-def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], floors: Floors) -> dict[Arm, Arm]:
+def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], floors: Points) -> dict[Arm, Arm]:
     """Of each arm the first one with the same scores in all seeds of both: itself, another, or ``against``."""
 
     def same(arm: Arm, other: Arm) -> bool:
@@ -233,61 +304,38 @@ def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], floors: Floors) ->
 
 
 def _judged(
-    scores: Scores, against: Arm, twins: Mapping[Arm, Arm], design: Design, floors: Floors, family: int
-) -> list[Verdict]:
-    """The verdicts of arms against the same baseline's arm; ``family`` arms share the error."""
-
-    def complete(arms: Sequence[Arm]) -> int:
-        return int(np.isfinite(_table(scores, [against, *arms], first)).all(0).sum())
-
+    scores: Scores, pair: tuple[Arm, Arm], design: Design, family: int, floor: float, example_error: float
+) -> Verdict:
+    """The verdict of an arm against a baseline's; ``family`` arms share the error."""
+    arm, against = pair
     seeds = sorted(scores[against])
-    first = seeds[: design.looks[0]]
-    found = {}
-    for arm in twins:
-        differences = np.diff(_table(scores, [against, arm], seeds), axis=0)
-        pairs = int(np.isfinite(differences).sum())
-        mean = float(np.nanmean(differences)) if pairs else math.nan
+    looks = [count for count in design.looks if len(seeds) >= count and scores[arm].keys() >= set(seeds[:count])]
+    differences = np.diff(_table(scores, [against, arm], seeds[: looks[-1]] if looks else seeds), axis=0)[0]
+    differences = differences[np.isfinite(differences)]
+    pairs = len(differences)
+    mean = float(differences.mean()) if pairs else math.nan
+    found = Verdict(arm, against, pairs, len(looks), mean, equal_within=design.equal_within)
+    if pairs < MIN_PAIRS:
         few = f"{pairs} seed{'' if pairs == 1 else 's'} in common, at least {MIN_PAIRS} are needed"
-        reason = few if pairs < MIN_PAIRS else ""
-        found[arm] = Verdict(arm, against, pairs, 0, mean, equal_within=design.equal_within, reason=reason)
-    judged = [arm for arm, twin in twins.items() if arm == twin and not found[arm].reason]
-    judged = [arm for arm in judged if scores[arm].keys() >= set(first)]
-    while judged and complete(judged) < MIN_PAIRS:
-        judged.remove(min(judged, key=lambda arm: complete([arm])))  # it has failed in seeds that the others have
-    test = LookTest(design, len(judged), family=family)
-    strict = LookTest(replace(design, alpha=min(ADVICE_ALPHA, design.alpha)), len(judged), family=family)
-    floor = np.array([floors.get((arm, against), 0.0) for arm in judged])
-    going = judged
-    for number, count in enumerate(design.looks, start=1):
-        going = [arm for arm in going if scores[arm].keys() >= set(seeds[:count])]
-        if not going or len(seeds) < count:
-            break
-        present = np.array([arm in going for arm in judged])
-        table = _table(scores, [against, *judged], seeds[:count])
-        before, level = words(test.rejected), float(test.levels()[0, 2])
-        for tests in (test, strict):
-            tests.look(table, present, floor)
-        after = words(test.rejected)
-        for index in np.flatnonzero(present):
-            mean, error, degrees = (float(of[index]) for of in (test.difference, test.error, test.degrees))
-            half = float(special.stdtrit(degrees, 0.975)) * error if error > 0 else 0.0
-            arm, word = judged[index], WORDS[after[index]]
-            found[arm] = replace(
-                found[arm],
-                seeds=int(test.pairs[index]),
-                look=number if after[index] != before[index] or word == "undecided" else found[arm].look,
-                difference=mean,
-                low=mean - half,
-                high=mean + half,
-                word=word,
-                sure=bool(strict.rejected[index, 0]),
-                detectable=detectable_difference(error, degrees, level) if error > 0 else math.nan,
-                reason="" if error > 0 else "the difference is the same for every seed",
-            )
-    for arm, twin in twins.items():
-        if twin == against:
-            found[arm] = replace(found[arm], look=1, difference=0.0, low=0.0, high=0.0, word="equal", sure=True)
-            found[arm] = replace(found[arm], reason="the scores of every seed are the same")
-        else:
-            found[arm] = replace(found[twin], arm=arm)
-    return list(found.values())
+        return replace(found, reason=few)
+    if not looks:
+        return found
+    at = estimate(differences, design, family, len(looks) - 1, floor)
+    error = float(at.error)
+    if error < IDENTICAL:
+        return replace(found, reason="the difference is the same for every seed")
+    low, high = float(at.low), float(at.high)
+    if example_error:
+        wider = math.hypot(1.0, example_error / error)
+        found = replace(found, new_low=mean - wider * (mean - low), new_high=mean + wider * (high - mean))
+    return replace(
+        found,
+        low=low,
+        high=high,
+        word=WORDS[int(at.word)],
+        detectable=detectable_difference(error, pairs - 1, float(limit_levels(design, family)[len(looks) - 1, 0])),
+        sure=bool(at.sure),
+        in_reach=bool(at.in_reach),
+        sure_in_reach=bool(at.sure_in_reach),
+        skewed=bool(is_skewed(differences)),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from torch.utils.data import IterableDataset
 
 from as_lightning.benchmark.run.result import whole_file
 from as_lightning.callbacks.evaluation_logits import EvaluationLogits
-from as_lightning.functional.cross_entropy import IGNORED
+from as_lightning.functional.calling_convention import IGNORED
 
 PREDICTIONS_FILE = "predictions.npz"
 
@@ -54,6 +55,20 @@ class Predictions(NamedTuple):
             return None
         differ = self.predicted != other.predicted
         return np.asarray(differ.any(-1) if differ.ndim > 1 else differ)
+
+    @property
+    def score_parts(self) -> np.ndarray:
+        """The parts ``(N, 2)`` of a score that is the ratio of two sums over examples, as are accuracy and micro F1."""
+        if self.predicted.ndim == 1:
+            return np.stack([self.predicted == self.target, np.ones(len(self.predicted), dtype=bool)], -1).astype(float)
+        right, guessed, true = self.predicted.T.astype(float)
+        return np.stack([2 * right, guessed + true], -1)
+
+    @property
+    def score(self) -> float:
+        """The accuracy, or the micro F1 of the labels; NaN without any."""
+        above, below = self.score_parts.sum(0)
+        return float(above / below) if below else math.nan
 
 
 def example_ids(names: Sequence[str]) -> np.ndarray:

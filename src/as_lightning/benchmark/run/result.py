@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from as_lightning.benchmark.machine import machine_description, package_versions
 
@@ -84,7 +84,7 @@ class Result:
         return cls._parsed(Path(path).read_bytes(), str(path))
 
     @classmethod
-    def _parsed(cls, text: str | bytes, place: str) -> Result:
+    def _parsed(cls, text: bytes, place: str) -> Result:
         try:
             content = json.loads(text)
             if content.get("format") != FORMAT:
@@ -97,24 +97,30 @@ class Result:
             raise ValueError(f"{place} is not a result of as-lightning: {error}") from error
 
 
-KINDS: dict[str, type] = dict.fromkeys(("name", "method", "score"), str) | dict.fromkeys(
-    ("seed", "optimizer_steps"), int
-)
-KINDS |= dict.fromkeys(("metrics", "config"), dict)
-KINDS |= dict.fromkeys(("epoch_seconds", "evaluations", "masking", "accumulation"), list)
-
-
 def _check(content: dict[str, Any]) -> None:
-    for name, kind in KINDS.items():
-        if type(content.get(name)) is not kind:
-            raise ValueError(f"expected {name} to be of type {kind.__name__}, got {content.get(name)!r}")
+    for name, kind in get_type_hints(Result).items():
+        if name in content and not _fits(content[name], kind):
+            shown = getattr(kind, "__name__", kind) if get_origin(kind) is None else kind
+            raise ValueError(f"expected {name} to be of type {shown}, got {str(content[name])[:100]!r}")
     seconds = content.get("train_seconds")
-    if not isinstance(seconds, (int, float)) or seconds < 0:
+    if seconds is None or seconds < 0:
         raise ValueError(f"expected train_seconds to be 0 or more, got {seconds!r}")
     if content["metrics"] and content["score"] not in content["metrics"]:
         raise ValueError(f"expected metrics with the score {content['score']!r}, got {', '.join(content['metrics'])}")
-    if bad := [name for name, value in content["metrics"].items() if not isinstance(value, (int, float))]:
-        raise ValueError(f"expected numbers as metrics, got {bad[0]}={content['metrics'][bad[0]]!r}")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether what JSON gives is of a type, inside too."""
+    parts = get_args(kind)
+    if get_origin(kind) is dict:
+        return isinstance(value, dict) and all(_fits(item, parts[1]) for item in value.values())
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(_fits(item, parts[0]) for item in value)
+    if get_origin(kind) is Literal:
+        return value in parts
+    if parts:
+        return any(_fits(value, part) for part in parts)
+    return kind is Any or type(value) is kind or (kind is float and type(value) is int)
 
 
 def read_runs(folder: str | Path) -> dict[str, Result]:

@@ -23,7 +23,8 @@ from as_lightning.benchmark.packages import config_dir
 APP_SETTINGS = {"method": {"name", "callbacks", "search", "baseline", "own_module"}, "data": {"name", "score"}}
 # what the app gives the class of a group, and what is set in its place
 GIVEN_BY_APP = {
-    "method": {"encoder": "model", "class_names": "data", "class_groups": "data.imbalance", "task": "data"}
+    "method": {"encoder": "model", "class_names": "data", "task": "data", "class_counts": "data"}
+    | {"class_groups": "data.imbalance"}
     | {"optimizer": "optimizer", "lr_scheduler": "lr_scheduler"},
     "lr_scheduler": {"total_steps": "trainer.max_epochs"},
     "trainer": {"logger": "logger", "callbacks": "+callbacks.NAME._target_", "default_root_dir": "output_dir"},

@@ -206,6 +206,7 @@ def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.Light
         task=datamodule.task,
         optimizer=make_optimizer,
         lr_scheduler=make_schedule,
+        class_counts=datamodule.class_counts,
     )
     metrics = module.validation_metrics.items()
     known = [name.removeprefix("val/") for name, metric in metrics if metric.higher_is_better]

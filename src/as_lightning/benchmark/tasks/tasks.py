@@ -16,7 +16,7 @@ from torchmetrics.text import Perplexity as TokenPerplexity
 
 from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calibration import Reliability, sorted_by_confidence
-from as_lightning.functional.cross_entropy import IGNORED
+from as_lightning.functional.calling_convention import IGNORED
 
 
 def macro_f1(right: Tensor, predicted: Tensor, annotated: Tensor) -> Tensor:
@@ -202,7 +202,7 @@ class TaskForm:
         if task == "multilabel" and self.class_index:
             raise ValueError(
                 "this method's loss takes one class per sample, and the data have several: use a multi-label method "
-                "(multilabel_softmax, multilabel_sparse, bce, multilabel_as_softmax or multilabel_as_speed)"
+                "(multilabel_softmax, multilabel_sparse, bce, asymmetric, multilabel_as_softmax or multilabel_as_speed)"
             )
         if task in ("token", "next_token") and not self.class_index:
             raise ValueError("this method's loss is for several labels per sample; tokens have one class each")

@@ -19,7 +19,7 @@ from torch.utils.data import RandomSampler, Sampler
 from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least, say
 from as_lightning.benchmark.data.files import shortened
 from as_lightning.benchmark.data.loaders import POOL_BATCHES, LengthBatchSampler
-from as_lightning.functional.cross_entropy import IGNORED
+from as_lightning.functional.calling_convention import IGNORED
 
 PADDING, UNKNOWN = "[PAD]", "[UNK]"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")

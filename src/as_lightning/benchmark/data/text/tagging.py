@@ -12,7 +12,7 @@ from torch import Tensor
 from as_lightning.benchmark.data.base import LabelledDataset, say
 from as_lightning.benchmark.data.files import normal_form, read_text
 from as_lightning.benchmark.data.text.data_module import TaggedSentence, TokenizedDataModule
-from as_lightning.functional.cross_entropy import IGNORED
+from as_lightning.functional.calling_convention import IGNORED
 
 LOST_WORD = "?"
 

@@ -1,0 +1,358 @@
+"""``runs.csv``, a row a run: comparisons and sweeps write it, and reports are made of such tables from anywhere."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from as_lightning.benchmark.report.findings import findings
+from as_lightning.benchmark.report.pairing import TEST_SHARE
+from as_lightning.benchmark.report.record import BASELINES, ComparisonRecord
+from as_lightning.benchmark.run.result import Result, whole_file
+from as_lightning.benchmark.run.settings import nearest
+from as_lightning.functional.argument_checks import check_number
+
+RUNS_TABLE = "runs.csv"
+JSON = (".jsonl", ".ndjson", ".json")
+# how columns are called, without the prefixes of trackers; what is named as its role goes before the others
+ROLES = {
+    "method": ("candidate", "optimizer", "model", "loss", "algorithm"),
+    "seed": ("random_seed", "random_state", "run", "split", "fold", "repeat"),
+    "score": ("accuracy", "acc", "test_accuracy", "test_acc", "test_score", "f1", "test_f1"),
+    "group": ("dataset", "data_set", "task"),
+    "seconds": ("train_seconds",),
+}
+WRITTEN = ("candidate", "phase", "metric", "budget", "epochs")  # by `write_runs`
+PREFIX = re.compile(r"^(params|metrics|tags|config|summary)[./]")
+# what W&B and MLflow write of each run beside its settings and metrics
+TRACKED = re.compile(
+    "name|agent|state|notes|user|tags|created|runtime|sweep|group|job_type|id|start_time|end_time|duration|run_id"
+    "|source_type|source_name|status|experiment_id|artifact_uri"
+)
+GIVEN = "Read from a table, which does not say whether the methods were tuned alike: no advice."
+
+OF_VERDICT = ("difference", "low", "high", "new_low", "new_high", "detectable", "look", "skewed", "reason")
+SHOWN = ["group", "candidate", "budget", "difference", "low", "high", "word", "pairs", "reason"]
+MIN_GROUPS = 3  # data sets whose means allow a verdict
+
+
+def write_runs(results: Sequence[Result], path: str | Path) -> Path:
+    """Write a table of runs: what each is of, its score and training time, its settings (JSON) and all its metrics."""
+    rows = []
+    for run in results:
+        about = run.config.get("comparison", {})
+        row = {"group": run.name, "candidate": run.method, "seed": run.seed, "budget": about.get("budget", 1.0)}
+        row |= {"epochs": about.get("epochs", len(run.epoch_seconds) or None)}
+        row |= {"phase": about.get("phase", "final"), "metric": run.score, "score": run.metrics.get(run.score)}
+        row |= {"seconds": run.train_seconds, "settings": json.dumps(dict(about.get("settings", {})), default=str)}
+        rows.append(row | {name: value for name, value in run.metrics.items() if name not in row})
+    with whole_file(Path(path)) as partial:
+        pd.DataFrame(rows).to_csv(partial, index=False)
+    return Path(path)
+
+
+def read_table(path: str | Path) -> pd.DataFrame:
+    """A table in CSV, TSV, JSON or JSON lines; a ValueError names the file, and the line.
+
+    The cells of CSV stay text, so that a method of the name ``None`` is one. The index has the lines, of a JSON list
+    the places.
+    """
+    path, rows, line = Path(path), {}, 1
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix.lower() not in JSON:
+            delimiter = max(",;\t", key=text.partition("\n")[0].count)
+            reader = csv.DictReader(text.splitlines(keepends=True), delimiter=delimiter)
+            for row in reader:
+                line = reader.line_num
+                if None in row or None in row.values():
+                    raise ValueError(f"expected {len(reader.fieldnames or ())} cells, as in the first line")
+                rows[line] = row
+            return pd.DataFrame.from_dict(rows, orient="index", columns=reader.fieldnames)
+        if text.lstrip().startswith("["):
+            rows = dict(enumerate(json.loads(text), 1))
+        else:
+            for line, content in enumerate(text.splitlines(), 1):
+                rows |= {line: json.loads(content)} if content.strip() else {}
+        return pd.json_normalize(list(rows.values())).set_axis(list(rows), axis=0)
+    except (ValueError, csv.Error, AttributeError, NotImplementedError) as error:
+        raise ValueError(f"{path}, line {line}, is no table of runs: {error}") from error
+
+
+def verdicts(
+    frame: pd.DataFrame,
+    *,
+    baseline: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    equal_within: float = 0.5,
+    mode: Literal["max", "min"] = "max",
+    unit: Literal["auto", "share", "percent", "raw"] = "auto",
+    splits: Literal["fixed", "repeated"] = "fixed",
+    test_share: float = TEST_SHARE,
+) -> pd.DataFrame:
+    r"""What results that you already have allow one to say: each method against the baseline.
+
+    Runs of the same seed are paired. Without a common seed a method and the baseline are independent samples (Welch's
+    t-test, its degrees of freedom rounded down). Repeated random splits of the same examples share most of what they
+    train on: with ``splits="repeated"`` the mean of $n$ differences has the variance $(1/n + \rho) s^2$, where $\rho$
+    is the ratio of test to training examples.
+
+    Args:
+        frame: a row a run, with columns of methods, seeds and scores; or a row a seed, with a column for each method.
+        baseline: the method to compare with; ``softmax`` or ``baseline``, where there is one.
+        columns: the column of the ``method``, ``seed``, ``score``, ``group`` (data set) or ``seconds``, where its name
+            does not say it. Several columns, with commas, are a method together.
+        equal_within: the difference that counts as equal, in points.
+        mode: ``"max"`` if more of the score is better, or ``"min"``.
+        unit: ``"share"`` for scores of 0 to 1 (a point is 0.01), ``"percent"`` for 0 to 100, ``"raw"`` for others (a
+            point is 1); ``"auto"`` is one of the first two, and refuses what is neither.
+        splits: ``"repeated"`` if each seed is another random split of the same examples.
+        test_share: the share of the examples in such a test split; 0.2, as of five folds, makes $\rho$ 0.25.
+
+    Returns:
+        A row for each method but the baseline: ``candidate``, ``difference`` with ``low`` and ``high`` (points, more is
+        better), ``word``, ``pairs`` (0: independent samples), ``reason`` (why there is no word). Several groups have a
+        column ``group``; the last rows are of the means over the groups.
+
+    Raises:
+        ValueError: for what cannot be read or would mislead; it names the row.
+
+    Source: Nadeau and Bengio, "Inference for the Generalization Error", Machine Learning 52, 2003.
+
+    >>> scores = {"seed": [0, 1, 2], "sgd": [90.1, 90.4, 89.9], "adamw": [93.2, 93.3, 93.1]}
+    >>> verdicts(pd.DataFrame(scores), baseline="sgd")[["candidate", "word", "pairs"]].values.tolist()
+    [['adamw', 'better', 3]]
+    """
+    asked: dict[str, Any] = {"equal_within": equal_within, "mode": mode, "unit": unit, "splits": splits}
+    return verdict_table(table_records(frame, "", baseline, columns, test_share=test_share, **asked)[0])
+
+
+def numbers(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
+    """All numbers of comparisons, a row for each arm."""
+    rows = [
+        {"name": record.name, "method": row.arm.method, "budget": row.arm.budget, "epochs": row.epochs}
+        | {f"setting_{name}": value for name, value in row.settings.items()}
+        | {"seeds": row.seeds, "mean": row.mean, "std": row.std, "seconds": row.seconds}
+        | {"verdict": getattr(row.verdict, "word", None)}
+        | {name: getattr(row.verdict, name, None) for name in OF_VERDICT}
+        | {"pairs": 0 if row.arm in record.unpaired else getattr(row.verdict, "seeds", None)}
+        | {"verdict_at_same_budget": getattr(row.same_budget, "word", None)}
+        | {f"time_{name}": value for name, value in row.time._asdict().items()}
+        | dict(row.metrics)
+        for record in records
+        for row in findings(record).rows
+    ]
+    return pd.DataFrame(rows)
+
+
+def verdict_table(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
+    """The verdicts of records, a row each, as `verdicts` returns them."""
+    table = numbers(records).rename(columns={"name": "group", "method": "candidate", "verdict": "word"})
+    alike = [name for name in ("group", "budget") if table[name].nunique() == 1]
+    table = table.loc[table["word"].notna(), SHOWN].drop(columns=alike).reset_index(drop=True)
+    return table.astype({"difference": float, "low": float, "high": float, "pairs": int})
+
+
+def table_records(
+    frame: pd.DataFrame,
+    name: str,
+    baseline: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    *,
+    unit: str = "auto",
+    **facts: Any,
+) -> tuple[list[ComparisonRecord], list[str]]:
+    """A comparison for each group of a table of runs, one of the groups' means, and sentences on what was read.
+
+    For the arguments see `verdicts`; ``name`` is that of a table without groups.
+    """
+    runs, score, notes = _runs(frame, dict(columns or {}))
+    methods = list(runs["method"].unique())
+    if baseline is not None and baseline not in methods:
+        raise ValueError(f"no run is of the method {baseline}: {nearest(baseline, methods)}")
+    base = baseline or next((known for known in (*BASELINES, "baseline") if known in methods), None)
+    if base is None or len(runs.groupby(["method", "budget"])) == 1:
+        lacks = "there is one method alone" if base else "name what the others are compared with, as baseline"
+        raise ValueError(f"nothing is compared: {lacks}; there are: {', '.join(methods)}")
+    groups = [group for group, own in runs.groupby("group", sort=False) if base in set(own["method"])]
+    if runs.groupby(["group", "method", "budget"]).size().max() == 1 and len(groups) < MIN_GROUPS:
+        raise ValueError("each method has one score, of which nobody knows the spread: give at least 3 runs of each")
+    if left_out := [str(group) for group in runs["group"].unique() if group not in groups]:
+        notes.append(f"Left out, since there is no run of {base}: {', '.join(left_out)}.")
+    check_number("test_share", facts.get("test_share", TEST_SHARE), lambda s: 0 < s < 1, "a share above 0 and below 1")
+    facts = {"splits": "", **facts, "untuned": GIVEN, "split": ""}
+    facts["unit"] = _checked_unit(runs["score"], unit, facts.get("mode", "max"))
+    records = []
+    for group in groups:
+        own = runs[runs["group"] == group]
+        record = ComparisonRecord.of_runs(_results(own, str(group) or name, score), base, **facts)
+        if independent := ", ".join(sorted({arm.method for arm in record.unpaired})):
+            if facts["splits"] == "repeated":
+                raise ValueError(f"repeated splits are compared in pairs, and {independent} has no seed of {base}'s")
+            said = f"Without a seed in common with {base}, and compared as independent samples (Welch's t-test)"
+            record.notes.append(f"{said}: {independent}.")
+        records.append(record)
+    if len(groups) >= MIN_GROUPS:
+        means = runs[runs["group"].isin(groups)].groupby(["method", "budget", "group"], sort=False, as_index=False)
+        own = means[["score", "epochs"]].mean().assign(seed=lambda mean: mean["group"].factorize()[0], seconds=math.nan)
+        facts |= {"splits": "", "pairs": "data set"}
+        records.append(ComparisonRecord.of_runs(_results(own, f"Mean of {len(groups)} groups", score), base, **facts))
+    return records, notes
+
+
+def _results(runs: pd.DataFrame, name: str, score: str) -> list[Result]:
+    unknown: dict[str, Any] = {"evaluations": [], "loss_accuracy_correlation": None, "masking": [], "accumulation": []}
+    unknown |= {"epoch_seconds": [], "optimizer_steps": None, "versions": {}, "machine": {}, "session": ""}
+    made = []
+    for run in runs.to_dict("records"):
+        config = {"comparison": {"budget": run["budget"], "epochs": run["epochs"], "settings": {}}}
+        seconds = 0.0 if math.isnan(run["seconds"]) else run["seconds"]
+        found: dict[str, Any] = {"seed": int(run["seed"]), "metrics": {score: run["score"]}, "train_seconds": seconds}
+        made.append(Result(name, run["method"], score, **found, config=config, **unknown))
+    return made
+
+
+def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, str, list[str]]:
+    """The columns method, group, budget, seed, score and seconds, the name of the score, and sentences on them."""
+    plain = {column: re.sub(r"\W+", "_", PREFIX.sub("", str(column).lower())) for column in frame}
+    tracked = [column for column in frame if TRACKED.fullmatch(plain[column])]
+    notes, own = [], [column for column in frame if plain[column] and not plain[column].startswith("unnamed_")]
+    if len(tracked) > 3:
+        own = [column for column in own if column not in tracked]
+        state = next((column for column in tracked if plain[column] in ("state", "status")), None)
+        ended = frame[state].astype(str).str.lower().eq("finished") if state else pd.Series(True, frame.index)
+        if not ended.all():
+            notes.append(f"Left out, since they have not finished: {_rows(frame.index[~ended])}.")
+        frame = frame[ended]
+    if written := set(WRITTEN) <= set(frame):
+        frame = frame[frame["phase"] == "final"]
+    roles = _roles(frame, {column: plain[column] for column in own}, columns)
+    roles |= {name: [name] for name in ("budget", "epochs") if written}
+    if not roles.keys() & {"method", "score"}:
+        frame, roles = _melted(frame, own, roles)
+    for role in ("method", "score"):
+        if role not in roles:
+            known = ", ".join(map(str, own))
+            raise ValueError(
+                f"no column is known as the {role}: name it, as in --columns {role}=NAME; there are: {known}"
+            )
+    if frame.empty:
+        raise ValueError("the table has no run that has finished")
+    texts = {column: _texts(frame, column) for role in ("method", "group", "seed") for column in roles.get(role, ())}
+    first, *more = roles["method"]
+    runs = pd.DataFrame({"method": texts[first], "group": texts[roles["group"][0]] if "group" in roles else ""})
+    for column in more:
+        runs["method"] += f", {column}=" + texts[column]
+    runs["score"] = _numbers(frame, roles["score"][0])
+    for role, default in {"seconds": math.nan, "epochs": math.nan, "budget": 1.0}.items():
+        runs[role] = pd.to_numeric(frame[roles[role][0]], errors="coerce") if role in roles else default
+    runs["seed"] = range(len(runs))  # so that no runs are pairs
+    if "seed" in roles:
+        seeds = texts[roles["seed"][0]]
+        numbers = pd.to_numeric(seeds, errors="coerce")
+        runs["seed"] = numbers if (numbers % 1 == 0).all() else seeds.factorize()[0]
+        _refuse_duplicates(runs, frame)
+    else:
+        notes.append("No column is known as the seed: runs are not paired.")
+    name = frame["metric"].iloc[0] if written else roles["score"][0]
+    read = (f"{role} from {' and '.join(map(str, of))}" for role, of in roles.items())
+    return runs, str(name), [*notes, f"{len(runs)} runs were read: {', '.join(read)}."]
+
+
+def _roles(frame: pd.DataFrame, plain: Mapping[Any, str], given: dict[str, str]) -> dict[str, list[Any]]:
+    """The columns of each role: as given, or by their names."""
+    roles: dict[str, list[Any]] = {}
+    for role, names in given.items():
+        if role not in ROLES:
+            raise ValueError(f"{role}={names} is of no role: {nearest(role, ROLES)}")
+        for name in [names] if names in frame else names.split(","):
+            of_name = [column for column in frame if column == name] or [c for c in plain if plain[c] == name.lower()]
+            if len(of_name) != 1:
+                raise ValueError(f"no column is named {name}: {nearest(name, list(map(str, frame)))}")
+            roles.setdefault(role, []).extend(of_name)
+    for role, known in ROLES.items():
+        found = [column for column in plain if plain[column] == role] or [c for c in plain if plain[c] in known]
+        if len(found) > 1:  # a constant is no choice, and numbers are no methods
+            found = [column for column in found if frame[column].astype(str).nunique() > 1]
+            found = [c for c in found if role != "method" or pd.to_numeric(frame[c], errors="coerce").isna().any()]
+        if role not in given and found:
+            if len(found) > 1:
+                raise ValueError(
+                    f"the {role} may be {' or '.join(map(str, found))}: say it, as in --columns {role}=NAME"
+                )
+            roles[role] = found
+    return roles
+
+
+def _melted(
+    frame: pd.DataFrame, own: Sequence[Any], roles: dict[str, list[Any]]
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """A table with a column for each method, as a row a run; an empty cell is of no run."""
+    used = [column for of_role in roles.values() for column in of_role]
+    rest = [column for column in own if column not in used]
+    methods = [column for column in rest if pd.to_numeric(frame[column], errors="coerce").notna().any()]
+    if any(str(column).endswith("__MIN") for column in methods):
+        raise ValueError("this is the export of a chart, a row for each step: export the table of runs")
+    if len(methods) < 2:
+        return frame, roles
+    long = frame.melt(used, methods, "method", "score", ignore_index=False)
+    there = long["score"].notna() & long["score"].astype(str).str.strip().ne("")
+    return long[there], roles | {"method": ["method"], "score": ["score"]}
+
+
+def _texts(frame: pd.DataFrame, column: Any) -> pd.Series:
+    texts = frame[column].astype(object).where(frame[column].notna(), "").astype(str).str.strip()
+    if (empty := texts.eq("")).any():
+        raise ValueError(f"{_rows(frame.index[empty])}: nothing is in the column {column}")
+    return texts
+
+
+def _numbers(frame: pd.DataFrame, column: Any) -> pd.Series:
+    numbers = pd.to_numeric(frame[column], errors="coerce").astype(float)
+    if (bad := ~numbers.abs().lt(math.inf)).any():
+        found = frame[column][bad].iloc[0]
+        raise ValueError(f"{_rows(frame.index[bad])}: expected a number in the column {column}, got {str(found)!r}")
+    return numbers
+
+
+def _rows(labels: Sequence[Any]) -> str:
+    return f"row{'s' * (len(labels) > 1)} {', '.join(map(str, labels[:5]))}{', ...' * (len(labels) > 5)}"
+
+
+def _refuse_duplicates(runs: pd.DataFrame, frame: pd.DataFrame) -> None:
+    of_run = runs[["group", "method", "budget", "seed"]]
+    if not of_run.duplicated().any():
+        return
+    same = (of_run == of_run[of_run.duplicated()].iloc[0]).all(axis=1).to_numpy()
+    rows, run = frame[same].astype(str), runs[same].iloc[0]
+    differ = ", ".join(str(column) for column in rows if rows[column].nunique() > 1) or "nothing"
+    raise ValueError(
+        f"{_rows(rows.index)} are of one run ({run['method']}, seed {run['seed']:g}), and differ in {differ}: leave "
+        "one out, or name what tells them apart, as in --columns method=COLUMN,COLUMN"
+    )
+
+
+def _checked_unit(scores: pd.Series, unit: str, mode: str) -> str:
+    """The unit of scores; refuses what they cannot be, and what ``auto`` cannot tell."""
+    low, high = float(scores.min()), float(scores.max())
+    small, large = scores[scores.abs().between(0, 1, "right")], scores[scores > 1]
+    if unit == "auto":
+        if low < 0 or high > 100 or (mode == "min" and high > 1):
+            said = f"scores of {low:g} to {high:g} may be of any unit"
+            raise ValueError(f"{said}: say unit percent or, with equal_within in the score's own unit, raw")
+        if len(small) and len(large):
+            pair = f"row {small.index[0]} has the score {small.iloc[0]:g}, row {large.index[0]} {large.iloc[0]:g}"
+            raise ValueError(f"{pair}: write all as shares (0 to 1) or all as percents, or say the unit if they are")
+        return "percent" if len(large) else "share"
+    most = {"share": 1.0, "percent": 100.0}.get(unit, math.inf)
+    if most < math.inf and not scores.between(0, most).all():
+        wrong = scores[~scores.between(0, most)]
+        raise ValueError(f"row {wrong.index[0]} has the score {wrong.iloc[0]:g}: a {unit} is from 0 to {most:g}")
+    return unit

@@ -1,0 +1,205 @@
+"""Tables of runs from anywhere: what is read, which test it gets, and what is refused, each in one sentence."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import as_lightning
+from as_lightning.benchmark.report.pairing import paired_differences
+from as_lightning.benchmark.report.table import read_table, table_records, write_runs
+from as_lightning.benchmark.report.verdicts import Arm
+
+SGD, ADAMW = (90.1, 90.4, 89.9, 90.2, 90.0), (93.2, 93.3, 93.1, 93.4, 93.0)
+LONG = pd.DataFrame({"method": ["sgd"] * 5 + ["adamw"] * 5, "seed": [*range(5)] * 2, "accuracy": [*SGD, *ADAMW]})
+
+
+def judged(frame: pd.DataFrame, **asked) -> pd.DataFrame:
+    return as_lightning.verdicts(frame, **{"baseline": "sgd", **asked})
+
+
+def test_long_and_wide_tables_shares_and_percents_and_texts_are_judged_alike():
+    wide = pd.DataFrame({"seed": range(5), "sgd": SGD, "adamw": ADAMW})
+    shares = LONG.assign(accuracy=LONG["accuracy"] / 100)
+    named = LONG.rename(columns={"method": "kind", "seed": "number", "accuracy": "how good"})
+    roles = {"method": "kind", "seed": "number", "score": "how good"}
+    expected = judged(LONG)
+    assert expected[["candidate", "word", "pairs"]].values.tolist() == [["adamw", "better", 5]]
+    assert expected["difference"].tolist() == pytest.approx([3.08])
+    for found in (
+        judged(wide),
+        judged(shares),
+        judged(LONG.astype(str)),
+        judged(LONG.astype({"method": "category"})),
+        judged(named, columns=roles),
+    ):
+        pd.testing.assert_frame_equal(found, expected)
+
+
+def test_less_is_better_where_it_is_said():
+    errors = LONG.assign(accuracy=100 - LONG["accuracy"])
+    pd.testing.assert_frame_equal(judged(errors, mode="min", unit="percent"), judged(LONG))
+
+
+def test_runs_of_seeds_that_both_have_are_paired_and_counted():
+    wide = pd.DataFrame({"seed": range(5), "sgd": SGD, "adamw": [*ADAMW[:4], None]})
+    found = judged(wide).iloc[0]
+    assert (found["pairs"], found["word"]) == (4, "better")
+    assert found["difference"] == pytest.approx(np.mean(np.subtract(ADAMW, SGD)[:4]))
+
+
+def test_differences_give_the_standard_errors_of_welch_and_of_nadeau_and_bengio():
+    base, arm, rng = Arm("base"), Arm("arm"), np.random.default_rng(0)
+    own, other = rng.normal(0, 1, 6), rng.normal(1, 3, 9)
+    made = paired_differences({base: dict(enumerate(own)), arm: {100 + n: x for n, x in enumerate(other)}}, base)
+    welch = stats.ttest_ind(other, own, equal_var=False)
+    found = pd.Series(made[arm]).dropna()
+    assert found.mean() / found.sem() == pytest.approx(welch.statistic)
+    assert len(found) - 1 == math.floor(welch.df)
+    assert set(made[base].values()) == {0.0}
+    differences = other[:6] - own
+    made = paired_differences({base: dict(enumerate(own)), arm: dict(enumerate(other[:6]))}, base, ratio=0.25)
+    found = pd.Series(made[arm])
+    assert found.mean() == pytest.approx(differences.mean())
+    assert found.sem() ** 2 == pytest.approx((1 / 6 + 0.25) * differences.var(ddof=1))
+
+
+def test_without_seeds_or_common_ones_runs_are_independent_samples_and_it_says_so():
+    no_seeds, other_seeds = LONG.drop(columns="seed"), LONG.assign(seed=range(10))
+    for frame, said in (
+        (no_seeds, "No column is known as the seed"),
+        (other_seeds, "Without a seed in common with sgd"),
+    ):
+        found = judged(frame).iloc[0]
+        assert (found["pairs"], found["word"]) == (0, "better")
+        (record,), notes = table_records(frame, "mine", "sgd")
+        assert any(said in note for note in [*notes, *record.notes])
+    assert judged(no_seeds.iloc[3:7]).iloc[0]["word"] == "undecided"  # two runs of each
+
+
+def test_repeated_splits_widen_the_interval_by_the_share_that_is_tested():
+    widths = [
+        float(found["high"] - found["low"])
+        for found in (judged(LONG, **asked).iloc[0] for asked in ({}, {"splits": "repeated"}))
+    ]
+    assert widths[1] / widths[0] == pytest.approx(math.sqrt(1 + 5 * 0.25), rel=1e-3)
+
+
+def test_each_group_has_its_verdict_and_three_or_more_one_of_their_means():
+    groups = [LONG.assign(dataset=name, accuracy=LONG["accuracy"] - lower) for lower, name in enumerate("abc")]
+    found = judged(pd.concat(groups, ignore_index=True))
+    assert found["group"].tolist() == ["a", "b", "c", "Mean of 3 groups"]
+    assert found["difference"].tolist() == pytest.approx([3.08] * 4)
+    one_each = pd.concat([frame.iloc[[0, 5]] for frame in groups], ignore_index=True)
+    assert judged(one_each)["pairs"].tolist() == [1, 1, 1, 3]
+
+
+WANDB = "Name,Agent,State,Notes,User,Tags,Created,Runtime,Sweep,lr,optimizer,seed,test/accuracy\n"
+MLFLOW_PAGE = "Start Time,Duration,Run ID,Name,Source Type,Source Name,User,Status,optimizer,seed,accuracy\n"
+MLFLOW_FRAME = (
+    "run_id,experiment_id,status,artifact_uri,start_time,end_time,metrics.accuracy,params.optimizer,params.seed\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("head", "line", "state"),
+    [
+        (WANDB, "bold-dew-{n},-,{state},-,me,,2026-01-01T00:00:00.000Z,12,,0.1,{method},{seed},{score}", "crashed"),
+        (MLFLOW_PAGE, "2026-01-01,1.2min,{n},bold,LOCAL,train.py,me,{state},{method},{seed},{score}", "FAILED"),
+        (MLFLOW_FRAME, "{n},0,{state},mlruns,2026-01-01,2026-01-01,{score},{method},{seed}", "RUNNING"),
+    ],
+    ids=["wandb", "mlflow page", "mlflow frame"],
+)
+def test_exports_of_trackers_are_read_as_they_come_without_runs_that_have_not_finished(tmp_path, head, line, state):
+    runs = [*LONG.itertuples(index=False), ("adamw", 5, "")]
+    lines = [
+        line.format(n=n, state=state if n == 10 else "FINISHED", method=method, seed=seed, score=score)
+        for n, (method, seed, score) in enumerate(runs)
+    ]
+    (tmp_path / "export.csv").write_text(head + "\n".join(lines), encoding="utf-8-sig")
+    frame = read_table(tmp_path / "export.csv")
+    pd.testing.assert_frame_equal(judged(frame), judged(LONG))
+    assert "Left out, since they have not finished: row 12." in table_records(frame, "mine", "sgd")[1]
+
+
+def test_json_lines_with_nested_settings_and_other_delimiters_are_read(tmp_path):
+    rows = [{"config": {"optimizer": m, "seed": s}, "summary": {"acc": a}} for m, s, a in LONG.itertuples(index=False)]
+    (tmp_path / "runs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "runs.json").write_text(json.dumps(rows))
+    LONG.to_csv(tmp_path / "runs.tsv", sep="\t", index=False)
+    LONG.to_csv(tmp_path / "runs.csv", sep=";")
+    for name in ("runs.jsonl", "runs.json", "runs.tsv", "runs.csv"):
+        pd.testing.assert_frame_equal(judged(read_table(tmp_path / name)), judged(LONG))
+
+
+def test_a_written_table_gives_the_verdicts_of_its_runs_without_those_of_tuning(result, tmp_path):
+    runs = [
+        result(method, seed, score / 100, config={"comparison": {"phase": "final", "budget": budget, "epochs": 4}})
+        for method, budget, scores in (("sgd", 1.0, SGD), ("sgd", 0.5, ADAMW), ("None", 1.0, ADAMW))
+        for seed, score in enumerate(scores)
+    ]
+    tuning = {"comparison": {"phase": "tuning", "budget": 1.0, "settings": {"lr": 0.1}}}
+    runs.append(result("sgd", 1000, 0.1, metrics={}, config=tuning))
+    found = judged(read_table(write_runs(runs, tmp_path / "runs.csv")))
+    assert found[["candidate", "budget", "word"]].values.tolist() == [["sgd", 0.5, "better"], ["None", 1, "better"]]
+
+
+def changed(row: int, column: str, value: object) -> pd.DataFrame:
+    frame = LONG.astype(object)
+    frame.loc[row, column] = value
+    return frame
+
+
+BAD = {
+    "a column that is not there": (LONG, {"columns": {"score": "acuracy"}}, "no column is named acuracy: did you mean"),
+    "a role that is none": (LONG, {"columns": {"sed": "seed"}}, "sed=seed is of no role: did you mean seed"),
+    "no column of scores": (LONG.drop(columns="accuracy"), {}, "no column is known as the score: name it"),
+    "two columns of scores": (LONG.assign(f1=LONG.accuracy - 1), {}, "the score may be accuracy or f1: say it"),
+    "text": (changed(3, "accuracy", "n/a"), {}, "row 3: expected a number in the column accuracy, got 'n/a'"),
+    "a missing score": (changed(7, "accuracy", None), {}, "row 7: expected a number in the column accuracy"),
+    "a missing method": (changed(2, "method", " "), {}, "row 2: nothing is in the column method"),
+    "a seed twice": (changed(6, "seed", 0), {}, r"rows 5, 6 are of one run \(adamw, seed 0\), and differ in accuracy"),
+    "no finished run": (LONG[:0], {}, "the table has no run that has finished"),
+    "a chart": (pd.DataFrame({"Step": [1], "a": [0.5], "a__MIN": [0.5]}), {}, "this is the export of a chart"),
+    "one seed": (LONG[LONG.seed == 0], {}, "each method has one score, .* give at least 3 runs of each"),
+    "one method": (LONG[:5], {}, "nothing is compared: there is one method alone; there are: sgd"),
+    "no baseline": (LONG, {"baseline": None}, "nothing is compared: name what the others are compared with"),
+    "an unknown baseline": (LONG, {"baseline": "adam"}, "no run is of the method adam: did you mean adamw"),
+    "shares and percents": (changed(4, "accuracy", 0.9), {}, "row 4 has the score 0.9, row 0 90.1: write all as"),
+    "no share": (LONG, {"unit": "share"}, "row 0 has the score 90.1: a share is from 0 to 1"),
+    "any unit": (LONG.assign(accuracy=LONG.accuracy * 2), {}, "scores of 179.8 to 186.8 may be of any unit"),
+    "a loss or percents": (LONG, {"mode": "min"}, "scores of 89.9 to 93.4 may be of any unit"),
+    "splits without pairs": (
+        LONG.drop(columns="seed"),
+        {"splits": "repeated"},
+        "repeated splits are compared in pairs",
+    ),
+    "no test share": (LONG, {"splits": "repeated", "test_share": 20}, "test_share must be a share above 0 and below 1"),
+}
+
+
+@pytest.mark.parametrize(("frame", "asked", "said"), BAD.values(), ids=BAD)
+def test_what_cannot_be_judged_is_refused_in_one_sentence(frame, asked, said):
+    with pytest.raises(ValueError, match=said) as error:
+        judged(frame, **asked)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", b"method,score\nsgd,1,2\n", "a.csv, line 2, is no table of runs: expected 2 cells"),
+        ("a.csv", b"\x89PNG\r\n\x1a\n\xff\xfe", "a.csv, line 1, is no table of runs"),
+        ("a.jsonl", b'{"method": "sgd"}\n{"method":', "a.jsonl, line 2, is no table of runs"),
+        ("a.csv", b"", "no column is known as the method"),
+    ],
+)
+def test_a_file_that_is_no_table_is_named_with_its_line(tmp_path, name, content, said):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=said):
+        judged(read_table(tmp_path / name))
