@@ -102,16 +102,9 @@ def test_tuning_comes_first_then_the_full_budget_and_an_arm_that_is_decided_stop
 
 def test_an_arm_that_is_not_worse_goes_on_seed_by_seed_and_one_that_is_worse_does_not(made) -> None:
     def score(run: Run) -> float:
-<<<<<<< HEAD:tests/benchmark/compare/test_next_runs.py
-        worse = 0.1 if run.candidate == "sparsemax" else 0.0
-        delta = 0.001 * (run.settings.get("delta") == 0.1)
-        swing = 0.05 * (-1) ** run.seed * (run.candidate == "as_softmax")
-        return 0.8 - worse + delta + noisy(run, 0.001) + swing
-=======
         worse = 0.1 if run.candidate == "sparsemax" else 0.0
         lead = (0.003 + 0.006 * (-1) ** run.seed) * (run.settings.get("delta") == 0.1)
         return 0.8 - worse + noisy(run, 0.0005) + lead
->>>>>>> work/statistics:tests/benchmark/compare/test_engine.py
 
     comparison = made(score, ("as_softmax", "sparsemax"))
     assert comparison.seeds("sparsemax") == 5
@@ -127,15 +120,7 @@ def test_an_arm_that_is_not_worse_goes_on_seed_by_seed_and_one_that_is_worse_doe
 
 def test_an_arm_that_more_seeds_are_unlikely_to_settle_stops(made) -> None:
     def score(run: Run) -> float:
-<<<<<<< HEAD:tests/benchmark/compare/test_next_runs.py
-        if run.candidate == "as_softmax":
-            return 0.8 + 0.05 * (-1) ** run.seed
-        return (
-            0.8 - 0.038 * (run.candidate == "sparsemax") + random.Random(f"{run.candidate} {run.seed}").gauss(0, 0.01)
-        )
-=======
         return 0.8 + 0.05 * (-1) ** run.seed * (run.candidate == "sparsemax") + noisy(run)
->>>>>>> work/statistics:tests/benchmark/compare/test_engine.py
 
     comparison = made(score, ("sparsemax",), budgets=1)
     (verdict,) = comparison.record.verdicts()
@@ -231,13 +216,12 @@ def test_where_scores_tie_the_setting_of_the_baseline_is_chosen(made) -> None:
 def test_a_folder_keeps_the_design_of_its_first_run_and_a_method_that_comes_later_is_said(result, tmp_path) -> None:
     def begun(*methods: str, **settings) -> ComparisonRecord:
         def run_one(run: Run) -> Result:
-            made = result(run.method, run.seed, 0.8 + noisy(run), config={"comparison": run.about(6)})
+            made = result(seed=run.seed, score=0.8 + noisy(run), **run.about(6))
             (tmp_path / run.folder).mkdir(parents=True, exist_ok=True)
             made.write(tmp_path / run.folder)
             return made
 
-        plan = ComparisonPlan(methods, 6, **({"trials": 1, "budgets": 1, "seeds": 5} | settings))
-        return run_comparison(plan, subject(run_one), tmp_path, Console(quiet=True))
+        return compared(planned(methods, **({"trials": 1, "budgets": 1, "seeds": 5} | settings)), run_one, tmp_path)
 
     before = begun("sparsemax")
     for changed, said in (

@@ -49,7 +49,11 @@ def sweep_records(
                 knobs = own[_varying(own.filter(regex=r"^method\."))]
                 labels = _titled(method, knobs.rename(columns=lambda key: key.rpartition(".")[2]))
                 for place, label in labels.items():
-                    about = {"budget": 1.0, "epochs": len(runs[place].epoch_seconds) or None, "settings": {}}
+                    about: dict[str, Any] = {
+                        "budget": 1.0,
+                        "epochs": len(runs[place].epoch_seconds) or None,
+                        "settings": {},
+                    }
                     of_record.append(replace(runs[place], name=title, method=label, **about))
             labels = [run.method for run in of_record]
             base = next((str(known) for known in (baseline, *BASELINES) if known in labels), labels[0])
