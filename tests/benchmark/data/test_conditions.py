@@ -70,6 +70,8 @@ def test_a_condition_changes_the_training_split_alone_and_is_the_same_for_each_r
     assert (found != labelled(digits(1, **condition))) == by_seed
     kept = [image for image, _ in found]
     assert kept == [image for image in labels if image in set(kept)]  # in the order that they had
+    names = dict(zip(clean.example_names("train"), labels, strict=True))
+    assert kept == [names[name] for name in data.example_names("train")]
     wrong = [label != labels[image] for image, label in found]
     assert sum(wrong) == round(condition.get("label_noise", 0.0) * len(found))
     assert data.class_counts.tolist() == [[label for _, label in found].count(number) for number in range(10)]
@@ -77,7 +79,9 @@ def test_a_condition_changes_the_training_split_alone_and_is_the_same_for_each_r
 
 
 def test_shots_are_as_many_of_each_class():
-    assert digits(shots=7).class_counts.tolist() == [7] * 10
+    few, more = digits(shots=7), digits(shots=9)
+    assert few.class_counts.tolist() == [7] * 10
+    assert set(labelled(few)) < set(labelled(more))
 
 
 def test_a_long_tail_of_balanced_classes_has_the_sizes_of_its_source():

@@ -193,7 +193,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         targets = self.splits["train"].targets
         if self.task == "multilabel":
             return torch.stack(list(targets)).sum(0)
-        return class_counts_of(torch.cat([target.flatten() for target in targets]), self.num_classes)
+        return class_counts_of(targets, self.num_classes)
 
     @property
     def class_groups(self) -> dict[str, list[int]]:

@@ -71,7 +71,10 @@ class FileTree:
         if not root.is_dir() and not has_suffix(root, ARCHIVES):
             raise ValueError(f"{root}: expected a folder or a {', '.join(ARCHIVES)} archive")
         unfollowed: list[str] = []
-        for name, content in _below(root, unfollowed) if root.is_dir() else _members(root):
+        below = (
+            (path.relative_to(root).as_posix(), FOLDER if path.is_dir() else path) for path in walk(root, unfollowed)
+        )
+        for name, content in below if root.is_dir() else _members(root):
             above = [*map(str, PurePosixPath(name).parents)][:-1] + [name] * (content is FOLDER)
             self.hidden.update(folder for place in above if is_hidden(folder := PurePosixPath(place).name))
             if any(map(is_hidden, PurePosixPath(name).parts)):
@@ -89,16 +92,14 @@ class FileTree:
         if unfollowed:
             rank_zero_warn(f"{root}: {len(unfollowed)} links are not followed: {shortened(unfollowed)}")
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, decode: Callable[[bytes], Any] = bytes) -> Any:
+        """What ``decode`` makes of a file's content."""
         content = self._contents[name]
-        return content if isinstance(content, bytes) else content.read_bytes()
+        return decode(content if isinstance(content, bytes) else content.read_bytes())
 
     def labelled(self, name: str, label: str, decode: Callable[[bytes], Any]) -> LabelledFile:
-        """A file with its class; what reads it gives what ``decode`` makes of its content."""
-        return LabelledFile(label, normal_form(name), functools.partial(self._decoded, name, decode), f"{self.root}/")
-
-    def _decoded(self, name: str, decode: Callable[[bytes], Any]) -> Any:
-        return decode(self.read(name))
+        """A file with its class, to be read by ``decode``."""
+        return LabelledFile(label, normal_form(name), functools.partial(self.read, name, decode), f"{self.root}/")
 
     def where(self, name: str) -> str:
         """The file as an error message names it."""
@@ -139,11 +140,6 @@ def walk(folder: Path, unfollowed: list[str], real: tuple[Path, ...] = ()) -> It
         yield path
         if path.is_dir() and not is_hidden(path.name):
             yield from walk(path, unfollowed, above)
-
-
-def _below(root: Path, unfollowed: list[str]) -> Iterator[tuple[str, Any]]:
-    for path in walk(root, unfollowed):
-        yield path.relative_to(root).as_posix(), FOLDER if path.is_dir() else path
 
 
 def _members(root: Path) -> Iterator[tuple[str, Any]]:
