@@ -21,7 +21,8 @@ from as_lightning.benchmark.run.settings import class_arguments
 METHODS = sorted(path.stem for path in (config_dir() / "method").glob("*.yaml"))
 CARDS = Path(__file__).parents[3] / "docs" / "methods"
 # what a method is made of; all else in its file is a knob
-PARTS = {
+PARTS = {"_target_", "name", "criterion", "probabilities", "targets", "head", "callbacks", "search"}
+PARTS |= {"baseline", "own_module"}  # what a comparison must know
     "_target_",
     "name",
     "criterion",
