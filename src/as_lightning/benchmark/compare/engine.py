@@ -203,7 +203,10 @@ class Engine:
     def _trial(self, runs: Sequence[Run]) -> Trial:
         """The means over the tuning seeds of a trial."""
         scores, losses = zip(*(best_validation(self._finished[run], self._sign) for run in runs), strict=True)
-        return Trial(runs[0].settings, fmean(scores), fmean(losses), by_seed=scores)
+        score, loss = (
+            fmean(of_seeds) if all(map(math.isfinite, of_seeds)) else math.nan for of_seeds in (scores, losses)
+        )
+        return Trial(runs[0].settings, score, loss, by_seed=scores)
 
     # --- final runs
 
