@@ -23,17 +23,6 @@ CARDS = Path(__file__).parents[3] / "docs" / "methods"
 # what a method is made of; all else in its file is a knob
 PARTS = {"_target_", "name", "criterion", "probabilities", "targets", "head", "callbacks", "search"}
 PARTS |= {"baseline", "own_module"}  # what a comparison must know
-    "_target_",
-    "name",
-    "criterion",
-    "probabilities",
-    "targets",
-    "head",
-    "callbacks",
-    "search",
-    "baseline",
-    "own_module",
-}
 
 
 class LossRecorder(pl.Callback):
