@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxLoss, MaskingMonitor, StepSchedule
+from as_lightning import AccumulationSchedule, AdaptiveGradientAccumulation, ASSoftmaxLoss, MaskingMonitor
 from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy
 
 ROWS, WIDTH, CLASSES = 1024, 128, 131_072  # of the wide output layer
@@ -73,10 +73,10 @@ def exact_windows() -> None:
         return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
 
     large = weights(whole)
-    by_items = AdaptiveGradientAccumulation(StepSchedule({0: 4}), normalize="items")
+    by_items = AdaptiveGradientAccumulation(AccumulationSchedule({0: 4}), items="module")
     for name, settings in (
         ("Trainer(accumulate_grad_batches=4)", {"accumulate_grad_batches": 4}),
-        ('AdaptiveGradientAccumulation(..., normalize="items")', {"callbacks": [by_items]}),
+        ("AdaptiveGradientAccumulation(..., items=...)", {"callbacks": [by_items]}),
     ):
         print(f"   largest difference of a weight, {name:53} {(weights(batches, **settings) - large).abs().max():.1e}")
 

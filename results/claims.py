@@ -103,7 +103,7 @@ def tuned_rates(data: str, epochs: int, what: str) -> Test:
 
 def correlations(folder: str, phase: str, what: str) -> Test:
     """Pearson's correlation of validation loss and score over the evaluations of each run."""
-    runs = [run for run in find_results([RESULTS / folder]) if run.config["comparison"]["phase"] == phase]
+    runs = [run for run in find_results([RESULTS / folder]) if run.phase == phase]
     found = pd.Series([run.loss_accuracy_correlation for run in runs], dtype=float)
     ranges = found.groupby([run.method for run in runs]).agg(["mean", "min", "max"])
     cells = [f"{row.Index}: {row.mean:+.2f} (from {row.min:+.2f} to {row.max:+.2f})" for row in ranges.itertuples()]

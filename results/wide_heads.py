@@ -5,14 +5,14 @@
 Reads the runs of ``results/python_code/heads`` and writes ``results/python_code/README.md``.
 """
 
+import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 from scipy import stats
 
-from as_lightning.benchmark.run.result import Result, find_results
+from as_lightning.benchmark.run.result import RUNS_FILE, Result, read_runs
 
 FOLDER = Path(__file__).resolve().parent / "python_code"
 TABLE = re.compile(r"(?<=<!-- written by results/wide_heads.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -21,8 +21,11 @@ HEAD = "| tokens per batch | method | seeds | minutes | / dense | peak memory, M
 MORE = "difference, points [95% CI] | perplexity | masked in the last epoch, % |"
 
 
-def numbers(run: Result) -> dict[str, object]:
-    """What the table needs of a run; AS-Softmax does not maximise the likelihood, so it has no perplexity."""
+def numbers(run: Result, memory: float) -> dict[str, object]:
+    """What the table needs of a run; AS-Softmax does not maximise the likelihood, so it has no perplexity.
+
+    ``memory`` is the peak of its training steps in bytes, which version 0.3 has measured.
+    """
     margin, last = run.config["method"].get("delta"), run.masking[-1] if run.masking else {}
     perplexity = run.metrics["perplexity"] if margin is None else float("nan")
     masked = 100 * last["masked_samples"] / last["samples"] if last else float("nan")
@@ -31,15 +34,17 @@ def numbers(run: Result) -> dict[str, object]:
     method += "" if margin is None else f" (delta={margin})"
     own = {
         "minutes": run.train_seconds / 60,
-        "memory": (run.peak_memory or 0) / 1e6,
+        "memory": memory / 1e6,
         "score": 100 * run.metrics[run.score],
     }
     return about | own | {"method": method, "masked": masked}
 
 
-def page(results: Sequence[Result]) -> str:
+def page(folder: Path) -> str:
     """The page, with the table of these runs: each method beside the dense head, paired by batch and seed."""
-    runs = pd.DataFrame([numbers(run) for run in results])
+    lines = map(json.loads, (folder / RUNS_FILE).read_text(encoding="utf-8").splitlines())
+    peaks, made = {line["path"]: line["peak_memory"] for line in lines}, read_runs(folder)
+    runs = pd.DataFrame([numbers(run, peaks[path]) for path, run in made.items()])
     runs = runs.merge(runs[runs["method"] == DENSE], on=["tokens", "seed"], suffixes=("", "_dense"))
     table = f"{HEAD}{MORE}\n|{' --- |' * 11}\n"
     for (tokens, method), of in runs.groupby(["tokens", "method"]):
@@ -54,4 +59,4 @@ def page(results: Sequence[Result]) -> str:
 
 
 if __name__ == "__main__":
-    (FOLDER / "README.md").write_text(page(find_results([FOLDER / "heads"])), encoding="utf-8")
+    (FOLDER / "README.md").write_text(page(FOLDER / "heads"), encoding="utf-8")

@@ -36,7 +36,7 @@ from interleaved import command, write_report
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxMixin, MaskingMonitor, StepSchedule
+from as_lightning import AccumulationSchedule, AdaptiveGradientAccumulation, ASSoftmaxMixin, MaskingMonitor
 from as_lightning.benchmark.machine import machine_description
 from as_lightning.callbacks.item_weights import multiply_gradients
 from as_lightning.functional import MaskingCounts
@@ -113,6 +113,7 @@ class SwitchesCallbacks(Perceptron):
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         # the callbacks' hooks of this step have run, and no loop over the list is under way
         now = time.process_time()
+        super().on_train_batch_end(outputs, batch, batch_idx)
         self.seconds.append(now - self.clock)
         self.step += 1
         self.trainer.callbacks = self.chosen()  # type: ignore[attr-defined]
@@ -155,7 +156,7 @@ def paired_steps(
 
 
 def by_step(length: int, *others: pl.Callback, **arguments: Any) -> list[pl.Callback]:
-    return [AdaptiveGradientAccumulation(StepSchedule({0: length}), **arguments), *others]
+    return [AdaptiveGradientAccumulation(AccumulationSchedule({0: length}), **arguments), *others]
 
 
 def differing_items() -> Callable[[Any], int]:
@@ -176,11 +177,11 @@ WAYS: dict[str, tuple[int, Callable[[], list[pl.Callback]]]] = {
     "windows of 4, the rate scaled": (4, lambda: by_step(4, lr_scale="sqrt")),
     "windows of 4, by items, as many in each batch": (
         4,
-        lambda: by_step(4, normalize="items", items=lambda batch: 64),
+        lambda: by_step(4, items=lambda batch: 64),
     ),
     "windows of 4, by items, another number in each batch": (
         4,
-        lambda: by_step(4, normalize="items", items=differing_items()),
+        lambda: by_step(4, items=differing_items()),
     ),
     "windows of 4, and one multiplication of all gradients": (4, lambda: by_step(4, Multiplies())),
 }

@@ -27,9 +27,20 @@ from as_lightning.benchmark.machine import machine_description
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
+
+def with_counts(loss: Callable[..., Tensor]) -> Loss:
+    """The loss of a long tail: class $i$ has $i + 1$ examples."""
+    return lambda logits, target: loss(logits, target, class_counts=torch.arange(logits.size(1)) + 1)
+
+
 SINGLE_LABEL: dict[str, Loss] = {
     "t_softmax": partial(functional.t_softmax_loss, tau=0.5),
     "label_smoothing": partial(functional.label_smoothing_loss, smoothing=0.1),
+    "logit_adjusted": with_counts(functional.logit_adjusted_loss),
+    "class_weighted": with_counts(functional.class_weighted_loss),
+    "focal": functional.focal_loss,
+    "generalised_cross_entropy": functional.generalised_cross_entropy_loss,
+    "encouraging": functional.encouraging_loss,
     "sparse_softmax (k=10)": partial(functional.sparse_softmax_loss, k=10),
     "sparsemax": functional.sparsemax_loss,
     "entmax (alpha=1.5)": partial(functional.entmax_loss, alpha=1.5),
@@ -46,6 +57,7 @@ MULTI_LABEL: dict[str, Loss] = {
     "multilabel_softmax": functional.multilabel_softmax_loss,
     "multilabel_sparse (k=10)": partial(functional.multilabel_sparse_loss, k=10),
     "bce": functional.bce_loss,
+    "asymmetric": functional.asymmetric_loss,
     "multilabel_as_softmax (delta=0.1)": partial(functional.multilabel_as_cross_entropy, delta=0.1),
 }
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import lightning.pytorch as pl
 import pytest
 import torch
@@ -38,23 +36,20 @@ class ExistingAS(ASSoftmaxMixin, Existing):
 
 class HuberAS(ASSoftmaxMixin, Huber):
     as_softmax_replaces = "criterion"
+    as_softmax_delta = 0.3
 
 
 class PassesOnAS(ASSoftmaxMixin, PassesOn):
-    pass
+    as_softmax_delta = 0.3
 
 
+@pytest.mark.filterwarnings("ignore:as_softmax_delta= is deprecated")
 @pytest.mark.parametrize("name", ["delta", "as_softmax_delta"])
 def test_both_names_set_the_margin_of_a_module_without_a_delta_of_its_own(name):
     module = ExistingAS(**{name: 0.3})
     assert module.as_softmax_delta == 0.3
     assert dict(module.hparams) == {"lr": 0.01, "hidden": 16, "delta": 0.3, "delta_warmup": None}
     assert ExistingAS(**{name: None}).hparams.delta == 0.1
-
-
-def test_the_margin_given_twice_is_refused():
-    with pytest.raises(TypeError, match=r"delta=0\.2 and as_softmax_delta=0\.3 are the same margin"):
-        ExistingAS(delta=0.2, as_softmax_delta=0.3)
 
 
 class OneConfig(pl.LightningModule):
@@ -73,7 +68,7 @@ class OneConfigAS(ASSoftmaxMixin, OneConfig):
 @pytest.mark.parametrize("own", [1.5, 0.1, None])
 @pytest.mark.parametrize("margin", [None, 0.3])
 def test_a_delta_inside_a_modules_configuration_is_its_own(own, margin):
-    module = OneConfigAS({"delta": own}, as_softmax_delta=margin)
+    module = OneConfigAS({"delta": own}, delta=margin)
     assert module.hparams.delta == own
     module.as_softmax_delta = 0.2
     assert (module.hparams.delta, module.as_softmax_delta) == (own, 0.2)
@@ -81,46 +76,43 @@ def test_a_delta_inside_a_modules_configuration_is_its_own(own, margin):
 
 @pytest.mark.parametrize("cls", [HuberAS, PassesOnAS])
 @pytest.mark.parametrize(
-    ("args", "arguments", "huber", "margin"),
-    [
-        ((), {"delta": 2.0, "as_softmax_delta": 0.3}, 2.0, 0.3),
-        ((), {"as_softmax_delta": 0.3}, 5.0, 0.3),
-        ((), {"delta": None, "as_softmax_delta": None}, 5.0, 0.1),
-        ((4, 7.0), {}, 7.0, 0.1),
-    ],
-    ids=["both", "the margin alone", "None stands for what is not given", "by position"],
+    ("args", "arguments", "huber"),
+    [((), {"delta": 2.0}, 2.0), ((), {}, 5.0), ((), {"delta": None}, 5.0), ((4, 7.0), {}, 7.0)],
+    ids=["by name", "its default", "None stands for what is not given", "by position"],
 )
-def test_a_module_with_a_delta_of_its_own_keeps_it(cls, args, arguments, huber, margin):
-    module = (HuberAS if args else cls)(*args, **arguments)  # through *args a position's name cannot be told
-    assert (module.huber, module.as_softmax_delta) == (huber, margin)
-    assert (module.hparams.delta, module.hparams.as_softmax_delta) == (huber, margin)
+def test_a_module_with_a_delta_of_its_own_keeps_it_and_has_its_margin_from_the_class(cls, args, arguments, huber):
+    module = cls(*args, **arguments)
+    assert (module.huber, module.as_softmax_delta) == (huber, 0.3)
+    module.as_softmax_delta = 0.2
+    assert (module.hparams.delta, module.as_softmax_delta) == (huber, 0.2)
 
 
-@pytest.mark.parametrize("cls", [HuberAS, PassesOnAS])
-def test_a_delta_that_could_have_meant_the_margin_is_warned_of_and_names_the_way_out(cls):
-    with pytest.warns(UserWarning, match=r"Huber.__init__ has an argument delta of its own.*as_softmax_delta="):
-        module = cls(delta=0.3)
-    assert (module.huber, module.as_softmax_delta) == (0.3, 0.1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        cls(as_softmax_delta=0.2)
-        cls()
+@pytest.mark.parametrize("next_class", [Huber, PassesOn])
+def test_a_delta_that_could_be_the_margin_is_refused_where_the_class_is_made_with_the_way_out(next_class):
+    with pytest.raises(TypeError, match=r"Huber.__init__ has an argument delta of its own.*`as_softmax_delta = 0.1`"):
+        type("Unclear", (ASSoftmaxMixin, next_class), {})
+    with pytest.raises(ValueError, match=r"delta .* \[0, 1\], got"):
+        type("OutOfRange", (ASSoftmaxMixin, next_class), {"as_softmax_delta": 1.5})
 
 
 @pytest.mark.parametrize("cls", [HuberAS, PassesOnAS])
 def test_a_checkpoint_loads_back_with_both_deltas(cls, tmp_path):
     trainer = pl.Trainer(logger=False, accelerator="cpu", default_root_dir=tmp_path)
-    trainer.strategy.connect(cls(delta=2.0, as_softmax_delta=0.3))
+    trainer.strategy.connect(cls(delta=2.0))
     trainer.save_checkpoint(tmp_path / "model.ckpt")
     loaded = cls.load_from_checkpoint(tmp_path / "model.ckpt", weights_only=True)
     assert (loaded.huber, loaded.as_softmax_delta) == (2.0, 0.3)
 
 
+@pytest.mark.filterwarnings("ignore:as_softmax_delta= is deprecated")
+def test_a_checkpoint_of_0_3_loads_with_its_margin():
+    assert HuberAS(hidden=4, delta=2.0, lr=0.5, as_softmax_delta=0.7, delta_warmup=None).as_softmax_delta == 0.7
+
+
 def test_setting_the_margin_changes_the_hyperparameter_that_holds_it():
-    plain, huber = ExistingAS(delta=0.3), HuberAS(delta=2.0, as_softmax_delta=0.3)
-    plain.as_softmax_delta = huber.as_softmax_delta = 0.4
-    assert plain.hparams.delta == 0.4
-    assert (huber.hparams.delta, huber.hparams.as_softmax_delta, huber.huber) == (2.0, 0.4, 2.0)
+    module = ExistingAS(delta=0.3)
+    module.as_softmax_delta = 0.4
+    assert module.hparams.delta == 0.4
 
 
 @pytest.mark.parametrize("delta", [-0.1, 1.5])
@@ -151,8 +143,8 @@ def command_line(monkeypatch):
     [
         (ExistingAS, [], (0.1, 0.01, None)),
         (ExistingAS, ["delta=0.2", "lr=0.25", "delta_warmup.batches=3"], (0.2, 0.25, None)),
-        (HuberAS, [], (0.1, 0.5, 5.0)),
-        (HuberAS, ["as_softmax_delta=0.3", "delta=2"], (0.3, 0.5, 2.0)),
+        (HuberAS, [], (0.3, 0.5, 5.0)),
+        (HuberAS, ["delta=2"], (0.3, 0.5, 2.0)),
     ],
 )
 def test_the_command_line_sets_each_argument_and_what_it_prints_makes_the_same_module_again(
@@ -167,7 +159,7 @@ def test_the_command_line_sets_each_argument_and_what_it_prints_makes_the_same_m
     assert again.hparams == module.hparams
     for made in (module, again):
         assert (made.as_softmax_delta, made.hparams.lr, getattr(made, "huber", None)) == expected
-    assert (module.hparams.delta_warmup or {"batches": 3})["batches"] == 3
+    assert (getattr(module.hparams, "delta_warmup", None) or {"batches": 3})["batches"] == 3
 
 
 def test_a_run_saves_its_configuration_and_a_checkpoint_that_loads_back(command_line, tmp_path):

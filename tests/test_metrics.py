@@ -6,8 +6,8 @@ import pytest
 import torch
 from torchmetrics import MetricCollection
 
-from as_lightning import MaskingRate
 from as_lightning.functional import MaskingCounts
+from as_lightning.metrics import MaskingRate
 
 
 def counts(*values: int) -> MaskingCounts:

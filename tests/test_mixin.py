@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxMixin, DeltaWarmup, MaskingMonitor
 from as_lightning.functional import as_cross_entropy
+from as_lightning.mixin import HOOKS
 
 
 class New(ASSoftmaxMixin, pl.LightningModule):
@@ -284,6 +285,18 @@ def test_a_warmup_repeats_the_margin_of_a_batch_that_an_exception_has_ended(batc
 def test_the_mixin_after_the_module_is_refused_with_the_order_that_works(bases):
     with pytest.raises(TypeError, match=rf"Name the mixin first: class Wrong\(ASSoftmaxMixin, {bases[0].__name__}\)"):
         type("Wrong", bases, {})
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_hook_that_hides_the_mixins_is_refused_where_the_class_is_made(hook):
+    def hides(self, *args):
+        return None
+
+    with pytest.raises(TypeError, match=rf"Hides.{hook} hides that of ASSoftmaxMixin.* call super\(\).{hook}"):
+        type("Hides", (ASSoftmaxMixin, Existing), {hook: hides})
+    with pytest.raises(TypeError, match=rf"Other.{hook} hides that of ASSoftmaxMixin"):
+        type("Inherits", (type("Other", (), {hook: hides}), WithAS), {})
+    type("AfterIt", (ASSoftmaxMixin, type("Theirs", (Existing,), {hook: hides})), {})
 
 
 def test_a_module_that_skips_the_mixins_init_is_told_to_call_it():

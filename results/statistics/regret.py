@@ -13,13 +13,15 @@ import argparse
 import itertools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hydra import compose, initialize_config_dir
 
-from as_lightning.benchmark.compare.engine import Engine, Subject, one_by_one
+from as_lightning.benchmark.compare.engine import execution
+from as_lightning.benchmark.compare.next_runs import Outcome, Replay, next_runs
 from as_lightning.benchmark.compare.own_loss import OwnLosses
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, default_settings
 from as_lightning.benchmark.compare.search import learning_rates
@@ -41,7 +43,7 @@ def trained(folder: Path, method: str, settings: Mapping[str, Any], seed: int) -
     """The run of a method with these settings; the seed also splits the data, as in a comparison."""
     chosen = {("optimizer.lr" if name == "lr" else f"method.{name}"): value for name, value in settings.items()}
     name = ",".join(f"{key}={value}" for key, value in chosen.items())
-    overrides = ["experiment=digits", f"method={method}", f"seed={seed}", f"+data.split_seed={seed}", "logger=none"]
+    overrides = ["experiment=digits", f"method={method}", f"seed={seed}", f"++data.split_seed={seed}", "logger=none"]
     overrides += [f"{key}={value}" for key, value in chosen.items()]
     overrides += ["trainer.enable_progress_bar=false", f"output_dir='{folder / method / name / str(seed)}'"]
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
@@ -51,17 +53,20 @@ def trained(folder: Path, method: str, settings: Mapping[str, Any], seed: int) -
 
 def chosen_settings(folder: Path, number: int) -> dict[str, Mapping[str, Any]]:
     """What the search number so-and-so chooses for each method, by tuning seeds of its own."""
-    plan = ComparisonPlan(list(KNOBS), EPOCHS, seeds=1, budgets=1, tuning_seeds=[1000 + 2 * number, 1001 + 2 * number])
+    seeds: dict[str, Any] = {"seeds": 1, "tuning_seeds": [1000 + 2 * number, 1001 + 2 * number]}
     rates = learning_rates(DEFAULT_RATE, default_settings()["search"]["lr_factor"])
     spaces = {method: {"lr": rates, **knobs} for method, knobs in OwnLosses(list(KNOBS)).knobs.items()}
 
-    def run_one(run: Run) -> Result:
-        result = trained(folder, run.method, run.settings, run.seed)
-        result.config["comparison"] = run.about(EPOCHS)
-        return result
+    plan = ComparisonPlan(list(KNOBS), "softmax", EPOCHS, budgets=1, **seeds)
+    plan = plan.of(spaces, name="digits", score="accuracy")
+    finished: dict[Run, Outcome] = {}
 
-    subject = Subject(spaces, one_by_one(run_one), {"name": "digits", "score": "accuracy"})
-    return dict(Engine(plan, subject, folder).run().settings)
+    def run_one(run: Run) -> Result:
+        return replace(trained(folder, run.candidate, run.settings, run.seed), **run.about(EPOCHS))
+
+    while runs := next_runs(plan, finished):
+        finished |= dict(execution(run_one)(runs))
+    return dict(Replay(plan, finished, {}).record.settings)
 
 
 def scores(folder: Path, method: str, settings: Mapping[str, Any], seeds: Sequence[int]) -> np.ndarray:

@@ -6,21 +6,22 @@ arXiv 2508.03175.
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
 if TYPE_CHECKING:
     from as_lightning.benchmark.compare.api import compare as compare
     from as_lightning.benchmark.report.table import verdicts as verdicts
     from as_lightning.callbacks import (
+        AccumulationSchedule,
+        AccumulationWindow,
         AdaptiveGradientAccumulation,
         MarginHistogram,
         MaskingMonitor,
-        MaskingPolicy,
-        StepSchedule,
         TemperatureScaling,
+        TokenBudget,
     )
     from as_lightning.losses import ASSoftmaxLoss, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss
     from as_lightning.masking_counter import MaskingCounter
-    from as_lightning.metrics import MaskingRate
     from as_lightning.mixin import ASSoftmaxMixin
     from as_lightning.schedules import DeltaWarmup
 
@@ -29,17 +30,17 @@ __version__ = "0.3.0"
 __all__ = [
     "ASSoftmaxLoss",
     "ASSoftmaxMixin",
+    "AccumulationSchedule",
+    "AccumulationWindow",
     "AdaptiveGradientAccumulation",
     "DeltaWarmup",
     "LinearCrossEntropyLoss",
     "MarginHistogram",
     "MaskingCounter",
     "MaskingMonitor",
-    "MaskingPolicy",
-    "MaskingRate",
     "MultiLabelASSoftmaxLoss",
-    "StepSchedule",
     "TemperatureScaling",
+    "TokenBudget",
 ]
 
 # where each name is, but for the callbacks; it is imported when it is asked for, so that the commands' help need not
@@ -47,7 +48,6 @@ __all__ = [
 _MODULES = {
     "losses": ("ASSoftmaxLoss", "LinearCrossEntropyLoss", "MultiLabelASSoftmaxLoss"),
     "masking_counter": ("MaskingCounter",),
-    "metrics": ("MaskingRate",),
     "mixin": ("ASSoftmaxMixin",),
     "schedules": ("DeltaWarmup",),
     # these need as-lightning[benchmark], so `import *` leaves them out
@@ -56,11 +56,20 @@ _MODULES = {
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 _SUBMODULES = ("callbacks", "compat", "functional")
+_RENAMED = {  # since 0.4, for one release
+    "MaskingPolicy": ("callbacks.accumulation_policy", "MaskingPolicy"),
+    "MaskingRate": ("metrics", "MaskingRate"),
+    "StepSchedule": ("callbacks", "AccumulationSchedule"),
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return import_module(f"{__name__}.{name}")
+    if name in _RENAMED:
+        place, now = _RENAMED[name]
+        warn(f"as_lightning.{name} is deprecated: it is {__name__}.{place}.{now}", FutureWarning, stacklevel=2)
+        return getattr(import_module(f"{__name__}.{place}"), now)
     if name not in __all__ and name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_PLACES.get(name, 'callbacks')}"), name)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from as_lightning.functional.argument_checks import check_class_weight
+from as_lightning.functional.calling_convention import HeadOperands
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import (
-    PLAIN_NAMES,
     check_label_smoothing,
     cross_entropy_of_head,
     why_not_linear,
@@ -141,9 +141,9 @@ class LinearCrossEntropyLoss(MaskedLoss):
                 f"LinearCrossEntropyLoss reads the weight and bias of its linear layer and does not call it, but "
                 f"{problem}: compute ASSoftmaxLoss({self.delta})(linear(hidden), target) with a layer of your own"
             )
-        operands, counter = (input, self.linear.weight, self.linear.bias, target, self.weight), self.masking_counter
-        settings = self.delta, self.ignore_index, self.reduction
-        loss, counts = cross_entropy_of_head(operands, PLAIN_NAMES, *settings, counting=counter is not None)
+        operands = HeadOperands(input, self.linear.weight, self.linear.bias, target, self.weight)
+        settings, counter = (self.delta, self.ignore_index, self.reduction), self.masking_counter
+        loss, counts = cross_entropy_of_head(operands, *settings, counting=counter is not None)
         if counter is not None and counts is not None:
             counter.update(counts)
         return loss

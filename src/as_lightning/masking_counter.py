@@ -19,7 +19,7 @@ class MaskingCounter:
     """Adds up the `MaskingCounts` of the batches of one accumulation window, on the device.
 
     It is how a module reports its masking: any ``LightningModule`` with a ``masking_counter`` attribute of this type
-    works with the callbacks. Several may close the same window; only the first call sums over the ranks.
+    works with the callbacks. The first of them opens and closes its windows.
 
     Args:
         losses: loss modules that report to it while a batch is trained, in a module that counts nothing by itself.
@@ -28,6 +28,8 @@ class MaskingCounter:
         counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would compile
             ``training_step`` anew for every value.)
         batch_counted: whether the batch that began last has been.
+        items, loss: what the window's batches weigh, and their losses by that weight, as `AdaptiveGradientAccumulation`
+            adds them; ``loss`` is None where it adds none.
 
     Examples:
         >>> import torch
@@ -39,63 +41,96 @@ class MaskingCounter:
         tensor([ 4,  8, 14, 24])
     """
 
+    items: float | Tensor
+    loss: Tensor | None
+    _open: Tensor | None
+    _closed_key: Hashable
+
     def __init__(self, losses: Sequence[MaskedLoss] = ()) -> None:
         self.losses = losses
         self.counted = self.batch_counted = False
         self._counting = True
-        self._open: Tensor | None = None
+        self._before: Tensor | None = None  # the open counts when the batch began
+        self._samples: Tensor | None = None  # of the loss that was counted last
+        self._uneven: Tensor | None = None  # whether the batch has two losses of different numbers of samples
         self._closed = torch.zeros(4, dtype=torch.int64)
-        self._closed_key: Hashable = None
         self._steps_before: int | None = None  # optimizer steps when training began
+        self.drop_window()
 
     def update(self, counts: MaskingCounts) -> None:
         """Add a batch's counts to the open window, without waiting for the device; no more after `end_batch`."""
         if not self._counting:
             return
+        if self.batch_counted and self._samples is not None:
+            uneven = self._samples != counts.samples
+            self._uneven = uneven if self._uneven is None else self._uneven | uneven
         stacked = counts.stacked().detach()
         self._open = stacked if self._open is None else self._open + stacked
         self.counted = self.batch_counted = True
+        self._samples = counts.samples
 
     def begin_batch(self) -> None:
         """Count until `end_batch`, also what ``losses`` compute: training's batches, and nothing between them."""
         self._counting, self.batch_counted = True, False
+        self._before, self._uneven = self._open, None
         for loss in self.losses:
             loss.masking_counter = self
 
     def end_batch(self) -> None:
-        """Count nothing until `begin_batch` or `start`: callbacks call it when the batch's loss is computed."""
+        """Count nothing until `begin_batch` or `start`: the batch's loss is computed."""
         self._counting = False
         for loss in self.losses:
             loss.masking_counter = None
+
+    @property
+    def batch_samples(self) -> Tensor:
+        """The samples since `begin_batch`; NaN if they are of losses that have not the same number of samples."""
+        samples = self.open_counts[1] - (0 if self._before is None else self._before[1])
+        return samples if self._uneven is None else torch.where(self._uneven, torch.nan, samples)
 
     @property
     def open_counts(self) -> Tensor:
         """The counts since the last window closed, ``int64`` of shape ``(4,)``, of this rank alone."""
         return torch.zeros(4, dtype=torch.int64) if self._open is None else self._open
 
-    def close_window(self, key: Hashable, reduce: Callable[[Tensor], Tensor]) -> Tensor:
-        """Close the window whose last batch is ``key`` and return its counts; a second call returns them again.
+    @property
+    def open_sums(self) -> Tensor:
+        """The counts or, where there is a ``loss``, counts, items and loss: ``float64`` of shape ``(6,)``."""
+        if self.loss is None:
+            return self.open_counts
+        device = "cpu" if self.loss.device.type == "mps" else self.loss.device  # which has no float64
+        parts = self.open_counts, torch.as_tensor(self.items).reshape(1), self.loss.reshape(1)
+        return torch.cat([part.to(device, torch.float64) for part in parts])
 
-        ``reduce`` sums a tensor over the ranks. The counts are ``int64`` of shape ``(4,)`` on the device, in the order
-        of ``MaskingCounts``.
+    def weigh(self, items: float | Tensor, loss: Tensor) -> None:
+        """Add what a batch weighs, and its loss by that weight."""
+        self.items, self.loss = self.items + items, loss if self.loss is None else self.loss + loss
+
+    def close_window(self, key: Hashable, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+        """Close the window whose last batch is ``key`` and return its sums; a second call returns them again.
+
+        ``reduce`` sums a tensor over the ranks. The sums are `open_sums`, the counts in the order of ``MaskingCounts``.
         """
         if key != self._closed_key:
-            self._closed, self._closed_key, self._open = reduce(self.open_counts), key, None
+            closed = reduce(self.open_sums)
+            self.drop_window()
+            self._closed, self._closed_key = closed, key
         return self._closed
 
-    def start(self, trainer: pl.Trainer, open_counts: Tensor | None = None) -> None:
-        """Begin a training: forget the counts before it, and go on with those of a checkpoint inside a window.
-
-        Several callbacks may call it with the same counts; the second call changes nothing.
-        """
+    def start(self, trainer: pl.Trainer, open_sums: Tensor | None = None) -> None:
+        """Begin a training: forget the counts before it, and go on with the sums of a checkpoint inside a window."""
         self.drop_window()
         self.counted, self._counting = False, True
-        self._open = open_counts
         self._steps_before = trainer.global_step
+        if open_sums is not None:
+            self._open = open_sums[:4].round().long()
+            if len(open_sums) > 4:
+                self.items, self.loss = open_sums[4].item(), open_sums[5]
 
     def drop_window(self) -> None:
         """Forget the open window and the last closed one."""
-        self._open, self._closed_key = None, None
+        self._open = None
+        self.items, self.loss, self._closed_key = 0.0, None, None
 
     def refuse_silence(self, pl_module: pl.LightningModule, outputs: Any) -> None:
         """Raise if ``training_step`` has computed a loss and nothing has been counted since training began.

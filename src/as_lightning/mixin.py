@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+import itertools
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -11,9 +12,11 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
 
+from as_lightning.fitted_temperature import FittedTemperature
 from as_lightning.functional.argument_checks import check_choice
-from as_lightning.functional.calibration import same_weights, scaled_probabilities, weights_digest
-from as_lightning.functional.class_parallel import DTensor, HeadNames, is_placement_hook
+from as_lightning.functional.calibration import scaled_probabilities, weights_digest
+from as_lightning.functional.calling_convention import HeadOperands
+from as_lightning.functional.class_parallel import DTensor, is_placement_hook
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head, why_not_linear
@@ -23,7 +26,7 @@ from as_lightning.masking_counter import MaskingCounter
 from as_lightning.replaced_loss import masked_loss, replace_loss
 from as_lightning.schedules import DeltaWarmup, WarmupOfTraining
 
-HEAD_NAMES = HeadNames("hidden", "head.weight", "head.bias", "target", "weight")  # as as_softmax_head_loss names them
+HOOKS = ("on_fit_start", "on_train_batch_start", "on_train_batch_end", "on_save_checkpoint", "on_load_checkpoint")
 TEMPERATURE_KEY, LENGTH_KEY = "as_softmax_temperature", "as_softmax_training_batches"  # in checkpoints
 
 if TYPE_CHECKING:
@@ -48,10 +51,9 @@ class ASSoftmaxMixin(_Base):
     Args:
         *args: positional arguments of the next class in line.
         delta: the margin, in [0, 1]; 0.1 if it is None. If the next class has its own argument ``delta``, that class
-            gets the value.
+            gets the value, and the margin is the class attribute ``as_softmax_delta``.
         delta_warmup: a schedule of the margin for the start of training.
-        **kwargs: keyword arguments of the next class in line; ``as_softmax_delta`` among them is the margin, by a name
-            that no other class uses.
+        **kwargs: keyword arguments of the next class in line.
 
     Attributes:
         as_softmax_replaces: the attribute to replace; None in a module that calls `as_softmax_loss` itself.
@@ -60,15 +62,15 @@ class ASSoftmaxMixin(_Base):
         as_softmax_progress: the share of training that is done, in [0, 1]: set it before each batch in a loop without a
             Trainer (Fabric, or your own), where a ``delta_warmup`` needs it.
         as_softmax_temperature: what `predict_proba` divides the logits by; None where none is fitted for the present
-            weights. `TemperatureScaling` sets it, and checkpoints restore it.
+            weights. `TemperatureScaling` fits it, and checkpoints restore it.
         as_softmax_multilabel: whether `predict_proba` gives a probability for each of several labels. A replaced
             ``nn.BCEWithLogitsLoss`` and `TemperatureScaling` set it.
         masking_counter: counts the masking, in training only. If one step computes two losses, both are counted.
 
     Raises:
         ValueError: if the margin is out of range, or the loss to replace has settings that AS-Softmax cannot carry on.
-        TypeError: if an argument is of a wrong type or the margin is given twice, ``as_softmax_replaces`` names no loss
-            of classes, or a class names the mixin after its module.
+        TypeError: if an argument is of a wrong type or ``as_softmax_replaces`` names no loss of classes. When a class
+            is made: if it names the mixin after its module, hides one of its hooks and does not call ``super()``, or has a next class with an argument ``delta`` and no ``as_softmax_delta``.
         AttributeError: if ``as_softmax_replaces`` names nothing that the module has after its ``__init__``.
         MisconfigurationException: in training, after the first batch that computes a loss and counts nothing.
 
@@ -91,59 +93,72 @@ class ASSoftmaxMixin(_Base):
     as_softmax_replaces: ClassVar[str | None] = None
     as_softmax_validation: Literal["as_softmax", "softmax"] = "as_softmax"
     as_softmax_progress: float | None = None
-    as_softmax_temperature: float | None = None
     as_softmax_multilabel: bool = False
-    _as_softmax_calibrated: dict[str, int] | None = None  # digests of the weights that the temperature was fitted for
+    _as_softmax_class_delta: ClassVar[float | None] = None  # the margin where a class says it
     _as_softmax_warned = False
     masking_counter: MaskingCounter
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        order = cls.__mro__
-        if pl.LightningModule in order and order.index(pl.LightningModule) < order.index(ASSoftmaxMixin):
+        margin = vars(cls).get("as_softmax_delta")
+        if margin is not None and not isinstance(margin, property):
+            cls._as_softmax_class_delta = check_delta(margin)
+            del cls.as_softmax_delta
+        place = cls.__mro__.index(ASSoftmaxMixin)
+        before, after = cls.__mro__[:place], cls.__mro__[place + 1 :]
+        if pl.LightningModule in before:
             mixin_first = sorted(cls.__bases__, key=lambda base: not issubclass(base, ASSoftmaxMixin))
             bases = ", ".join(base.__name__ for base in mixin_first)
             raise TypeError(
                 f"class {cls.__name__} names ASSoftmaxMixin after its LightningModule, whose methods hide those of the "
                 f"mixin: training would be that of plain softmax. Name the mixin first: class {cls.__name__}({bases})"
             )
+        for base, hook in itertools.product(before, HOOKS):
+            code = getattr(inspect.unwrap(vars(base).get(hook, None)), "__code__", None)
+            if code is not None and hook not in code.co_names:
+                raise TypeError(
+                    f"{base.__name__}.{hook} hides that of ASSoftmaxMixin, which must run: call super().{hook}(...)"
+                )
+        own = next((base for base in after if "delta" in _own_arguments(base)), None)
+        if own is not None and cls._as_softmax_class_delta is None:
+            raise TypeError(
+                f"{own.__name__}.__init__ has an argument delta of its own. Set the margin of AS-Softmax in the class, "
+                f"as in `as_softmax_delta = {DEFAULT_DELTA}`: then delta= goes to {own.__name__}"
+            )
 
     def __init__(
         self, *args: Any, delta: float | None = None, delta_warmup: DeltaWarmup | None = None, **kwargs: Any
     ) -> None:
-        # LightningCLI reads in this source that there is such an argument. (In the signature, it would be a
-        # hyperparameter of all modules.)
-        as_softmax_delta = kwargs.pop("as_softmax_delta", None)
         check_choice("as_softmax_validation", self.as_softmax_validation, ("as_softmax", "softmax"))
-        # Lightning's save_hyperparameters, which the next class calls, reads `delta` and `kwargs` from this frame, and
-        # the values it has there are those of the hyperparameters: there is no other way to hand it any in time for
-        # loggers and checkpoints.
-        owner = next((cls for cls in _classes_reached(type(self)) if "delta" in _parameters(cls)), None)
-        if owner is None:
-            if delta is not None and as_softmax_delta is not None:
-                raise TypeError(f"{delta=} and {as_softmax_delta=} are the same margin: give one of them")
-            delta = value = _checked_or_default(as_softmax_delta if delta is None else delta)
+        margin = kwargs.pop("as_softmax_delta", None)
+        if margin is not None:
+            message = "as_softmax_delta= is deprecated: delta= is the margin, or as_softmax_delta of the class"
+            warnings.warn(message, FutureWarning, stacklevel=2)
+        if self._as_softmax_class_delta is None:
+            # Lightning's save_hyperparameters, which the next class calls, reads `delta` and `kwargs` in this frame
+            delta = margin = check_delta(next((x for x in (margin, delta) if x is not None), DEFAULT_DELTA))
             super().__init__(*args, **kwargs)  # LightningCLI reads here that the next class's arguments are taken
         else:
-            value = _checked_or_default(as_softmax_delta)
-            of_next = kwargs if delta is None else kwargs | {"delta": delta}
-            if delta is None:
-                delta = _own_delta(owner, self, *args, **kwargs)
-            elif as_softmax_delta is None:
-                rank_zero_warn(
-                    f"{owner.__name__}.__init__ has an argument delta of its own, which {delta=} goes to. The margin "
-                    f"of AS-Softmax is the default, {DEFAULT_DELTA}: give it as as_softmax_delta=..."
-                )
-            kwargs = of_next | {"as_softmax_delta": value}
-            super().__init__(*args, **of_next)
+            margin = self._as_softmax_class_delta if margin is None else check_delta(margin)
+            self._init_of_next(*args, **kwargs, **({} if delta is None else {"delta": delta}))
         self.masking_counter = MaskingCounter()
         if delta_warmup is not None and not isinstance(delta_warmup, DeltaWarmup):
             raise TypeError(f"delta_warmup must be a DeltaWarmup, such as DeltaWarmup(ratio=0.1), got {delta_warmup!r}")
         self._as_softmax_warmup = None if delta_warmup is None else WarmupOfTraining(delta_warmup)
-        self._as_softmax_delta_name = "delta" if owner is None else "as_softmax_delta"
-        self.as_softmax_delta = value  # LightningCLI saves the arguments as given: None for the default
+        self.as_softmax_delta = margin  # LightningCLI saves the arguments as given: None for the default
+        self._as_softmax_fitted = FittedTemperature()
+        self.register_load_state_dict_post_hook(_weights_are_loaded)
         if self.as_softmax_replaces is not None:
-            replace_loss(self, self.as_softmax_replaces, partial(masked_loss, self))
+            several = replace_loss(self, self.as_softmax_replaces, partial(masked_loss, self))
+            self.as_softmax_multilabel = self.as_softmax_multilabel or several
+
+    def _init_of_next(self, *args: Any, **kwargs: Any) -> None:
+        """The next class's ``__init__``, whose ``delta`` is its own: save_hyperparameters does not look beyond this."""
+        super().__init__(*args, **kwargs)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._as_softmax_fitted.loaded(self)  # a copy's weights are there
 
     @property
     def as_softmax_delta(self) -> float:
@@ -159,10 +174,19 @@ class ASSoftmaxMixin(_Base):
     @as_softmax_delta.setter
     def as_softmax_delta(self, value: float) -> None:
         self._as_softmax_delta = check_delta(value)
-        # not of a module's own configuration, as save_hyperparameters(config) has it
+        # not that of a module's own, or of its configuration, as save_hyperparameters(config) has it
         of_arguments = getattr(self, "_hparams_name", None) in (None, "kwargs")
-        if of_arguments and self._as_softmax_delta_name in self.hparams:
-            self.hparams[self._as_softmax_delta_name] = self._as_softmax_delta
+        if self._as_softmax_class_delta is None and of_arguments and "delta" in self.hparams:
+            self.hparams["delta"] = self._as_softmax_delta
+
+    @property
+    def as_softmax_temperature(self) -> float | None:
+        """What `predict_proba` divides the logits by; None where none is fitted for the present weights."""
+        return self._as_softmax_fitted.read(self)
+
+    @as_softmax_temperature.setter
+    def as_softmax_temperature(self, value: float | None) -> None:
+        self._as_softmax_fitted.set(value, self.as_softmax_multilabel)
 
     @property
     def current_delta(self) -> float:
@@ -174,7 +198,7 @@ class ASSoftmaxMixin(_Base):
             return 1.0 if self.as_softmax_validation == "softmax" and self._in_evaluation else delta
         if self._as_softmax_warmup is None:
             return delta
-        return self._as_softmax_warmup.delta(self._trainer, self.as_softmax_progress, delta)
+        return self._as_softmax_warmup.margin(self._trainer, self.as_softmax_progress, delta)
 
     @property
     def _in_training(self) -> bool:
@@ -192,14 +216,16 @@ class ASSoftmaxMixin(_Base):
         """Forget the counts before this training, and the temperature of an earlier one's weights."""
         super().on_fit_start()
         if self.trainer.global_step == 0 and self.trainer.ckpt_path is None:
-            self.as_softmax_temperature = None
+            self._as_softmax_fitted.value = None
         self.masking_counter.start(self.trainer)
         if self._as_softmax_warmup is not None:
             self._as_softmax_warmup.start(self.trainer)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
-        """Drop the temperature: it was fitted for the weights before this batch."""
-        self.as_softmax_temperature = None
+        """Drop the temperature, which was fitted for the weights before this batch, and fix the batch's margin."""
+        self._as_softmax_fitted.value = None
+        if self._as_softmax_warmup is not None:
+            self._as_softmax_warmup.begin_batch(self.trainer, self.as_softmax_delta)
         return super().on_train_batch_start(batch, batch_idx)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -248,8 +274,8 @@ class ASSoftmaxMixin(_Base):
             TypeError: if ``head`` is not exactly an ``nn.Linear``, or has hooks other than those of a parallel style.
         """
         _check_linear_head(head)
-        operands, delta = (hidden, head.weight, head.bias, target, weight), self.current_delta
-        loss, counts = cross_entropy_of_head(operands, HEAD_NAMES, delta, ignore_index, reduction, self._in_training)
+        operands, delta = HeadOperands(hidden, head.weight, head.bias, target, weight), self.current_delta
+        loss, counts = cross_entropy_of_head(operands, delta, ignore_index, reduction, self._in_training)
         return loss if counts is None else self._counted(loss, counts)
 
     def multilabel_as_softmax_loss(
@@ -270,81 +296,57 @@ class ASSoftmaxMixin(_Base):
         """The probabilities of logits, classes last: ``softmax(logits / as_softmax_temperature)``, or ``sigmoid`` for
         several labels. Without a fitted temperature (see `TemperatureScaling`) it warns once and uses 1.
         """
-        if self.as_softmax_temperature is None and not self._as_softmax_warned:
+        temperature = self.as_softmax_temperature
+        if temperature is None and not self._as_softmax_warned:
             self._as_softmax_warned = True
             rank_zero_warn(
                 f"no temperature is fitted for the weights of {type(self).__name__}, so predict_proba gives those of "
                 "temperature 1. Train with the callback TemperatureScaling and validation data"
             )
-        return scaled_probabilities(logits, self.as_softmax_temperature, self.as_softmax_multilabel)
+        return scaled_probabilities(logits, temperature, self.as_softmax_multilabel)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the temperature with the weights, the length of training that a warm-up has begun with, and the margin
-        with hyperparameters that the module has saved without it: some by their names, or one that holds all.
+        """Save the temperature of the weights in the checkpoint, the length of training that a warm-up has begun with,
+        and what `load_from_checkpoint` needs where the module's own hyperparameters are without it.
         """
         super().on_save_checkpoint(checkpoint)
-        self._complete_hyperparameters(checkpoint)
-        temperature, multilabel = self.as_softmax_temperature, self.as_softmax_multilabel
-        fitted = self._as_softmax_calibrated  # a callback such as EMAWeightAveraging may save other weights
-        if fitted is not None and not same_weights(fitted, weights_digest(checkpoint["state_dict"], least=2)):
-            temperature = None
+        fitted = self._as_softmax_fitted  # a callback such as EMAWeightAveraging may save other weights
+        known = None if fitted.weights is None else weights_digest(checkpoint["state_dict"], least=2)
+        temperature, multilabel = fitted.of(self, known), self.as_softmax_multilabel
         checkpoint[TEMPERATURE_KEY] = {"temperature": temperature, "multilabel": multilabel}
         warmup = self._as_softmax_warmup
         if warmup is not None and warmup.training_batches is not None:
             checkpoint[LENGTH_KEY] = warmup.training_batches
-
-    def _complete_hyperparameters(self, checkpoint: dict[str, Any]) -> None:
-        """Have ``load_from_checkpoint`` call the mixin's ``__init__`` as this module's was called."""
         key, name_key = self.CHECKPOINT_HYPER_PARAMS_KEY, self.CHECKPOINT_HYPER_PARAMS_NAME
         if key not in checkpoint or type(self).__init__ is not ASSoftmaxMixin.__init__:
             return
-        saved, name = checkpoint[key], checkpoint.get(name_key)
-        if name not in (None, "kwargs"):  # save_hyperparameters(config): by the mixin's signature Lightning cannot
-            saved = {name: saved}  # know that there is an argument of that name
+        saved = checkpoint[key]
+        if checkpoint.get(name_key) not in (None, "kwargs"):  # save_hyperparameters(config): by the mixin's signature
+            saved = {checkpoint[name_key]: saved}  # Lightning cannot know that there is an argument of that name
             checkpoint[name_key] = "kwargs"
             checkpoint.pop(self.CHECKPOINT_HYPER_PARAMS_TYPE, None)
-        given: dict[str, Any] = {self._as_softmax_delta_name: self.as_softmax_delta}
-        if self._as_softmax_warmup is not None:
-            given["delta_warmup"] = self._as_softmax_warmup.warmup
-        missing = {argument: value for argument, value in given.items() if argument not in saved}
-        checkpoint[key] = {**saved, **missing}
+        given: dict[str, Any] = {} if warmup is None else {"delta_warmup": warmup.warmup}
+        if self._as_softmax_class_delta is None:
+            given["delta"] = self.as_softmax_delta
+        checkpoint[key] = given | dict(saved)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take over the length of a warm-up, and the temperature that was fitted for the checkpoint's weights."""
         super().on_load_checkpoint(checkpoint)
         if self._as_softmax_warmup is not None:
             self._as_softmax_warmup.training_batches = checkpoint.get(LENGTH_KEY)
-        fitted = checkpoint.get(TEMPERATURE_KEY)
-        self._as_softmax_calibrated = None
-        self.as_softmax_temperature = None if fitted is None else fitted["temperature"]
-        if fitted is not None and fitted["multilabel"] is not None:
-            self.as_softmax_multilabel = bool(fitted["multilabel"])
+        saved = checkpoint.get(TEMPERATURE_KEY, {"temperature": None, "multilabel": None})
+        if saved["multilabel"] is not None:
+            self.as_softmax_multilabel = bool(saved["multilabel"])
+        self.as_softmax_temperature = saved["temperature"]
 
 
-def _checked_or_default(delta: float | None) -> float:
-    return DEFAULT_DELTA if delta is None else check_delta(delta)
+def _weights_are_loaded(module: nn.Module, incompatible_keys: Any) -> None:
+    module._as_softmax_fitted.loaded(module)  # type: ignore[union-attr, operator]
 
 
-def _classes_reached(module_class: type) -> Iterator[type]:
-    """The classes that define ``__init__`` and that the mixin's keyword arguments reach, in order."""
-    order = module_class.__mro__
-    for cls in order[order.index(ASSoftmaxMixin) + 1 :]:
-        if "__init__" in vars(cls):
-            yield cls
-            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in _parameters(cls).values()):
-                return
-
-
-def _parameters(cls: type) -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(cls.__init__).parameters)  # type: ignore[misc]
-
-
-def _own_delta(owner: type, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """A class's own ``delta`` where it is not given by name: given by position, if that can be told, or its default."""
-    if owner is next(_classes_reached(type(module))):
-        bound = inspect.signature(owner.__init__).bind_partial(module, *args, **kwargs)  # type: ignore[misc]
-        return bound.arguments.get("delta", _parameters(owner)["delta"].default)
-    return _parameters(owner)["delta"].default
+def _own_arguments(cls: type) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(cls.__init__).parameters) if "__init__" in vars(cls) else {}  # type: ignore[misc]
 
 
 def _is_of_profiler(hook: Any) -> bool:

@@ -71,6 +71,7 @@ class CountedLoss(nn.Module):
                     "that loss as it is, or give the model two classes. If there are more dimensions, call "
                     "self.multilabel_as_softmax_loss(logits, target) in training_step, with the labels in dimension 1"
                 )
+            self._owner.as_softmax_multilabel = True  # a Hugging Face classifier may know it by its first labels alone
             return self._owner.multilabel_as_softmax_loss(input, target, reduction=self.reduction)
         settings = {"weight": self.weight, "ignore_index": self.ignore_index, "reduction": self.reduction}
         return self._owner.as_softmax_loss(input, target, **settings)
@@ -86,10 +87,12 @@ class LossOfLabels(nn.Module):
 
     ``make`` makes it from the loss that the model computes; that of several labels where its ``problem_type`` says so.
     It raises ``TypeError`` where the model's own loss is another one, as with class weights: they would be lost.
+    ``of_model`` is where the module has the model.
     """
 
-    def __init__(self, make: Callable[[Any], nn.Module]) -> None:
+    def __init__(self, of_model: str, make: Callable[[Any], nn.Module]) -> None:
         super().__init__()
+        self.of_model = of_model
         self.loss, self.multilabel_loss = make(nn.CrossEntropyLoss()), make(nn.BCEWithLogitsLoss())
         self.checked = False
 
@@ -121,13 +124,13 @@ class LossOfLabels(nn.Module):
                     "self.as_softmax_loss(logits, target) in training_step"
                 )
             self.checked = not own.isnan()  # as it is where all labels are ignored
-            if several and isinstance(self.multilabel_loss, CountedLoss):
-                self.multilabel_loss._owner.as_softmax_multilabel = True
         output["loss"] = (self.multilabel_loss if several else self.loss)(logits, labels)
 
 
-def replace_loss(module: Any, name: str, make: Callable[[Any], nn.Module]) -> None:
+def replace_loss(module: Any, name: str, make: Callable[[Any], nn.Module]) -> bool:
     """Put ``make(loss)`` in the place of the loss that ``module`` has as ``name``; dots reach into submodules.
+
+    Returns whether it is known to be the loss of several labels.
 
     Of a Hugging Face classifier it is the loss that the model computes from ``labels``. It raises ``AttributeError`` if
     there is no such attribute or it cannot be set, and ``TypeError`` if it is no loss of classes.
@@ -146,12 +149,9 @@ def replace_loss(module: Any, name: str, make: Callable[[Any], nn.Module]) -> No
     if _is_huggingface_classifier(replaced):
         if any(isinstance(hook, LossOfLabels) for hook in replaced._forward_hooks.values()):
             raise ValueError(f"the loss of this {type(replaced).__name__} is replaced already: make a new model")
-        several = getattr(module, "as_softmax_multilabel", False)
-        module.loss_of_labels = LossOfLabels(make)  # as a part of the module it moves with it
-        if isinstance(module.loss_of_labels.loss, CountedLoss):
-            module.as_softmax_multilabel = several or replaced.config.problem_type == "multi_label_classification"
+        module.loss_of_labels = LossOfLabels(name, make)  # as a part of the module it moves with it
         replaced.register_forward_hook(module.loss_of_labels, with_kwargs=True)
-        return
+        return bool(replaced.config.problem_type == "multi_label_classification")
     _refuse_what_is_no_loss_of_classes(name, replaced)
     loss = make(replaced)
     parent.__dict__.pop(attribute, None)  # a plain function there would hide the module that takes its place
@@ -163,6 +163,7 @@ def replace_loss(module: Any, name: str, make: Callable[[Any], nn.Module]) -> No
             f"{name!r} is a property of {type(parent).__name__}, which cannot be replaced: name the attribute that "
             "holds the loss, or call self.as_softmax_loss in training_step."
         )
+    return getattr(loss, "multilabel", False)
 
 
 def _is_huggingface_classifier(part: Any) -> bool:
@@ -226,7 +227,6 @@ def masked_loss(owner: Any, replaced: Any) -> CountedLoss:
     if isinstance(function, nn.BCEWithLogitsLoss) or function is F.binary_cross_entropy_with_logits:
         if settings.get("weight") is not None or settings.get("pos_weight") is not None:
             raise ValueError("the multi-label AS-Softmax loss has no weights: drop weight and pos_weight")
-        owner.as_softmax_multilabel = True
         return CountedLoss(owner, multilabel=True, **_carried(settings, ("reduction",)))
     carried = _carried(settings, ("weight", "ignore_index", "reduction"))
     return CountedLoss(owner, multilabel=False, persistent=isinstance(replaced, nn.Module), **carried)

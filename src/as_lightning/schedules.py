@@ -102,6 +102,7 @@ class WarmupOfTraining:
     def __init__(self, warmup: DeltaWarmup) -> None:
         self.warmup = warmup
         self.training_batches: float | None = None
+        self._margin: float | None = None  # of the batch that began last, unless it is the final one
 
     def start(self, trainer: pl.Trainer) -> None:
         """Raise ``ValueError`` if the length of a training that begins cannot be known; not if a checkpoint holds it.
@@ -114,17 +115,22 @@ class WarmupOfTraining:
         if self.warmup.ratio is not None and not resumed and (ends_with_steps or trainer.max_epochs in (None, -1)):
             raise ValueError(UNKNOWN_LENGTH)
 
-    def delta(self, trainer: pl.Trainer | None, progress: float | None, delta: float) -> float:
-        """The margin of the batch that is trained on; without a trainer, where ``progress`` of training is done."""
+    def margin(self, trainer: pl.Trainer | None, progress: float | None, delta: float) -> float:
+        """The margin of the batch that began last; without a trainer, where ``progress`` of training is done."""
         if trainer is None:
             return self.warmup.delta_at_progress(progress, delta)
+        return delta if self._margin is None else self._margin
+
+    def begin_batch(self, trainer: pl.Trainer, delta: float) -> None:
+        """Fix the margin of a batch. (In ``training_step`` a compiled module would compile anew for every batch.)"""
         # not `ready`, which counts a batch twice after a checkpoint that an exception inside the batch has saved
         batches: Any = trainer.fit_loop.epoch_loop.batch_progress
         batch = batches.total.completed
         if batch == 0 or self.training_batches is None:
             epochs = math.inf if trainer.max_epochs in (None, -1) else trainer.max_epochs
             self.training_batches = trainer.num_training_batches * epochs
-        return self.warmup.delta_at(batch, self.training_batches, delta)
+        margin = self.warmup.delta_at(batch, self.training_batches, delta)
+        self._margin = None if margin == delta else margin
 
 
 torch.serialization.add_safe_globals([DeltaWarmup])  # it may lie in a checkpoint's hyperparameters

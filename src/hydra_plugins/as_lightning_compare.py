@@ -20,7 +20,7 @@ class CompareSweeper(Sweeper):
         # here: Hydra imports every plugin at the start of every command
         from hydra.core.plugins import Plugins
 
-        from as_lightning.benchmark.compare.sweep import sweep
+        from as_lightning.benchmark.compare.configured import sweep
 
         plugins = Plugins.instance()
         launcher = plugins.instantiate_launcher(hydra_context=hydra_context, task_function=task_function, config=config)

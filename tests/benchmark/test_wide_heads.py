@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-import lightning.pytorch as pl
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch import nn
 
 from as_lightning.benchmark.data.text.standard_library import library_folder
-from as_lightning.benchmark.run.recorder import PeakMemory
 from as_lightning.benchmark.run.train import train
 from as_lightning.benchmark.tasks.classifier import ASSoftmaxClassifier, Classifier, FusedSoftmaxClassifier
 from as_lightning.functional.kernels import head_loss
-
-MEGABYTES = 2**20
 
 
 @pytest.fixture
@@ -78,41 +73,3 @@ def test_a_fused_head_trains_by_the_settings_of_its_criterion(kind, settings, cr
     dense = loss(Classifier) if kind is FusedSoftmaxClassifier else loss(kind, **settings)
     fused = loss(kind, **settings, **({} if kind is FusedSoftmaxClassifier else {"fused_head": True}))
     torch.testing.assert_close(fused, dense)
-
-
-class TakesMemory(pl.LightningModule):
-    """A step of training takes 32 MB, one of validation 128 MB."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(1, 1)
-
-    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
-        taken = torch.ones(32 * MEGABYTES, dtype=torch.uint8)
-        return self.layer(batch).mean() * taken[0]
-
-    def validation_step(self, batch: Tensor, batch_idx: int) -> None:
-        torch.ones(128 * MEGABYTES, dtype=torch.uint8)
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-def test_peak_memory_is_that_of_the_training_steps_and_of_no_validation():
-    memory = PeakMemory()
-    loader = DataLoader(torch.ones(4, 1), batch_size=2)  # type: ignore[arg-type]  # a tensor is a data set
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        max_epochs=2,
-        callbacks=[memory],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    trainer.fit(TakesMemory(), loader, loader)
-    assert memory.bytes is not None
-    assert 30 * MEGABYTES <= memory.bytes < 96 * MEGABYTES  # 32; pages that were free before are not counted
-    restored = PeakMemory()
-    restored.load_state_dict(memory.state_dict())
-    assert restored.bytes == memory.bytes

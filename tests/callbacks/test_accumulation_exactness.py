@@ -24,7 +24,7 @@ from oracles.accumulation_loop import WantedSteps, train_by_hand, windows_of_tra
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from as_lightning.callbacks import AdaptiveGradientAccumulation, StepSchedule
+from as_lightning.callbacks import AccumulationSchedule, AdaptiveGradientAccumulation
 
 pytestmark = pytest.mark.usefixtures("one_thread")  # sums in another order are other bits
 
@@ -158,7 +158,7 @@ def test_a_data_set_that_ends_before_its_length_says_so_and_leaks_nothing_into_t
 @pytest.mark.filterwarnings("ignore:.*yielded None")
 def test_a_batch_of_none_that_ends_a_window_says_that_the_windows_gradients_are_dropped() -> None:
     data: list[Any] = [*batches_of(4)]
-    callback = AdaptiveGradientAccumulation(StepSchedule({0: 2}), lr_scale="sqrt")
+    callback = AdaptiveGradientAccumulation(AccumulationSchedule({0: 2}), lr_scale="sqrt")
     trainer = quiet_trainer(max_epochs=1, callbacks=[callback])
     with pytest.warns(UserWarning, match=r"None for batch 3, .* window's other batches, 1, are dropped"):
         trainer.fit(module := ScriptedMasking(), loader_of([*data[:3], None]))

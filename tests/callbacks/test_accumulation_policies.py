@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 from harness.scripted_masking import (
-    SavesEveryBatch,
     ScriptedMasking,
     batches_of,
     loader_of,
@@ -23,7 +22,6 @@ from harness.scripted_masking import (
     quiet_trainer,
     same_weights,
 )
-from harness.stateful_loader import StatefulLoader
 from hypothesis import given
 from hypothesis import strategies as st
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -31,14 +29,14 @@ from oracles.accumulation_loop import train_by_hand, windows_of_training
 from torch import Tensor
 
 from as_lightning import (
+    AccumulationSchedule,
     AdaptiveGradientAccumulation,
     ASSoftmaxLoss,
     DeltaWarmup,
     MaskingMonitor,
-    MaskingPolicy,
-    StepSchedule,
 )
 from as_lightning.callbacks import AccumulationWindow
+from as_lightning.callbacks.accumulation_policy import MaskingPolicy
 from as_lightning.functional import MaskingCounts, accumulation_steps
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -77,7 +75,7 @@ def scheduled(schedule: dict[int, int]) -> Any:
 @pytest.mark.parametrize("batches", [1, 13, 24])
 def test_a_schedule_by_step_trains_as_the_hand_written_loop(schedule: dict[int, int], batches: int) -> None:
     data, module = batches_of(batches), Plain(optimizer="adamw")
-    speed = fit(StepSchedule(schedule), module=module, loader=loader_of(data), epochs=3)
+    speed = fit(AccumulationSchedule(schedule), module=module, loader=loader_of(data), epochs=3)
     windows = windows_of_training([batches] * 3, scheduled(schedule))
     assert taken(speed) == [window[:3] for window in windows]
     assert [window.step for window in speed.history] == list(range(1, len(windows) + 1))
@@ -89,7 +87,7 @@ def test_a_schedule_by_step_trains_as_the_hand_written_loop(schedule: dict[int, 
 
 
 def test_a_schedule_by_samples_counts_the_samples_of_a_module_without_a_counter() -> None:
-    speed = fit(StepSchedule({0: 1, 10: 2, 40: 4}, by="samples"))  # batches of two
+    speed = fit(AccumulationSchedule({0: 1, 10: 2, 40: 4}, by="samples"))  # batches of two
     starts = [2 * (24 * window.epoch + window.batch) for window in speed.history]
     assert [window.samples for window in speed.history] == [2 * window.length for window in speed.history]
     wanted = [1 if start < 10 else 2 if start < 40 else 4 for start in starts]
@@ -115,7 +113,7 @@ def test_a_batch_of_ones_own_class_needs_a_size_only_where_a_schedule_goes_by_sa
     speed = fit(lambda window: 2, module=OfGraphs(), loader=loader)
     assert {(window.length, window.samples) for window in speed.history} == {(2, 0)}
     with pytest.raises(MisconfigurationException, match=r"by='samples' needs the size .* cannot tell of a Graph: take"):
-        fit(StepSchedule({0: 2}, by="samples"), module=OfGraphs(), loader=loader)
+        fit(AccumulationSchedule({0: 2}, by="samples"), module=OfGraphs(), loader=loader)
 
 
 def test_a_batch_that_is_an_iterator_is_not_used_up() -> None:
@@ -140,35 +138,13 @@ def test_a_function_sees_each_window_once_and_an_empty_one_first() -> None:
     assert [window.length for window in speed.history][:6] == [2, 2, 2, 3, 3, 4]
 
 
-def test_an_object_with_its_own_state_is_a_policy(tmp_path: Path) -> None:
-    class Alternates:
-        def __init__(self) -> None:
-            self.calls = 0
-
-        def next_length(self, window: AccumulationWindow) -> int:
-            self.calls += 1
-            return 1 + self.calls % 3
-
-        def state_dict(self) -> dict[str, Any]:
-            return {"calls": self.calls}
-
-        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-            self.calls = state_dict["calls"]
-
-    data, saves = batches_of(9), SavesEveryBatch(tmp_path)
-    whole = fit(Alternates(), loader=StatefulLoader(data), callbacks=[saves])
-    for path in saves.checkpoints()[:-1]:
-        resumed = fit(Alternates(), loader=StatefulLoader(data), ckpt_path=path)
-        assert resumed.history == whole.history[-len(resumed.history) :], path.name
-
-
 def test_a_resumed_run_may_go_on_with_another_policy(tmp_path: Path) -> None:
     speed = AdaptiveGradientAccumulation(max_steps=2)
     trainer = quiet_trainer(max_epochs=1, callbacks=[speed])
     trainer.fit(ScriptedMasking((16,)), loader_of(batches_of(12)))
     trainer.save_checkpoint(tmp_path / "end.ckpt")
     module, loader = ScriptedMasking(), loader_of(batches_of(12))
-    resumed = fit(StepSchedule({0: 3}), module=module, loader=loader, ckpt_path=tmp_path / "end.ckpt")
+    resumed = fit(AccumulationSchedule({0: 3}), module=module, loader=loader, ckpt_path=tmp_path / "end.ckpt")
     assert taken(resumed) == [(1, batch, 3) for batch in range(0, 12, 3)]
     assert resumed.history[0].step == speed.history[-1].step + 1
 
@@ -178,7 +154,7 @@ def test_a_resumed_run_may_go_on_with_another_policy(tmp_path: Path) -> None:
 )
 def test_a_callback_starts_its_policy_anew_in_another_training_and_a_copy_decides_for_itself(copied: Any) -> None:
     """Strategies that start processes pickle the callbacks."""
-    speed = AdaptiveGradientAccumulation(StepSchedule({0: 1, 10: 4}, by="samples"), lr_scale="sqrt")
+    speed = AdaptiveGradientAccumulation(AccumulationSchedule({0: 1, 10: 4}, by="samples"), lr_scale="sqrt")
     other = copied(speed)
     histories = []
     for callback in (other, speed):
@@ -197,8 +173,8 @@ def test_a_policy_that_gives_no_length_is_refused_before_training(length: Any) -
     ("arguments", "error", "message"),
     [
         ({"policy": 4}, TypeError, r"got 4 \(for AS-Speed write max_steps=4\)"),
-        ({"policy": object()}, TypeError, "policy must be a MaskingPolicy, a StepSchedule"),
-        ({"policy": StepSchedule({0: 2}), "max_steps": 4}, ValueError, "max_steps: arguments of MaskingPolicy"),
+        ({"policy": object()}, TypeError, "policy must be a function of the closed window"),
+        ({"policy": AccumulationSchedule({0: 2}), "max_steps": 4}, ValueError, "max_steps: arguments of AS-Speed"),
     ],
 )
 def test_what_is_no_policy_is_refused(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -208,10 +184,10 @@ def test_what_is_no_policy_is_refused(arguments: dict[str, Any], error: type[Exc
 
 @pytest.mark.parametrize("schedule", [{}, {1: 2}, {0: 0}, {-1: 2, 0: 1}, {0: 1.5}, {0: True}, {0.0: 1}])
 def test_a_schedule_that_says_no_length_everywhere_is_refused(schedule: Any) -> None:
-    with pytest.raises(ValueError, match="by must be one of 'step', 'samples', got 'epoch'"):
-        StepSchedule({0: 1}, by="epoch")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="by must be one of 'step', 'samples', 'items', got 'epoch'"):
+        AccumulationSchedule({0: 1}, by="epoch")  # type: ignore[arg-type]
     with pytest.raises((TypeError, ValueError), match=r"schedule must (say the length from 0 on|be an integer)"):
-        StepSchedule(schedule)
+        AccumulationSchedule(schedule)
 
 
 @given(
@@ -220,28 +196,28 @@ def test_a_schedule_that_says_no_length_everywhere_is_refused(schedule: Any) -> 
     lengths=st.lists(st.integers(1, 8), max_size=40),
 )
 def test_a_schedule_says_the_length_of_its_latest_key(schedule: dict[int, int], first: int, lengths: list[int]) -> None:
-    by_samples, by_step = StepSchedule({0: first, **schedule}, by="samples"), StepSchedule({0: first, **schedule})
-    samples = 0
     for step, length in enumerate(lengths, 1):
-        window = AccumulationWindow(0, 0, length, 0, 3 * length, step=step)
-        samples += 3 * length
-        for policy, position in ((by_samples, samples), (by_step, step)):
+        positions: Any = {"step": step, "samples": 3 * sum(lengths[:step]), "items": 5.5 * sum(lengths[:step])}
+        seen = positions["samples"], positions["items"]
+        window = AccumulationWindow(0, 0, length, 0, 3 * length, 0, step, 1, *seen)
+        for by, position in positions.items():
             keys = [key for key in schedule if key <= position]
-            assert policy.next_length(window) == (schedule[max(keys)] if keys else first)
+            policy = AccumulationSchedule({0: first, **schedule}, by=by)
+            assert policy(window) == (schedule[max(keys)] if keys else first)
 
 
 def test_the_papers_formula_is_the_default() -> None:
     policy = AdaptiveGradientAccumulation().policy
-    assert policy == MaskingPolicy(max_steps=4, scale=1.0, monotone=True, warmup_windows=0, update_every=1)
+    assert policy == MaskingPolicy(max_steps=4, scale=1.0, monotone=True)
 
 
 def wanted_after(counts: list[tuple[int, int]], **arguments: Any) -> list[int]:
     """The ``k`` before every window, window ``i`` reporting ``(masked_samples, samples)``."""
-    policy, wanted = MaskingPolicy(**arguments), []
-    for i, (masked, samples) in enumerate(counts):
-        wanted.append(policy.steps)
-        assert policy.next_length(AccumulationWindow(0, i, 1, masked, samples)) == policy.steps
-    return wanted
+    speed, wanted = AdaptiveGradientAccumulation(**arguments), [1]
+    for step, (masked, samples) in enumerate(counts, 1):
+        window = AccumulationWindow(0, step - 1, 1, masked, samples, step=step, wanted=wanted[-1])
+        wanted.append(speed._decide(window))
+    return wanted[:-1]
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 1.5])
@@ -330,6 +306,6 @@ def test_no_device_synchronisation_inside_a_window() -> None:
 
 
 def test_lengths_may_be_integers_of_numpy() -> None:
-    assert StepSchedule({np.int64(0): np.int64(4)}).schedule == {0: 4}
+    assert AccumulationSchedule({np.int64(0): np.int64(4)}).schedule == {0: 4}
     assert type(MaskingPolicy(max_steps=np.int64(2)).max_steps) is type(DeltaWarmup(batches=np.int64(2)).batches) is int
     assert [window.length for window in fit(lambda window: np.int64(3), epochs=1).history] == [3] * 8

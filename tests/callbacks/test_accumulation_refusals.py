@@ -15,7 +15,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 
 from as_lightning import ASSoftmaxLoss
-from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingPolicy, StepSchedule
+from as_lightning.callbacks import AccumulationSchedule, AdaptiveGradientAccumulation, TokenBudget
 from as_lightning.masking_counter import MaskingCounter
 
 
@@ -137,7 +137,9 @@ def test_a_module_that_counts_nothing() -> None:
 
 
 def test_what_is_refused_once_is_refused_again() -> None:
-    trainer = quiet_trainer(callbacks=[AdaptiveGradientAccumulation(StepSchedule({0: 4}))], accumulate_grad_batches=2)
+    trainer = quiet_trainer(
+        callbacks=[AdaptiveGradientAccumulation(AccumulationSchedule({0: 4}))], accumulate_grad_batches=2
+    )
     for _ in range(2):
         with pytest.raises(MisconfigurationException, match=r"got Trainer\(accumulate_grad_batches=2\)"):
             trainer.fit(NeverTrains(), loader_of(batches_of(4)))
@@ -153,20 +155,12 @@ def test_a_schedule_by_steps_needs_no_masking_of_a_loss_that_is_there_for_valida
         def training_step(self, batch: Any, batch_idx: int) -> Any:
             return self.loss_of(batch)
 
-    schedule = AdaptiveGradientAccumulation(StepSchedule({0: 2}))
+    schedule = AdaptiveGradientAccumulation(AccumulationSchedule({0: 2}))
     trainer = quiet_trainer(callbacks=[schedule], max_epochs=1)
     trainer.fit(OnlyValidates(), loader_of(batches_of(4)))
     assert [window.length for window in schedule.history] == [2, 2]
     with pytest.raises(MisconfigurationException, match="It has not called its ASSoftmaxLoss"):
         fit(OnlyValidates())
-
-
-def test_callbacks_that_are_given_one_policy_have_windows_of_their_own() -> None:
-    policy = MaskingPolicy(max_steps=4)
-    first, second = AdaptiveGradientAccumulation(policy), AdaptiveGradientAccumulation(policy)
-    quiet_trainer(callbacks=[first], max_epochs=1).fit(ScriptedMasking((2, 4)), loader_of(batches_of(8)))
-    assert first.policy.steps > 1
-    assert second.policy.steps == AdaptiveGradientAccumulation(policy).policy.steps == 1
 
 
 @pytest.mark.parametrize("hook", ["on_train_batch_start", "on_train_epoch_start", "on_train_batch_end"])
@@ -194,10 +188,12 @@ def test_an_assignment_by_something_else_is_an_error_and_not_a_wrong_gradient(ho
         ({"lr_scale": "cubic"}, "lr_scale must be one of 'auto', 'none', 'sqrt', 'linear', got 'cubic'"),
         ({"normalize": "tokens"}, "normalize must be one of 'batches', 'items', got 'tokens'"),
         ({"loss_is": "none"}, "loss_is must be one of 'mean', 'sum', got 'none'"),
-        ({"loss_is": "sum", "normalize": "batches"}, "set normalize='items' too"),
-        ({"items": len}, "items= changes nothing without normalize='items'"),
-        ({"policy": StepSchedule({0: 4}), "items": len}, "items= changes nothing without normalize='items'"),
-        ({"policy": StepSchedule}, "policy must be a MaskingPolicy, a StepSchedule, an object"),
+        ({"loss_is": "sum"}, "say what they are with items= too"),
+        ({"items": len, "normalize": "batches"}, "items= weighs the items of a window: leave it out"),
+        ({"items": "tokens"}, "items must be one of 'module', got 'tokens'"),
+        ({"policy": AccumulationSchedule}, "policy must be a function of the closed window"),
+        ({"policy": TokenBudget(100)}, "TokenBudget goes by items: say what they are with items="),
+        ({"policy": AccumulationSchedule({0: 1}, by="items")}, "AccumulationSchedule goes by items"),
     ],
 )
 def test_arguments_outside_their_range(arguments: dict[str, Any], message: str) -> None:

@@ -1,4 +1,4 @@
-"""With ``normalize="items"`` every accumulated window steps as one large batch of its items, to 1e-12 in float64."""
+"""With ``items=`` every accumulated window steps as one large batch of its items, to 1e-12 in float64."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from oracles.large_batch import train_on_large_batches
 from torch import Tensor
 
-from as_lightning import AdaptiveGradientAccumulation, MaskingMonitor, MaskingPolicy, StepSchedule
-from as_lightning.callbacks.item_weights import ItemWeights
+from as_lightning import AccumulationSchedule, AdaptiveGradientAccumulation, MaskingMonitor
+from as_lightning.callbacks.accumulation_policy import MaskingPolicy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -35,8 +35,8 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 
 
 def by_items(policy: Any = None, **arguments: Any) -> AdaptiveGradientAccumulation:
-    policy = StepSchedule({0: 4}) if policy is None else policy
-    defaults = {"normalize": "items", "items": tokens_in, "lr_scale": "none"}
+    policy = AccumulationSchedule({0: 4}) if policy is None else policy
+    defaults = {"items": tokens_in, "lr_scale": "none"}
     return AdaptiveGradientAccumulation(policy, **(defaults | arguments))
 
 
@@ -72,7 +72,9 @@ def distance(module: torch.nn.Module, other: torch.nn.Module) -> float:
 
 @pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
 @pytest.mark.parametrize("clip", [None, 0.05])
-@pytest.mark.parametrize("policy", [StepSchedule({0: 4}), StepSchedule({0: 1, 3: 3, 5: 2}), lambda window: 5])
+@pytest.mark.parametrize(
+    "policy", [AccumulationSchedule({0: 4}), AccumulationSchedule({0: 1, 3: 3, 5: 2}), lambda window: 5]
+)
 @pytest.mark.parametrize("length_known", [True, False], ids=["sized", "stream"])
 def test_a_window_steps_as_one_large_batch_of_its_items(
     optimizer: str, clip: float | None, policy: Any, length_known: bool
@@ -108,7 +110,7 @@ def test_a_batch_without_items_adds_nothing_although_its_loss_is_not_a_number(
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *args: Any) -> None:
             losses.append(float(outputs["loss"]))
 
-    speed = fit(module, by_items(StepSchedule({0: step})), batches, callbacks=[Keeps()], gradient_clip_val=clip)
+    speed = fit(module, by_items(AccumulationSchedule({0: step})), batches, callbacks=[Keeps()], gradient_clip_val=clip)
     assert math.isnan(losses[counts.index(0)])
     assert distance(module, on_large_batches(Tagger(), batches, speed, clip_norm=clip)) < 1e-12
 
@@ -135,11 +137,11 @@ def test_a_training_step_that_returns_none_adds_neither_gradient_nor_items() -> 
 
 
 @pytest.mark.parametrize("beside", [[], [MaskingMonitor()]], ids=["alone", "with monitor"])
-@pytest.mark.parametrize("policy", [StepSchedule({0: 4}), MaskingPolicy(max_steps=3)])
+@pytest.mark.parametrize("policy", [AccumulationSchedule({0: 4}), MaskingPolicy(max_steps=3)])
 def test_the_items_of_a_mixin_module_come_from_its_masking_counter(policy: Any, beside: list[pl.Callback]) -> None:
     batches = token_batches((3, 0, 17, 1, 24, 8, 24, 2))
     module = MaskedTagger()
-    speed = fit(module, by_items(policy, items=None), batches, callbacks=beside, max_epochs=8)
+    speed = fit(module, by_items(policy, items="module"), batches, callbacks=beside, max_epochs=8)
     assert [window.items for window in speed.history] == [window.samples for window in speed.history]
     assert any(window.masked_samples for window in speed.history)
     assert distance(module, on_large_batches(MaskedTagger(), batches, speed)) < 1e-12
@@ -166,7 +168,7 @@ class Autocast(Tagger):
     ("make", "arguments"),
     [
         (SumTagger, {"loss_is": "sum"}),
-        (CountsItself, {"items": None}),
+        (CountsItself, {"items": "module"}),
         (lambda: Autocast(torch.bfloat16), {}),
         (lambda: Autocast(torch.float16), {}),
     ],
@@ -235,33 +237,6 @@ def test_16_mixed_with_its_scaler_is_near_one_large_batch_and_stays_in_range() -
     assert distance(module, reference) < 5e-3
 
 
-@pytest.mark.parametrize(
-    ("make", "arguments"),
-    [(Tagger, {}), (MaskedTagger, {"items": None}), (SumTagger, {"loss_is": "sum"})],
-)
-@pytest.mark.parametrize("policy", [{0: 4}, {0: 1, 60: 3, 200: 5}], ids=["by step", "by samples"])
-def test_a_run_resumed_after_any_batch_ends_with_the_same_bits(
-    make: Any, arguments: dict[str, Any], policy: dict[int, int], tmp_path: Path
-) -> None:
-    batches = token_batches((3, 0, 17, 1, 24, 8, 2, 24, 5))
-    by: Any = "samples" if len(policy) > 1 else "step"
-
-    def run(**options: Any) -> tuple[Any, AdaptiveGradientAccumulation]:
-        module = make()
-        speed = by_items(StepSchedule(policy, by=by), **arguments)
-        return module, fit(module, speed, StatefulLoader(batches), max_epochs=2, gradient_clip_val=0.3, **options)
-
-    whole, speed = run(callbacks=[SavesEveryBatch(tmp_path)])
-    checkpoints = sorted(tmp_path.glob("*.ckpt"))
-    assert len(checkpoints) == 18
-    for checkpoint in checkpoints[:-1]:
-        resumed, again = run(ckpt_path=checkpoint)
-        assert distance(resumed, whole) == 0, checkpoint.name
-        taken = len(again.history)
-        assert taken > 0
-        assert again.history == speed.history[-taken:]
-
-
 def test_logged_losses_are_those_of_training_step() -> None:
     class Logs(Tagger):
         def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
@@ -277,13 +252,12 @@ def test_logged_losses_are_those_of_training_step() -> None:
 def test_batches_of_equal_size_cost_no_pass_over_the_gradients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    factors: list[Any] = []
-    factor_of = ItemWeights.factor
-    monkeypatch.setattr(
-        ItemWeights, "factor", lambda self, *args: factors.append(factor_of(self, *args)) or factors[-1]
-    )
-    fit(Tagger(), by_items(), token_batches((7,) * 8), max_epochs=1)
-    assert factors == [1.0, 1.0]
+    multiplied: list[Any] = []
+    monkeypatch.setattr(torch, "_foreach_mul_", lambda *arguments: multiplied.append(arguments))
+    fit(Tagger(OPTIMIZERS["sgd"]), by_items(), token_batches((7,) * 8), max_epochs=1)
+    assert not multiplied
+    fit(Tagger(OPTIMIZERS["sgd"]), by_items(), token_batches((7, 7, 7, 8)), max_epochs=1)
+    assert len(multiplied) == 1
 
 
 @pytest.mark.parametrize(
@@ -310,7 +284,7 @@ class EachItem(Tagger):
 
 @pytest.mark.parametrize(
     ("make", "items", "message"),
-    [(EachItem, tokens_in, r"shape \(3,\), which is neither"), (Tagger, None, r"Say it with items=lambda batch")],
+    [(EachItem, tokens_in, r"shape \(3,\), which is neither"), (Tagger, "module", r"Say it with items=lambda batch")],
 )
 def test_a_loss_that_is_neither_mean_nor_sum_or_no_items_are_refused(make: Any, items: Any, message: str) -> None:
     with pytest.raises(MisconfigurationException, match=message):
@@ -329,7 +303,7 @@ class TwoTasks(MaskedTagger):
 def test_a_batch_whose_loss_is_not_counted_is_refused_where_its_items_come_from_the_counter() -> None:
     batches = token_batches(COUNTS)
     with pytest.raises(MisconfigurationException, match=r"a loss in which it counted none: .* items=lambda batch"):
-        fit(TwoTasks(), by_items(items=None), batches)
+        fit(TwoTasks(), by_items(items="module"), batches)
     module = TwoTasks()
     speed = fit(module, by_items(), batches, max_epochs=1)
     assert sum(window.items for window in speed.history) == sum(COUNTS)
@@ -337,7 +311,7 @@ def test_a_batch_whose_loss_is_not_counted_is_refused_where_its_items_come_from_
 
 @pytest.mark.parametrize(
     "changed",
-    [{"normalize": "batches", "items": None}, {"loss_is": "sum"}, {"items": None}],
+    [{"items": None}, {"loss_is": "sum"}, {"items": "module"}],
     ids=["batches", "sum", "counter"],
 )
 def test_a_window_that_was_weighed_in_another_way_is_refused_on_resume(changed: dict[str, Any], tmp_path: Path) -> None:
@@ -381,14 +355,14 @@ class ComputesTwice(torch.optim.AdamW):
 def test_an_optimizer_that_computes_a_batch_again_counts_its_items_once(make: Any) -> None:
     batches = token_batches((3, 17, 1, 24))
     module, callbacks = make(optimizer=ComputesTwice), [MaskingMonitor()] if make is MaskedTagger else []
-    source = {"items": None} if make is MaskedTagger else {}
-    speed = fit(module, by_items(StepSchedule({0: 1}), **source), batches, callbacks=callbacks)
+    source = {"items": "module"} if make is MaskedTagger else {}
+    speed = fit(module, by_items(AccumulationSchedule({0: 1}), **source), batches, callbacks=callbacks)
     assert [window.items for window in speed.history] == [3, 17, 1, 24] * EPOCHS
     assert distance(module, on_large_batches(make(), batches, speed)) < 1e-12
 
 
-@pytest.mark.parametrize("normalize", ["batches", "items"])
-def test_an_optimizer_that_computes_the_last_of_several_batches_again_is_refused(normalize: Any) -> None:
+@pytest.mark.parametrize("items", [None, "module"])
+def test_an_optimizer_that_computes_the_last_of_several_batches_again_is_refused(items: Any) -> None:
     module = MaskedTagger(optimizer=ComputesTwice)
     with pytest.raises(MisconfigurationException, match=r"ComputesTwice computes the loss several times .* once, or"):
-        fit(module, by_items(normalize=normalize, items=None), token_batches(COUNTS))
+        fit(module, by_items(items=items), token_batches(COUNTS))

@@ -198,7 +198,7 @@ def test_the_monitor_gives_tensorboard_the_layout_of_its_custom_scalars(tmp_path
         "validation score": ["val_accuracy", "val/acc"],
         "loss": ["val_loss", "train/loss"],
         "margin delta": ["masking/delta"],
-        "batches per optimizer step": ["masking/accumulate_grad_batches"],
+        "batches per optimizer step": ["accumulation/steps"],
         "lead of the target in validation": ["margin/mean", "margin/share_above_delta"],
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import lightning.pytorch as pl
 import pytest
 import torch
-from harness.scripted_masking import KeepsRows, SavesEveryBatch, quiet_trainer
+from harness.scripted_masking import KeepsRows, quiet_trainer
 from harness.searches import FindsInTheSecondEpoch
 from lightning.pytorch.callbacks import LearningRateFinder, ModelCheckpoint
 from torch import nn
@@ -13,6 +13,7 @@ from torch.utils import checkpoint as activations
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from as_lightning import (
+    AccumulationSchedule,
     AdaptiveGradientAccumulation,
     ASSoftmaxLoss,
     ASSoftmaxMixin,
@@ -20,13 +21,12 @@ from as_lightning import (
     MarginHistogram,
     MaskingCounter,
     MaskingMonitor,
-    StepSchedule,
     TemperatureScaling,
 )
 from as_lightning.functional import MaskingCounts
 
-NAMES = {
-    f"masking/{name}" for name in ("sample_ratio", "class_ratio", "delta", "accumulate_grad_batches", "samples_seen")
+NAMES = {f"masking/{name}" for name in ("sample_ratio", "class_ratio", "delta", "samples_seen")} | {
+    "accumulation/steps"
 }
 
 
@@ -68,7 +68,7 @@ def test_a_step_logs_the_ratio_of_its_window_and_not_of_its_last_batch(tmp_path)
     assert [entry["masking/sample_ratio"] for entry in written] == pytest.approx([4 / 20, 2 / 40, 4 / 4])
     assert [entry["masking/class_ratio"] for entry in written] == pytest.approx([6 / 40, 6 / 80, 8 / 8])
     assert [entry["masking/samples_seen"] for entry in written] == [20, 60, 64]
-    assert [entry["masking/accumulate_grad_batches"] for entry in written] == [2, 2, 2]
+    assert [entry["accumulation/steps"] for entry in written] == [2, 2, 2]
 
 
 def test_an_epoch_logs_the_ratio_of_its_sums(tmp_path):
@@ -198,27 +198,6 @@ def test_a_training_that_failed_is_not_counted(same_trainer, tmp_path):
     assert [tuple(epoch[:1]) + epoch[2:3] for epoch in monitor.history] == [(0, 6), (1, 6)]
 
 
-@pytest.mark.parametrize("accumulated", [1, 2, 4])
-def test_a_run_resumed_after_any_batch_counts_what_the_whole_run_counts(accumulated, tmp_path):
-    script = [(batch % 3, 3 + batch, batch % 5, 30) for batch in range(12)]
-
-    def train(monitor, *callbacks, ckpt_path=None):
-        settings = {"epochs": 2, "accumulate_grad_batches": accumulated, "ckpt_path": ckpt_path}
-        logger, _ = fit(Scripted(script), [monitor, *callbacks], tmp_path, **settings)
-        return having(logger, "masking/samples_seen")
-
-    whole = MaskingMonitor()
-    written = train(whole, SavesEveryBatch(tmp_path))
-    checkpoints = sorted(tmp_path.glob("*.ckpt"))
-    assert len(checkpoints) == 12
-    for checkpoint in checkpoints:
-        resumed = MaskingMonitor()
-        rest = train(resumed, ckpt_path=checkpoint)
-        assert rest == (written[-len(rest) :] if rest else [])
-        if checkpoint is not checkpoints[-1]:  # that one leaves nothing to train
-            assert resumed.history == whole.history
-
-
 def test_a_checkpoint_of_an_epochs_last_step_loses_no_epoch_and_doubles_none(tmp_path):
     script = [(1, 2, 3, 4)] * 12
     keeps = ModelCheckpoint(tmp_path, every_n_train_steps=6, save_top_k=-1, filename="{step}")
@@ -315,7 +294,7 @@ def test_a_batch_of_none_has_no_step_and_logs_nothing(schedule, missing):
     data = [torch.ones(1, 1)] * 5
     data[missing] = None
     monitor, logger = MaskingMonitor(), KeepsRows()
-    callbacks = [monitor, *([AdaptiveGradientAccumulation(StepSchedule(schedule))] if schedule else [])]
+    callbacks = [monitor, *([AdaptiveGradientAccumulation(AccumulationSchedule(schedule))] if schedule else [])]
     trainer = quiet_trainer(max_epochs=1, callbacks=callbacks, logger=logger, log_every_n_steps=1)
     trainer.fit(Scripted([(1, 2, 3, 4)] * 5), DataLoader(data, batch_size=None))
     for name in ("masking/sample_ratio", "accumulation/steps")[: len(callbacks)]:
@@ -341,7 +320,7 @@ def test_what_an_epoch_drops_is_not_counted_in_the_next_one_also_if_that_begins_
             self.epoch += index == 0
             return None if (self.epoch, index) == (1, 0) else torch.ones(1, 1)
 
-    speed = AdaptiveGradientAccumulation(StepSchedule(schedule)) if schedule else None
+    speed = AdaptiveGradientAccumulation(AccumulationSchedule(schedule)) if schedule else None
     monitor = MaskingMonitor()
     settings = {} if schedule else {"accumulate_grad_batches": 2}
     trainer = quiet_trainer(max_epochs=2, callbacks=[monitor, *filter(None, [speed])], **settings)

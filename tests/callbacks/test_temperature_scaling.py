@@ -10,12 +10,13 @@ import lightning.pytorch as pl
 import pytest
 import torch
 import torch.nn.functional as F
+from harness.own_modules import HuggingFace, Sentences
 from harness.scripted_masking import quiet_trainer
 from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint, ModelPruning, StochasticWeightAveraging
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.utils.data import DataLoader, TensorDataset
 
-from as_lightning import ASSoftmaxMixin, TemperatureScaling
+from as_lightning import ASSoftmaxMixin, MarginHistogram, TemperatureScaling
 from as_lightning.functional import fit_temperature
 from as_lightning.mixin import TEMPERATURE_KEY
 
@@ -146,8 +147,8 @@ def test_each_checkpoint_and_the_trained_module_hold_the_temperature_of_their_ow
         loaded = Masked()
         loaded.net = copy.deepcopy(module.net)
         saved = torch.load(path, weights_only=False)
-        loaded.load_state_dict(saved["state_dict"])
         loaded.on_load_checkpoint(saved)
+        loaded.load_state_dict(saved["state_dict"])
         held[path.stem] = loaded.as_softmax_temperature
         if held[path.stem] is not None:
             assert held[path.stem] == pytest.approx(of_its_weights(loaded), rel=1e-3), path.stem
@@ -231,6 +232,26 @@ def test_weights_that_are_set_after_training_are_not_measured_at_its_temperature
     with pytest.warns(UserWarning, match=f"no temperature is fitted for the weights of {kind.__name__}"):
         (metrics,) = trainer.test(module, loader(), verbose=False)
     assert metrics["test/nll_scaled"] == metrics["test/nll_unscaled"]
+
+
+def test_a_temperature_goes_with_its_weights_and_stays_with_copies_of_them(tmp_path: Path) -> None:
+    def trained_by_hand(module: Masked) -> None:
+        module.loss(module(all_of(loader())[0]), all_of(loader())[1]).backward()
+        module.configure_optimizers().step()
+
+    changes = {
+        "load_state_dict": lambda module: module.load_state_dict(Masked().state_dict()),
+        "of a part": lambda module: module.net.load_state_dict(Masked().net.state_dict()),
+        "training by hand": trained_by_hand,
+    }
+    trained = Masked()
+    fitted(trained, TemperatureScaling(), tmp_path)
+    assert trained.as_softmax_temperature is not None
+    for name, change in changes.items():
+        for module in (copy.deepcopy(trained), Masked.load_from_checkpoint(tmp_path / "last.ckpt")):
+            assert copy.deepcopy(module.double()).as_softmax_temperature == trained.as_softmax_temperature
+            change(module.float())
+            assert module.as_softmax_temperature is None, name
 
 
 def test_logits_that_are_nan_leave_no_temperature(tmp_path: Path) -> None:
@@ -402,6 +423,32 @@ def test_logits_may_come_from_a_function_or_a_method_of_the_module(tmp_path: Pat
         fitted(module, callback, tmp_path)
         temperatures.append(callback.temperature)
     assert temperatures == pytest.approx([temperatures[0]] * 3)
+
+
+def test_the_logits_of_a_hugging_face_model_are_found_whose_loss_is_replaced(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+
+    class Transformer(HuggingFace):
+        def training_step(self, batch, batch_idx):
+            return self.model(**batch).loss
+
+        def validation_step(self, batch, batch_idx):
+            self.log("val/loss", self.model(**batch).loss)
+
+        test_step = validation_step
+
+    class Replaced(ASSoftmaxMixin, Transformer):
+        as_softmax_replaces = "model"
+
+    rows = Sentences().rows
+    data = DataLoader(rows, batch_size=20)
+    module, scaling, histogram = Replaced(), TemperatureScaling(), MarginHistogram()
+    quiet_trainer(max_epochs=2, callbacks=[scaling, histogram]).fit(module, data, data)
+    (batch,) = DataLoader(rows, len(rows))
+    logits = module.eval().model(input_ids=batch["input_ids"]).logits.detach()
+    assert scaling.temperature == pytest.approx(fit_temperature(logits, batch["labels"]), rel=1e-4)
+    assert int(histogram.counts.sum()) == len(rows)
+    assert not {type(hook).__name__ for hook in module.model._forward_hooks.values()} - {"LossOfLabels"}
 
 
 def test_logits_that_do_not_fit_their_target_are_refused(tmp_path: Path) -> None:

@@ -127,11 +127,11 @@ GRADIENT_BUCKET = ("all_reduce", 36)  # the net has 36 parameters
 
 
 @pytest.mark.parametrize("scenario", ["different_masking", "with_the_monitor", "one_rank_all_ignored"])
-def test_a_window_costs_one_collective_of_four_integers(scenario: str, seen: Seen) -> None:
+def test_a_window_costs_one_collective_of_six_numbers(scenario: str, seen: Seen) -> None:
     for rank, plain in zip(seen(scenario), seen("without_accumulation"), strict=True):
         windows = len(rank["history"])
         of_lightning = {key: count for key, count in plain["collectives"].items() if key != GRADIENT_BUCKET}
-        assert rank["collectives"] == of_lightning | {GRADIENT_BUCKET: windows, ("all_reduce", 4): windows}
+        assert rank["collectives"] == of_lightning | {GRADIENT_BUCKET: windows, ("all_reduce", 6): windows}
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_a_resumed_run_ends_as_if_it_had_not_stopped(resumed: str, uninterrupted
 def test_a_checkpoint_that_slurm_may_have_asked_for_starts_no_collective_of_its_own(seen: Seen) -> None:
     for rank in seen("preempted_by_slurm"):  # a signal may find the ranks at different batches
         ours = {key for key in rank["collectives"] if key[0] == "all_reduce"} - {GRADIENT_BUCKET}
-        assert ours == {("all_reduce", 4)}
-        assert rank["collectives"]["all_reduce", 4] == len(rank["history"])
+        assert ours == {("all_reduce", 6)}
+        assert rank["collectives"]["all_reduce", 6] == len(rank["history"])
 
 
 SHARDED = "sharded_resumed_inside_a_window", "sharded_uninterrupted", 7
@@ -239,7 +239,7 @@ def test_a_window_of_items_costs_one_small_collective(scenario: str, seen: Seen)
         windows = len(rank["history"])
         reduced = {key: count for key, count in rank["collectives"].items() if key[0] == "all_reduce"}
         first_unit = {("all_reduce", 1): 1}
-        assert reduced == {gradient_bucket: windows, ("all_reduce", 5): windows} | first_unit
+        assert reduced == {gradient_bucket: windows, ("all_reduce", 6): windows} | first_unit
 
 
 def test_a_run_by_items_resumed_after_any_batch_ends_as_if_it_had_not_stopped(seen: Seen) -> None:

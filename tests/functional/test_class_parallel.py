@@ -85,7 +85,7 @@ def one_process(case: Case) -> dict[str, Any]:
     """The same by the library's own functions on one process, in the dtype of the case."""
     given = leaves(case, case.dtype)
     settings: dict[str, Any] = {"reduction": case.reduction, "return_counts": True}
-    head: dict[str, Any] = {"bias": given.bias, "class_weight": given.class_weight, **settings}
+    head: dict[str, Any] = {"bias": given.bias, "weight": given.class_weight, **settings}
     with torch.autocast("cpu", enabled=case.autocast):
         loss, counts = as_linear_cross_entropy(given.hidden, given.weight, given.target, case.delta, **head)
     loss.backward(given.upstream)
@@ -171,17 +171,17 @@ def test_a_group_of_one_process_works(two: Seen):
 
 
 REFUSALS = {
-    "weight sharded by features": r"ValueError: weight must be sharded .*, placement Shard\(0\), got Shard\(dim=1\)",
-    "weight replicated": r"ValueError: weight must be sharded along the classes.*full_tensor",
-    "two dimensions": r'ValueError: weight must lie on a mesh of one dimension, got 2.*mesh\["tensor_parallel"\]',
-    "uneven by hand": r"ValueError: weight must be sharded as .*distribute_tensor does",
-    "plain bias": r"TypeError: weight is a DTensor and bias is not",
-    "bias replicated": r"ValueError: bias must be sharded along the classes",
-    "plain weight": r"TypeError: hidden is a DTensor and weight is not",
-    "another mesh": r"ValueError: hidden must lie on the mesh of the classes",
-    "few classes": r"ValueError: weight has \d classes for \d processes: .*smaller mesh",
-    "features": r"ValueError: hidden must have shape \(\.\.\., d\)",
-    "devices": r"ValueError: .* must be on one device, got hidden on meta, weight on cpu",
+    "weight sharded by features": r"ValueError: .*weight must be sharded .*, placement Shard\(0\), got Shard\(dim=1\)",
+    "weight replicated": r"ValueError: the head's weight must be sharded along the classes.*full_tensor",
+    "two dimensions": r'ValueError: .*weight must lie on a mesh of one dimension, got 2.*mesh\["tensor_parallel"\]',
+    "uneven by hand": r"ValueError: the head's weight must be sharded as .*distribute_tensor does",
+    "plain bias": r"TypeError: the head's weight is a DTensor and its bias is not",
+    "bias replicated": r"ValueError: the head's bias must be sharded along the classes",
+    "plain weight": r"TypeError: hidden is a DTensor and the head's weight is not",
+    "another mesh": r"ValueError: the hidden states must lie on the mesh of the classes",
+    "few classes": r"ValueError: the head's weight has \d classes for \d processes: .*smaller mesh",
+    "features": r"ValueError: the hidden states must have shape \(\.\.\., d\)",
+    "devices": r"ValueError: .* must be on one device, got hidden on meta, head_weight on cpu",
     "a target too high": r"IndexError: target must hold class indices from 0 to 23",
     "targets that differ": r"ValueError: target differs between the processes .*Shard\(0\)",
     "logits replicated": r"ValueError: logits must be sharded along the classes, placement Shard\(1\)",
@@ -189,7 +189,7 @@ REFUSALS = {
     "a second derivative of logits": r"RuntimeError: .*differentiated once, .* create_graph=True.*full_tensor",
     "a second derivative of a head": r"RuntimeError: .*differentiated once, .* create_graph=True",
     "a transform of a head": r"RuntimeError: torch.func transforms .* do not take DTensors.*weight.full_tensor",
-    "a tangent of hidden states": r"RuntimeError: torch.func transforms .* do not take DTensors, and weight is one",
+    "a tangent of hidden states": r"RuntimeError: torch.func transforms .* do not take DTensors, and .*weight is one",
     "a transform of logits": r"RuntimeError: torch.func transforms .* do not take DTensors, and logits is one",
 }
 

@@ -21,6 +21,7 @@ from as_lightning.functional import (
     as_cross_entropy,
     as_linear_cross_entropy,
     as_softmax_mask,
+    asymmetric_loss,
     bce_loss,
     cross_entropy,
     linear_cross_entropy,
@@ -42,11 +43,18 @@ HEAD_KINDS = ("ties", "up to 1e4", "-inf")
 LARGEST = 100_000  # classes
 BY_INTEGRAL = tuple(name for name in METHODS if name.startswith("perturb_max"))  # their oracle integrates: it is slow
 NOT_FORBIDDEN = ("taylor_softmax", "label_smoothing", *BY_INTEGRAL)
-LABEL_LOSSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Any], dict[str, int]]] = {
+LABEL_LOSSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Any], dict[str, float]]] = {
     "multilabel_softmax": (multilabel_softmax_loss, variants.multilabel_softmax_loss, {}),
     "multilabel_sparse": (multilabel_sparse_loss, variants.multilabel_sparse_loss, {"k": 2}),
     "bce": (bce_loss, variants.bce, {}),
+    "asymmetric": (asymmetric_loss, variants.asymmetric, {"gamma_negative": 4.0, "gamma_positive": 0.0, "clip": 0.05}),
+    "asymmetric_without_clip": (
+        asymmetric_loss,
+        variants.asymmetric,
+        {"gamma_negative": 0.5, "gamma_positive": 1.0, "clip": 0.0},
+    ),
 }
+BY_LABEL = ("bce", "asymmetric", "asymmetric_without_clip")  # the others are losses of samples
 
 
 def random_shape(generator: random.Random, classes: int) -> tuple[int, ...]:
@@ -297,7 +305,7 @@ def one_case_of_the_fused_head(generator: random.Random, seen: Counter[str], wid
     options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": reduction}
     bias = leaves[2] if bias is not None else None
     loss, found = as_linear_cross_entropy(
-        *leaves[:2], target, delta, bias=bias, class_weight=class_weight, return_counts=True, **options
+        *leaves[:2], target, delta, bias=bias, weight=class_weight, return_counts=True, **options
     )
     assert tuple(map(int, found)) == counts
     if delta == 1.0 and class_weight is None:
@@ -371,6 +379,8 @@ def one_case_of_the_family(generator: random.Random, seen: Counter[str]) -> bool
     by_integral = name in BY_INTEGRAL
     classes = generator.choice((3, 5, 8) if by_integral else (3, 4, 8, 17, 17, 40, 1000))
     dtype, reduction = generator.choice(FLOATS), generator.choice(REDUCTIONS)
+    if name.startswith("class_weighted") and reduction == "mean":
+        return False  # which divides by the classes' weights
     shape = (generator.choice((1, 2)), classes) if by_integral or classes == 1000 else random_shape(generator, classes)
     logits = random_logits(generator, shape, dtype, seen)
     # outside its range: a density has no mass so far out, a polynomial no value at -inf, and a smoothed label no loss
@@ -416,16 +426,16 @@ def one_case_of_labels_of_the_family(generator: random.Random, seen: Counter[str
     target = random_labels(generator, logits, ignore_index, seen, (0.0, 0.3, 0.6, 1.0))
     rows, labels = rows_of(logits.double()), rows_of(target.double())
     known = labels != ignore_index
-    if name == "bce":
+    if name in BY_LABEL:
         losses, counted = torch.zeros_like(rows), known
-        losses[known] = torch.from_numpy(oracle(rows[known].numpy(), labels[known].numpy()))
+        losses[known] = torch.from_numpy(oracle(rows[known].numpy(), labels[known].numpy(), **arguments))
         if reduction == "none" and logits.dim() > 1:
             losses = losses.reshape(*without_classes(shape), classes).movedim(-1, 1)
     else:
         samples = [(row[k].numpy(), label[k].numpy()) for row, label, k in zip(rows, labels, known, strict=True)]
         losses = torch.tensor([oracle(x, y, **arguments) for x, y in samples], dtype=torch.float64)
         counted = known.any(-1)
-    expected = reduced(losses, counted, reduction, shape if name == "bce" else without_classes(shape))
+    expected = reduced(losses, counted, reduction, shape if name in BY_LABEL else without_classes(shape))
     found = loss(logits, target, ignore_index=ignore_index, reduction=reduction, **arguments)
     assert found.dtype == dtype
     assert_near(found, expected, dtype)

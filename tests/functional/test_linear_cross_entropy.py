@@ -28,7 +28,7 @@ def _no_head_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class Head(NamedTuple):
     hidden: Tensor
-    weight: Tensor
+    head_weight: Tensor
     bias: Tensor
     target: Tensor
 
@@ -59,14 +59,13 @@ def value_and_gradients(loss_function: Any, head: Head, delta: float, **options:
     return loss.detach(), *torch.autograd.grad(loss, leaves, upstream.to(loss))
 
 
-def fused(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor, delta: float, **options: Any) -> Tensor:
-    return as_linear_cross_entropy(hidden, weight, target, delta, bias=bias, **options)
+def fused(hidden: Tensor, head_weight: Tensor, bias: Tensor, target: Tensor, delta: float, **options: Any) -> Tensor:
+    return as_linear_cross_entropy(hidden, head_weight, target, delta, bias=bias, **options)
 
 
-def dense(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor, delta: float, **options: Any) -> Tensor:
+def dense(hidden: Tensor, head_weight: Tensor, bias: Tensor, target: Tensor, delta: float, **options: Any) -> Tensor:
     """The head, then the float64 reference of the loss."""
-    options["weight"] = options.pop("class_weight", None)
-    logits = F.linear(hidden.double(), weight.double(), bias.double())
+    logits = F.linear(hidden.double(), head_weight.double(), bias.double())
     return as_cross_entropy_reference(logits.movedim(-1, 0 if logits.dim() == 1 else 1), target, delta, **options)
 
 
@@ -107,16 +106,16 @@ def test_value_and_gradients_follow_the_dense_formula(reduction: str, dtype: tor
     head.target[[3, 11]] = -1
     class_weight = torch.linspace(0.25, 2.0, 80)
     for delta in DELTAS:
-        for options in ({}, {"class_weight": class_weight}):
+        for options in ({}, {"weight": class_weight}):
             options = {**options, "ignore_index": -1, "reduction": reduction}
-            exact = Head(head.hidden.double(), head.weight.double(), head.bias.double(), head.target)
+            exact = Head(head.hidden.double(), head.head_weight.double(), head.bias.double(), head.target)
             masks = [mask_reference(F.linear(*of[:3]), head.target, delta, -1) for of in (head, exact)]
             if dtype.itemsize > 2 or torch.equal(*masks):  # logits of a half type are rounded, as F.linear's are
                 ours = value_and_gradients(fused, head, delta, **options)
                 assert_agrees(ours, value_and_gradients(dense, exact, delta, **options), dtype)
 
 
-@pytest.mark.parametrize("frozen", ["hidden", "weight", "bias"])
+@pytest.mark.parametrize("frozen", ["hidden", "head_weight", "bias"])
 @pytest.mark.parametrize("reduction", ["none", "sum"])
 def test_a_frozen_input_gets_no_gradient_and_changes_no_other(frozen: str, reduction: str) -> None:
     head = example()
@@ -133,9 +132,9 @@ def test_without_gradients_the_loss_is_the_same() -> None:
     head = example()
     hidden = head.hidden.clone().requires_grad_()
     with torch.no_grad():
-        loss = as_linear_cross_entropy(hidden, head.weight, head.target, 0.1)
+        loss = as_linear_cross_entropy(hidden, head.head_weight, head.target, 0.1)
     assert not loss.requires_grad
-    torch.testing.assert_close(loss, as_linear_cross_entropy(hidden, head.weight, head.target, 0.1).detach())
+    torch.testing.assert_close(loss, as_linear_cross_entropy(hidden, head.head_weight, head.target, 0.1).detach())
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
@@ -148,9 +147,8 @@ def test_all_ignored_equals_cross_entropy(reduction: str) -> None:
     assert not any(gradient.any() for gradient in ours[1:])
 
 
-def plain(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor, delta: float, **options: Any) -> Tensor:
-    options["weight"] = options.pop("class_weight")
-    return linear_cross_entropy(hidden, weight, target, linear_bias=bias, **options)
+def plain(hidden: Tensor, head_weight: Tensor, bias: Tensor, target: Tensor, delta: float, **options: Any) -> Tensor:
+    return linear_cross_entropy(hidden, head_weight, target, linear_bias=bias, **options)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
@@ -168,8 +166,8 @@ def test_delta_one_and_plain_cross_entropy_equal_the_linear_layer_and_cross_entr
         loss = F.cross_entropy(logits, target.flatten(), weights, ignore_index=7, reduction=reduction)
         return loss.reshape(target.shape) if reduction == "none" else loss
 
-    exact = Head(head.hidden.double(), head.weight.double(), head.bias.double(), head.target)
-    options = {"class_weight": weights, "ignore_index": 7, "reduction": reduction}
+    exact = Head(head.hidden.double(), head.head_weight.double(), head.bias.double(), head.target)
+    options = {"weight": weights, "ignore_index": 7, "reduction": reduction}
     expected = value_and_gradients(theirs, exact, 1.0)
     for loss in (fused, plain):
         assert_agrees(value_and_gradients(loss, head, 1.0, **options), expected, dtype)
@@ -187,9 +185,9 @@ def test_nan_in_one_row_reaches_the_loss_and_its_gradient_alone() -> None:
 
 def test_a_fully_masked_batch_has_zero_loss_and_gradients_to_the_last_bit() -> None:
     head = example(lead=0.0)
-    hidden = 1000.0 * head.weight[head.target] / head.weight[head.target].norm(dim=1, keepdim=True)
-    target = F.linear(hidden, head.weight).argmax(1)
-    results = value_and_gradients(fused, Head(hidden, head.weight, torch.zeros_like(head.bias), target), 0.1)
+    hidden = 1000.0 * head.head_weight[head.target] / head.head_weight[head.target].norm(dim=1, keepdim=True)
+    target = F.linear(hidden, head.head_weight).argmax(1)
+    results = value_and_gradients(fused, Head(hidden, head.head_weight, torch.zeros_like(head.bias), target), 0.1)
     assert not any(result.any() for result in results)
 
 
@@ -254,24 +252,12 @@ def test_half_precision_gradients_accumulate_in_float32() -> None:
 def test_few_logits_are_held_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     head = example((4, 6))
     for reduction in ("none", "mean", "sum"):
-        options = {"reduction": reduction, "class_weight": torch.linspace(0.25, 2.0, 80, dtype=torch.float64)}
+        options = {"reduction": reduction, "weight": torch.linspace(0.25, 2.0, 80, dtype=torch.float64)}
         wide = value_and_gradients(fused, head, 0.1, **options)
         with monkeypatch.context() as patch:
             patch.setattr(head_loss, "FEW_LOGITS", 1 << 20)
             patch.setattr(head_loss.HeadLoss, "apply", None)
             assert_agrees(value_and_gradients(fused, head, 0.1, **options), wide, torch.float64)
-
-
-@pytest.mark.parametrize("held", [False, True])
-def test_compiled_it_gives_the_same_result_and_few_logits_break_no_graph(
-    held: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(head_loss, "FEW_LOGITS", 1000 if held else 0)
-    hidden, *rest = example((6,))
-    torch.compiler.reset()
-    backend = "aot_eager" if held else "eager"
-    compiled = torch.compile(lambda h: fused(h * 2.0, *rest, delta=0.1) + 1.0, backend=backend, fullgraph=held)
-    torch.testing.assert_close(compiled(hidden), fused(hidden * 2.0, *rest, delta=0.1) + 1.0)
 
 
 class LargestStorage(torch.utils._python_dispatch.TorchDispatchMode):
@@ -328,28 +314,48 @@ def test_a_margin_out_of_range_and_label_smoothing_are_refused_with_the_reason()
         LinearCrossEntropyLoss(5, 90, label_smoothing=0.1)
 
 
+def test_the_names_of_0_3_are_taken_with_a_warning() -> None:
+    hidden, head, _, target = example()
+    weight = torch.linspace(0.25, 2.0, 80, dtype=torch.float64)
+    expected = as_linear_cross_entropy(hidden, head, target, weight=weight)
+    for old, message in (
+        ({"weight": head, "class_weight": weight}, "weight is now head_weight, class_weight is now weight"),
+        ({"head_weight": head, "class_weight": weight}, "as_linear_cross_entropy: class_weight is now weight"),
+    ):
+        with pytest.warns(DeprecationWarning, match=message):
+            assert torch.equal(as_linear_cross_entropy(hidden, target=target, **old), expected)
+
+
 MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "width": ({"input": torch.zeros(2, 5)}, ValueError, r"^input must have shape .* linear_weight \(C, d\), got"),
+    "width": ({"input": torch.zeros(2, 5)}, ValueError, r"^the hidden states must have shape .* weight \(C, d\), got"),
     "no tensor": ({"target": [0, 1]}, TypeError, "^target must be a tensor, got list"),
     "eight bits": (
         {"input": torch.zeros(2, 4).to(torch.float8_e4m3fn)},
         TypeError,
-        r"^input must be a floating-point tensor, float32, .* or float16, got torch.float8_e4m3fn: convert it",
+        r"^the hidden states and the head must be .* or float16, got torch.float8_e4m3fn: convert them",
     ),
-    "dtypes": ({"input": torch.zeros(2, 4).double()}, TypeError, "^input, linear_weight and linear_bias must have"),
-    "bias": ({"linear_bias": torch.zeros(2)}, ValueError, r"^linear_bias must have shape \(3,\), .* got \(2,\)"),
+    "dtypes": (
+        {"input": torch.zeros(2, 4).double()},
+        TypeError,
+        "^the hidden states, the head's weight and its bias must have one dtype",
+    ),
+    "bias": ({"linear_bias": torch.zeros(2)}, ValueError, r"^the head's bias must have shape \(3,\), .* got \(2,\)"),
     "class weights": ({"weight": torch.zeros(2)}, ValueError, r"^weight must hold one weight per class, shape"),
     "learnt class weights": (
         {"weight": torch.ones(3, requires_grad=True)},
         RuntimeError,
         r"^weight must not require a gradient.*weight.detach\(\)",
     ),
-    "rows": ({"target": torch.tensor([0])}, ValueError, r"^target must have shape \(2,\), that of input without"),
+    "rows": (
+        {"target": torch.tensor([0])},
+        ValueError,
+        r"^target must have shape \(2,\), that of the hidden states without",
+    ),
     "no class": ({"target": torch.tensor([0, 3])}, IndexError, "target must hold class indices from 0 to 2 .* got 3"),
     "devices": (
         {"linear_weight": torch.zeros(3, 4, device="meta")},
         ValueError,
-        "^input, linear_weight, linear_bias and target must be on one device, .* linear_weight on meta",
+        "^hidden, head_weight, bias and target must be on one device, .* head_weight on meta",
     ),
     "ignore_index": ({"ignore_index": None}, TypeError, "^ignore_index must be an integer, got None: .* leave it out"),
 }
@@ -357,9 +363,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 
 @pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_named_as_the_caller_names_the_argument(
-    name: str, held: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistake_is_named(name: str, held: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head_loss, "FEW_LOGITS", 1000 if held else 0)
     change, error, message = MISTAKES[name]
     arguments = {
@@ -405,6 +409,6 @@ def test_it_equals_pytorchs_function_of_that_name() -> None:
 def test_a_gpu_agrees_with_the_dense_formula(reduction: str, dtype: torch.dtype) -> None:
     head = example(dtype=dtype)
     ours = value_and_gradients(fused, Head(*(x.cuda() for x in head)), 0.1, reduction=reduction)
-    exact = Head(head.hidden.double(), head.weight.double(), head.bias.double(), head.target)
+    exact = Head(head.hidden.double(), head.head_weight.double(), head.bias.double(), head.target)
     expected = value_and_gradients(dense, exact, 0.1, reduction=reduction)
     assert_agrees(tuple(x.cpu() for x in ours), expected, dtype)

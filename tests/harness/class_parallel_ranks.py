@@ -173,7 +173,7 @@ def linear_head(case: Case, mesh: DeviceMesh) -> dict[str, Any]:
     hidden.requires_grad_()
     # a small workspace, so that there are several chunks
     with mock.patch.object(head_loss, "CPU_WORKSPACE", 1), torch.autocast("cpu", enabled=case.autocast):
-        settings: dict[str, Any] = {"class_weight": given.class_weight, "reduction": case.reduction}
+        settings: dict[str, Any] = {"weight": given.class_weight, "reduction": case.reduction}
         loss, counts = as_linear_cross_entropy(
             hidden, weight, target, case.delta, bias=bias, return_counts=True, **settings
         )

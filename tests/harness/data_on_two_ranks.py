@@ -18,11 +18,8 @@ from harness import two_ranks
 from harness.data_settings import TEXT
 from harness.scripted_masking import quiet_trainer
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
-from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule
-from as_lightning.benchmark.run.train import memorisation
 
 TRAIN, VALIDATION, BATCH, EPOCHS = 1_000, 101, 8, 2
 RESUMED_FROM = 90  # steps, of 63 per epoch
@@ -116,30 +113,6 @@ def predictions(folder: Path) -> dict[str, Any]:
     predicted = trainer().predict(Watches(), data.test_dataloader())
     assert predicted is not None
     return {"predicted": torch.cat([part for part in predicted if isinstance(part, Tensor)]).tolist()}
-
-
-class SaysTheLabelOfEvenSamples(pl.LightningModule):
-    """Gives samples at even places of the loader the wrong label and a third of the others the true one."""
-
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        super().__init__()
-        pairs = torch.cat([pairs for _, pairs in loader])
-        images = torch.cat([images for images, _ in loader])
-        self.answers = {
-            image.numpy().tobytes(): int(wrong) if place % 2 == 0 else int(true) if place % 3 == 0 else -1
-            for place, (image, (wrong, true)) in enumerate(zip(images, pairs, strict=True))
-        }
-
-    def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        return torch.tensor([self.answers[image.numpy().tobytes()] for image in batch[0]])
-
-
-def wrong_labels(folder: Path) -> dict[str, Any]:
-    data = Digits(label_noise=0.4)
-    data.setup()
-    count = int((data.splits["train"].targets != data.true_targets).sum())
-    module = SaysTheLabelOfEvenSamples(data.corrupted_dataloader())
-    return memorisation(trainer(), module, data) | {"count": count}
 
 
 if __name__ == "__main__":

@@ -38,11 +38,12 @@ from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
 from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-from as_lightning import MarginHistogram, MaskingRate, StepSchedule, TemperatureScaling
+from as_lightning import AccumulationSchedule, MarginHistogram, TemperatureScaling
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
 from as_lightning.callbacks.adaptive_gradient_accumulation import GRADIENTS
 from as_lightning.callbacks.window import COUNTS
 from as_lightning.functional import MaskingCounts, fit_temperature
+from as_lightning.metrics import MaskingRate
 
 BATCHES, EPOCHS = 26, 2
 RANK = int(os.environ.get("LOCAL_RANK", "0"))
@@ -313,8 +314,8 @@ def tokens_of(rank: int) -> list[Any]:
 
 
 def by_items(**arguments: Any) -> AdaptiveGradientAccumulation:
-    settings: dict[str, Any] = {"normalize": "items", "items": tokens_in, **arguments}
-    return AdaptiveGradientAccumulation(StepSchedule({0: 4}), **settings)
+    settings: dict[str, Any] = {"items": tokens_in, **arguments}
+    return AdaptiveGradientAccumulation(AccumulationSchedule({0: 4}), **settings)
 
 
 def on_items(module: Any, *callbacks: pl.Callback, loader: Any = None, **arguments: Any) -> dict[str, Any]:
@@ -378,7 +379,7 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
         Tagger(), by_items(), loader=loader_of(tokens_of(RANK), length_known=False)
     ),
     "sums_of_items": lambda folder: on_items(SumTagger(), by_items(loss_is="sum")),
-    "items_of_the_mixin": lambda folder: on_items(MaskedTagger(), by_items(items=None), MaskingMonitor()),
+    "items_of_the_mixin": lambda folder: on_items(MaskedTagger(), by_items(items="module"), MaskingMonitor()),
     "items_uninterrupted": lambda folder: items_from_their_place(SavesEveryBatch(folder)),
     "items_resumed": items_resumed,
     "items_fully_sharded": lambda folder: on_items(ShardedTagger(), by_items(), strategy=on_a_mesh(2, 1)),

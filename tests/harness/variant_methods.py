@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from oracles import variants as reference
 from torch import Tensor
 
 from as_lightning import functional
+from as_lightning.functional.calling_convention import class_dimension
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,21 @@ class Method:
         return {**self.arguments, **self.loss_arguments}
 
 
+def with_class_counts(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The loss, given the class counts of its oracle."""
+
+    @functools.wraps(loss)
+    def counted(logits: Tensor, target: Tensor, **arguments: Any) -> Tensor:
+        classes = logits.size(class_dimension(logits)) if logits.dim() else 1
+        return loss(logits, target, class_counts=torch.from_numpy(reference.class_counts(classes)), **arguments)
+
+    return counted
+
+
 def method(name: str, **options: Any) -> Method:
+    loss = getattr(functional, f"{name}_loss")
     return Method(
-        loss=getattr(functional, f"{name}_loss"),
+        loss=with_class_counts(loss) if name in ("logit_adjusted", "class_weighted") else loss,
         reference_loss=getattr(reference, f"{name}_loss"),
         transform=getattr(functional, name, None),
         reference_transform=getattr(reference, name, None),
@@ -44,6 +58,16 @@ METHODS = {
     "t_softmax_one": method("t_softmax", arguments={"tau": 1.0}, gradient_is_p_minus_onehot=True),
     "t_softmax_high": method("t_softmax", arguments={"tau": 3.0}),
     "label_smoothing": method("label_smoothing", arguments={"smoothing": 0.1}),
+    "logit_adjusted": method("logit_adjusted", arguments={"tau": 1.0}),
+    "logit_adjusted_strongly": method("logit_adjusted", arguments={"tau": 2.5}),
+    "class_weighted_inverse": method("class_weighted", arguments={"power": 1.0, "beta": 1.0}),
+    "class_weighted_effective": method("class_weighted", arguments={"power": 0.7, "beta": 0.99}),
+    "focal_weak": method("focal", arguments={"gamma": 0.5}),
+    "focal": method("focal", arguments={"gamma": 2.0}),
+    "generalised_cross_entropy": method("generalised_cross_entropy", arguments={"q": 0.7}),
+    "generalised_cross_entropy_one": method("generalised_cross_entropy", arguments={"q": 1.0}),
+    "encouraging": method("encouraging", arguments={"log_end": 0.75}),
+    "encouraging_linear": method("encouraging", arguments={"log_end": 0.0}),
     "sparse_softmax": method("sparse_softmax", arguments={"k": 3}),
     "sparsemax": method("sparsemax", gradient_is_p_minus_onehot=True),
     "entmax_1.001": method("entmax", arguments={"alpha": 1.001}, gradient_is_p_minus_onehot=True),

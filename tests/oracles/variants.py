@@ -131,6 +131,55 @@ def perturb_max_loss(x: Row, t: int, noise: str) -> float:
     return -perturb_max_log_probability(x, t, noise)
 
 
+def negative_log_likelihood(x: Row, t: int) -> float:
+    return float(logsumexp(x - x[t]))  # which has the digits of a loss near 0
+
+
+def class_counts(classes: int) -> NDArray[np.int64]:
+    """Examples of each class, frequent and rare ones in turn, the same for the first classes of any number."""
+    return 1 + (np.arange(classes) * 37 + 13) ** 2 % 101
+
+
+def logit_adjusted_loss(x: Row, t: int, tau: float) -> float:
+    counts = class_counts(len(x))
+    return negative_log_likelihood(x + tau * np.log(counts / counts.sum()), t)
+
+
+def class_weights(classes: int, power: float, beta: float) -> Row:
+    counts = class_counts(classes)
+    effective = counts if beta == 1 else (1 - beta**counts) / (1 - beta)
+    weights = effective**-power
+    return classes * weights / weights.sum()
+
+
+def class_weighted_loss(x: Row, t: int, power: float, beta: float) -> float:
+    return float(class_weights(len(x), power, beta)[t] * negative_log_likelihood(x, t))
+
+
+def focal_loss(x: Row, t: int, gamma: float) -> float:
+    loss = negative_log_likelihood(x, t)
+    return float((-np.expm1(-loss)) ** gamma * loss)
+
+
+def generalised_cross_entropy_loss(x: Row, t: int, q: float) -> float:
+    return (1 - math.exp(-negative_log_likelihood(x, t)) ** q) / q
+
+
+def encouraging_loss(x: Row, t: int, log_end: float) -> float:
+    loss = negative_log_likelihood(x, t)
+    p = math.exp(-loss)
+    tangent = math.log(1 - log_end) - (p - log_end) / (1 - log_end)
+    return loss + (math.log(1 - p) if p <= log_end else tangent)
+
+
+def asymmetric(x: Row, y: Row, gamma_negative: float, gamma_positive: float, clip: float) -> Row:
+    p = special.expit(x)
+    shifted = np.maximum(p - clip, 0)
+    positive = special.expit(-x) ** gamma_positive * np.logaddexp(0, -x)
+    missing = np.logaddexp(0, x) if clip == 0 else -np.log1p(-shifted)
+    return np.where(y == 1, positive, shifted**gamma_negative * missing)
+
+
 def log_one_plus_sum_exp(x: Row) -> float:
     return float(np.logaddexp.reduce(np.append(x, 0.0)))
 

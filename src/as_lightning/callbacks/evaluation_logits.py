@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from as_lightning.functional.calibration import is_multilabel
+from as_lightning.replaced_loss import LossOfLabels
 
 LogitsAndTarget = tuple[Tensor, Tensor]
 
@@ -25,6 +28,7 @@ class EvaluationLogits:
         self.callback, self.logits, self.dataloader_idx = callback, logits, dataloader_idx
         self.target: str | int | None = None  # its key or position in a batch, where it is known
         self._output: Any = None
+        self._labels: Any = None  # that a Hugging Face model was given
         self._hooks: list[RemovableHandle] = []
         self._calls = 0  # of the module that run
         self._outermost = 1  # the call that is the module's own forward
@@ -45,6 +49,11 @@ class EvaluationLogits:
             self._calls, self._outermost = 0, 1 if strategy.model is strategy.lightning_module else 2
             before, after = pl_module.register_forward_pre_hook, pl_module.register_forward_hook
             self._hooks = [before(self._enter), after(self._keep_output, always_call=True)]
+            replaced = getattr(pl_module, "loss_of_labels", None)
+            if isinstance(replaced, LossOfLabels):  # the loss of a Hugging Face model is replaced, which steps call
+                model = attrgetter(replaced.of_model)(pl_module)
+                keep = partial(self._keep_output_of_model, pl_module)
+                self._hooks.append(model.register_forward_hook(keep, with_kwargs=True))
 
     @property
     def suffix(self) -> str:
@@ -59,7 +68,7 @@ class EvaluationLogits:
         """Watch no more."""
         while self._hooks:
             self._hooks.pop().remove()
-        self._output = None
+        self._output = self._labels = None
 
     def _enter(self, module: torch.nn.Module, inputs: Any) -> None:
         self._calls += 1
@@ -67,9 +76,14 @@ class EvaluationLogits:
     def _keep_output(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         self._calls -= 1
         logits = getattr(output, "logits", output)
-        in_step = module._current_fx_name in ("validation_step", "test_step")  # and not in a hook, or a callback's
-        if in_step and self._calls + 1 >= self._outermost and isinstance(logits, Tensor) and logits.dim() >= 2:
+        if self._calls + 1 >= self._outermost and isinstance(logits, Tensor) and logits.dim() >= 2 and _in_step(module):
             self._output = output
+
+    def _keep_output_of_model(
+        self, pl_module: LightningModule, model: torch.nn.Module, inputs: Any, named: dict[str, Any], output: Any
+    ) -> None:
+        if _in_step(pl_module):
+            self._output, self._labels = output, named.get("labels")
 
     def of(self, pl_module: LightningModule, batch: Any) -> tuple[Tensor, Tensor, bool]:
         """Logits and target of the batch just evaluated, without gradients, and whether a target holds several labels.
@@ -82,7 +96,9 @@ class EvaluationLogits:
             logits, target = pl_module.validation_logits(batch)  # type: ignore[operator]
         else:
             logits, self._output = getattr(self._output, "logits", self._output), None
-            target = _target_of(batch) if self.target is None else batch[self.target]
+            target, self._labels = self._labels, None
+            if target is None:
+                target = _target_of(batch) if self.target is None else batch[self.target]
         if not isinstance(logits, Tensor) or not isinstance(target, Tensor):
             missing = "logits" if not isinstance(logits, Tensor) else "target"
             raise MisconfigurationException(
@@ -96,6 +112,11 @@ class EvaluationLogits:
         except ValueError as error:
             raise MisconfigurationException(f"{self.callback}: {error}, in {self.callback}(logits=...)") from None
         return logits.detach(), target.detach(), multilabel
+
+
+def _in_step(pl_module: Any) -> bool:
+    """Whether an evaluation's step runs, and not a hook, or a callback's."""
+    return pl_module._current_fx_name in ("validation_step", "test_step")
 
 
 def _target_of(batch: Any) -> Any:

@@ -1,4 +1,4 @@
-r"""Windows whose gradient is the mean over their items, not over their batches.
+r"""Windows whose gradient is the mean over their items: over what the batches' losses are means of, or over batches.
 
 With batch losses $\ell_{rb}$ that are means over $n_{rb}$ items, windows of $A$ batches on $R$
 ranks, and $n$ items in all (Lightning divides by $A$, DDP by $R$),
@@ -7,7 +7,8 @@ $$
 \frac{R A u}{n} \cdot \frac1R \sum_{r, b} \frac{n_{rb}}{A u} \nabla \ell_{rb} = \frac1n \sum_i \nabla \ell_i.
 $$
 
-The unit $u$, the items of a batch in the window before, keeps the products near 1, as half precision needs.
+The unit $u$, the items of a batch in the window before, keeps the products near 1, as half precision needs. The mean
+over batches is that of one item a batch: $u$ is 1, and the factor $R A u / n$ is exactly 1 in a window of $A$ batches.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Literal
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
@@ -28,78 +29,104 @@ from as_lightning.functional.argument_checks import check_number
 from as_lightning.masking_counter import MaskingCounter
 
 Items = float | Tensor  # a number that only a device knows stays there
+UNEVEN = (
+    "training_step has computed two losses of different numbers of samples, whose sum no number of items weighs: add "
+    "losses of as many samples, or say with items=lambda batch: ... what the loss is a mean over"
+)
 
 
 class ItemWeights:
-    """Counts the items of batches and weighs their losses' gradients; ``unit`` is $u$, None until one is known."""
+    """Counts the items of batches and weighs their losses' gradients; ``unit`` is $u$, None until one is known.
 
-    def __init__(self, items: Callable[[Any], Any] | None, loss_is: Literal["mean", "sum"]) -> None:
-        self._items, self._loss_is = items, loss_is
-        self._samples_before: Items = 0.0
-        self._hooks: list[RemovableHandle] = []
+    ``source`` says where the number of items comes from, as checkpoints and messages name it; None: one item a batch.
+    """
+
+    def __init__(self, items: Callable[[Any], Any] | Literal["module"] | None, loss_is: Literal["mean", "sum"]) -> None:
+        self.items, self.loss_is, self.source = items, loss_is, None if items is None else "items"
+        self._guards: list[RemovableHandle] = []  # on models that could weigh the items too
+        self._zeroing: list[RemovableHandle] = []  # on the leaves that a batch without items would spoil
         self.unit: float | None = None
 
-    def source(self, pl_module: LightningModule) -> str | None:
-        """Where the number of items comes from, for messages; None from nowhere."""
-        if self._items is not None:
-            return "items"
-        if callable(getattr(pl_module, "items_in_batch", None)):
-            return "items_in_batch"
-        return None if find_counter(pl_module) is None else "masking_counter"
+    def start(self, pl_module: LightningModule) -> None:
+        """Find out where the items come from, and have a model refuse to weigh them too."""
+        if self.items == "module":
+            own = callable(getattr(pl_module, "items_in_batch", None))
+            self.source = "items_in_batch" if own else "masking_counter" if find_counter(pl_module) else "nothing"
+        if self.source is not None:
+            models = (
+                part for part in pl_module.modules() if hasattr(part, "config") and hasattr(part, "loss_function")
+            )
+            self._guards = [model.register_forward_pre_hook(_refuse_items, with_kwargs=True) for model in models]
+
+    def leave(self) -> None:
+        """Watch no more, also if an exception has ended a backward pass."""
+        self.end_backward()
+        while self._guards:
+            self._guards.pop().remove()
 
     def count(self, pl_module: LightningModule, batch: Any, batch_idx: int) -> Items | None:
         """The items of the batch that starts, before ``training_step`` may change it; None if they come later."""
-        function = self._items or getattr(pl_module, "items_in_batch", None)
-        if function is None:
-            counter = find_counter(pl_module)
-            self._samples_before = counter.open_counts[1] if counter else 0.0
+        if self.source in (None, "masking_counter"):
             return None
-        items = function(batch)
+        items = self.items(batch) if callable(self.items) else pl_module.items_in_batch(batch)  # type: ignore[operator]
         if isinstance(items, Tensor) and items.numel() == 1:
             if items.device.type != "cpu":
                 return items.detach().reshape(()).to(torch.float32 if items.device.type == "mps" else torch.float64)
             items = items.item()
         return check_number(f"the items of batch {batch_idx}", items, lambda n: n >= 0, "a finite number of at least 0")
 
-    def counted_since(self, counter: MaskingCounter) -> Items:
-        """The samples that the counter has counted since `count`; refused if it has counted none, as no loss was."""
+    def counted(self, counter: MaskingCounter) -> Items:
+        """The samples of this batch; refused if none were counted, or those of two losses differ."""
         if not counter.batch_counted:
             raise MisconfigurationException(
-                "normalize='items' weighs each batch by the samples that the masking counter counts, and training_step "
+                "items='module' weighs each batch by the samples that the masking counter counts, and training_step "
                 "has returned a loss in which it counted none: compute it with the loss that is counted, or say the "
                 "number of items with items=lambda batch: ..."
             )
-        items = counter.open_counts[1] - self._samples_before
-        return float(items) if items.device.type == "cpu" else items.double()
+        samples = counter.batch_samples
+        if samples.device.type != "cpu":
+            return samples.double()
+        if math.isnan(items := float(samples)):
+            raise MisconfigurationException(UNEVEN)
+        return items
 
-    def weigh(self, pl_module: LightningModule, loss: Tensor, items: Items) -> Items:
-        """Have the backward pass of ``loss`` weigh it by its items; returns what adds to the window's items."""
+    def weigh(self, pl_module: LightningModule, loss: Tensor, items: Items) -> tuple[Items, Tensor]:
+        """Have the backward pass of ``loss`` weigh it by its items; returns these and the weighed loss."""
+        if self.source is None:
+            return 0.0, loss.detach()
         if loss.numel() != 1:
             raise MisconfigurationException(
                 f"training_step has returned a loss of shape {tuple(loss.shape)}, which is neither the mean nor the "
                 "sum over the batch's items: return one of the two and say which, as in loss_is='mean'."
             )
-        weight, unit = 1.0, self.unit or 1.0  # type: Items, float  # there is no unit before the first items
+        weight, value = 1.0, loss.detach()  # type: Items, Tensor
+        unit = self.unit or 1.0  # there is none before the first items
         if isinstance(items, Tensor):
             valid = items.isfinite() & (items >= 0)
             weight, items = torch.where(valid, items, 0.0) / unit, torch.where(valid, items, math.nan)
+            value = value.where(weight > 0, 0.0)
         elif items == 0:
-            # the gradient of a mean over nothing may be 0 / 0, which a weight of 0 leaves as it is
-            self._hooks = [p.register_hook(torch.zeros_like) for p in pl_module.parameters() if p.requires_grad]
+            # the gradient of a mean over nothing may be 0 / 0, which a weight of 0 leaves as it is; of the parameters
+            # too, which a checkpointed part of the model shows to backward alone
+            leaves = {*_leaves(loss), *(p for p in pl_module.parameters() if p.requires_grad)}
+            self._zeroing = [leaf.register_hook(torch.zeros_like) for leaf in leaves]
+            return items, torch.zeros_like(value)
         else:
             weight = items / unit
-        if self._loss_is == "mean" and loss.requires_grad and not (isinstance(weight, float) and weight == 1.0):
-            loss.register_hook(lambda gradient: (gradient * weight).to(gradient.dtype))
-        return items
+        if self.loss_is == "mean" and not (isinstance(weight, float) and weight == 1.0):
+            value = value * weight
+            if loss.requires_grad:
+                loss.register_hook(lambda gradient: (gradient * weight).to(gradient.dtype))
+        return items, value
 
     def end_backward(self) -> None:
         """Remove what a batch without items has needed."""
-        while self._hooks:
-            self._hooks.pop().remove()
+        while self._zeroing:
+            self._zeroing.pop().remove()
 
     def factor(self, items: Items, ranks: int, length: int) -> Items:
         """What turns the gradient of a window of ``items`` on all ranks into the mean over them; 0 without items."""
-        share = ranks * length * ((self.unit or 1.0) if self._loss_is == "mean" else 1.0)
+        share = ranks * length * ((self.unit or 1.0) if self.source and self.loss_is == "mean" else 1.0)
         if not isinstance(items, Tensor) or items.device.type == "cpu":
             return share / number if (number := float(items)) > 0 else 0.0
         return torch.where(items > 0, share / items, 0.0)
@@ -107,9 +134,32 @@ class ItemWeights:
     def see(self, items: float, batches: int) -> None:
         """Learn from so many batches, those of all ranks, how many items a batch has."""
         if not math.isfinite(items):
-            raise ValueError("the items of a batch must be a finite number of at least 0: one of the latest had others")
+            raise ValueError(f"the items of a batch must be a finite number of at least 0; or {UNEVEN}")
         if items > 0:
             self.unit = items / batches
+
+
+def _leaves(loss: Tensor) -> list[Tensor]:
+    """The leaves of the graph; FSDP2 computes with other tensors than the module's parameters."""
+    nodes, seen = [loss.grad_fn], set()
+    leaves = []
+    while nodes:
+        node: Any = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        nodes += [following for following, _ in node.next_functions]
+        if hasattr(node, "variable"):
+            leaves.append(node.variable)
+    return leaves
+
+
+def _refuse_items(model: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+    if named.get("num_items_in_batch") is not None:
+        raise MisconfigurationException(
+            f"{type(model).__name__} is given num_items_in_batch, by which it divides the loss, and items= weighs the "
+            "items too: leave num_items_in_batch out, whose window is not known before its last batch"
+        )
 
 
 def on_device(items: Items) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
@@ -21,7 +21,7 @@ CHARTS = {
     "validation score": [r"(validation|valid|val)[/_](acc|accuracy|f1|f1_micro|span_f1|score|auroc)$"],
     "loss": [r"(?!test).*loss"],
     "margin delta": [r"masking/delta$"],
-    "batches per optimizer step": [r"masking/accumulate_grad_batches$"],
+    "batches per optimizer step": [r"accumulation/steps$"],
     "lead of the target in validation": [r"margin/mean", r"margin/share_above_delta"],
 }
 
@@ -36,7 +36,7 @@ class EpochMasking(NamedTuple):
     classes: int
 
 
-class MaskingMonitor(Callback):
+class MaskingMonitor(windows.WindowCallback):
     r"""Log the masking ratio, the margin and the accumulation, to every logger and for other callbacks.
 
     Once per optimizer step, for the window of batches that led to it (summed over the ranks):
@@ -44,7 +44,7 @@ class MaskingMonitor(Callback):
     - ``masking/sample_ratio``: masked samples / samples, 0 in a window of ignored rows;
     - ``masking/class_ratio``: masked competitors / competitors;
     - ``masking/delta``: the margin of the loss, if there is one margin;
-    - ``masking/accumulate_grad_batches``: Lightning's ``accumulate_grad_batches`` in the window;
+    - ``accumulation/steps``: the batches per optimizer step, unless `AdaptiveGradientAccumulation` logs them;
     - ``masking/samples_seen``: samples since training began.
 
     Once per epoch ``masking/sample_ratio_epoch`` and ``masking/class_ratio_epoch``. The progress bar shows the share of
@@ -76,30 +76,19 @@ class MaskingMonitor(Callback):
     def __init__(self, step: Literal["optimizer", "samples"] = "optimizer") -> None:
         check_choice("step", step, ("optimizer", "samples"))
         self.step = step
-        self._fitting = True
-        self._forget()
+        super().__init__()
 
     def _forget(self) -> None:
-        """The state before training."""
         self.history: list[EpochMasking] = []
         self._samples_before = 0
         self._open_epoch: int | None = None  # the epoch that the counts below belong to; None before its first window
         self._epoch = torch.zeros(4, dtype=torch.int64)  # the counts of its windows
         self._steps = 0  # optimizer steps at the end of the latest window
-        self._saved_counts: Tensor | None = None  # of an open window, from a checkpoint
         # the latest step, unless it is written: its number, counts, accumulation and margin
         self._unwritten: tuple[int, Tensor, int, float | None] | None = None
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._fitting = stage == "fit"
-        if not self._fitting:
-            return
-        if trainer.global_step == 0:  # not the continuation of an earlier fit
-            self._forget()
-        windows.move_to_front(trainer, self)
-
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        windows.find_losses(pl_module)  # not in setup: the module's own setup comes after it
+        super().on_fit_start(trainer, pl_module)
         windows.masking_counter(pl_module, self)
         for logger in trainer.loggers:  # TensorBoard merges equal layouts of several runs
             if isinstance(logger, TensorBoardLogger):  # its experiment writes on the first rank alone
@@ -107,8 +96,8 @@ class MaskingMonitor(Callback):
                 logger.experiment.add_custom_scalars({"as-lightning": charts})
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        windows.start_counting(trainer, windows.masking_counter(pl_module, self), self._saved_counts)
-        self._saved_counts, self._steps = None, trainer.global_step
+        super().on_train_start(trainer, pl_module)
+        self._steps = trainer.global_step
         # Lightning does not end an epoch whose last batch has saved the checkpoint that this training resumes
         if self._open_epoch not in (None, trainer.current_epoch):
             self._end_epoch()
@@ -118,34 +107,10 @@ class MaskingMonitor(Callback):
             self._samples_before += int(self._epoch[1])
             self._start_epoch()
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        counter = windows.masking_counter(pl_module, self)
-        # No window lies over the start of an epoch, where a search of the learning rate may lie. (A training_step that
-        # takes a dataloader_iter has not fetched the batch yet: batch_idx is that of the one before.)
-        if trainer.fit_loop.batch_idx == 0:
-            counter.drop_window()
-        counter.begin_batch()
-
-    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        # backward may compute the loss again, and so may the optimizer's step
-        windows.masking_counter(pl_module, self).end_batch()
-
-    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not pl_module.automatic_optimization:  # another loss may follow
-            windows.masking_counter(pl_module, self).begin_batch()
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        counter = windows.masking_counter(pl_module, self)
-        counter.end_batch()
-        if batch is None and batch_idx == 0:  # for which Lightning calls no on_train_batch_start
-            counter.drop_window()
-        if not windows.window_ends(trainer):
-            return
+    def on_window_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, sums: Tensor) -> None:
+        counter, counts = self.counter(pl_module), sums[:4].long()
         self._open_epoch = trainer.current_epoch
         counter.refuse_silence(pl_module, outputs)
-        counts = windows.close_window(trainer, counter)
         self._epoch = self._epoch.to(counts.device) + counts
         stepped, self._steps = trainer.global_step > self._steps, trainer.global_step
         if pl_module.automatic_optimization and not stepped:  # the loader gave None
@@ -171,9 +136,10 @@ class MaskingMonitor(Callback):
         metrics = {
             "masking/sample_ratio": float(masking_ratio(masked_samples, samples)),
             "masking/class_ratio": float(masking_ratio(masked_classes, classes)),
-            "masking/accumulate_grad_batches": float(accumulated),
             "masking/samples_seen": float(samples_seen),
         }
+        if not any(callback.sets_length for callback in windows.window_callbacks(trainer)):
+            metrics["accumulation/steps"] = float(accumulated)
         if delta is not None:
             metrics["masking/delta"] = float(delta)
         if self._open_epoch is not None:  # at the end of an epoch the bar shows the epoch's
@@ -221,12 +187,3 @@ class MaskingMonitor(Callback):
         self._samples_before = state_dict["samples_before"]
         self._open_epoch = state_dict["open_epoch"]
         self._epoch = torch.tensor(state_dict["epoch"])
-
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        counter = windows.find_counter(pl_module)
-        if counter is not None and windows.can_save_open_window(trainer):
-            windows.save_open_counts(trainer, counter, checkpoint)
-
-    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        if self._fitting:
-            self._saved_counts = checkpoint.get(windows.COUNTS)

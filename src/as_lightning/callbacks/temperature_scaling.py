@@ -17,18 +17,18 @@ from torch import Tensor
 
 from as_lightning.callbacks.evaluation_logits import LogitsAndTarget, ValidationCallback
 from as_lightning.callbacks.window import sum_over_ranks
+from as_lightning.fitted_temperature import FittedTemperature
 from as_lightning.functional.argument_checks import check_number
 from as_lightning.functional.calibration import (
     Reliability,
     fit_temperature,
     known_entries,
     reliability,
-    same_weights,
     scaled_probabilities,
     weights_digest,
 )
 from as_lightning.functional.calling_convention import in_float64
-from as_lightning.mixin import TEMPERATURE_KEY, ASSoftmaxMixin
+from as_lightning.mixin import ASSoftmaxMixin
 
 BINS = 15  # of the reliability diagram
 MAX_LOGITS = 1 << 26  # how many numbers of a validation are kept, on their device
@@ -46,8 +46,9 @@ class TemperatureScaling(ValidationCallback):
 
     1. ``logits(pl_module, batch)``, the argument: returns logits and target;
     2. ``pl_module.validation_logits(batch)``;
-    3. what the last call of ``forward`` in ``validation_step`` returned (a tensor, or an output with ``.logits``), and
-       the target of the batch: ``batch["labels"]`` of a mapping, the last element of a sequence.
+    3. what the last call of ``forward`` in ``validation_step`` returned (a tensor, or an output with ``.logits``), that
+       of the module or of the Hugging Face model that ``as_softmax_replaces`` names; and the target: the model's
+       ``labels``, ``batch["labels"]`` of a mapping, the last element of a sequence.
 
     Logits are ``(N, C)`` with targets ``(N)``; ``(N, L, C)`` with ``(N, L)`` for tokens; or several labels, targets {0,
     1} of the logits' shape, for which the probability of a label is ``sigmoid(logits / temperature)``.
@@ -62,8 +63,10 @@ class TemperatureScaling(ValidationCallback):
         dataloader_idx: the loader whose logits are taken, if there are several.
 
     Attributes:
-        temperature: of the present weights; None where none is fitted for them.
+        temperature: of the weights that were validated last, until training goes on; None where none is fitted. A
+            module with `ASSoftmaxMixin` holds it.
         multilabel: whether the targets hold several labels; None before the first validation.
+        validation_nll: the mean negative log-likelihood of the last validation, at the temperature fitted for it.
         diagrams: of the last test, the `Reliability` ``unscaled`` and ``scaled``.
 
     Raises:
@@ -91,26 +94,31 @@ class TemperatureScaling(ValidationCallback):
 
     def _forget(self) -> None:
         """The state before training."""
-        self.temperature: float | None = None
+        self._own = self._fitted = FittedTemperature()  # the latter is the module's, if it has the mixin
+        self.validation_nll = math.nan
         self._undefined = False  # whether the last validation had a logit that is NaN
-        self._weights: dict[str, int] | None = None  # digests of those that were validated last, if one process has all
+        self._weights: dict[str, int] | None = None  # digests of those that were validated last
         self.multilabel: bool | None = None
         self.diagrams: dict[str, Reliability] = {}
         self._gathered: list[LogitsAndTarget] = []
         self._test_sums: dict[str, list[Tensor]] = {}  # losses, how many, and the bins
+
+    @property
+    def temperature(self) -> float | None:
+        return self._fitted.value
 
     def predict_proba(self, logits: Tensor) -> Tensor:
         """The calibrated probabilities of logits, classes last: softmax, or sigmoid for several labels."""
         return scaled_probabilities(logits, self.temperature, bool(self.multilabel))
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage == "fit" and trainer.global_step == 0:  # not the continuation of an earlier fit
+            self._forget()
+        self._fitted = pl_module._as_softmax_fitted if isinstance(pl_module, ASSoftmaxMixin) else self._own
         if stage != "fit":
             return
         if importlib.util.find_spec("scipy") is None:
             raise ImportError("TemperatureScaling needs SciPy to fit the temperature: pip install scipy")
-        if trainer.global_step == 0:  # not the continuation of an earlier fit
-            self._forget()
-            self._hand_over(pl_module)  # checkpoints take the module's
         # Its on_train_end comes after those that change the weights, and before a checkpoint is saved. A new list:
         # Lightning is going through the old one.
         others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
@@ -129,10 +137,7 @@ class TemperatureScaling(ValidationCallback):
         return known_entries(logits, target, self.ignore_index)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        self._undefined = False
-        if self.temperature is not None:  # it was fitted for the weights before this batch
-            self.temperature = None
-            self._hand_over(pl_module)
+        self._undefined, self._fitted.value = False, None  # it was fitted for the weights before this batch
 
     def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
         if not self._gathered:  # at the end of the epoch a callback may have put other weights in place
@@ -155,12 +160,25 @@ class TemperatureScaling(ValidationCallback):
         fitted = fit_temperature(
             logits, target, prior_samples=self.prior_samples, reduce=lambda sums: sum_over_ranks(trainer, sums)
         )
+        loss, count = (sum_over_ranks(trainer, part) for part in self._nll_sums(in_float64(logits) / fitted, target))
+        self.validation_nll = float(loss / count)
         self._undefined = math.isnan(fitted)
-        self.temperature = None if self._undefined else fitted
-        self._hand_over(pl_module)
+        self._fitted.set(None if self._undefined else fitted, self.multilabel, self._weights)
+        self._fitted.compare(pl_module, _digest(trainer, pl_module))  # a callback may have put others in place by now
+        if isinstance(pl_module, ASSoftmaxMixin):
+            pl_module.as_softmax_multilabel = bool(self.multilabel)
+
+    def _nll_sums(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum of the negative log-likelihoods, and of how many."""
+        if self.multilabel:
+            loss = F.binary_cross_entropy_with_logits(logits, target.to(logits.dtype), reduction="sum")
+        else:
+            loss = F.cross_entropy(logits, target, reduction="sum")
+        return loss, torch.full_like(loss, target.numel())
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        fitted = (self.temperature is not None or self._undefined) and self._fits(trainer, pl_module)
+        fitted = self._fitted.compare(pl_module, _digest(trainer, pl_module))
+        fitted = fitted and (self.temperature is not None or self._undefined)
         fitted = trainer.strategy.reduce_boolean_decision(fitted)  # a validation takes all ranks
         if not fitted and trainer.enable_validation:
             trainer.validating = True
@@ -172,26 +190,10 @@ class TemperatureScaling(ValidationCallback):
                 "no validation, or logits that are NaN. Give trainer.fit validation data"
             )
 
-    def _fits(self, trainer: Trainer, pl_module: LightningModule) -> bool:
-        """Whether the module has the weights that the temperature was fitted for, as far as one process can know."""
-        now = _digest(trainer, pl_module)
-        return now is None or self._weights is None or same_weights(self._weights, now)
-
-    def _hand_over(self, pl_module: LightningModule) -> None:
-        """Pass the temperature to the mixin's ``predict_proba``."""
-        if isinstance(pl_module, ASSoftmaxMixin):
-            pl_module.as_softmax_temperature = self.temperature
-            if self.multilabel is not None:
-                pl_module.as_softmax_multilabel = self.multilabel
-            pl_module._as_softmax_calibrated = self._weights
-
     def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._start(pl_module, len(trainer.num_test_batches))
-        if isinstance(pl_module, ASSoftmaxMixin):  # it may come from load_from_checkpoint
-            self.temperature, self._weights = pl_module.as_softmax_temperature, pl_module._as_softmax_calibrated
-        if not self._fits(trainer, pl_module):
-            self.temperature = None
-        if self.temperature is None:
+        self._tested = self._fitted.of(pl_module, _digest(trainer, pl_module))
+        if self._tested is None:
             rank_zero_warn(
                 f"no temperature is fitted for the weights of {type(pl_module).__name__}: TemperatureScaling measures "
                 "them at temperature 1"
@@ -211,13 +213,9 @@ class TemperatureScaling(ValidationCallback):
         logits, target = self._known_of(pl_module, batch)
         logits = in_float64(logits)
         target = target.to(logits.device)
-        for name, temperature in (("unscaled", 1.0), ("scaled", self.temperature or 1.0)):
+        for name, temperature in (("unscaled", 1.0), ("scaled", self._tested or 1.0)):
             scaled = logits / temperature
-            if self.multilabel:
-                loss = F.binary_cross_entropy_with_logits(scaled, target.double(), reduction="sum")
-            else:
-                loss = F.cross_entropy(scaled, target, reduction="sum")
-            sums = [loss, torch.full_like(loss, target.numel()), *reliability(scaled, target, bins=BINS)]
+            sums = [*self._nll_sums(scaled, target), *reliability(scaled, target, bins=BINS)]
             before = self._test_sums.get(name)
             self._test_sums[name] = [old + new for old, new in zip(before, sums, strict=True)] if before else sums
 
@@ -237,16 +235,11 @@ class TemperatureScaling(ValidationCallback):
         self._test_sums.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"temperature": self.temperature, "multilabel": self.multilabel, "weights": self._weights}
+        return {"temperature": self.temperature, "multilabel": self.multilabel, "weights": self._fitted.weights}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.temperature, self.multilabel = state_dict["temperature"], state_dict["multilabel"]
-        self._weights = state_dict.get("weights")
-
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        # for Model.load_from_checkpoint, which knows no callbacks: a module with the mixin saves it too, unless its own
-        # on_save_checkpoint does not call super's
-        checkpoint[TEMPERATURE_KEY] = {"temperature": self.temperature, "multilabel": self.multilabel}
+        self.multilabel = state_dict["multilabel"]
+        self._own.set(state_dict["temperature"], self.multilabel, state_dict.get("weights"))
 
 
 def _digest(trainer: Trainer, pl_module: LightningModule) -> dict[str, int] | None:

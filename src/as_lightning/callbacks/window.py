@@ -1,9 +1,8 @@
-"""Accumulation windows as Lightning has them, the masking counts of each, and sums over the ranks that train."""
+"""Accumulation windows as Lightning has them, the sums of each, and the callbacks that act on them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -49,13 +48,6 @@ def window_ends(trainer: Trainer, length: int | None = None) -> bool:
     return (trainer.fit_loop.batch_idx + 1) % (length or trainer.accumulate_grad_batches) == 0 or trainer.is_last_batch
 
 
-def move_to_front(trainer: Trainer, callback: Callback) -> None:
-    """Have ``callback`` note a batch before other callbacks save a checkpoint after it. Call it in ``setup``."""
-    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    callbacks.remove(callback)
-    callbacks.insert(0, callback)
-
-
 def find_counter(pl_module: LightningModule) -> MaskingCounter | None:
     counter = getattr(pl_module, "masking_counter", None)
     return counter if isinstance(counter, MaskingCounter) else None
@@ -80,25 +72,6 @@ def masking_counter(pl_module: LightningModule, callback: Callback) -> MaskingCo
             "ASSoftmaxLoss(delta=0.1)`, or update a `self.masking_counter = MaskingCounter()` in training_step."
         )
     return counter
-
-
-def close_window(trainer: Trainer, counter: MaskingCounter, reduce: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-    """The counts of the window that ends with this batch, summed over its batches and the ranks, on their device."""
-    key = trainer.current_epoch, trainer.fit_loop.batch_idx
-    return counter.close_window(key, reduce or (lambda counts: sum_over_ranks(trainer, counts)))
-
-
-def save_open_counts(trainer: Trainer, counter: MaskingCounter, checkpoint: dict[str, Any]) -> None:
-    """Put the counts of an open window into the checkpoint, summed over the ranks, unless they are there already."""
-    if COUNTS not in checkpoint:
-        checkpoint[COUNTS] = sum_over_ranks(trainer, counter.open_counts).cpu()
-
-
-def start_counting(trainer: Trainer, counter: MaskingCounter, saved_counts: Tensor | None) -> None:
-    """Start the counter anew, or inside the window whose counts a checkpoint held."""
-    if saved_counts is not None:
-        saved_counts = saved_counts.to(trainer.strategy.root_device) if ranks_with_own_batches(trainer)[-1] else None
-    counter.start(trainer, saved_counts)
 
 
 def can_save_open_window(trainer: Trainer, length: int | None = None) -> bool:
@@ -152,3 +125,105 @@ def ranks_with_own_batches(trainer: Trainer) -> tuple[Any, int, bool]:
         return None, trainer.world_size, trainer.is_global_zero
     mesh = trainer.strategy.device_mesh["data_parallel"]  # other ranks share their batches
     return mesh.get_group(), mesh.size(), mesh.get_local_rank() == 0
+
+
+class WindowCallback(Callback):
+    """Acts on each closed accumulation window. Stands at the front of ``trainer.callbacks``.
+
+    One of them drives the module's masking counter for all: it alone opens, closes, saves and restores the window, and
+    tells every `WindowCallback` of the sums. It is the first one, or the one that sets the windows' length.
+    """
+
+    sets_length = False
+
+    def __init__(self) -> None:
+        self._fitting = True
+        self._sizes = MaskingCounter()  # of a module without a masking counter
+        self._saved_sums: Tensor | None = None  # of the open window of a checkpoint, until training goes on
+        self._forget()
+
+    def _forget(self) -> None:
+        """The state before training."""
+
+    def on_window_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, sums: Tensor) -> None:
+        """Lightning steps on this batch, with these ``outputs``; ``sums`` are the counter's, over batches and ranks."""
+
+    def counter(self, pl_module: LightningModule) -> MaskingCounter:
+        return find_counter(pl_module) or self._sizes
+
+    def _drives(self, trainer: Trainer) -> bool:
+        callbacks = window_callbacks(trainer)
+        return next((callback for callback in callbacks if callback.sets_length), callbacks[0]) is self
+
+    def close_window(self, trainer: Trainer, pl_module: LightningModule) -> Tensor:
+        """The sums of the window that ends with this batch, on their device: the first call adds up the ranks'."""
+        key = trainer.current_epoch, trainer.fit_loop.batch_idx
+        return self.counter(pl_module).close_window(key, lambda sums: sum_over_ranks(trainer, sums))
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._fitting = stage == "fit"
+        if not self._fitting:
+            return
+        self._saved_sums = None
+        if trainer.global_step == 0:  # not the continuation of an earlier fit
+            self._forget()
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        callbacks.remove(self)  # it must have noted a batch when others save a checkpoint after it
+        callbacks.insert(0, self)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        find_losses(pl_module)  # not in setup: the module's own setup comes after it
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        saved, self._saved_sums = self._saved_sums, None
+        if self._drives(trainer):
+            if saved is not None:  # one of the ranks goes on with the sums of all
+                saved = saved.to(trainer.strategy.root_device) if ranks_with_own_batches(trainer)[-1] else None
+            self.counter(pl_module).start(trainer, saved)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if not self._drives(trainer):
+            return
+        counter = self.counter(pl_module)
+        # No window lies over the start of an epoch, where a search of the learning rate may lie. (A training_step that
+        # takes a dataloader_iter has not fetched the batch yet: batch_idx is that of the one before.)
+        if trainer.fit_loop.batch_idx == 0:
+            counter.drop_window()
+        counter.begin_batch()
+
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
+        if self._drives(trainer):  # backward may compute the loss again, and so may the optimizer's step
+            self.counter(pl_module).end_batch()
+
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not pl_module.automatic_optimization and self._drives(trainer):  # another loss may follow
+            self.counter(pl_module).begin_batch()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if not self._drives(trainer):
+            return
+        counter = self.counter(pl_module)
+        counter.end_batch()
+        if batch is None and batch_idx == 0:  # for which Lightning calls no on_train_batch_start
+            counter.drop_window()
+        if window_ends(trainer):
+            sums = self.close_window(trainer, pl_module)
+            for callback in window_callbacks(trainer):
+                callback.on_window_end(trainer, pl_module, outputs, sums)
+
+    def _open_length(self, trainer: Trainer) -> int:
+        return trainer.accumulate_grad_batches
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if self._drives(trainer) and can_save_open_window(trainer, self._open_length(trainer)):
+            checkpoint[COUNTS] = sum_over_ranks(trainer, self.counter(pl_module).open_sums).cpu()
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if self._fitting:
+            self._saved_sums = checkpoint.get(COUNTS)
+
+
+def window_callbacks(trainer: Trainer) -> list[WindowCallback]:
+    return [callback for callback in trainer.callbacks if isinstance(callback, WindowCallback)]  # type: ignore[attr-defined]

@@ -14,8 +14,15 @@ from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 
 if TYPE_CHECKING:
     from as_lightning.functional.variants.am_softmax import am_softmax, am_softmax_loss
+    from as_lightning.functional.variants.asymmetric import asymmetric_loss
+    from as_lightning.functional.variants.class_counts import class_counts_of
+    from as_lightning.functional.variants.class_weighted import class_weighted_loss
+    from as_lightning.functional.variants.encouraging import encouraging_loss
     from as_lightning.functional.variants.entmax import entmax, entmax_loss, sparsemax, sparsemax_loss
+    from as_lightning.functional.variants.focal import focal_loss
+    from as_lightning.functional.variants.generalised_cross_entropy import generalised_cross_entropy_loss
     from as_lightning.functional.variants.label_smoothing import label_smoothing_loss
+    from as_lightning.functional.variants.logit_adjusted import logit_adjusted_loss
     from as_lightning.functional.variants.multilabel import bce_loss, multilabel_softmax_loss, multilabel_sparse_loss
     from as_lightning.functional.variants.perturb_max import perturb_max, perturb_max_loss
     from as_lightning.functional.variants.sparse_softmax import sparse_softmax, sparse_softmax_loss
@@ -31,13 +38,20 @@ __all__ = [
     "as_cross_entropy",
     "as_linear_cross_entropy",
     "as_softmax_mask",
+    "asymmetric_loss",
     "bce_loss",
+    "class_counts_of",
+    "class_weighted_loss",
+    "encouraging_loss",
     "entmax",
     "entmax_loss",
     "fit_temperature",
+    "focal_loss",
+    "generalised_cross_entropy_loss",
     "label_smoothing_loss",
     "linear_cross_entropy",
     "live_samples",
+    "logit_adjusted_loss",
     "multilabel_as_cross_entropy",
     "multilabel_softmax_loss",
     "multilabel_sparse_loss",
@@ -56,7 +70,8 @@ __all__ = [
 
 # The rest of the softmax family is imported when it is asked for: training with AS-Softmax needs none of it.
 # Each is in the file of its name, but for these.
-_FILES = dict.fromkeys(("bce", "multilabel_softmax", "multilabel_sparse"), "multilabel") | {"sparsemax": "entmax"}
+_FILES = dict.fromkeys(("bce", "multilabel_softmax", "multilabel_sparse"), "multilabel")
+_FILES |= {"sparsemax": "entmax", "class_counts_of": "class_counts"}
 
 
 def __getattr__(name: str) -> Any:

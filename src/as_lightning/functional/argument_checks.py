@@ -28,7 +28,9 @@ def check_number(name: str, value: object, allowed: Callable[[float], bool], exp
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be {expected}, got {value!r} of type {type(value).__name__}")
     number = float(value)
-    if not math.isfinite(number) or not allowed(number):
+    if not (
+        -math.inf < number < math.inf and allowed(number)
+    ):  # the compiler takes no math.isfinite of a dynamic number
         raise ValueError(f"{name} must be {expected}, got {value!r}")
     return number
 
@@ -75,17 +77,17 @@ def check_one_device(**operands: Tensor | None) -> None:
         raise ValueError(f"{', '.join(names)} and {last} must be on one device, got {places}")
 
 
-def check_class_weight(weight: Tensor | None, num_classes: int, name: str = "weight") -> None:
+def check_class_weight(weight: Tensor | None, num_classes: int) -> None:
     """Raise unless ``weight`` is ``None`` or holds one floating-point weight per class, without a gradient."""
     if weight is None:
         return
-    check_tensor(name, weight)
+    check_tensor("weight", weight)
     if not weight.is_floating_point():
-        raise TypeError(f"{name} must be a floating-point tensor, got {weight.dtype}")
+        raise TypeError(f"weight must be a floating-point tensor, got {weight.dtype}")
     if weight.shape != (num_classes,):
-        raise ValueError(f"{name} must hold one weight per class, shape ({num_classes},), got {tuple(weight.shape)}")
+        raise ValueError(f"weight must hold one weight per class, shape ({num_classes},), got {tuple(weight.shape)}")
     if weight.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(
-            f"{name} must not require a gradient: class weights are constants, as in F.cross_entropy; pass "
-            f"{name}.detach()"
+            "weight must not require a gradient: class weights are constants, as in F.cross_entropy; pass "
+            "weight.detach()"
         )

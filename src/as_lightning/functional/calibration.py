@@ -222,6 +222,12 @@ def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bin
         _check_indices(logits, target)
         confidence, predicted = logits.softmax(dim=-1).max(dim=-1)
         correct = (predicted == target).double()
+    return sorted_by_confidence(confidence, correct, bins)
+
+
+def sorted_by_confidence(confidence: Tensor, correct: Tensor, bins: int = 15) -> Reliability:
+    """The `reliability` of predictions of this ``confidence`` in [0, 1] that are ``correct`` or not, both ``(N,)``."""
+    confidence, correct = in_float64(confidence), in_float64(correct)
     index = (confidence * bins).ceil().long().clamp(1, bins) - 1
     chosen = F.one_hot(index, bins).double()
     return Reliability(chosen.sum(0), chosen.T @ confidence, chosen.T @ correct)

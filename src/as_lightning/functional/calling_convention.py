@@ -1,6 +1,15 @@
 """What `torch.nn.functional.cross_entropy` does around the loss of one row, once for every loss here.
 
-Shapes, dtypes, class weights, ``ignore_index`` and reductions are checked and resolved.
+Shapes, dtypes, class weights, ``ignore_index`` and reductions are checked and resolved. An ignored row has no part in
+any sum: its logits and its weight become 0 first, so that neither NaN nor infinity in them reaches loss or gradient.
+
+Shapes and dtypes are checked everywhere, values of the target where they can be:
+
+* called eagerly on a CPU, a class index out of range is an ``IndexError``, a label that is not 0 or 1 a ``ValueError``;
+* in a graph of ``torch.compile`` on a CPU the ``IndexError`` is the same. Elsewhere, for labels and in a graph of
+  ``torch.export`` an assertion in the graph raises ``RuntimeError``, on a GPU as an assertion of the device;
+* called eagerly on a GPU, where the host would have to wait, PyTorch's own kernels assert that an index is in range.
+  There labels are not checked, and neither are they within the transforms of ``torch.func``.
 """
 
 from __future__ import annotations
@@ -14,7 +23,7 @@ from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_class_weight, check_logits, check_reduction, check_tensor
 from as_lightning.functional.counts import MaskingCounts
-from as_lightning.functional.tracing import looks
+from as_lightning.functional.tracing import looks, recorded
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -105,18 +114,28 @@ def equals(target: Tensor, ignore_index: int | None) -> Tensor | None:
     return target == ignore_index
 
 
-def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
-    """Class indices as ``int64``, 0 where ignored; and the mask of the ignored, None where there certainly is none.
+# no class index, but PyTorch's mark of a row that counts nowhere: the app's targets hold it, and ignored rows when they
+# reach F.cross_entropy, whatever the caller's ignore_index is
+IGNORED = -100
 
-    An index out of range raises ``IndexError`` on the CPU; elsewhere the host would have to wait, and the device
-    asserts.
-    """
-    if not hasattr(ignore_index, "__index__"):
+
+def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
+    """Class indices as ``int64``, 0 where ignored; and the mask of the ignored, None where there certainly is none."""
+    if type(ignore_index) is not int and not hasattr(ignore_index, "__index__"):  # a dynamic one is asked no hasattr
         raise TypeError(f"ignore_index must be an integer, got {ignore_index!r}: to ignore no row, leave it out (-100)")
-    if not looks(target):
-        ignored = equals(target, ignore_index)
-        indices = target.long()
-        return indices if ignored is None else indices.masked_fill(ignored, 0), ignored
+    if looks(target):
+        return _checked_targets(target, classes, ignore_index)
+    if torch.compiler.is_compiling() and target.is_cpu and not recorded(target):
+        return _targets_in_a_graph(target, classes, ignore_index)
+    ignored = equals(target, ignore_index)
+    indices = target.long() if ignored is None else target.long().masked_fill(ignored, 0)
+    if torch.compiler.is_compiling():
+        in_range = ((indices >= 0) & (indices < classes)).all()
+        torch._assert_async(in_range, "target must hold class indices less than the number of classes, or ignore_index")
+    return indices, ignored
+
+
+def _checked_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
     target = target.long()
     if target.numel() == 0:
         return target, None
@@ -133,6 +152,24 @@ def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tenso
     return target, ignored
 
 
+@torch.library.custom_op(
+    "as_lightning::class_indices",
+    mutates_args=(),
+    schema="(Tensor target, SymInt classes, int ignore_index) -> (Tensor, Tensor)",
+)
+def _targets_in_a_graph(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """`safe_targets` as a node of a compiled graph, which looks at the values when the graph runs."""
+    indices, ignored = _checked_targets(target, classes, ignore_index)
+    if ignored is None:
+        ignored = torch.zeros_like(indices, dtype=torch.bool)
+    return indices.clone() if indices is target else indices, ignored  # an operator must return no argument
+
+
+@_targets_in_a_graph.register_fake
+def _(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(target, dtype=torch.int64), torch.empty_like(target, dtype=torch.bool)
+
+
 def class_rows(logits: Tensor, target: Tensor, ignore_index: int, classes: int | None = None) -> ClassRows:
     """Check ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)`` logits with their class indices, and view them as rows."""
     check_class_indices(logits, target)
@@ -146,19 +183,20 @@ def class_rows(logits: Tensor, target: Tensor, ignore_index: int, classes: int |
 
 
 def reduce_rows(loss: Tensor, ignored: Tensor | None, row_weight: Tensor | None, reduction: str) -> Tensor:
-    """Weigh, drop and reduce the losses of rows as ``F.cross_entropy`` does: the mean of none is NaN."""
+    """Drop, weigh and reduce the losses of rows as ``F.cross_entropy`` does: the mean of none is NaN."""
     if ignored is not None:
         loss = loss.masked_fill(ignored, 0.0)
+        if row_weight is not None:  # of a class without samples it may be infinite or NaN
+            row_weight = row_weight.masked_fill(ignored, 0.0)
     if row_weight is not None:
         loss = loss * row_weight
     if reduction == "none":
         return loss
     if reduction == "sum":
         return loss.sum()
-    if row_weight is None and ignored is None:
-        return loss.mean()
-    weights = torch.ones_like(loss) if row_weight is None else row_weight
-    return loss.sum() / (weights if ignored is None else weights.masked_fill(ignored, 0.0)).sum()
+    if row_weight is not None:
+        return loss.sum() / row_weight.sum()
+    return loss.mean() if ignored is None else loss.sum() / (~ignored).sum()
 
 
 def reduce_batch(loss: Tensor, batch: ClassRows, weight: Tensor | None, reduction: str) -> Tensor:
@@ -175,25 +213,23 @@ def over_rows(transform: Callable[[Tensor], Tensor], logits: Tensor, dim: int) -
     return transform(rows).reshape(moved.shape).movedim(-1, dim).to(logits.dtype)
 
 
-def cross_entropy_of(
-    scores: Callable[[Tensor], Tensor],
-    logits: Tensor,
-    target: Tensor,
-    *,
-    weight: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float = 0.0,
+def clean_logits(batch: ClassRows) -> Tensor:
+    """The logits in their accumulation dtype, 0 in ignored rows: a NaN there must reach neither loss nor gradient."""
+    rows = widened(batch.logits)
+    return rows if batch.ignored is None else rows.masked_fill(batch.ignored.unsqueeze(-1), 0.0)
+
+
+def cross_entropy_of_rows(
+    scores: Tensor, batch: ClassRows, weight: Tensor | None, reduction: str, label_smoothing: float = 0.0
 ) -> Tensor:
-    """``F.cross_entropy`` of ``scores(logits)``, for class indices only; half types are computed in float32."""
-    check_class_indices(logits, target)
-    check_reduction(reduction)
-    check_class_weight(weight, logits.size(class_dimension(logits)))
-    values = scores(widened(logits))
-    weight = None if weight is None else weight.to(values.dtype)
-    options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
-    loss = F.cross_entropy(values, target.long(), weight, **options)  # type: ignore[arg-type]
-    return loss.to(loss_dtype(logits.dtype, logits.device))
+    """``F.cross_entropy`` of scores that have been computed from `clean_logits`."""
+    options = {"ignore_index": IGNORED, "label_smoothing": label_smoothing}
+    target = batch.target if batch.ignored is None else batch.target.masked_fill(batch.ignored, IGNORED)
+    if weight is None or label_smoothing:  # of a smoothed label, every class has a part in the loss
+        weight = None if weight is None else weight.to(scores.dtype)
+        return F.cross_entropy(scores, target, weight, reduction=reduction, **options)  # type: ignore[arg-type]
+    # in a graph and under vmap, F.cross_entropy multiplies all scores by the weights: 0 by those of absent classes too
+    return reduce_batch(F.cross_entropy(scores, target, reduction="none", **options), batch, weight, reduction)  # type: ignore[arg-type]
 
 
 def loss_of_rows(
@@ -206,15 +242,55 @@ def loss_of_rows(
     reduction: str,
 ) -> Tensor:
     """Shapes, ``ignore_index`` and reductions of ``F.cross_entropy`` around a loss of single rows."""
-    batch = class_rows(widened(logits), target, ignore_index)
+
+    def reduced(rows: Tensor, batch: ClassRows) -> Tensor:
+        return reduce_batch(row_loss(rows, batch.target), batch, weight, reduction)
+
+    return _around_rows(reduced, logits, target, weight, ignore_index, reduction)
+
+
+def cross_entropy_of(
+    scores: Callable[[Tensor, Tensor], Tensor],
+    logits: Tensor,
+    target: Tensor,
+    *,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """``F.cross_entropy`` of the scores of rows and their targets, for class indices only."""
+
+    def reduced(rows: Tensor, batch: ClassRows) -> Tensor:
+        return cross_entropy_of_rows(scores(rows, batch.target), batch, weight, reduction, label_smoothing)
+
+    return _around_rows(reduced, logits, target, weight, ignore_index, reduction)
+
+
+def _around_rows(
+    reduced: Callable[[Tensor, ClassRows], Tensor],
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+) -> Tensor:
+    batch = class_rows(logits, target, ignore_index)
     check_reduction(reduction)
-    check_class_weight(weight, batch.logits.size(-1))
-    rows = batch.logits
-    if batch.ignored is not None:  # of which no NaN or infinite number must reach the gradient
-        rows = rows.masked_fill(batch.ignored.unsqueeze(-1), 0.0)
-    loss = reduce_batch(row_loss(rows, batch.target), batch, weight, reduction)
+    check_class_weight(weight, batch.classes)
+    loss = reduced(clean_logits(batch), batch)
     loss = loss.reshape(target.shape) if reduction == "none" else loss
     return loss.to(loss_dtype(logits.dtype, logits.device))
+
+
+class HeadOperands(NamedTuple):
+    """What the loss of a linear head takes: weight ``(C, d)``, bias ``(C)``, and a weight per class."""
+
+    hidden: Tensor
+    head_weight: Tensor
+    bias: Tensor | None
+    target: Tensor
+    weight: Tensor | None
 
 
 class LabelRows(NamedTuple):
@@ -237,7 +313,7 @@ def unknown_samples(labels: LabelRows) -> Tensor | None:
 def label_rows(logits: Tensor, target: Tensor, ignore_index: int | None) -> LabelRows:
     """Check logits and labels of one shape, and find the positives, the negatives and the ignored labels.
 
-    The values are checked on the CPU only: elsewhere the host would wait. With ``ignore_index`` None all are known.
+    With ``ignore_index`` None all are known.
     """
     check_logits(logits, "label")
     check_tensor("target", target)
@@ -254,13 +330,15 @@ def label_rows(logits: Tensor, target: Tensor, ignore_index: int | None) -> Labe
     positive, negative = (target, ~target) if target.dtype == torch.bool else (target == 1, target == 0)
     if ignored is not None:
         positive, negative = positive & ~ignored, negative & ~ignored
-    if looks(target):
+    if looks(target) or torch.compiler.is_compiling():
         known = positive | negative if ignored is None else positive | negative | ignored
-        if not bool(known.all()):
+        expected = f"target must hold only 0 and 1, and ignore_index ({ignore_index}) for labels that are not known"
+        if torch.compiler.is_compiling():
+            torch._assert_async(known.all(), expected)
+        elif not bool(known.all()):
             stray = target[~known]
             raise ValueError(
-                f"target must hold only 0 and 1, and ignore_index ({ignore_index}) for labels that are not known, got "
-                f"{stray[0].item()!r} ({stray.numel()} such values): soft labels are not supported"
+                f"{expected}, got {stray[0].item()!r} ({stray.numel()} such values): soft labels are not supported"
             )
     dim = class_dimension(logits)
     moved = (None if tensor is None else tensor.movedim(dim, -1) for tensor in (positive, negative, ignored))

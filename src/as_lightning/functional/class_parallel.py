@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.distributed
@@ -22,6 +22,7 @@ from torch import Tensor
 from as_lightning.functional.argument_checks import check_class_weight, check_one_device
 from as_lightning.functional.calling_convention import (
     ClassRows,
+    HeadOperands,
     accumulation_dtype,
     check_class_indices,
     class_dimension,
@@ -56,45 +57,32 @@ def is_placement_hook(hook: Callable[..., Any]) -> bool:
     return getattr(hook, "__module__", "").startswith("torch.distributed.tensor.")
 
 
-class HeadNames(NamedTuple):
-    """What a function calls hidden states, weight and bias of a head, target and class weights."""
-
-    hidden: str
-    weight: str
-    bias: str
-    target: str
-    class_weight: str
-
-
-def local_head(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, class_weight: Tensor | None, names: HeadNames
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor | None, ClassShard | None]:
+def local_head(operands: HeadOperands) -> tuple[HeadOperands, ClassShard | None]:
     """The operands as plain tensors, with all rows and this process's classes; the shard is None without a DTensor.
 
     Hidden states, targets and class weights become whole on every process, unless they are plain tensors, alike on all.
     """
-    if not isinstance(weight, DTensor):
-        others = zip(names, (hidden, None, bias, target, class_weight), strict=True)
-        _refuse_dtensors(names.weight, dict(others))
-        return hidden, weight, bias, target, class_weight, None
-    shard = _class_shard(names.weight, weight, 0)
-    mesh = weight.device_mesh
+    hidden, head_weight, bias, target, weight = operands
+    if not isinstance(head_weight, DTensor):
+        _refuse_dtensors("the head's weight", operands._asdict())
+        return operands, None
+    shard = _class_shard("the head's weight", head_weight, 0)
+    mesh = head_weight.device_mesh
     if bias is not None:
         if not isinstance(bias, DTensor):
             raise TypeError(
-                f"{names.weight} is a DTensor and {names.bias} is not: shard it too, Shard(0) on the mesh of "
-                f"{names.weight}"
+                "the head's weight is a DTensor and its bias is not: shard it too, Shard(0) on the mesh of the weight"
             )
-        _class_shard(names.bias, bias, 0)
-        _check_mesh(names.bias, bias, mesh)
-    return (
-        _whole(names.hidden, hidden, mesh),
-        weight.to_local(),
+        _class_shard("the head's bias", bias, 0)
+        _check_mesh("the head's bias", bias, mesh)
+    local = HeadOperands(
+        _whole("the hidden states", hidden, mesh),
+        head_weight.to_local(),
         None if bias is None else bias.to_local(),
         _whole_target(target, mesh, shard),
-        None if class_weight is None else _whole(names.class_weight, class_weight, mesh),
-        shard,
+        None if weight is None else _whole("weight", weight, mesh),
     )
+    return local, shard
 
 
 def local_logits(

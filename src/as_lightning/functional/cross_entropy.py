@@ -6,24 +6,27 @@ from functools import partial
 from typing import Literal, overload
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_class_weight, check_reduction
-from as_lightning.functional.calling_convention import ClassRows, RowsLoss, class_rows, loss_dtype, widened
+from as_lightning.functional.calling_convention import (
+    ClassRows,
+    RowsLoss,
+    class_rows,
+    clean_logits,
+    cross_entropy_of_rows,
+    loss_dtype,
+)
 from as_lightning.functional.class_parallel import ClassShard, local_logits, sharded_loss
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows
 from as_lightning.functional.kernels.row_loss import loss_by_rows
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta, masked_by_delta
-from as_lightning.functional.tracing import certain, has_tangent, recorded, traced
+from as_lightning.functional.tracing import certain, in_plain_operations, recorded, traced
 
 # Up to so many logits, on the CPU, an operation costs more than what it does.
 FEW_LOGITS = 1 << 16
 # what is taken from the logit of a masked class
 FAR_BELOW = {dtype: torch.finfo(dtype).max / 2 for dtype in (torch.float32, torch.float64)}
-# no class index, but PyTorch's mark of a row that counts nowhere: the app's targets hold it, and ignored rows when they
-# reach F.cross_entropy, whatever the caller's ignore_index is
-IGNORED = -100
 
 
 @overload
@@ -104,7 +107,7 @@ def as_cross_entropy(
     logits, target, weight, shard = local_logits(logits, target, weight)
     rows = class_rows(logits, target, ignore_index, None if shard is None else shard.classes)
     check_class_weight(weight, rows.classes)
-    loss, counts = _kernel(rows.logits, shard)(rows, delta, weight, reduction, return_counts)
+    loss, counts = kernel(rows.logits, shard)(rows, delta, weight, reduction, return_counts)
     if loss.dtype != logits.dtype:
         loss = loss.to(loss_dtype(logits.dtype, logits.device))
     if reduction == "none":
@@ -112,7 +115,7 @@ def as_cross_entropy(
     return loss if counts is None else (loss, counts)
 
 
-def _kernel(logits: Tensor, shard: ClassShard | None) -> RowsLoss:
+def kernel(logits: Tensor, shard: ClassShard | None) -> RowsLoss:
     """What computes the loss of such rows of logits fastest, and can be differentiated as the caller may want."""
     if shard is not None:
         return partial(sharded_loss, shard=shard)
@@ -120,7 +123,7 @@ def _kernel(logits: Tensor, shard: ClassShard | None) -> RowsLoss:
         return traceable_loss
     if torch.compiler.is_compiling():  # on the CPU the operator is faster than what the compiler makes of the formula
         return loss_by_rows if logits.is_cpu else traceable_loss
-    return traceable_loss if traced() or has_tangent(logits) else loss_by_rows
+    return traceable_loss if in_plain_operations(logits) else loss_by_rows
 
 
 def traceable_loss(
@@ -130,23 +133,19 @@ def traceable_loss(
 
     The masked classes get a logit so low that their exponential is 0, and ``F.cross_entropy`` does the rest.
     """
-    rows, target, mask = widened(batch.logits), batch.target, None
-    if batch.ignored is not None:  # a NaN there must not reach the gradient
-        rows = rows.masked_fill(batch.ignored.unsqueeze(-1), 0.0)
-        target = target.masked_fill(batch.ignored, IGNORED)
+    rows, mask = clean_logits(batch), None
     if delta < 1.0:
         probability = rows.detach().softmax(-1)
         target_probability = probability.gather(-1, batch.target.unsqueeze(-1))
         # transforms refuse to write in place, fake tensors the constant that it takes
         in_place = not (traced() or recorded(rows))
         mask = masked_by_delta(probability, target_probability, delta, in_place=in_place)
-        # A logit of -inf in effect: its exponential is exactly 0. The derivative of a difference is no work in
-        # backward, where that of masked_fill is another pass.
-        penalised = mask if mask.dtype == rows.dtype else mask.to(rows.dtype)
-        rows = torch.sub(rows, penalised, alpha=FAR_BELOW[rows.dtype])
-    if weight is not None:
-        weight = weight.to(rows.dtype)
-    loss = F.cross_entropy(rows, target, weight=weight, ignore_index=IGNORED, reduction=reduction)
+        # a logit of -inf in effect: its exponential is exactly 0
+        if in_place:  # the derivative of a difference is no work in backward, where that of masked_fill is another pass
+            rows = torch.sub(rows, mask, alpha=FAR_BELOW[rows.dtype])
+        else:  # forward-mode differentiation under make_fx (torch 2.11) crashes at a difference with alpha
+            rows = rows.masked_fill(mask, -FAR_BELOW[rows.dtype])
+    loss = cross_entropy_of_rows(rows, batch, weight, reduction)
     loss = loss + 0.0 if reduction == "none" else loss  # of a fully masked row it is -0.0
     if not counting:
         return loss, None

@@ -2,8 +2,10 @@ r"""The losses of a wide linear head, from the hidden states, without the logits
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, Literal, overload
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, overload
 
 import torch
 import torch.nn.functional as F
@@ -12,35 +14,50 @@ from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizat
 
 from as_lightning.functional.argument_checks import check_class_weight, check_one_device, check_reduction, check_tensor
 from as_lightning.functional.calling_convention import (
+    ClassRows,
+    HeadOperands,
     accumulation_dtype,
     autocast_dtype,
     check_index_dtype,
     loss_dtype,
     safe_targets,
 )
-from as_lightning.functional.class_parallel import HeadNames, local_head, refuse_transforms
+from as_lightning.functional.class_parallel import ClassShard, local_head, refuse_transforms
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows
-from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.kernels.head_loss import HeadLoss, dense_is_faster
+from as_lightning.functional.cross_entropy import kernel
+from as_lightning.functional.kernels.head_loss import Head, HeadLoss, HeadSettings, dense_is_faster
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
-from as_lightning.functional.tracing import has_tangent, transformed
+from as_lightning.functional.tracing import has_tangent, recorded, transformed
 
-# hidden states, weight, bias, target and class weights
-HeadOperands = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor | None]
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-AS_NAMES = HeadNames("hidden", "weight", "bias", "target", "class_weight")
-PLAIN_NAMES = HeadNames("input", "linear_weight", "linear_bias", "target", "weight")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _takes_the_names_of_0_3(function: Function) -> Function:
+    """Until 0.5 the head may be named ``weight``, and the class weights beside it ``class_weight``."""
+
+    @functools.wraps(function)
+    def renamed(*args: Any, **kwargs: Any) -> Any:
+        old = {"weight": "head_weight"} if len(args) < 2 and "head_weight" not in kwargs else {}
+        old = {name: new for name, new in (old | {"class_weight": "weight"}).items() if name in kwargs}
+        if old:
+            names = ", ".join(f"{name} is now {new}" for name, new in old.items())
+            warnings.warn(f"{function.__name__}: {names}", DeprecationWarning, stacklevel=2)
+            kwargs = {old.get(name, name): value for name, value in kwargs.items()}
+        return function(*args, **kwargs)
+
+    return renamed  # type: ignore[return-value]
 
 
 @overload
 def as_linear_cross_entropy(
     hidden: Tensor,
-    weight: Tensor,
+    head_weight: Tensor,
     target: Tensor,
     delta: float = ...,
     *,
     bias: Tensor | None = ...,
-    class_weight: Tensor | None = ...,
+    weight: Tensor | None = ...,
     ignore_index: int = ...,
     reduction: str = ...,
     return_counts: Literal[False] = ...,
@@ -48,40 +65,41 @@ def as_linear_cross_entropy(
 @overload
 def as_linear_cross_entropy(
     hidden: Tensor,
-    weight: Tensor,
+    head_weight: Tensor,
     target: Tensor,
     delta: float = ...,
     *,
     bias: Tensor | None = ...,
-    class_weight: Tensor | None = ...,
+    weight: Tensor | None = ...,
     ignore_index: int = ...,
     reduction: str = ...,
     return_counts: Literal[True],
 ) -> tuple[Tensor, MaskingCounts]: ...
+@_takes_the_names_of_0_3
 def as_linear_cross_entropy(
     hidden: Tensor,
-    weight: Tensor,
+    head_weight: Tensor,
     target: Tensor,
     delta: float = DEFAULT_DELTA,
     *,
     bias: Tensor | None = None,
-    class_weight: Tensor | None = None,
+    weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     return_counts: bool = False,
 ) -> Tensor | tuple[Tensor, MaskingCounts]:
-    r"""`as_cross_entropy` of ``F.linear(hidden, weight, bias)``, never held whole.
+    r"""`as_cross_entropy` of ``F.linear(hidden, head_weight, bias)``, never held whole.
 
     The logits of a few rows at a time are computed into one workspace, and their loss and gradient while they exist. A
     fully masked row takes no part in the two products of backward, a mixed row of few kept classes with these alone.
 
     Args:
         hidden: shape ``(..., d)``: float32, float64, bfloat16 or float16. Half types accumulate in float32.
-        weight: the head, shape ``(C, d)``, of the dtype of ``hidden``.
+        head_weight: the head, shape ``(C, d)``, of the dtype of ``hidden``.
         target: class indices, shape ``(...)``.
         delta: the margin, in [0, 1]; the default is 0.1.
         bias: shape ``(C)``.
-        class_weight: a weight per class, shape ``(C)``.
+        weight: a weight per class, shape ``(C)``.
         ignore_index: target value of rows that count neither in the loss nor in the counts.
         reduction: ``"none"`` (backward computes live rows again), ``"mean"`` (weighted, over the rows not ignored) or
             ``"sum"``.
@@ -94,14 +112,14 @@ def as_linear_cross_entropy(
     Raises:
         ValueError: if ``delta`` or ``reduction`` is out of range, the shapes or devices do not fit, or DTensors are not
             placed as below.
-        TypeError: if an argument is of a wrong type, or the dtypes of ``hidden``, ``weight`` and ``bias`` differ.
+        TypeError: if an argument is of a wrong type, or the dtypes of ``hidden``, ``head_weight`` and ``bias`` differ.
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
         RuntimeError: in backward, with ``create_graph=True``, or for several upstream gradients at a time with
             ``reduction="none"``.
 
     Note:
-        The classes may be spread over processes: ``weight`` and ``bias`` are DTensors, ``Shard(0)`` on one mesh of one
-        dimension, ``hidden`` and ``target`` plain tensors alike on every process or DTensors on that mesh. Loss and
+        The classes may be spread over processes: ``head_weight`` and ``bias`` are DTensors, ``Shard(0)`` on one mesh of
+        one dimension, ``hidden`` and ``target`` plain tensors alike on every process or DTensors on that mesh. Loss and
         counts are plain tensors, the same on every process; each gradient is placed as its operand is.
 
         Inside ``torch.compile`` the function is a graph break. `as_cross_entropy` does the work for so few logits that
@@ -118,8 +136,8 @@ def as_linear_cross_entropy(
         >>> torch.allclose(loss, as_cross_entropy(F.linear(hidden, weight), target, delta=0.1), atol=1e-6)
         True
     """
-    operands = hidden, weight, bias, target, class_weight
-    loss, counts = cross_entropy_of_head(operands, AS_NAMES, delta, ignore_index, reduction, return_counts)
+    operands = HeadOperands(hidden, head_weight, bias, target, weight)
+    loss, counts = cross_entropy_of_head(operands, delta, ignore_index, reduction, return_counts)
     return loss if counts is None else (loss, counts)
 
 
@@ -155,8 +173,8 @@ def linear_cross_entropy(
         True
     """
     check_label_smoothing(label_smoothing)
-    operands = input, linear_weight, linear_bias, target, weight
-    return cross_entropy_of_head(operands, PLAIN_NAMES, 1.0, ignore_index, reduction, counting=False)[0]
+    operands = HeadOperands(input, linear_weight, linear_bias, target, weight)
+    return cross_entropy_of_head(operands, 1.0, ignore_index, reduction, counting=False)[0]
 
 
 def check_label_smoothing(label_smoothing: float) -> None:
@@ -182,99 +200,104 @@ def why_not_linear(head: nn.Module) -> str | None:
 
 
 def cross_entropy_of_head(
-    operands: HeadOperands, names: HeadNames, delta: float, ignore_index: int, reduction: str, counting: bool
+    operands: HeadOperands, delta: float, ignore_index: int, reduction: str, counting: bool
 ) -> tuple[Tensor, MaskingCounts | None]:
-    """The loss of a head, and the counts if they are asked for; ``names`` are the caller's, for the messages."""
+    """The loss of a head, and the counts if they are asked for."""
     delta = check_delta(delta)
     check_reduction(reduction)
-    dtype = check_head(*operands, names)
-    plain = transformed() or has_tangent(*operands[:3])
+    dtype = check_head(operands)
+    plain = transformed() or has_tangent(*operands[:3]) or recorded(operands.hidden)
     if plain:
-        refuse_transforms(**dict(zip(names, operands, strict=True)))
-    hidden, weight, bias, target, class_weight, shard = local_head(*operands, names)
-    if shard is None and (plain or dense_is_faster(target.numel(), weight)):
-        logits = F.linear(hidden, weight, bias)
-        logits = logits if logits.dim() < 3 else logits.movedim(-1, 1)
-        options: dict[str, Any] = {"weight": class_weight, "ignore_index": ignore_index, "reduction": reduction}
-        dense: partial[Any] = partial(as_cross_entropy, logits, target, delta, **options)
-        return dense(return_counts=True) if counting else (dense(), None)
-    rows, classes = target.numel(), operands[1].size(0)
-    flat_hidden = hidden.reshape(rows, hidden.size(-1))
-    safe_target, ignored = safe_targets(target.reshape(-1), classes, ignore_index)
-    active = None if ignored is None else (~ignored).nonzero().squeeze(-1)
-    if active is not None:
-        flat_hidden, safe_target = flat_hidden.index_select(0, active), safe_target.index_select(0, active)
-    summed = accumulation_dtype(dtype)
-    if class_weight is None:
-        class_weight = torch.ones((), dtype=summed, device=target.device).expand(classes)
-    row_weight = class_weight.to(summed).index_select(0, safe_target)
-    if reduction == "mean":
-        row_weight = row_weight / row_weight.sum()
-    settings = delta, dtype, reduction == "none", shard
-    loss, masked = _head_loss((flat_hidden, weight, bias), safe_target, row_weight, *settings)
-    if active is not None:
-        masked = masked.new_zeros(rows).index_copy(0, active, masked)
-    if reduction == "none":
-        if active is not None:
-            loss = loss.new_zeros(rows).index_copy(0, active, loss)
-        loss = loss.reshape(target.shape)
-    elif reduction == "mean" and safe_target.numel() == 0:
-        loss = loss + torch.nan  # the mean over no row, as F.cross_entropy has it
+        refuse_transforms(**operands._asdict())
+    (hidden, head_weight, bias, target, weight), shard = local_head(operands)
+    shape, classes = target.shape, operands.head_weight.size(0)
+    hidden = hidden.reshape(target.numel(), hidden.size(-1))
+    target, ignored = safe_targets(target.reshape(-1), classes, ignore_index)
+    if shard is None and (plain or dense_is_faster(target.numel(), head_weight)):
+        if ignored is not None:  # the weight's gradient is a product with all hidden states
+            hidden = hidden.masked_fill(ignored.unsqueeze(-1), 0.0)
+        rows = ClassRows(F.linear(hidden, head_weight, bias), target, ignored, classes)
+        loss, counts = kernel(rows.logits, None)(rows, delta, weight, reduction, counting)
+    else:
+        loss, masked = _fused_loss(hidden, head_weight, bias, target, ignored, weight, delta, dtype, reduction, shard)
+        counts = counts_of_rows(masked, ignored, classes) if counting else None
     loss = loss.to(loss_dtype(dtype, hidden.device))
-    return loss, counts_of_rows(masked, ignored, classes) if counting else None
+    return loss.reshape(shape) if reduction == "none" else loss, counts
 
 
 @torch.compiler.disable
-def _head_loss(head: tuple[Tensor, Tensor, Tensor | None], *others: Any) -> tuple[Tensor, Tensor]:
+def _fused_loss(
+    hidden: Tensor,
+    head_weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    ignored: Tensor | None,
+    weight: Tensor | None,
+    delta: float,
+    dtype: torch.dtype,
+    reduction: str,
+    shard: ClassShard | None,
+) -> tuple[Tensor, Tensor]:
+    """The reduced loss of the rows that are not ignored, and the masked competitors of each row."""
+    rows, active = target.size(0), None if ignored is None else (~ignored).nonzero().squeeze(-1)
+    if active is not None:
+        hidden, target = hidden.index_select(0, active), target.index_select(0, active)
+    summed = accumulation_dtype(dtype)
+    row_weight = target.new_ones(target.shape, dtype=summed)
+    if weight is not None:
+        row_weight = weight.to(summed).index_select(0, target)
+    if reduction == "mean":
+        row_weight = row_weight / row_weight.sum()
+    head = Head(hidden, head_weight, bias)
     differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in head)
-    with torch.autocast(head[0].device.type, enabled=False):
-        return HeadLoss.apply(*head, *others, differentiated)
+    settings = HeadSettings(target, row_weight, delta, dtype, reduction == "none", shard, differentiated)
+    with torch.autocast(hidden.device.type, enabled=False):
+        loss, masked = HeadLoss.apply(*head, settings)
+    if active is not None:
+        masked = masked.new_zeros(rows).index_copy(0, active, masked)
+        if reduction == "none":
+            loss = loss.new_zeros(rows).index_copy(0, active, loss)
+    if reduction == "mean" and target.numel() == 0:
+        loss = loss + torch.nan  # the mean over no row, as F.cross_entropy has it
+    return loss, masked
 
 
-def check_head(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, class_weight: Tensor | None, names: HeadNames
-) -> torch.dtype:
-    """The dtype of a head's logits, after a check of its operands; the messages use the caller's ``names``."""
-    operands = dict(zip(names, (hidden, weight, bias, target, class_weight), strict=True))
-    for name, x in operands.items():
-        if x is not None or name not in (names.bias, names.class_weight):
-            check_tensor(name, x)
-    if weight.dim() != 2 or hidden.dim() == 0 or hidden.size(-1) != weight.size(1):
+def check_head(operands: HeadOperands) -> torch.dtype:
+    """The dtype of a head's logits, after a check of its operands."""
+    hidden, head_weight, bias, target, weight = operands
+    needed = {"the hidden states": hidden, "the head's weight": head_weight, "target": target}
+    for name, x in needed.items() if bias is None else (needed | {"the head's bias": bias}).items():
+        check_tensor(name, x)
+    if head_weight.dim() != 2 or hidden.dim() == 0 or hidden.size(-1) != head_weight.size(1):
         raise ValueError(
-            f"{names.hidden} must have shape (..., d) and {names.weight} (C, d), got {tuple(hidden.shape)} and "
-            f"{tuple(weight.shape)}"
+            f"the hidden states must have shape (..., d) and the head's weight (C, d), got {tuple(hidden.shape)} and "
+            f"{tuple(head_weight.shape)}"
         )
-    if bias is not None and bias.shape != weight.shape[:1]:
+    if bias is not None and bias.shape != head_weight.shape[:1]:
         raise ValueError(
-            f"{names.bias} must have shape ({weight.size(0)},), one number per class, got {tuple(bias.shape)}"
+            f"the head's bias must have shape ({head_weight.size(0)},), one number per class, got {tuple(bias.shape)}"
         )
     check_index_dtype(target, hidden.shape[:-1])
     if target.shape != hidden.shape[:-1]:
         raise ValueError(
-            f"target must have shape {tuple(hidden.shape[:-1])}, that of {names.hidden} without its last dimension, "
-            f"got {tuple(target.shape)}"
+            f"target must have shape {tuple(hidden.shape[:-1])}, that of the hidden states without their last "
+            f"dimension, got {tuple(target.shape)}"
         )
-    check_class_weight(class_weight, weight.size(0), names.class_weight)
-    check_one_device(**operands)
-    return _logits_dtype(hidden, weight, bias, names)
-
-
-def _logits_dtype(hidden: Tensor, weight: Tensor, bias: Tensor | None, names: HeadNames) -> torch.dtype:
-    operands = {names.hidden: hidden, names.weight: weight, names.bias: bias}
-    dtypes = {name: x.dtype for name, x in operands.items() if x is not None}
-    for name, dtype in dtypes.items():
+    check_class_weight(weight, head_weight.size(0))
+    check_one_device(**operands._asdict())
+    dtypes = [x.dtype for x in operands[:3] if x is not None]
+    for dtype in dtypes:
         if dtype not in DTYPES:
             raise TypeError(
-                f"{name} must be a floating-point tensor, float32, float64, bfloat16 or float16, got {dtype}: convert "
-                f"it, as in {name}.to(torch.bfloat16)"
+                "the hidden states and the head must be floating-point tensors, float32, float64, bfloat16 or float16, "
+                f"got {dtype}: convert them, as in hidden.to(torch.bfloat16)"
             )
     reduced = autocast_dtype(hidden.device)
     if reduced is not None and hidden.dtype != torch.float64:
         return reduced
-    if len(set(dtypes.values())) > 1:
-        *first, last = dtypes
+    if len(set(dtypes)) > 1:
         raise TypeError(
-            f"{', '.join(first)} and {last} must have one dtype, got {', '.join(map(str, dtypes.values()))}: convert "
-            "them, or use torch.autocast"
+            f"the hidden states, the head's weight and its bias must have one dtype, got "
+            f"{', '.join(map(str, dtypes))}: convert them, or use torch.autocast"
         )
     return hidden.dtype

@@ -9,7 +9,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 # torch has no public question for it
 _functorch_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
-_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 2.7 and later
+_PROXY = torch._C._TorchDispatchModeKey.PROXY
 _CAN_BE_ASKED = hasattr(torch.compiler, "is_exporting")
 
 
@@ -24,8 +24,25 @@ def transformed() -> bool:
 
 
 def recorded(x: Tensor) -> bool:
-    """True while ``torch.export`` records a call, and for a tensor without values, as ``FakeTensorMode`` makes it."""
-    return isinstance(x, FakeTensor) or _exporting()
+    """True while ``torch.export`` or ``make_fx`` records a call, and for a tensor without values (`FakeTensor`)."""
+    return isinstance(x, FakeTensor) or _exporting() or _proxied()
+
+
+def _exporting() -> bool:  # torch 2.7 and later; in a graph of torch.compile, torch.compiler.is_exporting() is True too
+    return getattr(torch.compiler, "_is_exporting_flag", False)
+
+
+def _proxied() -> bool:  # as proxy_tensor.get_proxy_mode, which takes longer
+    stack = not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() > 0
+    return stack and torch._C._get_dispatch_mode(_PROXY) is not None
+
+
+def in_plain_operations(*tensors: Tensor | None) -> bool:
+    """Whether a call must be made of PyTorch's own operations, without an ``autograd.Function``.
+
+    So it is in a graph, in a transform of ``torch.func`` and in forward-mode differentiation.
+    """
+    return traced() or _proxied() or has_tangent(*tensors) or any(isinstance(x, FakeTensor) for x in tensors)
 
 
 def certain(condition: bool) -> bool:
@@ -48,7 +65,7 @@ def innermost(x: Tensor) -> Tensor:
 
 def looks(tensor: Tensor) -> bool:
     """Whether the host may look at values: where that costs no waiting for a device and no transform is at work."""
-    return tensor.is_cpu and not traced() and not isinstance(tensor, FakeTensor)
+    return tensor.is_cpu and not traced() and not _proxied() and not isinstance(tensor, FakeTensor)
 
 
 def batched(gradient: Tensor) -> bool:

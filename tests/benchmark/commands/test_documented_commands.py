@@ -18,7 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 
 from as_lightning.benchmark.commands.train import open_method_settings
-from as_lightning.benchmark.compare.sweep import ComparisonSweep
+from as_lightning.benchmark.compare.configured import ConfiguredComparison
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import checked_settings
 
@@ -101,7 +101,7 @@ def test_a_documented_comparison_is_planned(command: str, tmp_path: Path, monkey
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         composer = loader()
         config = composer.load_configuration("compare", overrides, run_mode=RunMode.MULTIRUN)
-        ComparisonSweep(config, launcher=None, loader=composer, arguments=overrides)  # type: ignore[arg-type]
+        ConfiguredComparison(config, launcher=None, loader=composer, arguments=overrides)  # type: ignore[arg-type]
 
 
 @called(*(script for script in SCRIPTS if script not in HYDRA_APPS))

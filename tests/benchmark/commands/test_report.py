@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,15 +25,15 @@ def comparison(result, tmp_path) -> Path:
     record.commands = ["as-lightning-compare experiment=digits"]
     record.settings = {method: {} for method in record.methods}
     for number, (method, seed) in enumerate((method, seed) for method in record.methods for seed in range(3)):
-        about = {"comparison": {"phase": "final", "budget": 1.0, "epochs": 4, "settings": {}}}
-        made = result(method, seed, 0.8 + number / 100, config=about)
+        about: dict[str, Any] = {"phase": "final", "budget": 1.0, "epochs": 4, "settings": {}}
+        made = result(method, seed, 0.8 + number / 100, **about)
         (folder / run_folder(method, 1.0, seed)).mkdir(parents=True)
         made.write(folder / run_folder(method, 1.0, seed))
         record.add(made, method, made.metrics[made.score])
     tuned = folder / "tuning" / "softmax" / "trial=0,seed=1000"
     tuned.mkdir(parents=True)
-    about = {"comparison": {"phase": "tuning", "budget": 1.0, "epochs": 4, "settings": {}}}
-    result("softmax", 1000, 0.8, metrics={}, config=about).write(tuned)
+    about: dict[str, Any] = {"phase": "tuning", "budget": 1.0, "epochs": 4, "settings": {}}
+    result("softmax", 1000, 0.8, metrics={}, **about).write(tuned)
     record.write(folder)
     write_report([record], folder / "report")
     return folder

@@ -128,7 +128,7 @@ def test_tensorboard_finds_the_masking_curves_of_the_run(sweep):
         "masking/sample_ratio",
         "masking/class_ratio",
         "masking/delta",
-        "masking/accumulate_grad_batches",
+        "accumulation/steps",
         "masking/samples_seen",
         "masking/sample_ratio_epoch",
         "masking/class_ratio_epoch",

@@ -19,8 +19,8 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from as_lightning.benchmark.commands.compare import main
+from as_lightning.benchmark.compare.configured import ConfiguredComparison
 from as_lightning.benchmark.compare.plan import default_settings
-from as_lightning.benchmark.compare.sweep import ComparisonSweep
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.report.page import write_report
 from as_lightning.benchmark.report.record import ComparisonRecord
@@ -127,8 +127,8 @@ def test_swept_settings_are_searched_in_the_order_of_the_command() -> None:
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         composer = GlobalHydra.instance().config_loader()
         config = composer.load_configuration("compare", [*arguments, "methods=as_speed"], run_mode=RunMode.MULTIRUN)
-        asked = ComparisonSweep(config, launcher=None, loader=composer, arguments=arguments)  # type: ignore[arg-type]
-        assert list(asked.space(asked.configured["as_speed"])) == ["lr", "delta", "scale", "lr_scale", "max_steps"]
+        asked = ConfiguredComparison(config, launcher=None, loader=composer, arguments=arguments)  # type: ignore[arg-type]
+        assert list(asked.space("as_speed")) == ["lr", "delta", "scale", "lr_scale", "max_steps"]
 
 
 def test_what_is_left_out_of_the_data_is_said_before_the_first_run_and_no_label_is_markup(
@@ -163,12 +163,15 @@ def test_runs_of_other_settings_in_the_folder_are_refused_by_their_names_and_tho
         "optimizer.lr=0.1": "optimizer.lr=",
         "method.delta=0.3": "method.delta=null",
         "search.lr_factor=3": "search.lr_factor=null",
-        "trainer.log_every_n_steps=7": "trainer.log_every_n_steps=",
     }.items():
         refused = as_lightning_compare(*reviews(tmp_path), change)
         assert f"comparisons/reviews holds runs with {found}" in str(refused.error)
         assert "choose another name" in str(refused.error)
-    assert as_lightning_compare(*reviews(tmp_path), "equal_within=1", "trainer.enable_progress_bar=true").error == 0
+    refused = as_lightning_compare(*reviews(tmp_path), "equal_within=1")
+    assert "comparisons/reviews was begun with equal_within 0.5 (now 1): a comparison keeps the design of its" in str(
+        refused.error
+    )
+    assert as_lightning_compare(*reviews(tmp_path), "trainer.log_every_n_steps=7").error == 0
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")} == runs
 
 
@@ -289,6 +292,33 @@ def test_other_processes_of_a_run_are_given_its_own_settings_alone(as_lightning_
     assert not any(default_settings().keys() & config.keys() for config in given)
 
 
+def test_any_settings_are_candidates_of_which_the_report_says_what_each_changes(as_lightning_compare, tmp_path) -> None:
+    candidates = "candidates={sgd: [optimizer=sgd, optimizer.lr=0.1], wide: ['model.channels=[48,96]']}"
+    command = ["experiment=digits", candidates, *SHORT, "n_jobs=2"]
+    done = as_lightning_compare(*command)
+    assert done.error == 0, done
+    record = ComparisonRecord.read(tmp_path / "comparisons" / "digits")
+    assert record.methods == ["baseline", "sgd", "wide"]
+    assert {run.config["method"]["name"] for run in record.results} == {"softmax"}
+    assert record.changes["baseline"] == {}
+    assert record.changes["wide"] == {"model.channels": ["[32, 64]", "[48, 96]"]}
+    assert record.changes["sgd"]["optimizer.lr"] == ["0.003", "0.1"]
+    parameters = {run.method: run.parameters for run in record.results}
+    assert parameters["baseline"] == parameters["sgd"] < parameters["wide"]
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
+    assert as_lightning_compare(*command[:-1]).error == 0  # in one process the same runs
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")} == before
+
+
+def test_what_a_candidate_names_as_its_range_is_tuned(as_lightning_compare, tmp_path) -> None:
+    decay = "{overrides: [], search: {optimizer.weight_decay: {low: 0.0, high: 1.0}}}"
+    tuned = ["trials=3", "tuning_seeds=1", "seeds=1", "budgets=1", "trainer.max_epochs=1", "baseline=softmax"]
+    done = as_lightning_compare("experiment=digits", f"candidates={{decayed: {decay}}}", *tuned)
+    assert done.error == 0, done
+    tuning = ComparisonRecord.read(tmp_path / "comparisons" / "digits").tuning["decayed"]
+    assert len({trial.settings["optimizer.weight_decay"] for trial in tuning}) > 1
+
+
 OF_OWN = [
     "module._target_=harness.own_modules.WithCriterion",
     "module.replaces=criterion",
@@ -325,7 +355,7 @@ OF_OWN = [
             ],
             "data=text_file has an official test split, which a comparison keeps: leave data.split_seed out",
         ),
-        (["+data.split_seed=abc"], "no run has started: split_seed must be an integer of at least 0, got 'abc'"),
+        (["data.split_seed=abc"], "no run has started: split_seed must be an integer of at least 0, got 'abc'"),
         (["data=text_file", "data.path=folder.csv"], "the data cannot be read, so no run has started: [Errno 21] Is a"),
         (["model=text_transformer"], "the model does not fit the data"),
         (["module._target_=harness.own_modules.Nothing"], "harness.own_modules.Nothing"),
@@ -334,6 +364,14 @@ OF_OWN = [
             'as in replaces="criterion"',
         ),
         (["baseline=softmax,label_smoothing"], "baseline must be the name of one method, got ['softmax', 'label"),
+        (["baseline=softmx"], "no candidate is called softmx: did you mean softmax"),
+        (["candidates={wide: [model.chanels=9]}"], "there is no model.chanels: did you mean channels"),
+        (["candidates={wide: model.width=9}"], "candidates.wide must be a list of overrides, as ["),
+        (["candidates={a: [optimizer=sgd], b: [optimizer=sgd]}"], "a and b are the same run: leave one out, or change"),
+        (["candidates={same: []}"], "baseline and same are the same run"),
+        (["candidates={less: [data.split_seed=7]}"], "less has other validation or test examples"),
+        (["candidates={wide: [model.width=256"], "expected candidates={name: [setting=value, ...]}, got"),
+        (["n_jobs=0"], "n_jobs must be an integer of at least 1, got 0"),
         ([*OF_OWN, "data._target_=harness.own_modules.Pints"], "data._target_=harness.own_modules.Pints: "),
         ([*OF_OWN, "+module.feetures=3"], "module.feetures: WithCriterion has no such argument; "),
         (["experiment=digits", "trainer.accelerator=cuda"], "the settings of trainer are refused: "),
@@ -341,8 +379,8 @@ OF_OWN = [
         ([*OF_OWN, "method.delta=0.05,0.1"], "delta: a list of values is for the app's methods"),
         ([*OF_OWN, "optimizer.lr=1e-3,1e-2"], "lr: a list of values is for the app's methods"),
         ([*OF_OWN, "++method.dleta=0.2"], "no method here has a setting dleta: did you mean delta?"),
-        ([*OF_OWN, "+data.split_seed=per_seed"], "data of your own get one data.split_seed, not per_seed"),
-        ([*OF_OWN, "baseline=as_softmax"], "the baseline of a module of your own is softmax: leave baseline out"),
+        ([*OF_OWN, "data.split_seed=per_seed"], "data of your own get one data.split_seed, not per_seed"),
+        ([*OF_OWN, "candidates={wide: []}", "methods=as_softmax"], "are compared as they are: leave methods"),
     ],
     ids=lambda value: ",".join(word.partition("=")[0] for word in value) if isinstance(value, list) else None,
 )

@@ -26,11 +26,10 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset, r
 import as_lightning
 from as_lightning import MaskingMonitor, TemperatureScaling, compare
 from as_lightning.benchmark.compare.own_loss import OwnLosses
-from as_lightning.benchmark.compare.own_module import OwnModule
+from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules
 from as_lightning.benchmark.compare.plan import Run
-from as_lightning.benchmark.run.fingerprint import described
 from as_lightning.benchmark.run.predictions import Predictions
-from as_lightning.functional import as_cross_entropy
+from as_lightning.functional import as_cross_entropy, logit_adjusted_loss
 
 QUICK: dict[str, Any] = {
     "monitor": "val/acc",
@@ -57,11 +56,13 @@ class Focal(nn.Module):
         return ((1 - torch.exp(-loss)) ** self.gamma * loss).mean()
 
 
-def own_module(factory: Any = WithCriterion, data: Any = Points, monitor: str = "val/acc", **trainer: Any) -> OwnModule:
+def own_module(
+    factory: Any = WithCriterion, data: Any = Points, monitor: str = "val/acc", **trainer: Any
+) -> OwnModules:
     settings = {"max_epochs": 1, "accelerator": "cpu"} | trainer
     losses = OwnLosses(["softmax", "as_softmax"])
-    own = OwnModule(factory, data(), "criterion", monitor, "max", settings, losses)
-    own.look(4.0, Path("nowhere"))
+    own = OwnModules({"own": OwnCandidate(factory, data())}, losses, "criterion", monitor, "max", settings)
+    own.look(4.0)
     return own
 
 
@@ -194,6 +195,21 @@ def test_the_same_is_said_where_replaces_and_the_mixin_name_a_model() -> None:
     assert str(of_compare.value) == str(of_mixin.value)
 
 
+def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data() -> None:
+    asked: list[Tensor] = []
+
+    def asks(logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
+        asked.append(class_counts)
+        return logit_adjusted_loss(logits, target, class_counts=class_counts)
+
+    quick = QUICK | {"methods": ["logit_adjusted", "class_weighted"], "losses": {"asks": asks}, "seeds": 1}
+    record = compare(WithCriterion, Points(), **quick).record
+    assert record.failures == []
+    data = Points()
+    data.setup()
+    assert asked[0].tolist() == torch.bincount(data.parts[0].tensors[1], minlength=5).tolist()
+
+
 # --- the learning rate
 
 
@@ -221,7 +237,7 @@ def test_every_run_trains_with_the_learning_rate_that_its_result_names(factory, 
     asked = {"trials": 3, "tuning_seeds": 1, "seeds": 2, "methods": ["entmax"], "equal_within": 100}
     trainer = QUICK["trainer"] | {"callbacks": [Rates()]}
     record = compare(factory, Points(), **(QUICK | asked | {"trainer": trainer})).record
-    final = [run.config["comparison"]["settings"]["lr"] for run in record.results if run.method not in record.same_as]
+    final = [run.settings["lr"] for run in record.results if run.method not in record.same_as]
     tried = [trial.settings["lr"] for trials in record.tuning.values() for trial in trials if not trial.shared]
     looks = [2e-3, 2e-3, 2e-3, 4e-3]  # a batch in search of the target, of each method, and at another learning rate
     assert sorted(Rates.seen) == pytest.approx(sorted(looks + tried + final))
@@ -249,7 +265,7 @@ class NoRate(IgnoresItsRate):
 )
 def test_a_learning_rate_that_cannot_be_tuned_is_not_and_the_reason_said(factory, reason) -> None:
     own = own_module(factory)
-    assert own.rates is None
+    assert own.rates == {}
     assert f"The learning rate was not tuned: {reason}" in " ".join(own.notes)
 
 
@@ -260,9 +276,7 @@ def test_a_rate_that_only_a_warm_up_reads_is_tuned() -> None:
             schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step * self.hparams["lr"])
             return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
-    rates = own_module(WarmUp).rates
-    assert rates is not None
-    assert rates.default == 0.01
+    assert own_module(WarmUp).rates["own"].default == 0.01
 
 
 # --- what is scored
@@ -291,12 +305,12 @@ class Falling(WithCriterion):
 def test_the_scored_weights_are_those_of_the_best_validation_whatever_the_user_adds(tmp_path: Path) -> None:
     of_loss, of_score = ModelCheckpoint(tmp_path, monitor="val/loss"), ModelCheckpoint(tmp_path, monitor="val/acc")
     own = own_module(Falling, max_epochs=3, callbacks=[of_loss, of_score, ModelCheckpoint(tmp_path, save_top_k=0)])
-    assert own.train(FINAL, tmp_path / "run").metrics["val/acc"] == 1  # the epoch whose validation was best
+    assert own.make(FINAL, tmp_path / "run").metrics["val/acc"] == 1  # the epoch whose validation was best
 
 
 def test_the_scored_weights_are_the_averaged_ones_that_were_validated(tmp_path: Path) -> None:
     scored = variant(WithCriterion, accuracy=lambda self, batch: self.net[0].weight.double().norm())
-    result = own_module(scored, max_epochs=2, callbacks=EMAWeightAveraging(decay=0.9)).train(FINAL, tmp_path)
+    result = own_module(scored, max_epochs=2, callbacks=EMAWeightAveraging(decay=0.9)).make(FINAL, tmp_path)
     best = max(evaluation["score"] for evaluation in result.evaluations)
     assert result.metrics["val/acc"] == pytest.approx(best, abs=1e-9)
 
@@ -313,7 +327,7 @@ class InEverySecondEpoch(WithCriterion):
 def test_a_metric_that_is_logged_in_every_second_epoch_is_read_where_it_is(first: int, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(InEverySecondEpoch, "first", first)
     own = own_module(InEverySecondEpoch, max_epochs=4)
-    result = own.train(FINAL, tmp_path)
+    result = own.make(FINAL, tmp_path)
     assert result.evaluations[0]["epoch"] == first
     assert 0 < result.metrics["val/acc"] <= 1
     assert any("is not logged in every epoch" in note for note in own.notes) == (first == 1)
@@ -332,7 +346,7 @@ def test_the_test_metric_may_come_from_any_of_several_test_dataloaders(tmp_path:
     )
     own = own_module(two_loaders, data, "val/acc/dataloader_idx_1")
     assert own.test_metric == "test/acc/dataloader_idx_1"
-    metrics = own.train(FINAL, tmp_path).metrics
+    metrics = own.make(FINAL, tmp_path).metrics
     assert metrics[own.monitor] == metrics["acc/dataloader_idx_1"]
 
 
@@ -357,12 +371,12 @@ def test_without_a_test_the_validation_split_is_scored_and_it_is_said(factory, d
     ids=lambda trainer: ",".join(trainer),
 )
 def test_validation_may_be_at_another_interval_than_an_epoch(trainer, tmp_path: Path) -> None:
-    assert own_module(**trainer).train(FINAL, tmp_path).evaluations
+    assert own_module(**trainer).make(FINAL, tmp_path).evaluations
 
 
 def test_a_budget_that_is_shorter_than_the_interval_of_validation_is_validated_at_its_end(tmp_path: Path) -> None:
     own = own_module(max_epochs=4, check_val_every_n_epoch=3)
-    result = own.train(Run("final", "softmax", {}, 0.5, 0), tmp_path)
+    result = own.make(Run("final", "softmax", {}, 0.5, 0), tmp_path)
     assert [evaluation["epoch"] for evaluation in result.evaluations] == [1]
 
 
@@ -387,7 +401,7 @@ def test_calibration_and_predictions_take_the_target_of_the_training_loss_and_no
     for name, data in (("pairs", Points), ("grouped", Grouped)):
         own = own_module(data=data)
         assert own.target == 1
-        found.append(own.train(FINAL, tmp_path / name).metrics["calibration_error"])
+        found.append(own.make(FINAL, tmp_path / name).metrics["calibration_error"])
         predictions = Predictions.read(tmp_path / name)
         assert predictions is not None
         made = data()
@@ -403,7 +417,7 @@ def test_without_the_target_in_the_batch_calibration_is_left_out_and_said(tmp_pa
     )
     own = own_module(own_target)
     assert "Calibration was not measured" in " ".join(own.notes)
-    assert "calibration_error" not in own.train(FINAL, tmp_path).metrics
+    assert "calibration_error" not in own.make(FINAL, tmp_path).metrics
     assert Predictions.read(tmp_path) is None
 
 
@@ -440,14 +454,14 @@ def test_bars_and_monitors_without_a_logger_are_left_out_with_a_note(tmp_path: P
     own = own_module(callbacks=theirs)
     own.target = 1
     for method in ("softmax", "as_softmax"):
-        assert own.train(replace(FINAL, method=method), tmp_path / method).evaluations
+        assert own.make(replace(FINAL, candidate=method), tmp_path / method).evaluations
     assert [note.split(" was")[0] for note in own.notes] == [type(callback).__name__ for callback in theirs]
     stopped = own_module(max_epochs=3, callbacks=EarlyStopping("val/acc", mode="max", stopping_threshold=0.0))
-    assert len(stopped.train(FINAL, tmp_path / "stopped").evaluations) == 1
+    assert len(stopped.make(FINAL, tmp_path / "stopped").evaluations) == 1
 
 
 def test_runs_of_another_width_loss_fixed_margin_or_training_set_are_not_taken_for_these(tmp_path: Path) -> None:
-    def found(width: int = 8, gamma: float = 0.0, fixed: float = 0.1, rows: int = 300) -> OwnModule:
+    def found(width: int = 8, gamma: float = 0.0, fixed: float = 0.1, rows: int = 300) -> OwnModules:
         class Net(WithCriterion):
             def __init__(self) -> None:
                 super().__init__(0.01)
@@ -458,25 +472,20 @@ def test_runs_of_another_width_loss_fixed_margin_or_training_set_are_not_taken_f
                 return DataLoader(Subset(super().train_dataloader().dataset, range(rows // 10)), batch_size=10)
 
         losses = OwnLosses(["softmax", "as_softmax"], {"focal": Focal(gamma)}, {"delta": fixed})
-        own = OwnModule(lambda: Net(), Fewer(), "criterion", "val/acc", "max", QUICK["trainer"], losses)
-        own.look(None, tmp_path)
+        candidate = OwnCandidate(lambda: Net(), Fewer())
+        own = OwnModules({"own": candidate}, losses, "criterion", "val/acc", "max", QUICK["trainer"])
+        own.look(None)
         return own
 
-    def facts(own: OwnModule) -> list[Any]:
-        return [own.inputs["module"], own.inputs["data"], *(own.losses.facts(name) for name in own.losses.names)]
+    def facts(own: OwnModules) -> list[Any]:
+        assert own.losses is not None
+        return [*own.inputs["own"].values(), *(own.losses.facts(name) for name in own.losses.names)]
 
     base = facts(found())
     assert facts(found()) == base
     for changed, place in (({"width": 9}, 0), ({"rows": 290}, 1), ({"fixed": 0.2}, 3), ({"gamma": 1.0}, 4)):
         other = facts(found(**changed))
         assert [i for i, (one, two) in enumerate(zip(base, other, strict=True)) if one != two] == [place]
-
-
-def test_a_long_tensor_is_described_by_all_of_its_numbers() -> None:
-    first, second = torch.zeros(5000), torch.zeros(5000)
-    second[2500] = 1.0
-    assert described([first]) != described([second])
-    assert described([first]) == described([first.clone()])
 
 
 def test_finished_runs_are_read_and_those_of_other_code_or_settings_are_made_anew(tmp_path: Path) -> None:
@@ -508,6 +517,54 @@ def test_finished_runs_are_read_and_those_of_other_code_or_settings_are_made_ane
         compare(WithCriterion, Points(rows=150), **(QUICK | {"folder": tmp_path}))
 
 
+# --- several modules
+
+
+def small(lr: float = 0.01) -> WithCriterion:
+    return WithCriterion(lr, 4)
+
+
+def large(lr: float = 0.01, hidden: int = 64) -> WithCriterion:
+    return WithCriterion(lr, hidden)
+
+
+SEVERAL = {key: value for key, value in QUICK.items() if key not in ("methods", "replaces")} | {"trials": 2}
+
+
+def test_modules_are_compared_as_they_are_in_two_processes_as_in_one(tmp_path: Path) -> None:
+    factories = {"small": small, "large": (large, None, {"hidden": [64, 32]}), "other": lambda lr=0.01: small(lr)}
+    found = []
+    for jobs in (1, 2):
+        record = compare(factories, Points, tuning_seeds=1, n_jobs=jobs, folder=tmp_path / str(jobs), **SEVERAL).record
+        found.append([(run.method, run.seed, run.metrics, run.parameters) for run in record.results])
+        assert (record.baseline, record.failures) == ("small", [])
+        assert record.changes["large"] == {"hidden": ["4", "64"]}
+        assert {trial.settings["hidden"] for trial in record.tuning["large"]} <= {32, 64}
+    assert found[0] == found[1]
+    assert {method: count for method, _, _, count in found[0]}["small"] == 8 * 4 + 4 + 4 * 5 + 5
+
+
+def test_what_goes_on_from_run_to_run_is_refused_by_its_name() -> None:
+    shared = nn.Linear(8, 8)
+
+    class OnShared(WithCriterion):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(shared, self.net)
+
+    class Counts(nn.Module):
+        calls = 0
+
+        def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+            self.calls += 1
+            return F.cross_entropy(logits, target) / self.calls
+
+    with pytest.raises(ValueError, match=r"net.* goes on from run to run"):
+        compare(OnShared, Points(), **QUICK)
+    with pytest.raises(ValueError, match=r"losses\['counts'\].*calls goes on from run to run"):
+        compare(WithCriterion, Points(), **(QUICK | {"losses": {"counts": Counts()}}))
+
+
 # --- bad input
 
 
@@ -523,6 +580,19 @@ class SplitsAnew(Points):
         self.parts = random_split(ConcatDataset(self.parts), [100, 100, 100])  # type: ignore[assignment]
 
 
+AS_THEY_ARE: dict[str, Any] = {"methods": None, "replaces": None}
+
+
+def holds_a_lock() -> Any:
+    lock = Lock()
+
+    def factory() -> WithCriterion:
+        with lock:
+            return WithCriterion()
+
+    return factory
+
+
 Foreign = variant(object, __module__="pytorch_lightning.core.module")
 TRAINER = {"max_epochs": 2}
 
@@ -532,6 +602,21 @@ TRAINER = {"max_epochs": 2}
     [
         ({"factory": lambda: MODULE}, ValueError, "returned the same object twice"),
         ({"factory": MODULE}, TypeError, "expected a function that makes a fresh module"),
+        (
+            {"factory": {"a": small, "b": lambda: nn.Linear(2, 2)}} | AS_THEY_ARE,
+            TypeError,
+            "expected a LightningModule",
+        ),
+        ({"factory": {"a": small}} | AS_THEY_ARE, ValueError, "nothing is compared with a: name another candidate"),
+        ({"factory": {"a": small, "b": (large, Points(150))}} | AS_THEY_ARE, ValueError, "b has other validation or"),
+        ({"factory": {"a": small, "b": large}}, ValueError, "compared as they are: leave methods, losses and"),
+        (
+            {"factory": {"a": small, "b": large}, "baseline": "c"} | AS_THEY_ARE,
+            ValueError,
+            "no candidate is called 'c'",
+        ),
+        ({"n_jobs": 2, "factory": holds_a_lock()}, TypeError, "n_jobs needs modules, .* that can be pickled"),
+        ({"trainer": TRAINER | {"strategy": "ddp_spawn"}}, ValueError, "must not set strategy='ddp_spawn': what its"),
         ({"factory": lambda: nn.Linear(2, 2)}, TypeError, "expected a LightningModule, got Linear: the factory"),
         ({"factory": Foreign}, TypeError, "got Variant: it is of the package pytorch_lightning: import"),
         ({"factory": lambda lr: WithCriterion(lr)}, TypeError, "missing 1 required positional argument: 'lr'"),
@@ -542,7 +627,7 @@ TRAINER = {"max_epochs": 2}
         ),
         ({"methods": ["as_softmx"]}, ValueError, "unknown method 'as_softmx': did you mean as_softmax"),
         ({"methods": ["am_softmax"]}, ValueError, "am_softmax needs a head of its own"),
-        ({"losses": {"entmax": Focal()}}, ValueError, "the loss entmax is named twice"),
+        ({"losses": {"softmax": Focal()}}, ValueError, "softmax is the module as it is: give the loss another name"),
         ({"losses": {"focal": "focal"}}, TypeError, r"losses\['focal'\] must be called as loss\(logits, target\)"),
         (
             {"losses": {"rows": nn.CrossEntropyLoss(reduction="none")}},

@@ -8,16 +8,18 @@ import pytest
 
 from as_lightning.benchmark.compare.api import compare
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, default_settings
+from as_lightning.benchmark.compare.search import Range, learning_rates
 
 
 def plan(*methods: str, epochs: int = 12, **settings) -> ComparisonPlan:
-    return ComparisonPlan(methods or ("as_softmax",), epochs, **settings)
+    return ComparisonPlan(methods or ("as_softmax",), **({"baseline": "softmax", "full_epochs": epochs} | settings))
 
 
 def test_by_default_seeds_are_added_look_by_look_and_the_baseline_alone_has_a_smaller_budget() -> None:
     found = plan("as_softmax", "as_speed")
-    assert found.methods == ("softmax", "as_softmax", "as_speed")
-    assert found.design.looks == (5, 8, 12, 20)
+    assert found.candidates == ("softmax", "as_softmax", "as_speed")
+    assert found.design.looks == tuple(range(5, 21))
+    assert found.design.methods == found.candidates
     assert found.seeds == tuple(range(20))
     assert found.tuning_seeds == (1000, 1001)
     assert (found.budgets_of("softmax"), found.budgets_of("as_speed")) == ((0.5, 1.0), (1.0,))
@@ -27,8 +29,8 @@ def test_by_default_seeds_are_added_look_by_look_and_the_baseline_alone_has_a_sm
     ("settings", "looks"),
     [
         ({"max_seeds": 5}, (5,)),
-        ({"max_seeds": 10}, (5, 8, 10)),
-        ({"max_seeds": 20}, (5, 8, 12, 20)),
+        ({"max_seeds": 8}, (5, 6, 7, 8)),
+        ({"max_seeds": 20}, tuple(range(5, 21))),
         ({"seeds": 4}, (4,)),
         ({"seeds": [7, 3]}, (2,)),
     ],
@@ -44,19 +46,22 @@ def test_given_budgets_are_for_all_and_those_of_the_same_epochs_are_one() -> Non
 
 
 def test_the_fewest_and_the_most_runs_are_counted() -> None:
-    assert plan("as_softmax", budgets=[0.5, 1], trials=6).runs(trials=12, contained=0) == (24 + 5 * 3, 24 + 20 * 4)
-    assert plan("as_softmax", budgets=[0.5, 1], trials=6).runs(trials=12, contained=1) == (24 + 5 * 2, 24 + 20 * 4)
+    asked, rates = plan("as_softmax", budgets=[0.5, 1], trials=6), {"lr": learning_rates(0.01, 4.0)}
+    assert asked.of({"softmax": rates, "as_softmax": rates}).runs() == (12 + 4 + 5 * 3, 12 + 4 + 20 * 4)
+    containing = rates | {"delta": Range(0.1, 1.0, default=0.1, neutral=1.0)}
+    assert asked.of({"softmax": rates, "as_softmax": containing}).runs() == (12 + 2 + 5 * 2, 12 + 4 + 20 * 4)
+    assert asked.runs()[0] == 5 * 3  # nothing is tuned
 
 
-def test_methods_of_several_labels_are_compared_with_their_softmax() -> None:
-    assert plan("multilabel_as_softmax", "bce").baseline == "multilabel_softmax"
-    assert plan("as_softmax", baseline="as_softmax").methods == ("as_softmax",)
+def test_the_baseline_may_be_any_candidate() -> None:
+    assert plan("as_softmax", baseline="as_softmax").candidates == ("as_softmax",)
+    assert plan("softmax", "as_softmax", baseline="as_softmax").candidates == ("as_softmax", "softmax")
 
 
 def test_the_defaults_of_a_comparison_are_stated_once() -> None:
     parameters = inspect.signature(compare).parameters
     shared = parameters.keys() & default_settings().keys() - {"methods"}
-    assert len(shared) == 8
+    assert len(shared) == 10
     assert {parameters[name].default for name in shared} == {None}
     assert default_settings()["trials"] == plan().trials
 
@@ -70,11 +75,11 @@ def test_the_folders_of_runs_name_what_they_are() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"methods": []}, "methods must be a list of at least one name"),
-        ({"methods": "softmax"}, "methods must be a list of at least one name"),
-        ({"methods": ["entmax", "entmax"]}, "each given once, got"),
+        ({"candidates": []}, "methods must be a list of at least one name"),
+        ({"candidates": "softmax"}, "methods must be a list of at least one name"),
+        ({"candidates": ["entmax", "entmax"]}, "each given once, got"),
         ({"budgets": True}, "got True"),
-        ({"methods": ["softmax"], "budgets": 1}, "nothing is compared with softmax: name another method, or a"),
+        ({"candidates": ["softmax"], "budgets": 1}, "nothing is compared with softmax: name another candidate, or a"),
         (
             {"budgets": {"baseline": [0.5], "methods": [1]}},
             "baseline's budgets must hold the largest of the methods, 1",
@@ -98,5 +103,5 @@ def test_the_folders_of_runs_name_what_they_are() -> None:
 )
 def test_what_cannot_be_is_refused_in_one_sentence(settings, message) -> None:
     with pytest.raises((TypeError, ValueError), match=message) as refused:
-        ComparisonPlan(**({"methods": ["as_softmax"], "full_epochs": 12} | settings))
+        ComparisonPlan(**({"candidates": ["as_softmax"], "baseline": "softmax", "full_epochs": 12} | settings))
     assert "\n" not in str(refused.value)

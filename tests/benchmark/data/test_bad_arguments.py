@@ -12,7 +12,7 @@ from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.data.extreme import Extreme
 from as_lightning.benchmark.data.image.image_folder import ImageFolder
-from as_lightning.benchmark.data.text.published import SST5, GoEmotions
+from as_lightning.benchmark.data.text.published import SST5, WNUT17, GoEmotions
 from as_lightning.benchmark.data.text.standard_library import PythonCode
 from as_lightning.benchmark.data.text.text_file import TextFile
 
@@ -28,6 +28,12 @@ PATH = {"path": "set"}
         (Digits, {}, {"num_workers": -1}, "num_workers must be an integer of at least 0, got -1"),
         (Digits, {}, {"label_noise": 1.1}, r"label_noise must be a share in \[0, 1\], got 1.1"),
         (Digits, {}, {"label_noise": float("nan")}, r"label_noise must be a share in \[0, 1\], got nan"),
+        (Digits, {}, {"label_noise_kind": "x"}, "label_noise_kind must be one of 'uniform', 'pairs', got 'x'"),
+        (Digits, {}, {"imbalance": 0.5}, "imbalance must be a number of at least 1, .*, got 0.5"),
+        (Digits, {}, {"imbalance": float("inf")}, "imbalance must be a number of at least 1, .*, got inf"),
+        (Digits, {}, {"imbalance": 2, "shots": 3}, "shots=3 and imbalance=2 both set how many samples a class has"),
+        (GoEmotions, TEXT, {"imbalance": 2}, "not for multilabel data, whose samples belong to several classes"),
+        (WNUT17, TEXT, {"imbalance": 2}, "not for token data, whose samples belong to several classes"),
         (Extreme, {"batch_size": 8}, {"classes": 1}, "classes must be an integer of at least 2, got 1"),
         (Chords, AUDIO, {"features": "mfcc"}, "features must be one of 'log_mel', 'waveform', got 'mfcc'"),
         (Chords, AUDIO, {"n_fft": 0}, "n_fft must be an integer of at least 1"),
@@ -35,7 +41,6 @@ PATH = {"path": "set"}
         (Chords, AUDIO, {"freq_mask": 25}, "freq_mask=25 is more than a clip's 24: set it to that or less"),
         (Chords, AUDIO, {"seconds": 0.1, "time_mask": 10}, "time_mask=10 is more than a clip's 9"),
         (Chords, AUDIO, {"split_seed": "abc"}, "split_seed must be an integer of at least 0, got 'abc'"),
-        (Digits, {}, {"split_seed": None}, "split_seed must be an integer of at least 0, got None"),
         (Digits, {}, {"label_noise_seed": "abc"}, "label_noise_seed must be an integer of at least 0, got 'abc'"),
         (Chords, AUDIO, {"seconds": "abc"}, "seconds must be a positive number, got 'abc'"),
         (Chords, AUDIO, {"seconds": 0.016}, "are 128 samples: at least 129 are needed"),

@@ -125,7 +125,7 @@ def test_another_stem_and_the_stem_of_another_network_are_refused(settings, mess
         resnet(**settings)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "densenet121"])
+@pytest.mark.parametrize("name", ["resnet18", "efficientnet_b0", "densenet121", "shufflenet_v2_x0_5"])
 @pytest.mark.parametrize("trainable_layers", [0, 1, 2])
 def test_frozen_stages_and_the_last_ones_together_are_the_whole_network(name, trainable_layers):
     torch.manual_seed(0)
@@ -143,9 +143,15 @@ def test_frozen_stages_and_the_last_ones_together_are_the_whole_network(name, tr
     assert 0 < trained < len(list(whole.parameters())) if trainable_layers else trained == 0
 
 
-def test_a_network_that_is_no_chain_of_its_stages_is_refused():
-    with pytest.raises(ValueError, match="vit_b_32 cannot be cut before its stage 'conv_proj'"):
-        TorchvisionEncoder("vit_b_32", None, 3, trainable_layers=2)
+@pytest.mark.parametrize(
+    ("name", "trainable_layers", "stage"),
+    [("vit_b_32", 2, "conv_proj"), ("vit_b_32", 1, "encoder"), ("resnet18", 10, "conv1")],
+)
+def test_a_network_that_is_no_chain_of_its_stages_and_one_that_is_trained_whole_are_refused(
+    name, trainable_layers, stage
+):
+    with pytest.raises(ValueError, match=f"{name} cannot be cut before its stage '{stage}'"):
+        TorchvisionEncoder(name, None, 3, trainable_layers=trainable_layers)
 
 
 def test_more_trainable_stages_than_there_are_is_refused_with_their_number():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from as_lightning.benchmark.report.advice import advice, in_words, recommended
+from as_lightning.benchmark.report.example_spread import ExampleSpread
 from as_lightning.benchmark.report.findings import Findings, Row, TimeRatio, findings, time_ratio
-from as_lightning.benchmark.report.record import ComparisonRecord
+from as_lightning.benchmark.report.record import ComparisonRecord, Trial
 from as_lightning.benchmark.report.verdicts import Arm, Design, Verdict
 
 SOFTMAX = Arm("softmax")
@@ -92,6 +94,29 @@ def test_worse_calibration_is_said_with_what_a_temperature_makes_of_it():
     assert not any("calibrated" in sentence for sentence in sentences)
 
 
+def test_what_weakens_a_verdict_is_said():
+    early = row(A, "better", SAME_TIME, difference=1.0)
+    assert "The difference of a method that stopped early as better is on average too large." in advice(found(early))
+    late = replace(early, verdict=replace(early.verdict, look=16))
+    assert not any("too large" in sentence for sentence in advice(found(late)))
+    hopeless = row(A, "not worse", SAME_TIME)
+    hopeless = replace(hopeless, verdict=replace(hopeless.verdict, in_reach=False, skewed=True))
+    said = advice(found(hopeless))
+    assert "a, 12 epochs: stopped after 5 seeds; 20 are unlikely to show a gain, or that there is none." in said
+    assert "a, 12 epochs: the differences are skewed; this verdict is wrong more often than stated." in said
+
+
+@pytest.mark.parametrize(("mode", "lost"), [("max", "0.50"), ("min", "-0.50")])
+def test_where_validation_chose_the_baseline_it_is_said_by_how_much_the_best_other_setting_lost(mode, lost):
+    tuning = [
+        Trial({"lr": 0.1, "delta": 1.0}, 0.805, shared=True, by_seed=(0.80, 0.81)),
+        Trial({"lr": 0.1, "delta": 0.3}, 0.795, by_seed=(0.795,)),
+    ]
+    facts = {"mode": mode, "same_as": {"a": "softmax"}, "settings": {"a": {"lr": 0.1, "delta": 1.0}}}
+    said = advice(found(row(A, "equal", SAME_TIME), tuning={"a": tuning}, **facts))
+    assert f"a: validation chose softmax; the best other setting (delta 0.3) lost {lost} points." in said
+
+
 def test_a_line_without_seeds_says_why():
     nan = math.nan
     verdict = Verdict(A, SOFTMAX, 2, 0, nan, nan, nan, "undecided", nan, 0.5, reason="2 seeds in common")
@@ -117,9 +142,9 @@ def comparison(result, **scores: list[float]) -> ComparisonRecord:
     record = ComparisonRecord("set", "accuracy", "softmax", list(scores), Design(looks=(5,)))
     for method, values in scores.items():
         for seed, score in enumerate(values):
-            about = {"comparison": {"budget": 1.0, "epochs": 4, "settings": {}}}
+            about: dict[str, Any] = {"budget": 1.0, "epochs": 4, "settings": {}}
             seconds = (7.0 if method == "quick" else 10.0) + 0.01 * seed
-            record.results.append(result(method, seed, score, seconds=seconds, config=about))
+            record.results.append(result(method, seed, score, seconds=seconds, **about))
     return record
 
 
@@ -150,12 +175,14 @@ def test_of_a_loss_lower_is_better(result):
     assert (record.verdicts()[0].word, record.verdicts()[0].difference) == ("worse", pytest.approx(-10.02))
 
 
-def test_flips_of_test_examples_are_no_spread_of_a_loss(result):
+def test_test_examples_set_the_smallest_spread_and_the_interval_for_new_data(result):
     record = comparison(result, softmax=[0.80, 0.81, 0.79, 0.82, 0.80], other=[0.90, 0.91, 0.89, 0.92, 0.901])
-    record.disagreed = {(Arm("other"), Arm("softmax")): (0.5, 100)}
-    assert record.verdicts()[0].word == "not worse"
-    record.mode = "min"
-    assert record.verdicts()[0].word == "worse"
+    record.spreads = {(Arm("other"), Arm("softmax")): ExampleSpread(7.0, 5.0)}
+    wide = record.verdicts()[0]
+    assert wide.word == "undecided"
+    assert wide.new_low < wide.low
+    record.spreads = {}
+    assert record.verdicts()[0].word == "better"
 
 
 @pytest.mark.parametrize("budget", [None, 0.5])
@@ -163,8 +190,8 @@ def test_without_a_full_run_of_the_baseline_there_are_no_findings_but_its_failur
     record = comparison(result, softmax=[0.8] * 5, other=[0.8] * 5)
     record.failures = ["softmax, seed 0: RuntimeError: out of memory"]
     for run in record.results[:5]:
-        run.config["comparison"]["budget"] = budget
-    record.results = [run for run in record.results if run.config["comparison"]["budget"]]
+        run.budget = budget
+    record.results = [run for run in record.results if run.budget]
     with pytest.raises(ValueError, match=r"no run of the baseline 'softmax' has finished(.|\n)*out of memory"):
         findings(record)
 

@@ -139,12 +139,11 @@ def test_json_lines_with_nested_settings_and_other_delimiters_are_read(tmp_path)
 
 def test_a_written_table_gives_the_verdicts_of_its_runs_without_those_of_tuning(result, tmp_path):
     runs = [
-        result(method, seed, score / 100, config={"comparison": {"phase": "final", "budget": budget, "epochs": 4}})
+        result(method, seed, score / 100, phase="final", budget=budget, epochs=4)
         for method, budget, scores in (("sgd", 1.0, SGD), ("sgd", 0.5, ADAMW), ("None", 1.0, ADAMW))
         for seed, score in enumerate(scores)
     ]
-    tuning = {"comparison": {"phase": "tuning", "budget": 1.0, "settings": {"lr": 0.1}}}
-    runs.append(result("sgd", 1000, 0.1, metrics={}, config=tuning))
+    runs.append(result("sgd", 1000, 0.1, metrics={}, phase="tuning", settings={"lr": 0.1}))
     found = judged(read_table(write_runs(runs, tmp_path / "runs.csv")))
     assert found[["candidate", "budget", "word"]].values.tolist() == [["sgd", 0.5, "better"], ["None", 1, "better"]]
 

@@ -12,7 +12,6 @@ from harness.tiny_encoder import save_encoder
 from transformers import BertModel
 
 from as_lightning.benchmark.data.base import collected_messages
-from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
 from as_lightning.benchmark.data.text.text_file import TextFile
 from as_lightning.benchmark.encoders.auto_model import AutoModelEncoder
@@ -215,27 +214,6 @@ def test_a_run_that_finds_its_outputs_ends_as_the_run_that_computed_them(texts, 
     assert [line["loss"] for line in results[0].evaluations] == [line["loss"] for line in results[1].evaluations]
     files = list((tmp_path / "data" / "frozen").glob("*.npy"))
     assert [np.load(path, mmap_mode="r").dtype for path in files] == [np.float32] * 3
-
-
-def test_shots_take_as_many_of_each_class_drawn_by_the_seed():
-    whole = Digits(batch_size=16)
-    whole.setup()
-
-    def rows(seed: int, shots: int) -> list[int]:
-        torch.manual_seed(seed)
-        data = Digits(batch_size=16, shots=shots)
-        data.setup()
-        assert data.splits["train"].targets.bincount().tolist() == [shots] * 10
-        assert len(data.splits["validation"]) == 180
-        rows = [whole.example_names("train").index(name) for name in data.example_names("train")]
-        assert torch.equal(data.splits["train"].targets, whole.splits["train"].targets[rows])
-        assert torch.equal(data.splits["train"][3][0], whole.splits["train"][rows[3]][0])
-        return rows
-
-    assert rows(0, 7) == rows(0, 7) != rows(1, 7)
-    assert set(rows(0, 7)) < set(rows(0, 9))
-    with pytest.raises(ValueError, match=r"data.shots is 200, but class '8' has \d+ training samples"):
-        Digits(batch_size=16, shots=200).setup()
 
 
 def test_the_first_samples_alone_can_be_trained_on(texts, folder):

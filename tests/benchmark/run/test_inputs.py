@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from as_lightning.benchmark.data.text import standard_library as python_code
-from as_lightning.benchmark.run.recorder import RunRecorder, same_run
+from as_lightning.benchmark.run.identity import RunIdentity
+from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.run.resume import written_identity
 from as_lightning.benchmark.run.train import run_inputs, train
 
 BRIEF = ("trainer.max_epochs=1", "trainer.limit_train_batches=2", "method=softmax", "logger=none")
@@ -50,7 +52,7 @@ def test_a_run_whose_data_file_has_changed_is_made_anew(reviews, trained, caplog
     with caplog.at_level(logging.WARNING):
         train(reviews(good="fine"))
     assert len(trained) == 2
-    assert "finished with other inputs (data)" in caplog.text
+    assert "finished with another inputs.data" in caplog.text
     train(reviews(good="fine"))
     assert len(trained) == 2
 
@@ -73,7 +75,7 @@ def test_a_run_of_another_progress_bar_goes_on_and_is_finished(reviews, trained,
     config.trainer.enable_progress_bar = True
     (last,) = Path(config.output_dir).rglob("last.ckpt")
     checkpoint = torch.load(last, weights_only=False)
-    assert '"enable_progress_bar": false' in checkpoint["callbacks"]["RunRecorder"]["settings"]
+    assert '"enable_progress_bar": false' in checkpoint["callbacks"]["RunRecorder"]["written"]
     result = train(config)
     assert result.resumed
     assert len(result.evaluations) == 1  # also the evaluations are this run's
@@ -83,10 +85,12 @@ def test_a_run_of_another_progress_bar_goes_on_and_is_finished(reviews, trained,
 
 def test_what_an_older_version_has_not_written_of_a_run_is_not_compared():
     config = {"seed": 1, "trainer": {"enable_progress_bar": False}}
-    assert same_run(config, {"seed": 1, "trainer": {}, "inputs": {"model": "a"}})
-    assert not same_run(config | {"inputs": {"model": "b"}}, {"seed": 1, "trainer": {}, "inputs": {"model": "a"}})
-    assert not same_run(config, config | {"seed": 2})
-    assert same_run({"schedule": {0: 1}}, {"schedule": {"0": 1}})  # as a result on disk has it
+    now = RunIdentity.of({"seed": 1, "trainer": {}}, {"model": "a"})
+    assert RunIdentity.of(config).changed(now) == []
+    assert RunIdentity.of(config, {"model": "b"}).changed(now) == ["inputs.model"]
+    assert RunIdentity.of(config | {"seed": 2, "shots": None}).changed(now) == ["seed"]
+    old = {"callbacks": {"RunRecorder": {"settings": '{"seed": 1, "inputs": {"model": "a"}}'}}}  # as 0.3 wrote them
+    assert written_identity(old) == now
 
 
 def test_a_folder_with_an_encoder_is_recorded_by_its_content(composed, tmp_path):
@@ -125,4 +129,4 @@ def test_a_run_of_another_python_is_made_anew(composed, tmp_path, trained, caplo
     with caplog.at_level(logging.WARNING):
         train(config)
     assert len(trained) == 2
-    assert "other inputs (python)" in caplog.text
+    assert "another inputs.python" in caplog.text

@@ -57,6 +57,7 @@ def test_a_method_has_the_name_of_its_file_and_learns_a_batch_of_digits(method: 
         class_names=digits.class_names,
         optimizer=instantiate(config.optimizer),
         lr_scheduler=None,
+        class_counts=digits.class_counts,
     )
     recorder = LossRecorder()
     trainer = pl.Trainer(
@@ -87,6 +88,10 @@ def test_a_method_has_the_name_of_its_file_and_learns_a_batch_of_digits(method: 
         ("taylor_softmax method.order=3", "order must be 2, 4 or 6 .*, got 3"),
         ("am_softmax method.margin=-1", "margin must be a margin between cosines"),
         ("label_smoothing method.smoothing=1", r"smoothing must be a number in \[0, 1\)"),
+        ("focal method.gamma=-1", "gamma must be a number of 0 or more"),
+        ("generalised_cross_entropy method.q=2", r"q must be a number in \[0, 1\], got 2"),
+        ("encouraging method.log_end=1", r"log_end must be a number in \[0, 1\)"),
+        ("asymmetric method.clip=1", r"clip must be a number in \[0, 1\)"),
         ("multilabel_sparse method.k=0", "k must be an integer of at least 1, got 0"),
     ],
 )

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from as_lightning.benchmark.run.recorder import RunRecorder
+from as_lightning.benchmark.run.resume import WholeFileCheckpointIO
 
 EPOCHS, BATCHES, VALIDATION_BATCHES = 3, 4, 2
 BATCH, LOADER, REFRESH, PLAN, VALIDATION, SAVE = 1.0, 0.1, 0.01, 0.001, 100.0, 10_000.0
@@ -62,8 +63,17 @@ class BetweenEpochs(pl.Callback):
     def on_train_epoch_end(self, *args: Any) -> None:
         self.clock.now += PLAN
 
-    def on_save_checkpoint(self, *args: Any) -> None:
+
+class SlowDisk(WholeFileCheckpointIO):
+    """Writes a checkpoint at the speed of the clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        super().save_checkpoint(*args, **kwargs)
         self.clock.now += SAVE
+        self.seconds = self.clock.now - self.clock.now % SAVE
 
 
 def fitted(folder: Path, module: type[TimedModule] = TimedModule, **options: Any) -> RunRecorder:
@@ -74,6 +84,7 @@ def fitted(folder: Path, module: type[TimedModule] = TimedModule, **options: Any
         reload_dataloaders_every_n_epochs=1,
         callbacks=[BetweenEpochs(clock), recorder, ModelCheckpoint(folder)],
         default_root_dir=folder,
+        plugins=[SlowDisk(clock)],
         accelerator="cpu",
         logger=False,
         enable_progress_bar=False,

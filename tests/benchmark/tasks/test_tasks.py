@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cosine
 from seqeval.metrics import f1_score as span_f1_score
-from sklearn.metrics import accuracy_score, f1_score
+from sklearn.metrics import accuracy_score, f1_score, recall_score
 from torch import Tensor
 from torch.nn.functional import one_hot
 from torch.utils.data import DataLoader, TensorDataset
 
+from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.tasks.classifier import Classifier, CosineHead
-from as_lightning.benchmark.tasks.tasks import IGNORED, MacroF1, SpanF1, TaskForm
+from as_lightning.benchmark.tasks.tasks import IGNORED, CountedScore, SpanF1, TaskForm, macro_f1
 
 NAMES = ["B-x", "B-y", "I-x", "I-y", "O"]
 
@@ -32,7 +33,7 @@ def measured(form: TaskForm, batches: list[tuple[Tensor, Tensor]]) -> dict[str, 
 
 def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
     """The expected calibration error over 15 bins of equal width, as its definition has it."""
-    bins = np.minimum((confidence * 15).astype(int), 14)
+    bins = np.ceil(confidence * 15).astype(int) - 1
     gaps = [
         (bins == number).mean() * abs(confidence[bins == number].mean() - right[bins == number].mean())
         for number in range(15)
@@ -48,6 +49,7 @@ def test_metrics_of_one_class_a_sample_are_scikit_learns():
     assert found == pytest.approx(
         {
             "accuracy": accuracy_score(target, predicted),
+            "balanced_accuracy": recall_score(target, predicted, average="macro", labels=range(4)),
             "f1_macro": f1_score(target, predicted, average="macro"),
             "calibration_error": calibration_error(confidence.numpy(), (predicted == target).double().numpy()),
         },
@@ -59,13 +61,15 @@ def test_metrics_of_one_class_a_sample_are_scikit_learns():
 def test_metrics_of_several_labels_are_scikit_learns():
     target = (torch.rand(300, 5) < 0.3).long()
     logits = 3 * (target - 0.5) + 2 * torch.randn(300, 5)
+    target[:, 4], logits[:, 4] = 0, -1.0  # a label that never occurs takes no part in the macro F1
+    logits[0, :2] = 40.0  # a confidence of exactly 1
     found = measured(TaskForm("multilabel", NAMES, "multi_hot"), [(logits[:7], target[:7]), (logits[7:], target[7:])])
     predicted = (logits > 0).long()
     assert found == pytest.approx(
         {
             "accuracy": accuracy_score(target, predicted),
             "f1_micro": f1_score(target, predicted, average="micro"),
-            "f1_macro": f1_score(target, predicted, average="macro"),
+            "f1_macro": f1_score(target, predicted, average="macro", labels=range(4)),
             "calibration_error": calibration_error(
                 logits.double().sigmoid().flatten().numpy(), target.double().flatten().numpy()
             ),
@@ -168,9 +172,9 @@ def test_a_task_and_a_loss_that_do_not_fit_are_refused(task, targets, message):
 PAIRS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40)
 
 
-def updated(pairs: list[tuple[int, int]]) -> MacroF1:
+def updated(pairs: list[tuple[int, int]]) -> CountedScore:
     said, target = torch.tensor(pairs).unbind(-1)
-    score = MacroF1(5)
+    score = CountedScore(macro_f1, 5)
     score.update(one_hot(said, 5), target)
     return score
 
@@ -188,14 +192,13 @@ def test_the_score_is_scikit_learns_also_of_counts_that_two_ranks_add_up(first, 
     assert float(score.compute()) == pytest.approx(scikit_learns(first + second), abs=1e-6)
 
 
-def test_what_is_ignored_does_not_count():
-    said, target = torch.tensor([[0, 1, 2], [2, 2, 0]]), torch.tensor([[0, -100, 1], [2, -100, -100]])
-    score = MacroF1(3, ignore_index=-100)
-    score.update(one_hot(said, 3).transpose(1, 2), target)
-    assert float(score.compute()) == pytest.approx(f1_score([0, 1, 2], [0, 2, 2], average="macro"))
-    nothing = MacroF1(3, ignore_index=-100)
-    nothing.update(torch.zeros(2, 3), torch.tensor([-100, -100]))
-    assert float(nothing.compute()) == 0.0
+@pytest.mark.parametrize("metric", ["accuracy", "f1_macro", "calibration_error"])
+def test_what_is_ignored_does_not_count_and_of_nothing_the_score_is_zero(metric):
+    logits, target = torch.randn(2, 3, 5), torch.tensor([[0, IGNORED, 1], [2, IGNORED, IGNORED]])
+    form, known = TaskForm("token", NAMES), target != IGNORED
+    words = measured(TaskForm("multiclass", NAMES), [(logits[known], target[known])])
+    assert measured(form, [(logits, target)])[metric] == pytest.approx(words[metric])
+    assert measured(form, [(logits, torch.full_like(target, IGNORED))])[metric] == 0.0
 
 
 TAGS = ["B-a", "B-b", "I-a", "I-b", "O"]
@@ -261,3 +264,22 @@ def test_the_loss_of_tagged_words_is_the_mean_over_words_whatever_the_batches():
         (logged,) = quiet_trainer().validate(module, loader, verbose=False)
         expected = F.cross_entropy(module(inputs).flatten(0, 1), target.flatten())
         assert logged["val/loss"] == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("label_noise", [0.4, 1e-4, 0.0])  # 1e-4 is too little for a single wrong label
+def test_the_test_of_data_with_wrong_labels_says_how_many_of_these_are_predicted_and_how_many_true_ones(label_noise):
+    torch.manual_seed(0)
+    data = Digits(label_noise=label_noise)
+    data.setup()
+    encoder = torch.nn.Flatten()
+    encoder.out_features = 64
+    module = Classifier(encoder, data.class_names, F.cross_entropy, torch.optim.SGD)
+    (logged,) = quiet_trainer().test(module, data, verbose=False)
+    if label_noise != 0.4:
+        assert "test/memorised" not in logged
+        return
+    train, truth = data.splits["train"], data.true_targets
+    wrong, predicted = train.targets != truth, module(train.inputs).argmax(-1)
+    shares = [float((predicted == labels)[wrong].float().mean()) for labels in (train.targets, truth)]
+    assert [logged["test/memorised"], logged["test/recovered"]] == pytest.approx(shares)
+    assert 0 < sum(shares) < 1

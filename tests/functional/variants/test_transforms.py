@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -171,13 +168,6 @@ def test_wrong_logits_are_refused(method: Method) -> None:
         method.transform(torch.arange(6).reshape(2, 3), **method.arguments)
     with pytest.raises(ValueError, match="class dimension"):
         method.transform(torch.tensor(1.0), **method.arguments)
-
-
-def test_entmax_says_how_to_get_its_package_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "entmax", None)
-    runpy.run_path(entmax.__code__.co_filename)
-    with pytest.raises(ImportError, match=r'pip install "as-lightning\[variants\]"'):
-        sparsemax(torch.randn(2, 4))
 
 
 @every_transform

@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 
-from omegaconf import DictConfig, open_dict
+import yaml
+from omegaconf import DictConfig
 
-from as_lightning.benchmark.commands.jobs import one_job, run_command
+from as_lightning.benchmark.commands.jobs import run_command
+from as_lightning.benchmark.run.settings import SettingError, override_value
 
 
 def run_job(config: DictConfig) -> None:
-    """One run of a comparison."""
+    """One run of a comparison, in a job of a launcher."""
     # here, so that a misspelt setting and the shell's completion need not wait for torch
-    from as_lightning.benchmark.compare.plan import default_settings
-    from as_lightning.benchmark.run.runner import quiet_training
-    from as_lightning.benchmark.run.train import train
+    from as_lightning.benchmark.compare.configured import job_config
+    from as_lightning.benchmark.compare.configured import run_job as make
 
-    config = config.copy()
-    with open_dict(config):
-        for name in default_settings():  # before `one_job`, which hands the run's settings to its other processes
-            config.pop(name)
-    with one_job(config), quiet_training():
-        train(config)
-    shutil.rmtree(Path(config.output_dir) / "checkpoints", ignore_errors=True)
+    make(job_config(config, Path(config.output_dir)))
+
+
+def as_hydra_reads(word: str) -> str:
+    """A word of the command. A knob may be one of the compared methods alone: each method takes what it has. Hydra's
+    grammar has no ``=`` inside a list, as candidates need it.
+
+    >>> as_hydra_reads("candidates={wide: [model.width=256]}"), as_hydra_reads("method.delta=0.1")
+    ('++candidates={wide:["model.width=256"]}', '++method.delta=0.1')
+    """
+    key, _, value = word.partition("=")
+    if key.lstrip("+").partition(".")[0] == "candidates" and value[:1] in "{[" and value:
+        try:
+            return f"++{key.lstrip('+')}={override_value(yaml.safe_load(value))}"
+        except yaml.YAMLError as error:
+            raise SettingError(f"expected candidates={{name: [setting=value, ...]}}, got {value}: {error}") from None
+    return f"++{word}" if word.startswith("method.") else word
 
 
 def main() -> None:
@@ -33,8 +43,10 @@ def main() -> None:
     # a module of one's own lies where the command is given; other processes of a launcher find it there too
     sys.path.insert(0, os.getcwd())
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
-    # a knob may be one of the compared methods alone: each method takes what it has
-    sys.argv[1:] = [f"++{word}" if word.startswith("method.") else word for word in sys.argv[1:]]
+    try:
+        sys.argv[1:] = [as_hydra_reads(word) for word in sys.argv[1:]]
+    except SettingError as error:
+        sys.exit(f"as-lightning-compare: {error}")
     if not any(word.startswith("-") for word in sys.argv[1:]):
         sys.argv.append("--multirun")  # else Hydra says of a misspelt setting that methods=a,b is ambiguous
     run_command("compare", run_job)

@@ -66,7 +66,7 @@ def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[
         records, notes = [*records, *found], [*notes, *said]
     if folders:
         results = find_results(folders)
-        if any("comparison" in result.config for result in results):
+        if any(result.phase for result in results):
             needed = f"the folder of one that has ended, which holds {COMPARISON_FILE}"
             raise SettingError(f"these are runs of comparisons: give {needed}")
         found, said = sweep_records(results, options.baseline, **design)

@@ -13,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from as_lightning.benchmark.commands.jobs import one_job, run_command
+from as_lightning.benchmark.commands.jobs import run_command
 from as_lightning.benchmark.commands.sweep_report import finish_sweep
 from as_lightning.benchmark.run.settings import method_settings
 
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 def run_job(config: DictConfig) -> float:
     """One job of Hydra's: what a sweeper optimises is the best validation score."""
     # here, so that a misspelt setting and the shell's completion need not wait for torch
+    from as_lightning.benchmark.run.processes import one_job
     from as_lightning.benchmark.run.summary import print_summary
     from as_lightning.benchmark.run.train import train
 

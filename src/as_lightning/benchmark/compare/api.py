@@ -1,9 +1,9 @@
-"""``as_lightning.compare``: the fair comparison for a LightningModule of one's own, from Python."""
+"""``as_lightning.compare``: the fair comparison of LightningModules of one's own, or of losses for one, from Python."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -11,16 +11,22 @@ from typing import Any, Literal
 import lightning.pytorch as pl
 from rich.console import Console
 
-from as_lightning.benchmark.compare.engine import run_comparison
+from as_lightning.benchmark.compare.engine import Subject, execution, run_comparison
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses
-from as_lightning.benchmark.compare.own_module import OwnModule
-from as_lightning.benchmark.compare.plan import METHODS, ComparisonPlan, default_settings
+from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules
+from as_lightning.benchmark.compare.plan import ComparisonPlan, default_methods, default_settings
+from as_lightning.benchmark.compare.search import Space, setting_range
 from as_lightning.benchmark.report.advice import advice
 from as_lightning.benchmark.report.findings import Findings, findings
 from as_lightning.benchmark.report.page import ReportPaths, print_comparison, write_report
 from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.run.result import new_session
 from as_lightning.benchmark.run.runner import quiet_training
+from as_lightning.benchmark.run.settings import nearest
+from as_lightning.functional.argument_checks import check_count
+
+Factory = Callable[..., pl.LightningModule]
+Data = pl.LightningDataModule | Callable[[], pl.LightningDataModule]
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,15 +58,16 @@ class ComparisonReport:
 
 
 def compare(
-    factory: Callable[..., pl.LightningModule],
-    datamodule: pl.LightningDataModule | Callable[[], pl.LightningDataModule],
+    factory: Factory | Mapping[str, Any],
+    datamodule: Data | None = None,
     *,
     monitor: str,
     trainer: Mapping[str, Any],
     replaces: str | None = None,
     mode: Literal["max", "min"] = "max",
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] | None = None,
     losses: Mapping[str, Any] | None = None,
+    baseline: str | None = None,
     budgets: float | Sequence[float] | None = None,
     trials: int | None = None,
     seeds: Literal["auto"] | int | Sequence[int] | None = None,
@@ -68,41 +75,51 @@ def compare(
     max_hours: float | None = None,
     tuning_seeds: int | Sequence[int] | None = None,
     equal_within: float | None = None,
+    n_jobs: int | None = None,
     folder: str | Path | None = None,
     name: str = "comparison",
     progress: bool = True,
 ) -> ComparisonReport:
-    """Does another loss help this module on these data? Tune every method equally, and compare.
+    """Which is better on these data: one of several modules, or one of several losses for a module?
 
-    Every method gets ``trials`` settings, judged by the mean of the best validation scores over ``tuning_seeds``; the
-    baseline's trials count for each method that contains it. Then the tuned methods run with more and more seeds until
-    each is decided, at the full budget first. Where a default is None, it is that of ``conf/compare.yaml``.
+    Every candidate gets ``trials`` settings, judged by the mean of the best validation scores over ``tuning_seeds``;
+    the baseline's trials count for each candidate that contains it. Then the tuned candidates run with more and more
+    seeds until each is decided, at the full budget first. Where a default is None, it is that of ``conf/compare.yaml``.
 
     Args:
-        factory: makes a fresh module at each call, e.g. ``lambda: LitModel(lr=1e-3)``. The learning rate is tuned where
-            the factory has an argument ``lr`` (or ``learning_rate``), or the module an attribute or hyperparameter of
-            that name, and another value changes the training. Otherwise the report says that it was not tuned.
-        datamodule: the data, of which each run gets a copy, or a function that makes them.
+        factory: makes a fresh module at each call, e.g. ``lambda: LitModel(lr=1e-3)``; or several of them by name, to
+            be compared as they are: ``{"small": make_small, "large": make_large}``. In the place of a factory stands a
+            tuple where a candidate has data of its own, or arguments that are tuned: ``(make_large, data)`` or
+            ``(make_large, None, {"width": {"low": 64, "high": 256}})``. The learning rate is tuned where the factory
+            has an argument ``lr`` (or ``learning_rate``), or the module an attribute or hyperparameter of that name,
+            and another value changes the training. Otherwise the report says that it was not tuned.
+        datamodule: the data, of which each run gets a copy, or a function that makes them. Candidates may differ in
+            their training data, not in their validation and test examples.
         monitor: the logged validation metric to compare, e.g. ``"val/acc"``. The score is the test metric of the same
             name with ``test`` for ``val`` (or ``valid``, ``validation``), at the weights of the best validation;
             without one, it is the best validation score, and the report says so.
         trainer: arguments of ``lightning.Trainer``; ``max_epochs`` is the training of budget 1. Callbacks are copied
-            for each run. A ``ModelCheckpoint`` among them does not change which weights are scored.
+            for each run. A ``ModelCheckpoint`` among them does not change which weights are scored. With several
+            devices a score is the mean over the processes, and all of them decide by the same results.
         replaces: the attribute that ``training_step`` calls as ``loss(logits, target)``, e.g. ``"criterion"``, or the
             attribute that holds a Hugging Face classifier; None for a module that calls ``self.as_softmax_loss``.
         mode: ``"max"`` if more of ``monitor`` is better, or ``"min"``.
-        methods: names of the app's methods that are a loss; ``softmax``, the module as it is, is the baseline.
+        methods: of one factory: names of the app's methods that are a loss; ``softmax`` is the module as it is. By
+            default softmax, as_softmax and as_speed.
         losses: of your own, by name: a loss that is called as ``loss(logits, target)`` and returns a scalar, or a pair
             of what makes one and the ranges of its arguments: ``{"focal": (FocalLoss, {"gamma": {"low": 0.5, "high":
             5, "default": 2}})}``. A range may name the ``neutral`` value at which the loss is the baseline's.
+        baseline: what the others are compared with; by default softmax, or the first of several factories.
         budgets: shares of ``max_epochs``, in (0, 2]; by default 0.5 and 1 for the baseline, 1 for the others.
-        trials: settings tried for each method, at least 1; the first is the module's own.
+        trials: settings tried for each candidate, at least 1; the first is the module's own.
         seeds: ``"auto"``, how many, or which.
         max_seeds: the most of ``"auto"``.
         max_hours: the most hours of training, in all runs together.
         tuning_seeds: how many, or which; others than ``seeds``.
         equal_within: what counts as equal, in points (hundredths of the score).
+        n_jobs: how many runs are made at once, each in a process of this machine.
         folder: keeps the report and the results of all runs, so that the same call goes on where it was interrupted.
+            Runs of another module, data, loss or trainer are made anew.
         name: of the comparison, in the report.
         progress: whether to show the progress bar.
 
@@ -111,23 +128,71 @@ def compare(
 
     Raises:
         ValueError: before the first run, for what could only fail or mislead: an unknown method, a loss named twice or
-            without a scalar, a factory that returns the same object twice, a monitor that is never logged, no
-            validation data, splits that change from set-up to set-up, a folder that holds runs of other data, ...
-        TypeError: if ``factory`` makes no LightningModule, ``datamodule`` is none of Lightning's, or a number is none.
+            without a scalar, a factory that returns the same object twice, a part that goes on from run to run, a
+            monitor that is never logged, no validation data, splits that change from set-up to set-up, candidates that
+            are tested on other examples, a folder that holds runs of other data, ...
+        TypeError: if ``factory`` makes no LightningModule, ``datamodule`` is none of Lightning's, a number is none, or
+            ``n_jobs`` meets what cannot be pickled.
         AttributeError: if ``replaces`` names nothing.
 
     Source: Kaddour et al., "No Train No Gain", NeurIPS 2023, for fully decayed baselines of equal time.
     """
     new_session()
-    own_losses = OwnLosses(methods, losses)
-    own = OwnModule(factory, datamodule, replaces, monitor, mode, trainer, own_losses, name)
+    jobs = check_count("n_jobs", default_settings()["n_jobs"] if n_jobs is None else n_jobs, least=1)
+    own_losses = None
+    if isinstance(factory, Mapping):
+        if methods is not None or losses is not None or replaces is not None:
+            raise ValueError("several factories are compared as they are: leave methods, losses and replaces out")
+        candidates = {label: _candidate(label, made, datamodule) for label, made in factory.items()}
+        first = next(iter(candidates), "") if baseline is None else baseline
+        if first not in candidates:
+            raise ValueError(f"no candidate is called {first!r}: {nearest(first, candidates)}")
+        candidates = {first: candidates[first]} | candidates
+    else:
+        own_losses = OwnLosses([BASELINE, *default_methods()[BASELINE]] if methods is None else methods, losses)
+        candidates = {type(factory).__name__: OwnCandidate(factory, datamodule)}
+        first = BASELINE if baseline is None else baseline
+    own = OwnModules(candidates, own_losses, replaces, monitor, mode, trainer, name)
     asked: dict[str, Any] = {"budgets": budgets, "trials": trials, "seeds": seeds, "max_seeds": max_seeds}
     asked |= {"max_hours": max_hours, "tuning_seeds": tuning_seeds, "equal_within": equal_within}
-    plan = ComparisonPlan(own_losses.names, own.trainer.get("max_epochs"), BASELINE, **asked)
+    plan = ComparisonPlan(own.names, first, own.trainer.get("max_epochs"), **asked)
     with TemporaryDirectory() as temporary, quiet_training():
         directory = Path(folder or temporary)
-        subject = own.look(default_settings()["search"]["lr_factor"], directory)
-        record = run_comparison(plan, subject, directory, Console(quiet=not progress))
+        subject = looked_at(own, plan, default_settings()["search"]["lr_factor"], directory, jobs)
+        record = run_comparison(subject, directory, Console(quiet=not progress))
         if folder is not None:
             write_report([record], directory / "report")
     return ComparisonReport(record)
+
+
+def looked_at(
+    own: OwnModules, plan: ComparisonPlan, lr_factor: float | None, directory: Path, n_jobs: int = 1
+) -> Subject:
+    """Modules of one's own as the subject of a comparison, whose runs will lie below ``directory``."""
+    spaces, identity = own.look(lr_factor)
+    if n_jobs > 1:
+        own.check_pickled()
+    if plan.baseline != BASELINE or own.losses is None:  # neutral is where a loss is softmax
+        spaces = {name: {key: replace(d, neutral=None) for key, d in space.items()} for name, space in spaces.items()}
+    split = "validation" if own.test_metric is None else "test"
+    facts: dict[str, Any] = {
+        "name": own.name,
+        "score": own.monitor,
+        "mode": own.mode,
+        "split": split,
+        "notes": own.notes,
+    }
+    if own.losses is None:
+        facts["changes"] = own.changes
+    execute = execution(lambda run: own.make(run, directory / run.folder), n_jobs)
+    return Subject(plan.of(spaces, **facts), execute, identity)
+
+
+def _candidate(name: str, made: Any, datamodule: Data | None) -> OwnCandidate:
+    """A candidate as `compare` takes it: a factory, with data and ranges of its own or without."""
+    factory, data, ranges = (*made, None, None)[:3] if isinstance(made, tuple) else (made, None, None)
+    data = datamodule if data is None else data
+    if data is None:
+        raise TypeError(f"{name} has no data: give compare(factories, data) or {name!r}: (factory, data)")
+    search: Space = {key: setting_range(value) for key, value in (ranges or {}).items()}
+    return OwnCandidate(factory, data, search)

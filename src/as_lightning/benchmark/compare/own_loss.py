@@ -16,10 +16,12 @@ from torch import Tensor, nn
 
 from as_lightning.benchmark.compare.search import Choice, Range, setting_range
 from as_lightning.benchmark.packages import config_dir
-from as_lightning.benchmark.run.fingerprint import digest, of_made
+from as_lightning.benchmark.run.fingerprint import Fingerprint
 from as_lightning.benchmark.run.settings import nearest
 from as_lightning.callbacks.evaluation_logits import ValidationCallback
 from as_lightning.functional.accumulation import accumulation_steps
+from as_lightning.functional.calling_convention import class_dimension
+from as_lightning.functional.variants.class_counts import with_class_counts
 from as_lightning.mixin import ASSoftmaxMixin
 from as_lightning.replaced_loss import CountedLoss, masked_loss, replace_loss
 
@@ -62,12 +64,13 @@ class OwnLosses:
         self, methods: Sequence[str], losses: Mapping[str, Any] | None = None, fixed: Mapping[str, Any] | None = None
     ) -> None:
         self.fixed = dict(fixed or {})
+        self.counted: Callable[[], Tensor] = _unknown_counts  # the class counts of the training data
         self.losses = {name: made if isinstance(made, tuple) else (made, {}) for name, made in (losses or {}).items()}
         others = (method for method in methods if method != BASELINE)
         self.names = (BASELINE, *others, *(name for name in self.losses if name not in methods))
         known = {path.stem for path in (config_dir() / "method").glob("*.yaml")}
-        if twice := sorted(known & self.losses.keys()):
-            raise ValueError(f"the loss {twice[0]} is named twice: give each of methods and losses a name of its own")
+        if BASELINE in self.losses:
+            raise ValueError(f"{BASELINE} is the module as it is: give the loss another name")
         self.knobs: dict[str, dict[str, Range | Choice]] = {}
         settings: set[str] = set()
         for name in self.names:
@@ -80,7 +83,7 @@ class OwnLosses:
             if name not in known:
                 raise ValueError(f"unknown method {name!r}: {nearest(name, known | set(self.losses))}")
             config = self.configured(name, {})
-            if config.head is not None or str(config._target_).endswith("FusedSoftmaxClassifier"):
+            if not config.own_module:
                 raise ValueError(f"{name} needs a head of its own, which it cannot put into your module: leave it out")
             self.knobs[name] = knobs(config, self.fixed)
             settings |= set(map(str, config))
@@ -96,7 +99,7 @@ class OwnLosses:
     def facts(self, name: str) -> dict[str, Any]:
         """What decides a method's runs beside their settings: what the user's loss is made of, and what is fixed."""
         if name in self.losses:
-            return {"loss": digest(of_made(self.losses[name][0]))}
+            return {"loss": Fingerprint(self.losses[name][0], name).digest}
         return {key: value for key, value in self.fixed.items() if key in self.configured(name, {})}
 
     def callbacks(self, name: str) -> list[pl.Callback]:
@@ -118,6 +121,8 @@ class OwnLosses:
             config = self.configured(name, settings)
             delta = config.get("delta")
             loss = instantiate(config.criterion) if delta is None else None
+        if loss is not None:
+            loss = with_class_counts(loss, self.counted)
         kind, mixed = type(module).__name__, isinstance(module, ASSoftmaxMixin)
         if mixed and replaces is not None:
             raise ValueError(f"{kind} uses ASSoftmaxMixin already: leave replaces out")
@@ -142,6 +147,10 @@ class OwnLosses:
             return TrainingLoss(name, masked_loss(margin, replaced) if loss is None else loss, replaced, module)
 
         replace_loss(module, replaces, make)
+
+
+def _unknown_counts() -> Tensor:
+    raise ValueError("a loss asks for class_counts, which are not known: give partial(loss, class_counts=...)")
 
 
 class Margin(ASSoftmaxMixin, pl.LightningModule):
@@ -185,9 +194,11 @@ class TargetFinder(ValidationCallback):
         self.batch: Any = None
         self.places: set[str | int | None] = set()  # where it was found, None where it was not
         self.hidden = False
+        self.classes = 0  # of the logits
 
     def loss(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
         """A loss that looks for its target in the batch."""
+        self.classes = logits.size(class_dimension(logits))
         batch = self.batch if isinstance(self.batch, (Mapping, Sequence)) else ()
         parts = batch.items() if isinstance(batch, Mapping) else enumerate(batch)
         tensors = [(place, part) for place, part in parts if isinstance(part, Tensor) and part.dtype == target.dtype]

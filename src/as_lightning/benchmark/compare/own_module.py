@@ -1,4 +1,4 @@
-"""A user's own LightningModule in a comparison: a first look at it and its data, and a run trained and scored.
+"""Modules of one's own in a comparison: a first look at them and their data, and a run trained and scored.
 
 What would fail every run, or spoil it silently, the first look says at once.
 """
@@ -6,31 +6,38 @@ What would fail every run, or spoil it silently, the first look says at once.
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+import cloudpickle
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import DeviceStatsMonitor, LearningRateMonitor, ModelCheckpoint, ProgressBar
+from lightning.pytorch.callbacks import DeviceStatsMonitor, LearningRateMonitor, ProgressBar
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr, lightning_setattr
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
-from as_lightning.benchmark.compare.engine import Subject, best_validation, one_by_one
+from as_lightning.benchmark.compare.next_runs import best_validation
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, TargetFinder
 from as_lightning.benchmark.compare.plan import Run, epochs_of
-from as_lightning.benchmark.compare.search import RATE, Range, learning_rates
-from as_lightning.benchmark.run.fingerprint import described, digest, of_made, of_split, source_of
+from as_lightning.benchmark.compare.search import RATE, Range, Space, learning_rates
+from as_lightning.benchmark.run.fingerprint import Fingerprint, digest, of_split
+from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.predictions import PredictionRecorder
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
-from as_lightning.benchmark.run.runner import finished_or_made, fitted, measure_test, metrics_of_test
+from as_lightning.benchmark.run.resume import BestWeights, WholeFileCheckpointIO
+from as_lightning.benchmark.run.runner import Made, finished_or_made, metrics_of_test, trained
 from as_lightning.benchmark.run.settings import nearest
 from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
+from as_lightning.functional.variants.class_counts import class_counts_of
 
 RATES = ("lr", "learning_rate")
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
@@ -43,42 +50,46 @@ LOOK = {
 }
 
 
-class BestWeights(ModelCheckpoint):
-    """Keeps the weights of the best validation; those that log no score are passed over.
+class OwnCandidate(NamedTuple):
+    """What makes the module of a run, and its data."""
 
-    As a class of its own it may stand beside a ``ModelCheckpoint`` of the user.
-    """
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.monitor in trainer.callback_metrics:
-            super().on_validation_end(trainer, pl_module)
+    factory: Callable[..., pl.LightningModule]
+    datamodule: Any  # of which each run gets a copy, or a function that makes one
+    search: Space = MappingProxyType({})  # arguments of the factory that are tuned
 
 
 @dataclass
-class OwnModule:
-    """What is compared, as `compare` takes it, and what `look` has found."""
+class OwnModules:
+    """What is compared, as `compare` takes it, and what `look` has found.
 
-    factory: Callable[..., pl.LightningModule]
-    datamodule: Any
+    Either one module that is trained by several ``losses``, or several ``candidates``, of which the first is the
+    baseline, each with the loss that it has.
+    """
+
+    candidates: Mapping[str, OwnCandidate]
+    losses: OwnLosses | None
     replaces: str | None
     monitor: str
     mode: str
     trainer: Mapping[str, Any]
-    losses: OwnLosses
     name: str = "comparison"
     # what the first look finds
     test_metric: str | None = None  # None where the validation split is scored
-    rates: Range | None = None  # None where the learning rate cannot be tuned
+    rates: dict[str, Range] = field(default_factory=dict)  # of the candidates whose learning rate can be tuned
     target: str | int | None = None  # its key or position in a batch; None where calibration cannot be measured
-    inputs: dict[str, str] = field(default_factory=dict)  # digests of the module and of the data
+    inputs: dict[str, dict[str, str]] = field(default_factory=dict)  # digests of each candidate's module and data
+    changes: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each candidate to the baseline
     notes: list[str] = field(default_factory=list)
+    _about: dict[str, Any] = field(default_factory=dict)  # of the first candidate's module
 
     def __post_init__(self) -> None:
-        if not callable(self.factory) or isinstance(self.factory, nn.Module):
-            raise TypeError(
-                "expected a function that makes a fresh module, e.g. compare(lambda: LitModel(lr=1e-3), ...); got "
-                f"{type(self.factory).__name__}: one module cannot be trained several times from its start"
-            )
+        for name, candidate in self.candidates.items():
+            if not callable(candidate.factory) or isinstance(candidate.factory, nn.Module):
+                raise TypeError(
+                    f"{name}: expected a function that makes a fresh module, e.g. compare(lambda: LitModel(lr=1e-3), "
+                    f"...); got {type(candidate.factory).__name__}: one module cannot be trained several times from "
+                    "its start"
+                )
         if self.mode not in ("max", "min"):
             raise ValueError(f"mode must be 'max' or 'min', got {self.mode!r}")
         if not isinstance(self.trainer, Mapping):
@@ -93,6 +104,11 @@ class OwnModule:
                 f"trainer must not set {name}={self.trainer[name]!r}: budgets are shares of max_epochs, and the "
                 "weights of the best validation are scored"
             )
+        if re.search("spawn|fork|notebook", strategy := str(self.trainer.get("strategy", "auto"))):
+            raise ValueError(
+                f"trainer must not set strategy={strategy!r}: what its processes measure does not come back to this "
+                'one; take strategy="ddp"'
+            )
         callbacks = self.trainer.get("callbacks") or []
         callbacks = [callbacks] if isinstance(callbacks, pl.Callback) else callbacks
         to_log = () if self.trainer.get("logger") else (LearningRateMonitor, DeviceStatsMonitor)
@@ -101,126 +117,220 @@ class OwnModule:
         self.notes += [f"{type(each).__name__} was left out: {why}." for each in callbacks if isinstance(each, unused)]
         self.trainer = {**self.trainer, "callbacks": [each for each in callbacks if not isinstance(each, unused)]}
 
-    def look(self, lr_factor: float | None, directory: Path) -> Subject:
-        """Train a batch by each method, and raise for all that would fail the comparison, or spoil it silently.
+    @property
+    def names(self) -> list[str]:
+        """What is compared: the losses, or the candidates."""
+        return list(self.candidates if self.losses is None else self.losses.names)
 
-        The first learning rates are a factor to each side of the module's, which without one is not tuned; the runs
-        will lie below ``directory``.
+    def candidate(self, name: str) -> OwnCandidate:
+        """What makes module and data of a name."""
+        return self.candidates[name] if self.losses is None else next(iter(self.candidates.values()))
+
+    # --- the first look
+
+    def look(self, lr_factor: float | None) -> tuple[dict[str, Space], RunIdentity]:
+        """Train a batch of each, and raise for all that would fail the comparison, or spoil it silently.
+
+        The first learning rates are a factor to each side of the module's, which without one is not tuned. Returns what
+        is tuned of each name, and what all runs share.
         """
-        made = []
-        for _ in range(2):
-            pl.seed_everything(0, workers=True, verbose=False)
-            made.append(checked(self.factory(), pl.LightningModule, "the factory must return a module at each call"))
-        module, again = made
+        examples = {name: self._look_at_parts(name, lr_factor) for name in self.candidates}
+        (first, *others) = self.candidates
+        for name in others:
+            if examples[name] != examples[first]:
+                raise ValueError(f"{name} has other validation or test examples than {first}: compare on the same ones")
+        before = self._states()
+        self._first_look(first)
+        looked = {name: self._look_at(name) for name in self.names}
+        self._note_rates(looked, lr_factor)
+        for place in (place for name, state in self._states().items() for place in state.differing(before[name])):
+            place = re.sub(r"\.(state|_modules|_parameters|_buffers)\b", "", place)
+            raise ValueError(
+                f"{place} goes on from run to run: a run has changed it, and the next one begins with it; let the "
+                "function make it anew at each call, or copy it there (copy.deepcopy)"
+            )
+        spaces: dict[str, Space] = {}
+        for name in self.names:
+            rates = self.rates.get(name if self.losses is None else first)
+            own = self.candidate(name).search if self.losses is None else self.losses.knobs[name]
+            spaces[name] = {**({} if rates is None else {RATE: rates}), **own}
+        identity = RunIdentity.of({}, {"data": examples[first]})
+        return spaces, identity
+
+    def _look_at_parts(self, name: str, lr_factor: float | None) -> str:
+        """Look at what a candidate is made of, without training; returns a digest of its validation and test."""
+        module, again = self._fresh(name), self._fresh(name)
         if module is again:
             raise ValueError(
                 "the factory returned the same object twice: it must make a new module at each call, as "
                 "lambda: LitModel(...) does, or the second run would go on from the first one's weights"
             )
-        kind, data, examples = type(module).__name__, self.data(), self._same_splits()
-        self.rates = None if lr_factor is None else self._rates(module, lr_factor)
-        arguments, built = described([getattr(self.factory, "keywords", {}), dict(module.hparams)]), of_made(module)
-        if built != of_made(again):  # something in it is of the moment
-            built = source_of(*(type(part) for part in module.modules()))
-        self.inputs = {
-            "module": digest(built, arguments),
-            "data": digest(source_of(type(data)), described(dict(data.hparams)), examples),
-        }
-        self._first_look()
-        trained = {method: self._look_at(method) for method in self.losses.names}
-        reason = f"{kind} has no argument or hyperparameter lr" if lr_factor else "search.lr_factor is null"
-        if self.rates is not None and self._look_at(BASELINE, lr=2 * self.rates.default) == trained[BASELINE]:
-            self.rates = None
-            reason = f"{kind} trains the same whatever its lr is (configure_optimizers must read the lr that is tuned)"
-        if self.rates is None:
-            self.notes.append(f"The learning rate was not tuned: {reason}, so all methods ran at its own.")
-        shared = {} if self.rates is None else {RATE: self.rates}
-        spaces = {method: {**shared, **self.losses.knobs[method]} for method in self.losses.names}
-        split = "validation" if self.test_metric is None else "test"
-        facts = {"name": self.name, "score": self.monitor, "mode": self.mode, "split": split, "notes": self.notes}
-        return Subject(spaces, one_by_one(lambda run: self.train(run, directory / run.folder)), facts, examples)
+        rates = None if lr_factor is None else self._rates(name, module, lr_factor)
+        if rates is not None:
+            self.rates[name] = rates
+        made, unlike = Fingerprint(module, name), Fingerprint(again, name)
+        data, examples = self._same_splits(name)
+        read = Fingerprint(data, type(data).__name__)
+        self.inputs[name] = {"module": made.digest, "data": read.digest}
+        if unknown := [*made.unread, *made.differing(unlike), *read.unread]:
+            self.inputs[name]["module"] = Fingerprint(iter(()), "unknown").digest  # like no other
+            self.notes.append(
+                f"What {unknown[0]} is cannot be told, so runs of {name} that are in the folder are made anew."
+            )
+        first = next(iter(self.candidates))
+        about = {"module": type(module).__name__, **dict(module.hparams)}
+        if name == first:
+            self._about = about
+        keys = dict.fromkeys([*self._about, *about])
+        differing = {key: [self._about.get(key), about.get(key)] for key in keys}
+        self.changes[name] = {k: [str(v) for v in pair] for k, pair in differing.items() if pair[0] != pair[1]}
+        return examples
 
-    def _rates(self, module: pl.LightningModule, factor: float) -> Range | None:
+    def _fresh(self, name: str) -> pl.LightningModule:
+        pl.seed_everything(0, workers=True, verbose=False)
+        return checked(self.candidates[name].factory(), pl.LightningModule, "the factory must return a module")
+
+    def _states(self) -> dict[str, Fingerprint]:
+        """What must be the same before each run: losses, and modules under one seed, without what differs at each call
+        or belongs to their class, where users collect what they look at."""
+        states = {}
+        for name in self.candidates:
+            states[name], again = Fingerprint(self._fresh(name), name), Fingerprint(self._fresh(name), name)
+            states[name].parts = {
+                place: text
+                for place, text in states[name].parts.items()
+                if again.parts.get(place) == text and ".class." not in place
+            }
+        for name, (loss, _) in ({} if self.losses is None else self.losses.losses).items():
+            states[name] = Fingerprint(loss, f"losses[{name!r}]")
+        return states
+
+    def _rates(self, name: str, module: pl.LightningModule, factor: float) -> Range | None:
         """The learning rates around that of a module that the factory has made; None if it cannot be set."""
-        argument, attribute = rate_name(self.factory), rate_name(module)
-        rate = inspect.signature(self.factory).parameters[argument].default if argument else None
+        factory = self.candidates[name].factory
+        argument, attribute = rate_name(factory), rate_name(module)
+        rate = inspect.signature(factory).parameters[argument].default if argument else None
         if not isinstance(rate, (int, float)) and attribute:
             rate = lightning_getattr(module, attribute)
         return learning_rates(float(rate), factor) if isinstance(rate, (int, float)) else None
 
-    def _same_splits(self) -> str:
-        """A digest of the data; those of validation and test must not depend on when they are set up."""
-        found, trained = [], []
-        for seed in (0, 1):
-            pl.seed_everything(seed, workers=True, verbose=False)
-            data = self.data()
-            data.trainer = pl.Trainer(**{**QUIET, **self.trainer, "callbacks": [], "max_epochs": 1})
-            data.prepare_data()
-            data.setup("fit")
-            data.setup("test")
-            found.append(digest(of_split(data, "val_dataloader"), of_split(data, "test_dataloader")))
-            trained.append(of_split(data, "train_dataloader"))
-        if found[0] != found[1]:
+    def _same_splits(self, name: str) -> tuple[pl.LightningDataModule, str]:
+        """The data, set up, and a digest of validation and test, which must not depend on when they are set up."""
+        made = []
+        for seed in (1, 0):
+            data = self._set_up(name, seed)
+            made.append(digest(of_split(data, "val_dataloader"), of_split(data, "test_dataloader")))
+            data.trainer = None
+        if made[0] != made[1]:
             raise ValueError(
                 f"{type(data).__name__} makes other validation or test splits each time it is set up, so that runs "
                 "would be tested on examples that others were trained on: split by a generator with a seed of its own, "
                 "as in random_split(dataset, lengths, torch.Generator().manual_seed(0))"
             )
-        return digest(found[0], *(trained[:1] if trained[0] == trained[1] else []))  # not where it is drawn by the seed
+        return data, made[0]
 
-    def _first_look(self) -> None:
+    def _first_look(self, name: str) -> None:
         """Find the target in the batch and the test metric, and note what is missing."""
         finder = TargetFinder()
-        self.losses.losses["first look"] = (finder.loss, {})
+        if self.losses is not None:
+            self.losses.losses["first look"] = (finder.loss, {})
         with TemporaryDirectory() as folder:
-            result, trainer = self.fit(Run("tuning", "first look", {}, 1.0, 0), folder, LOOK, {}, finder)
-            module, data = trainer.lightning_module, trainer.datamodule  # type: ignore[attr-defined]
+            look = Run("tuning", name if self.losses is None else "first look", {}, 1.0, 0)
+            trainer, module, data = self._parts(look, folder, LOOK, finder)
+            result, _ = self._trained(look, trainer, module, data, {})
             tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
-            name = name_in_test(self.monitor)
-            self.test_metric = name if tests and name in metrics_of_test(trainer, module, data) else None
-        if not finder.places:
-            raise ValueError(
-                f"training_step of {type(module).__name__} never called the loss that was put in: name the attribute "
-                "that it calls as loss(logits, target), or call a Hugging Face model as self.model(..., labels=labels)"
-            )
-        self.target = None if finder.hidden else finder.source.target
+            metric = name_in_test(self.monitor)
+            self.test_metric = metric if tests and metric in metrics_of_test(trainer, module, data) else None
+        if self.losses is not None:
+            del self.losses.losses["first look"]
+            if not finder.places:
+                raise ValueError(
+                    f"training_step of {type(module).__name__} never called the loss that was put in: name the "
+                    "attribute that it calls as loss(logits, target), or call a Hugging Face model as "
+                    "self.model(..., labels=labels)"
+                )
+            self.target = None if finder.hidden else finder.source.target
+            if (place := finder.source.target) is not None:
+                self.losses.counted = functools.cache(functools.partial(self._class_counts, place, finder.classes))
         missed = len(result.evaluations) < len(result.epoch_seconds)
         notes = {
             "Calibration was not measured, and predictions were not stored: the target of the training loss "
-            "is no part of the batch by itself, or validation_step does not call self(x).": self.target is None,
+            "is no part of the batch by itself, or validation_step does not call self(x).": self.target is None
+            and self.losses is not None,
             f"{self.monitor} is not logged in every epoch: of those that log it the best one is scored.": missed,
-            f"The scores are of the validation split: there is no {name} of a test_step on the batches of a "
+            f"The scores are of the validation split: there is no {metric} of a test_step on the batches of a "
             "test_dataloader. They are too high: the same split chose settings and epoch.": self.test_metric is None,
         }
         self.notes += [note for note, holds in notes.items() if holds]
 
-    def _look_at(self, method: str, **settings: float) -> list[Any]:
+    def _class_counts(self, target: str | int, classes: int) -> Tensor:
+        """How many training targets each class has, which some losses ask for."""
+        data = self._set_up(next(iter(self.candidates)), 0)
+        batches = tree_leaves(data.train_dataloader())
+        return class_counts_of((batch[target] for loader in batches for batch in loader), classes)
+
+    def _set_up(self, name: str, seed: int) -> pl.LightningDataModule:
+        pl.seed_everything(seed, workers=True, verbose=False)
+        data = self.data(name)
+        data.trainer = pl.Trainer(**{**QUIET, **self.trainer, "callbacks": [], "max_epochs": 1})
+        data.prepare_data()
+        data.setup("fit")
+        data.setup("test")
+        return data
+
+    def _note_rates(self, looked: Mapping[str, list[Any]], lr_factor: float | None) -> None:
+        """Leave out learning rates that change no training, and say why."""
+        for name, candidate in self.candidates.items():
+            trained_as, rates = name if self.losses is None else BASELINE, self.rates.get(name)
+            kind = type(candidate.factory()).__name__
+            if rates is None:
+                reason = f"{kind} has no argument or hyperparameter lr" if lr_factor else "search.lr_factor is null"
+            elif self._look_at(trained_as, lr=2 * rates.default) == looked[trained_as]:
+                del self.rates[name]
+                reason = f"{kind} trains the same whatever its lr is"
+                reason += " (configure_optimizers must read the lr that is tuned)"
+            else:
+                continue
+            whose = "all methods" if self.losses is not None else f"all runs of {name}"
+            self.notes.append(f"The learning rate was not tuned: {reason}, so {whose} had its own.")
+
+    def _look_at(self, name: str, **settings: float) -> list[Any]:
         """Train and validate on one batch; return what tells this training from one at another learning rate."""
+        look = Run("tuning", name, settings, 1.0, 0)
         with TemporaryDirectory() as folder:
-            _, trainer = self.fit(Run("tuning", method, settings, 1.0, 0), folder, LOOK, {})
+            trainer, module, data = self._parts(look, folder, LOOK)
+            self._trained(look, trainer, module, data, {})
         groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
         numbers = [{k: v for k, v in group.items() if isinstance(v, (int, float))} for group in groups]
-        return [*numbers, *(float(part.detach().double().sum()) for part in trainer.lightning_module.parameters())]
+        return [*numbers, *(float(part.detach().double().sum()) for part in module.parameters())]
 
-    def module(self, method: str, settings: Mapping[str, Any]) -> pl.LightningModule:
-        """A fresh module that trains by a method."""
-        rate, argument = settings.get(RATE), rate_name(self.factory)
-        made = self.factory(**{argument: rate}) if rate is not None and argument else self.factory()
+    # --- runs
+
+    def module(self, name: str, settings: Mapping[str, Any]) -> pl.LightningModule:
+        """A fresh module of a candidate, or one that trains by a loss."""
+        factory, rate = self.candidate(name).factory, settings.get(RATE)
+        argument = rate_name(factory)
+        arguments = {argument: rate} if rate is not None and argument else {}
+        if self.losses is None:
+            arguments |= {key: value for key, value in settings.items() if key != RATE}
+        made = factory(**arguments)
         checked(made, pl.LightningModule, "the factory must return a module at each call")
         if rate is not None and not argument:
             lightning_setattr(made, str(rate_name(made)), rate)
-        self.losses.put_in(made, method, self.replaces, settings)
+        if self.losses is not None:
+            self.losses.put_in(made, name, self.replaces, settings)
         return made
 
-    def data(self) -> pl.LightningDataModule:
-        """A copy of the data module, or a new one where a function makes it."""
-        if callable(self.datamodule):
-            made = self.datamodule()
+    def data(self, name: str) -> pl.LightningDataModule:
+        """A copy of the data module of a candidate, or a new one where a function makes it."""
+        datamodule = self.candidate(name).datamodule
+        if callable(datamodule):
+            made = datamodule()
         else:
             try:
-                made = copy.deepcopy(self.datamodule)
+                made = copy.deepcopy(datamodule)
             except Exception as error:
-                kind = type(self.datamodule).__name__
+                kind = type(datamodule).__name__
                 raise TypeError(
                     f"{kind} cannot be copied for each run ({error}): give a function that makes it, as in "
                     f"lambda: {kind}()"
@@ -228,52 +338,77 @@ class OwnModule:
         hint = "LightningDataModule.from_datasets(train, validation, test) makes one"
         return checked(made, pl.LightningDataModule, hint)
 
-    def train(self, run: Run, directory: Path) -> Result:
-        """Make one run; one that has finished in ``directory`` with the same settings and inputs is read instead."""
+    def check_pickled(self) -> None:
+        """Raise a TypeError if other processes cannot be given what makes the runs."""
+        try:
+            cloudpickle.dumps(self)
+        except Exception as error:
+            raise TypeError(
+                f"n_jobs needs modules, data, losses and trainer that can be pickled, for other processes: {error}; "
+                "let the functions make what cannot, or leave n_jobs out"
+            ) from None
+
+    def make(self, run: Run, place: Path) -> Result:
+        """Make one run in its folder; one that is there with the same settings and inputs is read instead."""
+        inputs = self.inputs[run.candidate if self.losses is None else next(iter(self.candidates))]
         config = {
-            "comparison": run.about(epochs_of(run.budget, self.trainer["max_epochs"])),
+            **run.about(self.trainer["max_epochs"]),
             "seed": run.seed,
-            "method": {"name": run.method, **self.losses.facts(run.method)},
+            "loss": {} if self.losses is None else self.losses.facts(run.candidate),
             "replaces": self.replaces,
             "monitor": self.monitor,
             "mode": self.mode,
-            "trainer": {name: described(value) for name, value in self.trainer.items()},
+            "trainer": {name: Fingerprint(value, name).digest for name, value in self.trainer.items()},
         }
-        return finished_or_made(directory, config, self.inputs, lambda: self._make(run, config, directory))
+        return finished_or_made(place, config, inputs, lambda: self._make(run, config, inputs))
 
-    def _make(self, run: Run, config: dict[str, Any], directory: Path) -> Result:
-        epochs, every = config["comparison"]["epochs"], self.trainer.get("check_val_every_n_epoch", 1)
+    def _make(self, run: Run, config: dict[str, Any], inputs: dict[str, str]) -> Made:
+        epochs, every = (
+            epochs_of(run.budget, self.trainer["max_epochs"]),
+            self.trainer.get("check_val_every_n_epoch", 1),
+        )
         limits = {"max_epochs": epochs, "check_val_every_n_epoch": every and min(every, epochs)}
+        tested = self.test_metric if run.phase == "final" else None
         with TemporaryDirectory() as folder:
-            result, trainer = self.fit(run, folder, limits, config)
-            if run.phase == "final" and self.test_metric is None:
-                result.metrics = {self.monitor: best_validation(result, 1.0 if self.mode == "max" else -1.0)[0]}
-            elif run.phase == "final":
-                (best,) = (c.best_model_path for c in trainer.checkpoint_callbacks if isinstance(c, BestWeights))
-                data: pl.LightningDataModule = trainer.datamodule  # type: ignore[attr-defined]
-                measure_test(result, trainer, trainer.lightning_module, data, best, directory)
-                result.metrics[self.monitor] = result.metrics[str(self.test_metric).removeprefix("test/")]
-                if "calibration_error_unscaled" in result.metrics:
-                    result.metrics.setdefault("calibration_error", result.metrics["calibration_error_unscaled"])
-        return result
+            parts = self._parts(run, folder, limits)
+            result, predictions = self._trained(run, *parts, config, inputs=inputs, test_metric=tested)
+        if run.phase == "final" and tested is None:
+            result.metrics = {self.monitor: best_validation(result, 1.0 if self.mode == "max" else -1.0)[0]}
+        if "calibration_error_unscaled" in result.metrics:
+            result.metrics.setdefault("calibration_error", result.metrics["calibration_error_unscaled"])
+        return result, predictions
 
-    def fit(
-        self, run: Run, folder: str, limits: Mapping[str, Any], config: dict[str, Any], *more: pl.Callback
-    ) -> tuple[Result, pl.Trainer]:
-        """Train a fresh module by the settings of a run, with ``limits`` in the place of the trainer's arguments."""
+    def _parts(
+        self, run: Run, folder: str, limits: Mapping[str, Any], *more: pl.Callback
+    ) -> tuple[pl.Trainer, pl.LightningModule, pl.LightningDataModule]:
+        """What makes a run, with ``limits`` in the place of the trainer's arguments."""
         pl.seed_everything(run.seed, workers=True, verbose=False)
-        module, data = self.module(run.method, run.settings), self.data()
-        recorder = RunRecorder(self.monitor)
+        module, data = self.module(run.candidate, run.settings), self.data(run.candidate)
         best = BestWeights(folder, filename="best", monitor=self.monitor, mode=self.mode, save_on_train_epoch_end=False)
-        callbacks = [*copy.deepcopy(self.trainer["callbacks"]), *self.losses.callbacks(run.method), recorder, *more]
+        of_loss = [] if self.losses is None else self.losses.callbacks(run.candidate)
+        callbacks = [*copy.deepcopy(self.trainer["callbacks"]), *of_loss, RunRecorder(self.monitor), *more]
         for measuring in () if self.target is None else (TemperatureScaling(), PredictionRecorder()):
             measuring.source.target = self.target
             callbacks.append(measuring)
         settings = {**QUIET, **self.trainer, **limits, "callbacks": [*callbacks, best], "default_root_dir": folder}
-        trainer = pl.Trainer(**settings)
-        about: dict[str, Any] = {"name": self.name, "method": run.method, "score": self.monitor, "seed": run.seed}
-        result = fitted(trainer, module, data, **about, config=config, inputs=self.inputs)
-        if not recorder.evaluations:
+        if str(settings.get("strategy", "auto")).startswith(("auto", "ddp")) and not settings.get("plugins"):
+            settings["plugins"] = [WholeFileCheckpointIO()]  # whose time is no training's
+        return pl.Trainer(**settings), module, data
+
+    def _trained(
+        self,
+        run: Run,
+        trainer: pl.Trainer,
+        module: pl.LightningModule,
+        data: pl.LightningDataModule,
+        config: dict[str, Any],
+        inputs: dict[str, str] | None = None,
+        test_metric: str | None = None,
+    ) -> Made:
+        about: dict[str, Any] = run.about(self.trainer["max_epochs"]) | {"name": self.name, "seed": run.seed}
+        about |= {"config": config, "inputs": inputs or {}}
+        made = trained(trainer, module, data, score=self.monitor, test_metric=test_metric, **about)
+        if not made[0].evaluations:
             if not trainer.callback_metrics:
                 raise ValueError(
                     f"no batch was trained and validated: {type(data).__name__} needs training data and, to choose "
@@ -284,7 +419,7 @@ class OwnModule:
                 f"monitor {self.monitor!r} is never logged: there is {logged}; "
                 "name one of these as monitor=... (on the command line module.monitor=...)"
             )
-        return result, trainer
+        return made
 
 
 def checked(made: Any, kind: type, hint: str) -> Any:

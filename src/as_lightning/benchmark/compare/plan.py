@@ -1,7 +1,8 @@
-"""What a comparison is asked to do: methods, budgets, trials, seeds."""
+"""What a comparison is asked to do: candidates, budgets, trials, seeds."""
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,22 +10,27 @@ from typing import Any, Literal
 
 import yaml
 
-from as_lightning.benchmark.compare.search import FINALISTS
+from as_lightning.benchmark.compare.search import FINALISTS, Space
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.report.record import run_folder
 from as_lightning.benchmark.report.verdicts import Design
 from as_lightning.functional.argument_checks import check_count, check_number
 
-METHODS = ("softmax", "as_softmax", "as_speed")
 FIRST_TUNING_SEED = 1000
 MAX_BUDGET = 2.0
+
+
+@functools.cache
+def default_methods() -> dict[str, list[str]]:
+    """What each baseline is compared with where nothing else is asked."""
+    return dict(yaml.safe_load((config_dir() / "compare.yaml").read_text(encoding="utf-8"))["default_methods"])
 
 
 @functools.cache
 def default_settings() -> dict[str, Any]:
     """What holds where a setting is not given: ``conf/compare.yaml`` is the one place that states it."""
     settings = yaml.safe_load((config_dir() / "compare.yaml").read_text(encoding="utf-8"))
-    return {name: value for name, value in settings.items() if name not in ("defaults", "trainer")}
+    return {name: value for name, value in settings.items() if name not in ("defaults", "trainer", "default_methods")}
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class Run:
     """One training; ``tuning`` reads no test data, ``final`` does."""
 
     phase: Literal["tuning", "final"]
-    method: str
+    candidate: str
     settings: Mapping[str, Any] = field(hash=False)  # of what is tuned, e.g. {"lr": 0.001, "delta": 0.1}
     budget: float  # the share of the full training
     seed: int
@@ -42,35 +48,42 @@ class Run:
     def folder(self) -> str:
         """Where the run's files lie, below the comparison's folder."""
         if self.phase == "tuning":
-            return f"tuning/{self.method}/trial={self.trial},seed={self.seed}"
-        return run_folder(self.method, self.budget, self.seed)
+            return f"tuning/{self.candidate}/trial={self.trial},seed={self.seed}"
+        return run_folder(self.candidate, self.budget, self.seed)
 
-    def about(self, epochs: int) -> dict[str, Any]:
-        """What the run's record says of it."""
-        return {"phase": self.phase, "budget": self.budget, "epochs": epochs, "settings": dict(self.settings)}
+    def about(self, full_epochs: int) -> dict[str, Any]:
+        """The fields of the run's result that say what run it is of."""
+        epochs = epochs_of(self.budget, full_epochs)
+        about = {"phase": self.phase, "budget": self.budget, "epochs": epochs, "settings": dict(self.settings)}
+        return {"method": self.candidate, **about}
 
     def __str__(self) -> str:
         chosen = [f"{name}={v:.3g}" if isinstance(v, float) else f"{name}={v}" for name, v in self.settings.items()]
-        return ", ".join([self.method, self.phase, f"budget {self.budget:g}", f"seed {self.seed}", *chosen])
+        return ", ".join([self.candidate, self.phase, f"budget {self.budget:g}", f"seed {self.seed}", *chosen])
 
 
 class ComparisonPlan:
     """What is compared, and how thoroughly: the settings of ``conf/compare.yaml``; None takes the default there.
 
-    >>> plan = ComparisonPlan(["as_softmax"], full_epochs=12, seeds=3)
-    >>> plan.methods, plan.budgets_of("softmax"), plan.budgets_of("as_softmax"), plan.design.looks
+    ``candidates`` are names, of which ``baseline`` is one or is added. What is tuned of each, and what the comparison's
+    record says of the subject, comes from a look at it: see `of`.
+
+    >>> plan = ComparisonPlan(["as_softmax"], "softmax", full_epochs=12, seeds=3)
+    >>> plan.candidates, plan.budgets_of("softmax"), plan.budgets_of("as_softmax"), plan.design.looks
     (('softmax', 'as_softmax'), (0.5, 1.0), (1.0,), (3,))
     """
 
-    def __init__(self, methods: Sequence[str], full_epochs: Any, baseline: str | None = None, **settings: Any) -> None:
-        if isinstance(methods, str) or not methods or len(set(methods)) < len(methods):
-            raise ValueError(f"methods must be a list of at least one name, each given once, got {methods!r}")
-        if not isinstance(baseline, str | None):
-            raise ValueError(f"baseline must be the name of one method, got {baseline!r}")
+    def __init__(self, candidates: Sequence[str], baseline: str, full_epochs: Any, **settings: Any) -> None:
+        if isinstance(candidates, str) or not candidates or len(set(candidates)) < len(candidates):
+            raise ValueError(f"methods must be a list of at least one name, each given once, got {candidates!r}")
+        if not isinstance(baseline, str):
+            raise ValueError(f"baseline must be the name of one candidate, got {baseline!r}")
         asked = default_settings() | {name: value for name, value in settings.items() if value is not None}
-        several_labels = all(name.startswith(("multilabel_", "bce")) for name in methods)
-        self.baseline = baseline or ("multilabel_softmax" if several_labels else "softmax")
-        self.methods = tuple(dict.fromkeys([self.baseline, *methods]))  # the baseline first
+        self.baseline = baseline
+        self.candidates = tuple(dict.fromkeys([baseline, *candidates]))  # the baseline first
+        self.spaces: Mapping[str, Space] = {name: {} for name in self.candidates}
+        self.facts: Mapping[str, Any] = {}
+        self.examples: Mapping[int, str] = {}
         self.full_epochs = check_count("trainer.max_epochs", full_epochs, least=1)  # of budget 1
         budgets = asked["budgets"]
         if not isinstance(budgets, Mapping):
@@ -79,8 +92,8 @@ class ComparisonPlan:
         self.method_budgets = _budgets(budgets["methods"], full_epochs)
         if self.full_budget not in self.baseline_budgets:
             raise ValueError(f"the baseline's budgets must hold the largest of the methods, {self.full_budget:g}")
-        if len(self.methods) == len(self.baseline_budgets) == 1:
-            raise ValueError(f"nothing is compared with {self.baseline}: name another method, or a second budget")
+        if len(self.candidates) == len(self.baseline_budgets) == 1:
+            raise ValueError(f"nothing is compared with {self.baseline}: name another candidate, or a second budget")
         self.trials = check_count("trials", asked["trials"], least=1)
         self.max_hours = asked["max_hours"]
         if self.max_hours is not None:
@@ -98,7 +111,7 @@ class ComparisonPlan:
         else:
             self.seeds = _seeds("seeds", asked["seeds"], 0)
             looks = (len(self.seeds),)
-        self.design = replace(design, looks=looks, seeds=self.seeds, methods=self.methods)
+        self.design = replace(design, looks=looks, seeds=self.seeds, methods=self.candidates)
         self.tuning_seeds = _seeds("tuning_seeds", asked["tuning_seeds"], FIRST_TUNING_SEED)
         if shared := set(self.seeds) & set(self.tuning_seeds):
             raise ValueError(
@@ -106,24 +119,48 @@ class ComparisonPlan:
                 "those that judge them"
             )
 
+    def of(
+        self, spaces: Mapping[str, Space], examples: Mapping[int, str] | None = None, **facts: Any
+    ) -> ComparisonPlan:
+        """The plan of a subject: what is tuned of each candidate, the test examples by ids, fields of the record."""
+        plan = copy.copy(self)
+        plan.spaces, plan.examples = {name: spaces[name] for name in self.candidates}, examples or {}
+        plan.facts = facts
+        return plan
+
+    @property
+    def tunes(self) -> bool:
+        """Whether anything is tuned."""
+        return self.trials > 1 and any(self.spaces.values())
+
+    @property
+    def containing(self) -> list[str]:
+        """The candidates that contain the baseline, at a neutral value: its trials are theirs too, and come first."""
+        if not self.tunes:
+            return []
+        return [name for name in self.candidates[1:] if any(d.neutral is not None for d in self.spaces[name].values())]
+
     @property
     def full_budget(self) -> float:
         """The largest budget: methods are tuned at it, and compared at it first."""
         return self.method_budgets[-1]
 
-    def budgets_of(self, method: str) -> tuple[float, ...]:
-        """The budgets of a method, ascending."""
-        return self.baseline_budgets if method == self.baseline else self.method_budgets
+    def budgets_of(self, candidate: str) -> tuple[float, ...]:
+        """The budgets of a candidate, ascending."""
+        return self.baseline_budgets if candidate == self.baseline else self.method_budgets
 
-    def runs(self, trials: int, tuned: int, contained: int) -> tuple[int, int]:
-        """The fewest and the most runs: so many trials of so many methods, of which so many contain the baseline.
+    def runs(self) -> tuple[int, int]:
+        """The fewest and the most runs.
 
-        The fewest: these are tuned to be the baseline by its own trials, and every other method is decided at the first
-        look, and is worse, so that none has smaller budgets.
+        The fewest: those that contain the baseline are tuned to be it by its own trials, and every other candidate is
+        decided at the first look, and is worse, so that none has smaller budgets.
         """
-        repeated = FINALISTS * (len(self.tuning_seeds) - 1)  # trainings of a method beyond the first tuning seed
-        baseline, others, looks = len(self.baseline_budgets), len(self.methods) - 1, self.design.looks
-        most = baseline + others * len(self.method_budgets)
+        spaces = self.spaces.values() if self.tunes else ()
+        trials = sum(self.trials if space else 1 for space in spaces)
+        tuned = sum(map(bool, spaces))
+        repeated = FINALISTS * (len(self.tuning_seeds) - 1)  # trainings of a candidate beyond the first tuning seed
+        baseline, others, looks = len(self.baseline_budgets), len(self.candidates) - 1, self.design.looks
+        most, contained = baseline + others * len(self.method_budgets), len(self.containing)
         least = trials + repeated * (tuned - contained) + looks[0] * (baseline + others - contained)
         return least, trials + repeated * tuned + looks[-1] * most
 

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import lightning.pytorch as pl
 import torch
@@ -15,9 +15,17 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler, Subset
 
+from as_lightning.benchmark.data.conditions import (
+    NoiseKind,
+    corrupt_labels,
+    drawn_rows,
+    long_tail_sizes,
+    thirds_by_count,
+)
 from as_lightning.benchmark.data.files import RemoteFile, fetch, find_path, shortened
 from as_lightning.benchmark.data.loaders import EpochOrder, ResumableLoader
-from as_lightning.functional.argument_checks import check_count, check_number
+from as_lightning.functional.argument_checks import check_choice, check_count, check_number
+from as_lightning.functional.variants.class_counts import class_counts_of
 
 log = logging.getLogger(__name__)
 _collected: list[list[str]] = []
@@ -59,19 +67,6 @@ class LabelledDataset(Dataset[tuple[Any, Tensor]]):
     def __getitem__(self, index: int) -> tuple[Any, Tensor]:
         taken = self.inputs[index]
         return (taken if self.transform is None else self.transform(taken)), self.targets[index]
-
-
-def corrupt_labels(targets: Tensor, num_classes: int, rate: float, seed: int) -> Tensor:
-    """Give ``round(rate * N)`` of the class indices ``(N)`` another class, each other one with the same probability.
-
-    Source: symmetric label noise as in Patrini et al., CVPR 2017 (arXiv 1609.03683), without the diagonal.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(len(targets), generator=generator)[: round(rate * len(targets))]
-    shift = torch.randint(1, num_classes, (len(chosen),), generator=generator)
-    noisy = targets.clone()
-    noisy[chosen] = (targets[chosen] + shift) % num_classes
-    return noisy
 
 
 def check_least(least: int, **values: int) -> None:
@@ -122,27 +117,40 @@ class BenchmarkDataModule(pl.LightningDataModule):
         self,
         *,
         batch_size: int,
-        split_seed: int = 0,
+        split_seed: int | None = None,
         data_dir: str | Path = "data",
         num_workers: int = 0,
         pin_memory: bool = False,
         label_noise: float = 0.0,
+        label_noise_kind: NoiseKind | None = None,
         label_noise_seed: int = 0,
         shots: int | None = None,
+        imbalance: float | None = None,
         first: int | None = None,
     ) -> None:
         super().__init__()
-        check_least(0, num_workers=num_workers, split_seed=split_seed, label_noise_seed=label_noise_seed)
+        check_least(0, num_workers=num_workers, split_seed=split_seed or 0, label_noise_seed=label_noise_seed)
         check_least(1, batch_size=batch_size, shots=1 if shots is None else shots, first=1 if first is None else first)
         check_number("label_noise", label_noise, lambda share: 0 <= share <= 1, "a share in [0, 1]")
-        for name, value in (("label_noise", label_noise), ("shots", shots)):
+        label_noise_kind = label_noise_kind or "uniform"
+        check_choice("label_noise_kind", label_noise_kind, get_args(NoiseKind))
+        if imbalance is not None:
+            check_number(
+                "imbalance", imbalance, lambda ratio: ratio >= 1, "a number of at least 1, largest to smallest class"
+            )
+        for name, value in (("label_noise", label_noise), ("shots", shots), ("imbalance", imbalance)):
             if value and self.task != "multiclass":
-                raise ValueError(f"{name}={value} is for data of one class per sample, not for {self.task} data")
+                raise ValueError(
+                    f"{name}={value} is for data of one class per sample, not for {self.task} data, whose samples "
+                    "belong to several classes at once"
+                )
+        if shots is not None and imbalance is not None:
+            raise ValueError(f"shots={shots} and imbalance={imbalance} both set how many samples a class has: give one")
         self.data_dir = Path(data_dir).expanduser()
-        self.split_seed: Any = split_seed  # None: the published split, where a seed could make another
-        self.shots, self.first = shots, first
+        self.split_seed: Any = split_seed or 0
+        self.shots, self.imbalance, self.first = shots, imbalance, first
         self.batch_size, self.num_workers, self.pin_memory = batch_size, num_workers, pin_memory
-        self.label_noise, self.label_noise_seed = label_noise, label_noise_seed
+        self.label_noise, self.label_noise_kind, self.label_noise_seed = label_noise, label_noise_kind, label_noise_seed
         self.class_names: list[str] = []
         self.splits: dict[str, LabelledDataset] = {}
         self.true_targets: Tensor | None = None  # of the training split before label noise
@@ -180,6 +188,19 @@ class BenchmarkDataModule(pl.LightningDataModule):
         return len(self.class_names)
 
     @property
+    def class_counts(self) -> Tensor:
+        """How often each class, label or token is in the training split as it is trained on, ``int64`` ``(C)``."""
+        targets = self.splits["train"].targets
+        if self.task == "multilabel":
+            return torch.stack(list(targets)).sum(0)
+        return class_counts_of(targets, self.num_classes)
+
+    @property
+    def class_groups(self) -> dict[str, list[int]]:
+        """With ``imbalance`` the classes of many, medium and few training samples, whose scores are shown apart."""
+        return {} if self.imbalance is None else thirds_by_count(self.class_counts)
+
+    @property
     def summary(self) -> str:
         """What was understood, in words: the classes, and the samples of each split."""
         named = ", ".join(self.class_names[:SHOWN]) + (", ..." if self.num_classes > SHOWN else "")
@@ -204,13 +225,14 @@ class BenchmarkDataModule(pl.LightningDataModule):
             if names := [self.class_names[label] for label in sorted(lost)]:
                 of = f"{len(names)} of {self.num_classes} classes have no example among them"
                 say(f"the first {self.first} training rows: {of}: {shortened(names)}; data.shots takes some of each")
-        if self.shots is not None:
-            self._draw_shots(self.shots)
+        if self.shots is not None or self.imbalance is not None:
+            self._draw_samples()
         say(self.summary)
         train = self.splits["train"]
         if self.label_noise and isinstance(train.targets, Tensor):
             self.true_targets = train.targets
-            train.targets = corrupt_labels(train.targets, self.num_classes, self.label_noise, self.label_noise_seed)
+            noise = (self.label_noise, self.label_noise_seed, self.label_noise_kind)
+            train.targets = corrupt_labels(train.targets, self.num_classes, *noise)
 
     def example_names(self, split: str) -> list[str]:
         """The text of each example of a split, the name of its file, or its number."""
@@ -219,20 +241,27 @@ class BenchmarkDataModule(pl.LightningDataModule):
         seed = f" of split {self.split_seed}" if self.splits_by_seed else ""
         return [f"{split} example {number}{seed}" for number in range(len(self.splits[split]))]
 
-    def _draw_shots(self, shots: int) -> None:
-        """Leave ``shots`` samples of each class in the training split, in the order that they had."""
-        train = self.splits["train"]
+    def _draw_samples(self) -> None:
+        """Leave ``shots`` samples of each class in the training split, or as many as ``imbalance`` leaves it."""
+        train, counts = self.splits["train"], self.class_counts
         assert isinstance(train.targets, Tensor)
-        counts = torch.bincount(train.targets, minlength=self.num_classes)
         smallest = int(counts.argmin())
-        if int(counts[smallest]) < shots:
-            raise ValueError(
-                f"data.shots is {shots}, but class {self.class_names[smallest]!r} has {int(counts[smallest])} training "
-                "samples: set data.shots to that or less"
-            )
-        order = torch.randperm(len(train), generator=torch.Generator().manual_seed(torch.initial_seed()))
-        of_classes = [order[train.targets[order] == label][:shots] for label in range(self.num_classes)]
-        self._keep(sorted(torch.cat(of_classes).tolist()))
+        least = f"class {self.class_names[smallest]!r} has {int(counts[smallest])} training samples"
+        generator = torch.Generator().manual_seed(torch.initial_seed())
+        if self.imbalance is None:
+            assert self.shots is not None
+            if int(counts[smallest]) < self.shots:
+                raise ValueError(f"data.shots is {self.shots}, but {least}: set data.shots to that or less")
+            sizes = [self.shots] * self.num_classes
+        else:
+            sizes = long_tail_sizes(counts, self.imbalance, generator).tolist()
+            if not min(sizes):
+                largest = int(counts.max())
+                enough = f"the largest class has {largest}: set data.imbalance to that or less"
+                reason = enough if counts[smallest] else f"{least}: leave it out of the data"
+                raise ValueError(f"data.imbalance={self.imbalance} leaves a class without a training sample; {reason}")
+            say(f"data.imbalance={self.imbalance}: a class has {max(sizes)} to {min(sizes)} training samples")
+        self._keep(drawn_rows(train.targets, sizes, generator))
 
     def _keep(self, rows: list[int]) -> None:
         """Leave some samples in the training split; files that are decoded when they are taken stay undecoded."""

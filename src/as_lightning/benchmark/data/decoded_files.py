@@ -36,10 +36,11 @@ def mean_and_std(sums: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:
 
 
 class DecodedFiles(Sequence[Tensor]):
-    """Files of one split, each decoded when it is taken; a ValueError names the place of one that cannot be."""
+    """Files of one split, each decoded when it is taken; a ValueError names the place of one that cannot be used."""
 
     def __init__(self, files: Sequence[LabelledFile]) -> None:
         self.files = files
+        self.shape: tuple[int, ...] | None = None  # that all have to have
 
     def __len__(self) -> int:
         return len(self.files)
@@ -47,9 +48,15 @@ class DecodedFiles(Sequence[Tensor]):
     def __getitem__(self, index: int) -> Tensor:  # type: ignore[override]  # one at a time, no slices
         file = self.files[index]
         try:
-            return file.read()
+            decoded = file.read()
+            if self.shape not in (None, decoded.shape):
+                sizes = f"its shape is {tuple(decoded.shape)}, not {tuple(self.shape or ())}"
+                raise ValueError(f"{sizes}: set data.image_size")
+            if decoded.is_floating_point() and not decoded.isfinite().all():  # one would make all of them NaN
+                raise ValueError("features that are not finite: samples far outside [-1, 1]")
         except (OSError, ValueError) as error:
             raise ValueError(f"{file.place}: {error}") from error
+        return decoded
 
 
 Cache = bool | Literal["auto"]
@@ -71,10 +78,17 @@ def decode_once(
     data.texts = {split: [file.name for file in rows] for split, rows in labelled.items()}
     files = {split: DecodedFiles(rows) for split, rows in labelled.items()}
     places = [(split, index) for split, rows in files.items() for index in range(len(rows))]
-    first = _first_decodable(files["train"])
+    first = None
+    for index in sorted(range(len(files["train"])), key=lambda index: files["train"].files[index].place):
+        with suppress(ValueError):
+            first = files["train"][index]
+            break
     inputs: dict[str, Tensor | DecodedFiles] = dict(files)
-    if first is not None and cache and (cache is True or len(places) * first.nbytes < CACHE_LIMIT):
-        inputs = {split: torch.empty(len(rows), *first.shape, dtype=first.dtype) for split, rows in files.items()}
+    if first is not None:
+        for of_split in files.values():
+            of_split.shape = first.shape
+        if cache and (cache is True or len(places) * first.nbytes < CACHE_LIMIT):
+            inputs = {split: torch.empty(len(rows), *first.shape, dtype=first.dtype) for split, rows in files.items()}
     unusable: list[str] = []
 
     def decode_one(place: tuple[str, int]) -> Tensor | None:
@@ -85,12 +99,7 @@ def decode_once(
         except ValueError as error:
             unusable.append(str(error))
             return None
-        if first is not None and decoded.shape != first.shape:
-            sizes = f"its shape is {tuple(decoded.shape)}, not {tuple(first.shape)}: set data.image_size"
-            unusable.append(f"{labelled[split][index].place}: {sizes}")
-            return None
-        kept = inputs[split]
-        if isinstance(kept, Tensor):
+        if isinstance(kept := inputs[split], Tensor):
             kept[index] = decoded
         return value_sums(decoded) if split == "train" else None
 
@@ -99,11 +108,3 @@ def decode_once(
     if unusable:
         raise ValueError(f"{len(unusable)} of {len(places)} {kind} cannot be used: {shortened(sorted(unusable))}")
     return inputs, targets, functools.reduce(torch.add, training_sums)
-
-
-def _first_decodable(files: DecodedFiles) -> Tensor | None:
-    """The first in alphabetical order that can be decoded."""
-    for index in sorted(range(len(files)), key=lambda index: files.files[index].place):
-        with suppress(ValueError):
-            return files[index]
-    return None

@@ -1,7 +1,8 @@
-"""The files of a data set: where they are or come from, their checksum, and how a folder or an archive is read."""
+"""The files of a data set: where they are or come from, their checksum, and how they are read as they come."""
 
 from __future__ import annotations
 
+import codecs
 import functools
 import hashlib
 import lzma
@@ -10,6 +11,7 @@ import posixpath
 import re
 import stat
 import tarfile
+import unicodedata
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -62,76 +64,58 @@ class FileTree:
     def __init__(self, path: str | Path) -> None:
         self.root = root = Path(path).expanduser()
         self.hidden: set[str] = set()
-        self._archived: dict[str, bytes] = {}
-        self._archived_folders: set[PurePosixPath] = set()
+        self._contents: dict[str, bytes | Path] = {}
+        self.folders: set[str] = set()  # by their names, empty ones too
         if not root.exists():
             raise FileNotFoundError(f"{root} does not exist: expected a folder or an archive")
-        if not root.is_dir():
-            if not root.name.endswith(ARCHIVES):
-                raise ValueError(f"{root}: expected a folder or a {', '.join(ARCHIVES)} archive")
-            self._archived = self._unhidden_members()
-            self.names = sorted(self._archived)
-            return
+        if not root.is_dir() and not has_suffix(root, ARCHIVES):
+            raise ValueError(f"{root}: expected a folder or a {', '.join(ARCHIVES)} archive")
         unfollowed: list[str] = []
-        self.names = sorted(path.relative_to(root).as_posix() for path in files_below(root, unfollowed, self.hidden))
+        below = (
+            (path.relative_to(root).as_posix(), FOLDER if path.is_dir() else path) for path in walk(root, unfollowed)
+        )
+        for name, content in below if root.is_dir() else _members(root):
+            above = [*map(str, PurePosixPath(name).parents)][:-1] + [name] * (content is FOLDER)
+            self.hidden.update(folder for place in above if is_hidden(folder := PurePosixPath(place).name))
+            if any(map(is_hidden, PurePosixPath(name).parts)):
+                continue
+            self.folders.update(above)
+            if content is LINK:
+                raise ValueError(
+                    f"{self.where(name)} is a link: pack the files themselves (tar --dereference "
+                    "--hard-dereference), or give the unpacked folder"
+                )
+            if content is not FOLDER:
+                self._contents[name] = content
+        self.folders.discard(".")  # the root, in some archives
+        self.names = sorted(self._contents, key=lambda name: (normal_form(name), name))
         if unfollowed:
             rank_zero_warn(f"{root}: {len(unfollowed)} links are not followed: {shortened(unfollowed)}")
 
-    def read(self, name: str) -> bytes:
-        return self._archived[name] if self._archived else (self.root / name).read_bytes()
+    def read(self, name: str, decode: Callable[[bytes], Any] = bytes) -> Any:
+        """What ``decode`` makes of a file's content."""
+        content = self._contents[name]
+        return decode(content if isinstance(content, bytes) else content.read_bytes())
 
     def labelled(self, name: str, label: str, decode: Callable[[bytes], Any]) -> LabelledFile:
-        """A file with its class; what reads it gives what ``decode`` makes of its content."""
-        return LabelledFile(label, name, functools.partial(self._decoded, name, decode), f"{self.root}/")
-
-    def _decoded(self, name: str, decode: Callable[[bytes], Any]) -> Any:
-        return decode(self.read(name))
+        """A file with its class, to be read by ``decode``."""
+        return LabelledFile(label, normal_form(name), functools.partial(self.read, name, decode), f"{self.root}/")
 
     def where(self, name: str) -> str:
         """The file as an error message names it."""
         return f"{self.root}/{name}"
 
     def with_suffixes(self, suffixes: tuple[str, ...]) -> list[str]:
-        """The names that end in one of the (lower-case) suffixes, whatever their case; a ValueError if none does."""
-        names = [name for name in self.names if name.lower().endswith(suffixes)]
+        """The names that end in one of the suffixes; a ValueError if none does."""
+        names = [name for name in self.names if has_suffix(name, suffixes)]
         if not names:
             raise ValueError(f"{self.root}: expected files that end in {', '.join(suffixes)}, found none")
         if unreadable := [repr(name) for name in names if SURROGATES.search(name)]:
             raise ValueError(f"{self.root}: names of files that are not UTF-8: {shortened(unreadable)}: rename them")
         return names
 
-    def folders_in(self, *above: str) -> list[str]:
-        """The names of the folders directly in the folder ``above``, empty ones too, hidden ones left out."""
-        if self._archived:
-            inside = (path.parts[len(above) :] for path in self._archived_folders if path.parts[: len(above)] == above)
-            found = {parts[0] for parts in inside if parts}
-        else:
-            found = {path.name for path in self.root.joinpath(*above).iterdir() if path.is_dir()}
-        return sorted(name for name in found if not is_hidden(name))
 
-    def _unhidden_members(self) -> dict[str, bytes]:
-        contents = {}
-        try:
-            for name, content in (_zip_members if self.root.suffix == ".zip" else _tar_members)(self.root):
-                parts = name.split("/")
-                self.hidden.update(filter(is_hidden, parts[:-1]))
-                if any(map(is_hidden, parts)):
-                    continue
-                path = PurePosixPath(name)
-                self._archived_folders.update(path.parents if parts[-1] else [path])
-                if not parts[-1]:
-                    continue
-                if content is None:
-                    raise ValueError(
-                        f"{self.where(name)} is a link: pack the files themselves (tar --dereference "
-                        "--hard-dereference), or give the unpacked folder"
-                    )
-                contents[name] = content
-        except DAMAGE as error:
-            raise ValueError(f"{self.root}: the archive is damaged ({error}): delete it and fetch it again") from error
-        except RuntimeError as error:  # encrypted, or of a kind that Python does not read, such as Deflate64
-            raise ValueError(f"{self.root}: {error}: unpack the archive, and give the folder") from error
-        return contents
+FOLDER, LINK = object(), object()  # in the place of an entry's content
 
 
 def is_hidden(name: str) -> bool:
@@ -139,36 +123,45 @@ def is_hidden(name: str) -> bool:
     return (name.startswith(".") and name != ".") or name == "__MACOSX"
 
 
-def files_below(folder: Path, unfollowed: list[str], hidden: set[str], real: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """The files below a folder, hidden ones left out; ``real`` are the root and the targets of the links above."""
+def walk(folder: Path, unfollowed: list[str], real: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """What is below a folder, hidden folders not entered; ``real`` are the root and the targets of the links above."""
     real = real or (folder.resolve(),)
-    for path in sorted(folder.iterdir(), key=lambda path: path.name):
-        if is_hidden(path.name):
-            hidden.update([path.name] if path.is_dir() else [])
-        elif not path.is_dir():
-            if not path.exists():
-                unfollowed.append(f"{path} (a link to {os.readlink(path)}, which does not exist)")
-            yield path
-        elif not path.is_symlink():
-            yield from files_below(path, unfollowed, hidden, real)
-        else:
+    for path in sorted(folder.iterdir()):
+        if not path.exists():
+            unfollowed.append(f"{path} (a link to {os.readlink(path)}, which does not exist)")
+            continue
+        above = real
+        if path.is_symlink() and path.is_dir():
             target = path.resolve()
-            if any(target.is_relative_to(above) or above.is_relative_to(target) for above in real):
+            if any(target.is_relative_to(other) or other.is_relative_to(target) for other in real):
                 unfollowed.append(f"{path} (a link to {target}, which is part of the folder, or holds it)")
-            else:
-                yield from files_below(path, unfollowed, hidden, (*real, target))
+                continue
+            above = (*real, target)
+        yield path
+        if path.is_dir() and not is_hidden(path.name):
+            yield from walk(path, unfollowed, above)
 
 
-def _tar_members(path: Path) -> Iterator[tuple[str, bytes | None]]:
-    """The files by name and content, None for that of a link; the name of a folder ends in a slash."""
+def _members(root: Path) -> Iterator[tuple[str, Any]]:
+    """What is in an archive by name and content; a ValueError names one that is damaged or cannot be read."""
+    try:
+        yield from (_zip_members if has_suffix(root, (".zip",)) else _tar_members)(root)
+    except DAMAGE as error:
+        raise ValueError(f"{root}: the archive is damaged ({error}): delete it and fetch it again") from error
+    except RuntimeError as error:  # encrypted, or of a kind that Python does not read, such as Deflate64
+        raise ValueError(f"{root}: {error}: unpack the archive, and give the folder") from error
+
+
+def _tar_members(path: Path) -> Iterator[tuple[str, Any]]:
     with tarfile.open(path) as archive:
         for member in archive:
+            name = posixpath.normpath(member.name)
             if member.issym() or member.islnk():
-                yield posixpath.normpath(member.name), None
+                yield name, LINK
             elif member.isdir():
-                yield f"{posixpath.normpath(member.name)}/", b""
+                yield name, FOLDER
             elif file := archive.extractfile(member):
-                yield posixpath.normpath(member.name), file.read()
+                yield name, file.read()
         # the loop ends without an error at a damaged header too, and where an archive is cut off between two files; and
         # only who reads a .gz to its end has compared its checksum
         assert archive.fileobj is not None
@@ -178,15 +171,42 @@ def _tar_members(path: Path) -> Iterator[tuple[str, bytes | None]]:
             raise tarfile.ReadError("files are missing at its end" if not rest else "a file's header is damaged")
 
 
-def _zip_members(path: Path) -> Iterator[tuple[str, bytes | None]]:
-    """As `_tar_members`."""
+def _zip_members(path: Path) -> Iterator[tuple[str, Any]]:
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
-            if member.is_dir():
-                yield f"{posixpath.normpath(member.filename)}/", b""
-            else:
-                is_link = stat.S_ISLNK(member.external_attr >> 16)
-                yield posixpath.normpath(member.filename), None if is_link else archive.read(member.filename)
+            is_link = stat.S_ISLNK(member.external_attr >> 16)
+            content = FOLDER if member.is_dir() else LINK if is_link else archive.read(member.filename)
+            yield posixpath.normpath(member.filename), content
+
+
+def has_suffix(name: str | Path, suffixes: tuple[str, ...]) -> bool:
+    """Whether a file's name ends in one of the (lower-case) suffixes, in whatever case."""
+    return str(name).lower().endswith(suffixes)
+
+
+def normal_form(name: str) -> str:
+    """A name of a class, a column or a folder as one string: Unicode has two of ``é``, which look the same."""
+    return unicodedata.normalize("NFC", name)
+
+
+def read_text(path: Path, encoding: str | None = None) -> str:
+    r"""The characters of a file without a byte-order mark, every line end as ``\n``; without ``encoding`` UTF-8.
+
+    A ValueError names the file and the line whose bytes are of another encoding, and what to set.
+    """
+    content = path.read_bytes()
+    try:
+        text = content.decode(encoding or "utf-8")
+    except LookupError:
+        raise ValueError(f"encoding={encoding!r} is not known: expected one like utf-8, latin-1 or utf-16") from None
+    except UnicodeDecodeError as error:
+        likely = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "latin-1"
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{path}:{line}: byte 0x{content[error.start]:02x} is not {encoding or 'UTF-8'}: set "
+            f"data.encoding (perhaps {likely}), or save the file as UTF-8"
+        ) from error
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def find_path(path: str | Path | None, data_dir: str | Path) -> Path:
@@ -250,8 +270,8 @@ def checksum(paths: Iterable[Path]) -> str:
     for path in paths:
         if path.is_dir():
             of_folder = hashlib.sha256()
-            for file in files_below(path, [], set()):
-                if file.exists():
+            for file in walk(path, []):
+                if file.is_file() and not is_hidden(file.name):
                     of_folder.update(os.fsencode(file.relative_to(path).as_posix()) + b"\0" + _of_file(file))
             digest.update(of_folder.digest())
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from as_lightning.benchmark.data.base import SPLITS, BenchmarkDataModule, Limit, say, split_limits
-from as_lightning.benchmark.data.files import FileTree, LabelledFile, shortened
+from as_lightning.benchmark.data.files import FileTree, LabelledFile, normal_form, shortened
 from as_lightning.functional.argument_checks import check_number
 
 SPLIT_FOLDERS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
@@ -93,13 +93,16 @@ def find_classes(tree: FileTree, suffixes: tuple[str, ...], kind: str) -> dict[s
 
     The layout is ``train/<class>/...``, ``test/<class>/...`` and perhaps ``validation/<class>/...`` (or ``val``), or
     ``<class>/...`` alone, whose files are all of the split ``"all"``. Files may lie deeper, and folders around all that
-    make no difference. A ValueError says what is not as described.
+    make no difference, nor does the case of a split's name. A ValueError says what is not as described.
     """
-    files = {name: PurePosixPath(name).parts for name in tree.with_suffixes(suffixes)}
+    files = {name: PurePosixPath(normal_form(name)).parts for name in tree.with_suffixes(suffixes)}
+    if others := Counter(PurePosixPath(name).suffix.lower() for name in tree.names if name not in files):
+        named = ", ".join(f"{number} {suffix or 'without a suffix'}" for suffix, number in others.most_common())
+        say(f"{tree.root}: files of other kinds are left out: {named}")
     levels = zip(*(parts[:-2] for parts in files.values()), strict=False)
-    shared = takewhile(lambda folders: len({*folders}) == 1 and folders[0] not in SPLIT_FOLDERS, levels)
-    around = tuple(folders[0] for folders in shared)  # all that is above the split or class folders
-    tops = {parts[len(around)] for parts in files.values() if len(parts) > len(around) + 1}
+    shared = takewhile(lambda folders: len({*folders}) == 1 and folders[0].lower() not in SPLIT_FOLDERS, levels)
+    depth = len(list(shared))  # of the folders that hold the split or class folders
+    tops = {parts[depth].lower() for parts in files.values() if len(parts) > depth + 1}
     has_splits = bool(tops) and (tops <= SPLIT_FOLDERS.keys() or {"train", "test"} <= tops)
     is_whole = {"train", "test"} <= tops <= SPLIT_FOLDERS.keys() and not {"validation", "val"} <= tops
     if has_splits and not is_whole:
@@ -108,10 +111,10 @@ def find_classes(tree: FileTree, suffixes: tuple[str, ...], kind: str) -> dict[s
     found: dict[str, ClassFiles] = {}
     holders: dict[str, set[str]] = defaultdict(set)  # the classes that hold a folder of this name
     for name, parts in files.items():
-        split, *rest = parts[len(around) :] if has_splits else ("all", *parts[len(around) :])
+        split, *rest = parts[depth:] if has_splits else ("all", *parts[depth:])
         if len(rest) < 2:
             raise ValueError(f"{tree.where(name)} lies in no class folder")
-        found.setdefault(SPLIT_FOLDERS.get(split, split), {}).setdefault(rest[0], []).append(name)
+        found.setdefault(SPLIT_FOLDERS.get(split.lower(), split), {}).setdefault(rest[0], []).append(name)
         if len(rest) > 2:
             holders[rest[1]].add(rest[0])
     if repeated := sorted(name for name, labels in holders.items() if len(labels) > 1):
@@ -120,9 +123,11 @@ def find_classes(tree: FileTree, suffixes: tuple[str, ...], kind: str) -> dict[s
             f"{tree.root}: the classes are {shortened(outer)}, and these folders hold folders of the same names "
             f"({shortened(repeated)}). If those are the classes, put the files of each into one folder"
         )
-    above, labels = ((*around, "train"), found["train"]) if has_splits else (around, found["all"])
-    for folder in tree.folders_in(*above):
-        if folder not in labels:
-            place = tree.where("/".join([*above, folder]))
-            raise ValueError(f"{place}: the class folder holds no {kind} ({', '.join(suffixes)})")
+    around = next(iter(files.values()))[:depth]
+    for folder in sorted(tree.folders):
+        parts = PurePosixPath(normal_form(folder)).parts
+        above, label = [part.lower() for part in parts[depth:-1]], parts[-1]
+        of_class = parts[:depth] == around and len(parts) > depth and above == ["train"] * has_splits
+        if of_class and label not in found["train" if has_splits else "all"]:
+            raise ValueError(f"{tree.where(folder)}: the class folder holds no {kind} ({', '.join(suffixes)})")
     return found

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from as_lightning.benchmark.encoders.from_scratch import pool
-from as_lightning.benchmark.encoders.frozen import Cache, FrozenEncoder, FrozenOutput
+from as_lightning.benchmark.encoders.frozen import Cache, FrozenEncoder, FrozenOutput, stop, until_stopped
 
 
 class AutoModelEncoder(FrozenEncoder):
@@ -79,13 +79,8 @@ class AutoModelEncoder(FrozenEncoder):
 
     def run_frozen(self, inputs: Tensor) -> FrozenOutput:
         present = inputs != self.padding_id
-        if self.top is None:
-            return FrozenOutput(pool(self._hidden(inputs, present), present, self.pooling), present)
-        try:
-            self._hidden(inputs, present)
-        except _Reached as reached:
-            return FrozenOutput(reached.args[0], present)
-        raise AssertionError("the first trainable layer was not reached")
+        hidden = until_stopped(self._hidden, inputs, present)
+        return FrozenOutput(pool(hidden, present, self.pooling) if self.top is None else hidden, present)
 
     def frozen_settings(self) -> str:
         from transformers import __version__
@@ -122,7 +117,7 @@ class AutoModelEncoder(FrozenEncoder):
         try:
             first = self.model.get_submodule(f"{path}.{count - trainable_layers}")
             self.top.set_submodule(path, self.top.get_submodule(path)[count - trainable_layers :])  # type: ignore[index]
-            first.register_forward_pre_hook(_stop, with_kwargs=True)
+            first.register_forward_pre_hook(stop, with_kwargs=True)
             self.top.requires_grad_(True)
             hidden, present = self.frozen_output(probe)
             with torch.no_grad():
@@ -134,14 +129,6 @@ class AutoModelEncoder(FrozenEncoder):
                 "0 for fixed features, or null to train the whole encoder"
             ) from error
         self.train()
-
-
-class _Reached(Exception):
-    """The input of the first trainable layer, on its way out of the model."""
-
-
-def _stop(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    raise _Reached(args[0] if args else kwargs["hidden_states"])
 
 
 class _Given(nn.Module):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,23 @@ class FrozenOutput(NamedTuple):
 
     values: Tensor
     present: Tensor
+
+
+class _Reached(Exception):
+    """What reaches the first trainable layer, on its way out of the network."""
+
+
+def stop(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A forward pre-hook (with keyword arguments) that ends the network's run before a layer: see `until_stopped`."""
+    raise _Reached(args[0] if args else kwargs["hidden_states"])
+
+
+def until_stopped(network: Callable[..., Any], *inputs: Tensor) -> Any:
+    """What reaches the layer that has `stop`; the network's output where none has."""
+    try:
+        return network(*inputs)
+    except _Reached as reached:
+        return reached.args[0]
 
 
 class FrozenEncoder(nn.Module):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, fx, nn
-from torch.fx.passes.split_module import split_module
+from torch import Tensor, nn
 
-from as_lightning.benchmark.encoders.frozen import Cache, FrozenEncoder, FrozenOutput
+from as_lightning.benchmark.encoders.frozen import Cache, FrozenEncoder, FrozenOutput, stop, until_stopped
 from as_lightning.benchmark.packages import loading
 from as_lightning.functional.argument_checks import check_choice
 
 with loading("torchvision"):
     from torchvision import models
-    from torchvision.models.feature_extraction import LeafModuleAwareTracer
 
 SEVERAL_HEADS = ("googlenet", "inception_v3")  # their output in training is a tuple
 
@@ -71,13 +70,14 @@ class TorchvisionEncoder(FrozenEncoder):
             nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
             network.maxpool = nn.Identity()
         if trainable_layers is not None:
-            network, self.top = _cut(network, name, trainable_layers)
+            network, self.top = _cut(network, name, in_channels, trainable_layers)
             network.requires_grad_(False)
         self.network = network
         self.train()
 
     def run_frozen(self, inputs: Tensor) -> FrozenOutput:
-        return FrozenOutput(self.network(inputs), torch.ones(len(inputs), 1, dtype=torch.bool, device=inputs.device))
+        present = torch.ones(len(inputs), 1, dtype=torch.bool, device=inputs.device)
+        return FrozenOutput(until_stopped(self.network, inputs), present)
 
     def frozen_module(self) -> nn.Module:
         return self.network
@@ -110,31 +110,40 @@ def _replace_first_convolution(network: nn.Module, in_channels: int, *, keep_wei
     network.set_submodule(path, new)
 
 
-def _stages(network: nn.Module) -> list[str]:
-    """The parts of a network that have weights; a plain sequence at its top is taken apart."""
+def _parts(network: nn.Module) -> list[str]:
+    """The parts of a network in their order; a sequence at its top is taken apart."""
     paths: list[str] = []
     for path, part in network.named_children():
-        inner = part.named_children() if type(part) is nn.Sequential else ()
+        inner = part.named_children() if type(part) in (nn.Sequential, nn.ModuleList) else ()
         paths += [f"{path}.{number}" for number, _ in inner] or [path]
-    return [path for path in paths if any(True for _ in network.get_submodule(path).parameters())]
+    return paths
 
 
-def _cut(network: nn.Module, name: str, trainable_layers: int) -> tuple[nn.Module, nn.Module | None]:
-    """The frozen part of a network, and its last stages; None where none of them is trained."""
-    stages = _stages(network)
+def _cut(network: nn.Module, name: str, in_channels: int, trainable_layers: int) -> tuple[nn.Module, nn.Module | None]:
+    """The frozen part of a network, and its last parts that have weights; None where none of them is trained.
+
+    Both are the network with the other's parts left out; the frozen one ends where the first trainable part begins.
+    """
+    parts = _parts(network)
+    stages = [path for path in parts if any(True for _ in network.get_submodule(path).parameters())]
     if trainable_layers > len(stages):
         raise ValueError(f"model.trainable_layers is {trainable_layers}, {name} has {len(stages)} stages")
     if trainable_layers == 0:
         return network, None
-    tracer = LeafModuleAwareTracer(leaf_modules={type(network.get_submodule(stage)) for stage in stages})
-    traced = fx.GraphModule(network, tracer.trace(network))
-    nodes = list(traced.graph.nodes)
-    first = next((place for place, node in enumerate(nodes) if node.target == stages[-trainable_layers]), 0)
-    upper = set(nodes[first:])
-    parts = split_module(traced, network, lambda node: int(node in upper))
-    if not first or len(parts.submod_1.graph.find_nodes(op="placeholder")) != 1:
+    first = parts.index(stages[-trainable_layers])
+    probe = torch.linspace(-1, 1, in_channels * 224 * 224).view(1, in_channels, 224, 224)
+    frozen, top = copy.deepcopy(network), copy.deepcopy(network)
+    for place, path in enumerate(parts):
+        (top if place < first else frozen).set_submodule(path, nn.Identity())
+    frozen.get_submodule(parts[first]).register_forward_pre_hook(stop, with_kwargs=True)
+    try:
+        if not first:
+            raise ValueError("nothing would be frozen")
+        with torch.no_grad():
+            torch.testing.assert_close(top.eval()(until_stopped(frozen.eval(), probe)), network.eval()(probe))
+    except (RuntimeError, TypeError, ValueError, AssertionError) as error:
         raise ValueError(
-            f"model.trainable_layers: {name} cannot be cut before its stage {stages[-trainable_layers]!r}: try another "
-            "number, or null to train the whole network"
-        )
-    return parts.submod_0, parts.submod_1
+            f"model.trainable_layers: {name} cannot be cut before its stage {parts[first]!r}: try another number, or "
+            "null to train the whole network"
+        ) from error
+    return frozen, top

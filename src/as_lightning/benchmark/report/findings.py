@@ -126,11 +126,11 @@ def findings(record: ComparisonRecord) -> Findings:
     rows, points = [], record.points
     for arm in sorted(runs, key=lambda arm: (arm != reference, record.methods.index(arm.method), -arm.budget)):
         scores = pd.Series([points * run.metrics[run.score] for run in runs[arm]])
-        about, same = runs[arm][0].config["comparison"], Arm(reference.method, arm.budget)
+        about, same = runs[arm][0], Arm(reference.method, arm.budget)
         row = Row(
             arm=arm,
-            epochs=about["epochs"],
-            settings=dict(about["settings"]),
+            epochs=math.nan if about.epochs is None else about.epochs,
+            settings=dict(about.settings),
             seeds=len(scores),
             mean=float(scores.mean()),
             std=float(scores.std()),

@@ -73,7 +73,9 @@ class ComparisonRecord:
     settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # the chosen ones of each method
     same_as: dict[str, str] = field(default_factory=dict)  # methods that these make another one, whose runs are theirs
     tuning: dict[str, list[Trial]] = field(default_factory=dict)
-    results: list[Result] = field(default_factory=list)  # final runs; config["comparison"] is what `Run.about` says
+    results: list[Result] = field(default_factory=list)  # final runs
+    # of each candidate what it changes: names of settings with the baseline's value and its own
+    changes: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)  # runs that have ended in an error, in words
     missing: list[tuple[str, float, int]] = field(default_factory=list)  # the final ones: method, budget and seed
     notes: list[str] = field(default_factory=list)  # sentences for the page
@@ -157,22 +159,12 @@ class ComparisonRecord:
             design = replace(design, looks=(len(scores[self.reference]),))
         return verdicts(scores, reference=self.reference, design=design, floors=floors, example_errors=errors)
 
-    def compare_predictions(self, folders: Mapping[tuple[Arm, int], Path], names: Mapping[int, str]) -> None:
+    def compare_predictions(self, predictions: Mapping[tuple[Arm, int], Predictions], names: Mapping[int, str]) -> None:
         """Note on how many examples arms differ from the baseline in the runs of a seed, and on which most often.
 
-        ``folders`` are of the runs, ``names`` of the test examples, by their ids: the text or the file. A file of
-        predictions that cannot be read is named in a note. Where the score is the accuracy or the micro F1 of the
-        predictions, these also say how the differences scatter.
+        ``names`` are of the test examples, by their ids: the text or the file. Where the score is the accuracy or the
+        micro F1 of the predictions, these also say how the differences scatter.
         """
-        predictions: dict[tuple[Arm, int], Predictions] = {}
-        for run, folder in folders.items():
-            try:
-                found = Predictions.read(folder)
-            except ValueError as error:
-                said = f"{error}. The predictions of this run are not compared: delete its folder to make it again."
-                self.notes = [*dict.fromkeys([*self.notes, said])]
-            else:
-                predictions |= {} if found is None else {run: found}
         scores = {(arm_of(run), run.seed): self.points / 100 * run.metrics[self.score] for run in self.results}
         shares: dict[tuple[Arm, Arm], list[float]] = {}
         counted: dict[tuple[Arm, Arm], list[tuple[Predictions, Predictions]]] = {}
@@ -198,11 +190,9 @@ class ComparisonRecord:
 
     def add(self, result: Result, method: str, score: float) -> None:
         """Add a final run as one of ``method``, with the score that it counts by."""
-        metrics, config = {**result.metrics, result.score: score}, result.config
-        if method in self.same_as:
-            own = {"settings": dict(self.settings[method]), "same_as": self.same_as[method]}
-            config = config | {"comparison": config["comparison"] | own}
-        self.results.append(replace(result, name=self.name, method=method, metrics=metrics, config=config))
+        metrics = {**result.metrics, result.score: score}
+        settings = dict(self.settings[method]) if method in self.same_as else result.settings
+        self.results.append(replace(result, name=self.name, method=method, metrics=metrics, settings=settings))
 
     def write(self, directory: str | Path) -> None:
         """Write ``comparison.json``; the final runs have their own ``result.json`` below ``runs/``."""
@@ -248,7 +238,7 @@ class ComparisonRecord:
 
 def arm_of(result: Result) -> Arm:
     """The method and the budget of a final run."""
-    return Arm(result.method, float(result.config["comparison"]["budget"]))
+    return Arm(result.method, result.budget)
 
 
 def run_folder(method: str, budget: float, seed: int) -> str:

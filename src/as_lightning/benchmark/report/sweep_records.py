@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from as_lightning.benchmark.report.record import BASELINES, ComparisonRecord
+from as_lightning.benchmark.run.identity import WITHOUT_EFFECT, RunIdentity
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.settings import SettingError, nearest
 
 UNTUNED = "One setting for all, not tuned: no advice. For advice: {}"
-# what changes nothing that is compared
-WITHOUT_EFFECT = re.compile(
-    r"seed|name|data_dir|output_dir|logger\..*|data\.(num_workers|pin_memory)"
-    r"|callbacks\.(learning_rate_monitor|temperature_scaling|margin_histogram)\..*"
-    r"|callbacks\.model_checkpoint\.(dirpath|save_last|enable_version_counter)"
-    r"|trainer\.(enable_progress_bar|enable_model_summary|log_every_n_steps)"
-)
+PAIRED = ("seed", "name")  # by which a table pairs and names its runs
 # what is tuned for each method apart: in one table as long as no method has several of them
 TUNED = re.compile(r"optimizer\.lr|lr_scheduler\.max_lr")
 OF_SWEEP = re.compile(r"[+~]*(method|seed|name|hydra|hparams_search)\b|.*=.*,")  # words that no comparison shares
@@ -54,10 +48,13 @@ def sweep_records(
             for method, own in alike.groupby(methods[alike.index], sort=False):
                 knobs = own[_varying(own.filter(regex=r"^method\."))]
                 labels = _titled(method, knobs.rename(columns=lambda key: key.rpartition(".")[2]))
-                about = {"budget": 1.0, "settings": {}}
                 for place, label in labels.items():
-                    config = {"comparison": about | {"epochs": len(runs[place].epoch_seconds) or math.nan}}
-                    of_record.append(replace(runs[place], name=title, method=label, config=runs[place].config | config))
+                    about: dict[str, Any] = {
+                        "budget": 1.0,
+                        "epochs": len(runs[place].epoch_seconds) or None,
+                        "settings": {},
+                    }
+                    of_record.append(replace(runs[place], name=title, method=label, **about))
             labels = [run.method for run in of_record]
             base = next((str(known) for known in (baseline, *BASELINES) if known in labels), labels[0])
             untuned = UNTUNED.format(_tuned(name, of_record[0].command, methods[alike.index].unique()))
@@ -70,9 +67,10 @@ def sweep_records(
 
 def _settings(runs: Sequence[Result]) -> pd.DataFrame:
     """Settings and inputs as text, a row a run, ``null`` where there is none; the shortest names come first."""
-    rows = [flat(run.config | {"inputs": run.inputs}) for run in runs]
+    identities = [RunIdentity.of(run.config, run.inputs) for run in runs]
+    rows = [{**each.config, **{f"inputs.{name}": value for name, value in each.inputs.items()}} for each in identities]
     table = pd.DataFrame(rows, index=range(len(rows)), dtype=object).fillna("null")
-    return table[sorted((key for key in table if not WITHOUT_EFFECT.fullmatch(key)), key=lambda key: (len(key), key))]
+    return table[sorted((key for key in table if key not in PAIRED), key=lambda key: (len(key), key))]
 
 
 def _apart(table: pd.DataFrame, methods: pd.Series) -> list[str]:
@@ -109,12 +107,3 @@ def _tuned(name: str, command: str, methods: Sequence[str]) -> str:
     words = [word for word in words if not WITHOUT_EFFECT.fullmatch(word.lstrip("+").partition("=")[0])]
     data = [] if any(word.startswith(("experiment=", "data=")) for word in words) else [f"experiment={name}"]
     return shlex.join(["as-lightning-compare", *data, *words, f"methods={','.join(methods)}"])
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """A configuration as one level, and as text: ``{"method.delta": "0.1"}``."""
-    settings: dict[str, str] = {}
-    for key, value in config.items():
-        text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-        settings |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": text}
-    return settings

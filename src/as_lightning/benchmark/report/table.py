@@ -47,11 +47,10 @@ def write_runs(results: Sequence[Result], path: str | Path) -> Path:
     """Write a table of runs: what each is of, its score and training time, its settings (JSON) and all its metrics."""
     rows = []
     for run in results:
-        about = run.config.get("comparison", {})
-        row = {"group": run.name, "candidate": run.method, "seed": run.seed, "budget": about.get("budget", 1.0)}
-        row |= {"epochs": about.get("epochs", len(run.epoch_seconds) or None)}
-        row |= {"phase": about.get("phase", "final"), "metric": run.score, "score": run.metrics.get(run.score)}
-        row |= {"seconds": run.train_seconds, "settings": json.dumps(dict(about.get("settings", {})), default=str)}
+        row = {"group": run.name, "candidate": run.method, "seed": run.seed, "budget": run.budget}
+        row |= {"epochs": run.epochs or len(run.epoch_seconds) or None, "phase": run.phase or "final"}
+        row |= {"metric": run.score, "score": run.metrics.get(run.score), "seconds": run.train_seconds}
+        row |= {"parameters": run.parameters, "settings": json.dumps(dict(run.settings), default=str)}
         rows.append(row | {name: value for name, value in run.metrics.items() if name not in row})
     with whole_file(Path(path)) as partial:
         pd.DataFrame(rows).to_csv(partial, index=False)
@@ -212,10 +211,10 @@ def _results(runs: pd.DataFrame, name: str, score: str) -> list[Result]:
     unknown |= {"epoch_seconds": [], "optimizer_steps": None, "versions": {}, "machine": {}, "session": ""}
     made = []
     for run in runs.to_dict("records"):
-        config = {"comparison": {"budget": run["budget"], "epochs": run["epochs"], "settings": {}}}
+        about = {"budget": run["budget"], "epochs": None if math.isnan(run["epochs"]) else run["epochs"]}
         seconds = 0.0 if math.isnan(run["seconds"]) else run["seconds"]
         found: dict[str, Any] = {"seed": int(run["seed"]), "metrics": {score: run["score"]}, "train_seconds": seconds}
-        made.append(Result(name, run["method"], score, **found, config=config, **unknown))
+        made.append(Result(name, run["method"], score, **found, config={}, **about, **unknown))
     return made
 
 

@@ -69,8 +69,9 @@ class Design:
         def shown(value: Any) -> str:
             if not isinstance(value, tuple):
                 return str(value)
-            several = len(value) > 2 and value == tuple(range(value[0], value[-1] + 1))
-            return f"{value[0]} to {value[-1]}" if several else ", ".join(map(str, value))
+            numbers = len(value) > 2 and isinstance(value[0], int)
+            in_row = numbers and value == tuple(range(value[0], value[-1] + 1))
+            return f"{value[0]} to {value[-1]}" if in_row else ", ".join(map(str, value))
 
         names = [name for name in vars(self) if name != "methods" and vars(self)[name] != vars(before)[name]]
         said = [f"{name} {shown(vars(before)[name])} (now {shown(vars(self)[name])})" for name in names]
@@ -324,7 +325,9 @@ def _judged(
     if error < IDENTICAL:
         return replace(found, reason="the difference is the same for every seed")
     low, high = float(at.low), float(at.high)
-    wider = math.hypot(1.0, example_error / error) if example_error else math.nan
+    if example_error:
+        wider = math.hypot(1.0, example_error / error)
+        found = replace(found, new_low=mean - wider * (mean - low), new_high=mean + wider * (high - mean))
     return replace(
         found,
         low=low,
@@ -335,6 +338,4 @@ def _judged(
         in_reach=bool(at.in_reach),
         sure_in_reach=bool(at.sure_in_reach),
         skewed=bool(is_skewed(differences)),
-        new_low=mean - wider * (mean - low),
-        new_high=mean + wider * (high - mean),
     )

@@ -1,27 +1,49 @@
-"""Digests of what runs are made with, the same in every process: a module, a loss, settings, a split's examples."""
+"""Digests of objects: all that a module, a loss, data or a trainer's argument is made of, the same in every process."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import inspect
-import pprint
-import re
-from collections.abc import Sized
+import os
+import pickle
+import random
+import secrets
+import sys
+import sysconfig
+import types
+from collections.abc import Iterator, Mapping, Sized
+from enum import Enum
+from pathlib import PurePath
+from threading import Lock, RLock
 from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
 import torch
 from lightning.pytorch.utilities.model_helpers import is_overridden
-from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
-from as_lightning.functional.calibration import weights_digest
-
-LIBRARIES = ("builtins", "torch", "lightning", "torchmetrics", "as_lightning")
-EXAMPLES = 64  # of a split that its fingerprint reads
-PLAIN = (bool, int, float, str, bytes, type(None))
+INSTALLED = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib"))
+EXAMPLES = 64  # of a split that is compared with another one
+# what holds nothing that a training could depend on
+WITHOUT_STATE = (type(Lock()), type(RLock()), types.ModuleType)
+OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__")
+PLAIN = (
+    bool,
+    int,
+    float,
+    complex,
+    bytes,
+    type(None),
+    type(Ellipsis),
+    range,
+    slice,
+    torch.dtype,
+    torch.device,
+    np.dtype,
+)
 
 
 def digest(*texts: str) -> str:
@@ -29,28 +51,157 @@ def digest(*texts: str) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
-def described(value: Any) -> str:
-    """A value as text: callbacks with their settings, tensors and arrays by their bytes, no addresses in memory."""
-    parts = value if isinstance(value, (list, tuple)) else [value]
-    shown: Any = [(type(part), vars(part)) if isinstance(part, pl.Callback) else part for part in parts]
-    shown = tree_map_only(Tensor, lambda tensor: tensor.detach().cpu().numpy(), shown)
-    shown = tree_map_only(np.ndarray, lambda array: (array.shape, hashlib.sha256(array.tobytes()).hexdigest()), shown)
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", pprint.pformat(shown, width=1))  # so narrow that it sorts sets
+class Fingerprint:
+    """What ``value`` is made of: attributes, weights, arrays, source, what functions enclose and call, files it names.
+
+    ``parts`` has a line for each, by its place in ``value``. ``unread`` are the places of which nothing can be known,
+    as a stream or an object of a C extension that cannot be pickled: a fingerprint that has one is like no other.
+    """
+
+    def __init__(self, value: Any, name: str, seen: dict[int, tuple[str, Any]] | None = None) -> None:
+        self.parts: dict[str, str] = {}
+        self.unread: list[str] = []
+        # with the object: an id is free again when its object is gone
+        self._seen = {} if seen is None else seen
+        self._read(value, name)
+
+    @property
+    def digest(self) -> str:
+        """The digest of all parts."""
+        alone = [secrets.token_hex(8)] if self.unread else []
+        return digest(*(f"{place} {text}" for place, text in self.parts.items()), *alone)
+
+    def differing(self, other: Fingerprint) -> list[str]:
+        """The places at which two fingerprints differ."""
+        places = dict.fromkeys([*self.parts, *other.parts])
+        return [place for place in places if self.parts.get(place) != other.parts.get(place)]
+
+    def _read(self, value: Any, place: str) -> None:
+        text = _text(value)
+        if text is None and id(value) in self._seen:
+            text = f"as {self._seen[id(value)][0]}"
+        if text is not None:
+            self.parts[place] = text
+            return
+        self._seen[id(value)] = place, value
+        self.parts[place] = type(value).__qualname__
+        try:
+            if isinstance(value, (set, frozenset)):
+                members = [Fingerprint(part, "member", self._seen) for part in value]
+                self.unread += [place for member in members if member.unread]
+                self.parts[place] += digest(*sorted(member.digest for member in members))
+                return
+            for name, part in _inside(value):
+                self._read(part, f"{place}.{name}")
+        except Exception:  # whatever an object says that cannot be taken apart
+            self.unread.append(place)
 
 
-def of_made(made: Any) -> str:
-    """What makes a loss or module what it is: source, plain attributes, weights, and what a function encloses."""
-    if isinstance(made, functools.partial):
-        return "\n".join([of_made(made.func), described([made.args, made.keywords])])
-    if inspect.isfunction(made):
-        enclosed = [cell.cell_contents for cell in made.__closure__ or () if cell.cell_contents is not made]
-        held = [of_made(value) if callable(value) else described(value) for value in enclosed]
-        return "\n".join([_text(made), described([made.__defaults__, made.__kwdefaults__]), *held])
-    parts = list(made.modules()) if isinstance(made, nn.Module) else [made]
-    weights = weights_digest(made.state_dict()) if isinstance(made, nn.Module) else {}
-    plain = [{name: x for name, x in getattr(part, "__dict__", {}).items() if isinstance(x, PLAIN)} for part in parts]
-    kinds = [made] if isinstance(made, type) else [type(part) for part in parts]
-    return "\n".join([source_of(*kinds), described([plain, weights])])
+def _text(value: Any) -> str | None:
+    """What is told in one line: plain values, arrays, names of libraries; None of what has parts."""
+    if isinstance(value, (str, PurePath)):
+        text = repr(str(value))
+        if len(text) < 4096 and os.path.isfile(value):  # of a file also what tells that it was changed
+            found = os.stat(value)
+            text += f" {found.st_size} {found.st_mtime_ns}"
+        return text
+    if isinstance(value, PLAIN) and not isinstance(value, Enum):
+        return repr(value)
+    if isinstance(value, Tensor):
+        value = value.detach().cpu()
+        raw = value.contiguous().reshape(-1).view(torch.uint8).numpy() if value.layout is torch.strided else None
+        return None if raw is None else f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(raw).hexdigest()}"
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()}"
+    if isinstance(value, WITHOUT_STATE):
+        return type(value).__name__ + getattr(value, "__name__", "")
+    named = isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType))
+    if named and (_of_library(value) or isinstance(value, types.BuiltinFunctionType)):
+        return f"{value.__module__}.{value.__qualname__}"
+    return None
+
+
+def _inside(value: Any) -> Iterator[tuple[str, Any]]:
+    """The parts of a value, by their names; raises where it cannot be taken apart."""
+    if isinstance(value, Enum):
+        yield from [("class", type(value)), ("name", value.name)]
+    elif isinstance(value, Mapping):
+        yield from ((str(key) if isinstance(key, (str, int)) else f"key {n}", part) for n, (key, part) in _items(value))
+    elif isinstance(value, (list, tuple)):
+        yield from ((str(number), part) for number, part in enumerate(value))
+    elif isinstance(value, np.ndarray):
+        yield "values", value.tolist()
+    elif isinstance(value, Tensor):
+        yield "dense", value.to_dense()
+    elif isinstance(value, functools.partial):
+        yield from [("function", value.func), ("arguments", value.args), ("keywords", value.keywords)]
+    elif isinstance(value, types.MethodType):
+        yield from [("function", value.__func__), ("self", value.__self__)]
+    elif isinstance(value, (staticmethod, classmethod)):
+        yield "function", value.__func__
+    elif isinstance(value, property):
+        yield "functions", (value.fget, value.fset)
+    elif isinstance(value, types.FunctionType):
+        yield from _of_function(value)
+    elif isinstance(value, type):
+        for base in value.__mro__:
+            if not _of_library(base):
+                own = {name: part for name, part in vars(base).items() if name not in OF_CLASSES}
+                yield base.__qualname__, {n: p for n, p in own.items() if not n.startswith("_abc_")}
+    elif isinstance(value, torch.Generator):
+        yield "state", value.get_state()
+    elif isinstance(value, random.Random):
+        yield "state", value.getstate()
+    elif isinstance(value, np.random.Generator):
+        yield "state", value.bit_generator.state
+    elif hasattr(value, "__dict__") or hasattr(type(value), "__slots__"):
+        state = (
+            value.__getstate__() if hasattr(value, "__getstate__") else vars(value)
+        )  # first: it names what is shared
+        yield "state", vars(value) if isinstance(value, torch.nn.Module) else state
+        yield "class", type(value)
+    else:
+        yield "pickled", pickle.dumps(value)
+
+
+def _items(value: Mapping[Any, Any]) -> Iterator[tuple[int, tuple[Any, Any]]]:
+    yield from enumerate(value.items())
+    yield from enumerate((f"key {n}", key) for n, key in enumerate(value) if not isinstance(key, (str, int)))
+
+
+def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Source, defaults, and what a function encloses and takes from its file."""
+    code = function.__code__
+    try:
+        yield "source", inspect.getsource(function)
+    except (OSError, TypeError):  # typed into an interpreter
+        yield "code", [code.co_code, *(part for part in code.co_consts if not isinstance(part, types.CodeType))]
+    yield "defaults", [function.__defaults__, function.__kwdefaults__]
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        if name != "__class__":
+            yield name, cell.cell_contents
+    names: list[str] = []
+    codes = [code]
+    while codes:  # also those of functions inside
+        found = codes.pop()
+        names += found.co_names
+        codes += [part for part in found.co_consts if isinstance(part, types.CodeType)]
+    for name in dict.fromkeys(names):
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+
+
+def _of_library(value: Any) -> bool:
+    """Whether a class or function is installed, so that its name tells what it is, and no file of the user's."""
+    return _installed(str(value.__module__ or "builtins").partition(".")[0])
+
+
+@functools.cache
+def _installed(package: str) -> bool:
+    if package == "as_lightning" or package in sys.stdlib_module_names:
+        return package != "__main__"
+    file = getattr(sys.modules.get(package), "__file__", None)
+    return file is not None and file.startswith(INSTALLED)
 
 
 def of_split(data: pl.LightningDataModule, loader: str) -> str:
@@ -62,18 +213,5 @@ def of_split(data: pl.LightningDataModule, loader: str) -> str:
     size = len(dataset)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        chosen = tree_leaves([dataset[number] for number in range(0, size, max(1, size // EXAMPLES))])
-    return digest(str(size), *map(described, chosen))
-
-
-def source_of(*kinds: type) -> str:
-    """The source of classes and of those that they inherit from, libraries left out."""
-    bases = dict.fromkeys(base for made in kinds for base in made.__mro__)
-    return "\n".join(_text(kind) for kind in bases if kind.__module__.partition(".")[0] not in LIBRARIES)
-
-
-def _text(made: Any) -> str:
-    try:
-        return inspect.getsource(made)
-    except (OSError, TypeError):  # typed into an interpreter
-        return made.__qualname__
+        chosen = [dataset[number] for number in range(0, size, max(1, size // EXAMPLES))]
+    return digest(str(size), Fingerprint(chosen, "examples").digest)

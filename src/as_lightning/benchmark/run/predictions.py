@@ -18,7 +18,7 @@ from torch.utils.data import IterableDataset
 
 from as_lightning.benchmark.run.result import whole_file
 from as_lightning.callbacks.evaluation_logits import EvaluationLogits
-from as_lightning.functional.cross_entropy import IGNORED
+from as_lightning.functional.calling_convention import IGNORED
 
 PREDICTIONS_FILE = "predictions.npz"
 
@@ -89,6 +89,7 @@ class PredictionRecorder(pl.Callback):
     def __init__(self, ids: np.ndarray | None = None) -> None:
         self.ids = ids
         self.predictions: Predictions | None = None
+        self.diverged = False  # whether a logit was NaN or infinite; -inf rules a class out
         self.source = EvaluationLogits(type(self).__name__, None, 0)
         self._rows: list[tuple[Tensor, Tensor]] = []
         self._order: np.ndarray | None = None  # None where there are no predictions to find
@@ -96,6 +97,7 @@ class PredictionRecorder(pl.Callback):
     def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         loaders = trainer.test_dataloaders
         loader = loaders[0] if isinstance(loaders, list) else loaders
+        self.diverged = False
         self._rows, self._order = [], _order(loader) if trainer.world_size == 1 else None
         self.source.start(pl_module, len(trainer.num_test_batches))
 
@@ -115,6 +117,7 @@ class PredictionRecorder(pl.Callback):
         except MisconfigurationException:  # a module that shows no logits has no predictions
             self._order = None
             return
+        self.diverged |= bool((logits.isnan() | logits.isposinf()).any())
         self._rows.append(_rows(logits, target, multilabel))
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from as_lightning.benchmark.machine import machine_description, package_versions
 
@@ -55,6 +55,11 @@ class Result:
     accumulation: list[list[int]]  # per adaptive window `[epoch, batch, length, masked_samples, samples]`
     optimizer_steps: int
     config: dict[str, Any]
+    phase: Literal["", "tuning", "final"] = ""  # of a comparison; empty for a run that is in none
+    budget: float = 1.0  # the share of the full training
+    epochs: float | None = None  # that the run was given; None where only steps or hours end it
+    settings: dict[str, Any] = field(default_factory=dict)  # what was tuned, e.g. {"lr": 0.001, "delta": 0.1}
+    parameters: int | None = None  # how many numbers of the module are trained; None where unknown
     resumed: bool = False  # whether the run was interrupted and went on from a checkpoint
     command: str = ""  # of the sweep that made it; empty for a single run
     session: str = field(default_factory=lambda: os.environ.get(SESSION, ""))  # of the command, or call, that made it
@@ -63,7 +68,6 @@ class Result:
     # of the test split, per diagram (`unscaled`, `scaled`) its bins, as `Reliability.points` gives them
     reliability: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     test_samples: int | None = None  # how many samples the test metrics are of; None where unknown
-    peak_memory: int | None = None  # bytes, see `PeakMemory`; None where unknown
     inputs: dict[str, str] = field(default_factory=dict)  # of what it has read beside its configuration
     format: int = FORMAT  # version of this file's format
 
@@ -86,9 +90,10 @@ class Result:
             if content.get("format") != FORMAT:
                 raise ValueError(f"expected format {FORMAT}, got {content.get('format')!r}")
             _check(content)
+            content |= content["config"].pop("comparison", {})  # where older versions have these fields
             known = {entry.name for entry in fields(cls)}  # older versions have written more
             return cls(**{"session": ""} | {name: value for name, value in content.items() if name in known})
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
             raise ValueError(f"{place} is not a result of as-lightning: {error}") from error
 
 
@@ -111,6 +116,8 @@ def _fits(value: Any, kind: Any) -> bool:
         return isinstance(value, dict) and all(_fits(item, parts[1]) for item in value.values())
     if get_origin(kind) is list:
         return isinstance(value, list) and all(_fits(item, parts[0]) for item in value)
+    if get_origin(kind) is Literal:
+        return value in parts
     if parts:
         return any(_fits(value, part) for part in parts)
     return kind is Any or type(value) is kind or (kind is float and type(value) is int)

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+import time
 from ast import literal_eval
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from as_lightning.benchmark.data.loaders import ResumableLoader
-from as_lightning.benchmark.run.recorder import same_run
+from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.result import RESULT_FILE, Result, whole_file
 from as_lightning.benchmark.run.settings import SettingError
 
@@ -24,13 +26,30 @@ log = logging.getLogger(__name__)
 
 
 class WholeFileCheckpointIO(TorchCheckpointIO):
-    """Write a checkpoint beside its place and move it there: Lightning's copy leaves half a file on a full disk."""
+    """Write a checkpoint beside its place and move it there: Lightning's copy leaves half a file on a full disk.
+
+    ``seconds`` is the time that writing has taken, which is no part of the training's.
+    """
+
+    seconds = 0.0
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
-        place = Path(path)
+        place, start = Path(path), time.perf_counter()
         place.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(place) as partial:
             torch.save(checkpoint, partial)
+        self.seconds += time.perf_counter() - start
+
+
+class BestWeights(ModelCheckpoint):
+    """Keeps the weights of the best validation; those that log no score are passed over.
+
+    As a class of its own it may stand beside a ``ModelCheckpoint`` of the user.
+    """
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.monitor in trainer.callback_metrics:
+            super().on_validation_end(trainer, pl_module)
 
 
 def _reason(error: Exception) -> str:
@@ -55,11 +74,10 @@ def readable_result(directory: Path) -> Result | None:
         return None
 
 
-def checkpoint_to_resume(folder: Path, settings: str) -> Path | None:
-    """The latest readable checkpoint of a run with these settings; None if there is none.
+def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
+    """The latest readable checkpoint of the run of this identity; None if there is none.
 
-    Unreadable ones are set aside. Half written ones, and those of other `settings` (as the recorder has put them into
-    them), are removed.
+    Unreadable ones are set aside. Half written ones, and those of other runs, are removed.
     """
     steps: dict[Path, int] = {}
     for path in folder.glob("*.partial"):  # of a process that was killed while it wrote
@@ -67,19 +85,33 @@ def checkpoint_to_resume(folder: Path, settings: str) -> Path | None:
     for path in sorted(folder.glob("*.ckpt")):
         try:
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            written, step = json.loads(content["callbacks"]["RunRecorder"]["settings"]), int(content["global_step"])
+            changed, step = written_identity(content).changed(identity), int(content["global_step"])
         except Exception as error:  # whatever a damaged file makes the reader say
             _set_aside(path, _reason(error))
             continue
-        if same_run(written, json.loads(settings)):
-            steps[path] = step
-        else:
-            log.warning("%s is of another configuration: removed, the run starts anew", path)
+        if changed:
+            log.warning("%s is of another configuration (%s): removed, the run starts anew", path, changed[0])
             path.unlink()
+        else:
+            steps[path] = step
     latest = max(steps, key=lambda path: (steps[path], path.name == "last.ckpt"), default=None)
     if latest is not None:
         log.info("%s: goes on from step %d", latest, steps[latest])
     return latest
+
+
+def written_config(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """The configuration and the inputs that the recorder has put into a checkpoint; older ones had one text of both."""
+    state = checkpoint["callbacks"]["RunRecorder"]
+    if "written" in state:
+        return dict(json.loads(state["written"]))
+    config = json.loads(state["settings"])
+    return {"inputs": config.pop("inputs", {}), "config": config}
+
+
+def written_identity(checkpoint: dict[str, Any]) -> RunIdentity:
+    """What the run of a checkpoint is."""
+    return RunIdentity.of(**written_config(checkpoint))
 
 
 def _beside(settings: dict[str, Any], other: dict[str, Any]) -> str:
@@ -96,7 +128,7 @@ def checked_start(path: Path, settings: dict[str, Any]) -> Path:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         epochs = int(content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"])
-        written = json.loads(content["callbacks"]["RunRecorder"]["settings"])
+        written = written_config(content)["config"]
     except Exception as error:  # whatever a damaged file makes the reader say
         raise SettingError(f"ckpt_path={path} is no checkpoint of a run of this app ({_reason(error)})") from error
     for group in ("optimizer", "lr_scheduler"):
@@ -119,15 +151,18 @@ class ResumedState(pl.Callback):
 
     The training loader's state is loaded too: for a schedule that asks for `trainer.estimated_stepping_batches`
     Lightning makes the loader before it has read the state, and the epoch would begin with its first batches again.
+    Checkpoint callbacks, which keep absolute paths, get those of the run's folder as it is called now.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = os.path.realpath(folder)
         self._generators: dict[str, Any] | None = None
         self._loaders: list[dict[str, int]] = []
 
     def state_dict(self) -> dict[str, Any]:
         name, keys, *rest = np.random.get_state()
         return {  # of types that a checkpoint is read with as plain data
+            "folder": self.folder,
             "python": repr(random.getstate()),
             "numpy": repr((name, np.asarray(keys).tolist(), *rest)),
             "torch": torch.get_rng_state(),
@@ -141,6 +176,11 @@ class ResumedState(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         self._loaders = checkpoint["loops"]["fit_loop"]["state_dict"].get("combined_loader", [])
+        states = checkpoint["callbacks"]
+        before = states.get(self.state_key, {}).get("folder", self.folder)
+        if before != self.folder:
+            kept = {key: state for key, state in states.items() if "best_model_path" in state}
+            states |= _moved(kept, before, self.folder)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._loaders and isinstance(trainer.train_dataloader, ResumableLoader):
@@ -152,3 +192,11 @@ class ResumedState(pl.Callback):
             if saved["cuda"] and torch.cuda.device_count() == len(saved["cuda"]):
                 torch.cuda.set_rng_state_all([state.cpu() for state in saved["cuda"]])
         self._generators, self._loaders = None, []
+
+
+def _moved(state: Any, before: str, now: str) -> Any:
+    """A callback's state whose paths below one folder are below another."""
+    if isinstance(state, dict):
+        return {_moved(key, before, now): _moved(value, before, now) for key, value in state.items()}
+    inside = isinstance(state, str) and (state + os.sep).startswith(before + os.sep)
+    return now + state[len(before) :] if inside else state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,14 +16,16 @@ from filelock import FileLock, Timeout
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.utilities import rank_zero_only
 
-from as_lightning.benchmark.run.predictions import PREDICTIONS_FILE, PredictionRecorder
-from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder, same_run
+from as_lightning.benchmark.run.identity import RunIdentity
+from as_lightning.benchmark.run.predictions import PREDICTIONS_FILE, PredictionRecorder, Predictions
+from as_lightning.benchmark.run.recorder import RunRecorder, over_ranks
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
-from as_lightning.benchmark.run.resume import readable_result
+from as_lightning.benchmark.run.resume import BestWeights, readable_result
 from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
 
 log = logging.getLogger(__name__)
 LOCK_FILE = "run.lock"
+Made = tuple[Result, Predictions | None]
 
 
 @contextmanager
@@ -42,42 +45,51 @@ def run_lock(folder: Path) -> Iterator[None]:
 
 
 def finished_or_made(
-    directory: Path, config: dict[str, Any], inputs: dict[str, str], make: Callable[[], Result]
+    directory: Path, config: dict[str, Any], inputs: dict[str, str], make: Callable[[], Made]
 ) -> Result:
-    """The result of the same configuration and inputs that is in `directory`, else one that is made there."""
+    """The result of the same run that is in `directory`, else one that is made there and takes its place when whole."""
     directory.mkdir(parents=True, exist_ok=True)
     with run_lock(directory):
-        result = readable_result(directory)
-        if result is not None:
-            changed = [name for name, value in result.inputs.items() if inputs.get(name, value) != value]
-            if same_run(result.config, config) and not changed:
+        before = readable_result(directory)
+        if before is not None:
+            changed = RunIdentity.of(before.config, before.inputs).changed(RunIdentity.of(config, inputs))
+            if not changed:
                 log.info("%s: already finished (delete it to run again)", directory)
-                return result
-            before = f"other inputs ({', '.join(changed)})" if changed else "another configuration"
-            log.warning("%s: finished with %s, running again", directory, before)
-            for file in (RESULT_FILE, PREDICTIONS_FILE):
-                (directory / file).unlink(missing_ok=True)
-        result = make()
+                return before
+            log.warning("%s: finished with another %s, running again", directory, changed[0])
+        result, predictions = make()
         if getattr(rank_zero_only, "rank", 0) == 0:
+            if predictions is None:
+                (directory / PREDICTIONS_FILE).unlink(missing_ok=True)
+            else:
+                predictions.write(directory)
             result.write(directory)
             score = f"test {result.score} {result.metrics[result.score]:.4f}; " if result.metrics else ""
             log.info("%swrote %s", score, directory / RESULT_FILE)
     return result
 
 
-def fitted(
+def trained(
     trainer: pl.Trainer,
     module: pl.LightningModule,
     data: pl.LightningDataModule,
     checkpoint: Path | None = None,
+    *,
+    test_metric: str | None,
+    score: str,
     **about: Any,
-) -> Result:
-    """Train, from a checkpoint if there is one, and take what the callbacks have measured; `about` says what is run."""
+) -> Made:
+    """Train, from a checkpoint if there is one, test the weights of the best validation, take what callbacks measured.
+
+    ``test_metric`` is the metric of the test that is the score; None leaves the test unread. A test of weights or
+    logits that are not finite has the score NaN, whatever the metric says. ``about`` are fields of the result, which is
+    the first process's in all processes.
+    """
     trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
     callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     recorder = next(callback for callback in callbacks if isinstance(callback, RunRecorder))
-    return Result(
-        **about,
+    result = Result(
+        score=score,
         metrics={},
         train_seconds=recorder.train_seconds,
         epoch_seconds=recorder.epoch_seconds,
@@ -86,8 +98,32 @@ def fitted(
         masking=[epoch._asdict() for c in callbacks if isinstance(c, MaskingMonitor) for epoch in c.history],
         accumulation=[list(window[:5]) for window in recorder.accumulation],
         optimizer_steps=trainer.global_step,
-        peak_memory=next((callback.bytes for callback in callbacks if isinstance(callback, PeakMemory)), None),
+        parameters=sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad),
+        **about,
     )
+    predictions = None
+    if test_metric is not None:
+        metrics = metrics_of_test(trainer, module, data, best_weights(trainer))
+        result.metrics = {name.removeprefix("test/"): value for name, value in metrics.items()}
+        if result.metrics:  # trainer.limit_test_batches=0 tests nothing
+            result.metrics[score] = metrics[test_metric]
+        finite = all(bool(parameter.isfinite().all()) for parameter in module.parameters())
+        for callback in callbacks:
+            if isinstance(callback, TemperatureScaling):
+                result.reliability = {name: bins.points() for name, bins in callback.diagrams.items()}
+            if isinstance(callback, PredictionRecorder):
+                predictions, finite = callback.predictions, finite and not callback.diverged
+        if predictions is not None:
+            result.test_samples = len(predictions.ids)
+        if result.metrics and not finite:
+            result.metrics[score] = math.nan
+    return (result if trainer.world_size == 1 else trainer.strategy.broadcast(result)), predictions
+
+
+def best_weights(trainer: pl.Trainer) -> str:
+    """The checkpoint of the best validation; empty where none is kept, and the last weights are tested."""
+    kept = sorted(trainer.checkpoint_callbacks, key=lambda callback: not isinstance(callback, BestWeights))
+    return next((getattr(callback, "best_model_path", "") for callback in kept), "")
 
 
 def correlation(evaluations: list[dict[str, float]]) -> float | None:
@@ -113,26 +149,7 @@ def metrics_of_test(
         tested = trainer.test(module, datamodule=data, ckpt_path=checkpoint or None, verbose=False)
     finally:
         trainer.callbacks.remove(weights)  # type: ignore[attr-defined]
-    return {name: float(value) for metrics in tested for name, value in metrics.items()}
-
-
-def measure_test(
-    result: Result,
-    trainer: pl.Trainer,
-    module: pl.LightningModule,
-    data: pl.LightningDataModule,
-    checkpoint: str | Path | None,
-    directory: Path,
-) -> None:
-    """Put the test of a checkpoint (or of the module's own weights) into `result`, the predictions into `directory`."""
-    metrics = metrics_of_test(trainer, module, data, checkpoint)
-    result.metrics = {name.removeprefix("test/"): value for name, value in metrics.items()}
-    for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        if isinstance(callback, TemperatureScaling):
-            result.reliability = {name: bins.points() for name, bins in callback.diagrams.items()}
-        if isinstance(callback, PredictionRecorder) and callback.predictions is not None and trainer.is_global_zero:
-            callback.predictions.write(directory)
-            result.test_samples = len(callback.predictions.ids)
+    return {name: over_ranks(trainer, value) for metrics in tested for name, value in metrics.items()}
 
 
 @contextmanager

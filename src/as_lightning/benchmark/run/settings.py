@@ -6,9 +6,10 @@ import difflib
 import functools
 import hashlib
 import inspect
+import json
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -19,10 +20,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from as_lightning.benchmark.packages import config_dir
 
 # what the app itself reads of a group, beside the arguments of the group's class
-APP_SETTINGS = {"method": {"name", "callbacks", "search"}, "data": {"name", "score"}}
+APP_SETTINGS = {"method": {"name", "callbacks", "search", "baseline", "own_module"}, "data": {"name", "score"}}
 # what the app gives the class of a group, and what is set in its place
 GIVEN_BY_APP = {
-    "method": {"encoder": "model", "class_names": "data", "task": "data"}
+    "method": {"encoder": "model", "class_names": "data", "task": "data", "class_counts": "data"}
+    | {"class_groups": "data.imbalance"}
     | {"optimizer": "optimizer", "lr_scheduler": "lr_scheduler"},
     "lr_scheduler": {"total_steps": "trainer.max_epochs"},
     "trainer": {"logger": "logger", "callbacks": "+callbacks.NAME._target_", "default_root_dir": "output_dir"},
@@ -144,6 +146,19 @@ def _parts_with_target(node: Any, path: str) -> Iterator[tuple[str, DictConfig]]
                 yield from _parts_with_target(node[key], f"{path}.{key}")
 
 
+def override_value(value: Any) -> str:
+    """A value as the value of an override, which Hydra reads as the same value.
+
+    >>> override_value(None), override_value(0.1), override_value({"k": "all", "ranks": [1, True]})
+    ('null', '0.1', '{k:"all",ranks:[1,true]}')
+    """
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}:{override_value(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(override_value, value))}]"
+    return str(value) if isinstance(value, float) else json.dumps(value)
+
+
 def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[str]) -> str:
     """The changed settings that the method has, sorted, as the name of a run's folder: `method=as_softmax,seed=1`.
 
@@ -189,6 +204,11 @@ def comparison_settings() -> str:
     return textwrap.indent(text[text.index("methods:") : text.index("search:")].rstrip(), "  ")
 
 
-# of the texts and folders in conf/hydra
-for resolver in (run_folder, described, comparison_settings):
+def usual_score(imbalance: float | None) -> str:
+    """The metric that runs on data of one class a sample are compared by."""
+    return "accuracy" if imbalance is None else "balanced_accuracy"
+
+
+# of conf/data/base.yaml, and of the texts and folders in conf/hydra
+for resolver in (usual_score, run_folder, described, comparison_settings):
     OmegaConf.register_new_resolver(f"as_lightning.{resolver.__name__}", resolver, replace=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import platform
@@ -24,10 +23,10 @@ from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.data.files import checksum
 from as_lightning.benchmark.run.feature_cache import cache_features
 from as_lightning.benchmark.run.predictions import PredictionRecorder, example_ids
-from as_lightning.benchmark.run.recorder import PeakMemory, RunRecorder
+from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.resume import ResumedState, WholeFileCheckpointIO, checked_start, checkpoint_to_resume
-from as_lightning.benchmark.run.runner import finished_or_made, fitted, measure_test
+from as_lightning.benchmark.run.runner import Made, finished_or_made, trained
 from as_lightning.benchmark.run.settings import SettingError, checked_settings, class_arguments, nearest
 
 log = logging.getLogger(__name__)
@@ -36,9 +35,8 @@ log = logging.getLogger(__name__)
 @rank_zero_only
 def log_settings(loggers: Sequence[Logger], config: DictConfig, result: Result) -> None:
     """Hand what TensorBoard shows, at most five columns, to every logger, and the test score to TensorBoard."""
-    budget = float(OmegaConf.select(config, "comparison.budget", default=1.0))
     delta = float(config.method.get("delta", 1.0))  # with margin 1 nothing is masked: plain cross-entropy
-    about = {"budget": budget, "delta": delta, "method": config.method.name, "seed": config.seed}
+    about = {"budget": result.budget, "delta": delta, "method": config.method.name, "seed": config.seed}
     if (lr := config.optimizer.get("lr")) is not None:
         about["lr"] = float(lr)
     scores = {f"hparams/test_{name}": value for name, value in result.metrics.items() if name == result.score}
@@ -71,12 +69,16 @@ class OneCycle(OneCycleLR):
         super().load_state_dict(state_dict)
 
 
+OF_COMPARISONS = ("search", "baseline", "own_module")  # of a method, and no settings of a run
+
+
 def comparable_config(config: DictConfig) -> dict[str, Any]:
     """The resolved configuration without what differs between machines: paths are left as their names."""
     config = config.copy()
     with open_dict(config):
         config.data_dir, config.output_dir = "<data_dir>", "<output_dir>"
-        config.method.pop("search", None)  # what a comparison would tune is no setting of a run
+        for name in OF_COMPARISONS:
+            config.method.pop(name, None)
         if config.get("test"):
             del config.test
         if checkpoint := config.pop("ckpt_path", None):
@@ -105,6 +107,9 @@ def train(config: DictConfig) -> Result:
 
     A finished run of the same configuration and inputs is read, an interrupted one goes on, any other is replaced.
     """
+    config = config.copy()
+    with open_dict(config):
+        about = OmegaConf.to_container(config.pop("comparison", OmegaConf.create({})))
     config, foreign = checked_settings(config)
     for setting in foreign:
         log.info("method.%s is no setting of %s: it goes without", setting, config.method.name)
@@ -124,12 +129,11 @@ def train(config: DictConfig) -> Result:
             "over the one before; add, with both quotes, \"callbacks.model_checkpoint.filename='{epoch}'\""
         )
     directory, settings, inputs = Path(config.output_dir), comparable_config(config), run_inputs(config)
-    return finished_or_made(directory, settings, inputs, lambda: _run(config, directory, settings, inputs))
+    return finished_or_made(directory, settings, inputs, lambda: _run(config, directory, settings, inputs, about))
 
 
-def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: dict[str, str]) -> Result:
+def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: dict[str, str], about: Any) -> Made:
     loggers = _made(config.logger)
-    memory = PeakMemory()
     datamodule = read_data(config)
     module = made_module(config, datamodule)
     assert isinstance(module.encoder, torch.nn.Module)
@@ -138,61 +142,40 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     plugins = list(instantiate(config.trainer.get("plugins")) or [])
     if str(config.trainer.strategy).startswith(("auto", "ddp")):  # others write checkpoints in their own way
         plugins.append(WholeFileCheckpointIO())
-    identity = settings | {"inputs": inputs} if inputs else settings  # what a checkpoint has to be of
-    recorder = RunRecorder(f"val/{score}", settings=json.dumps(identity, sort_keys=True))
+    recorder = RunRecorder(f"val/{score}", settings, inputs)
     method_callbacks, app_callbacks = _made(config.method.callbacks), _made(config.callbacks)
     if not loggers:  # a LearningRateMonitor refuses a trainer that could not log its rates
         app_callbacks = [callback for callback in app_callbacks if not isinstance(callback, LearningRateMonitor)]
     # the app's callbacks come last: they see what the method's have logged and decided
     predictions = PredictionRecorder(example_ids(datamodule.example_names("test")) if config.test else None)
-    callbacks = [*method_callbacks, recorder, memory, ResumedState(), predictions, *app_callbacks]
+    callbacks = [*method_callbacks, recorder, ResumedState(directory), predictions, *app_callbacks]
     trainer = instantiate(
         config.trainer, callbacks=callbacks, logger=loggers, plugins=plugins, default_root_dir=str(directory)
     )
-    checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.settings)
+    checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.identity)
     if checkpoint is None and config.get("ckpt_path") is not None:
         checkpoint = checked_start(Path(config.ckpt_path), settings)
-    # all that the callbacks hold is taken before the test: it puts them back to where the best checkpoint was written
-    result = fitted(
+    result, predicted = trained(
         trainer,
         module,
         datamodule,
         checkpoint,
+        test_metric=f"test/{score}" if config.test else None,
         name=str(config.name),  # YAML reads a name like 2024 as a number
-        method=config.method.name,
         score=score,
         seed=config.seed,
         config=settings,
         resumed=checkpoint is not None,
         inputs=inputs,
+        **({"method": config.method.name, "epochs": config.trainer.max_epochs} | about),
     )
-    if config.test:
-        remembered = memorisation(trainer, module, datamodule) if datamodule.true_targets is not None else {}
-        best = getattr(trainer.checkpoint_callback, "best_model_path", "")
-        measure_test(result, trainer, module, datamodule, best, directory)
-        result.metrics |= remembered if result.metrics else {}  # trainer.limit_test_batches=0 tests nothing
     log_settings(loggers, config, result)
-    return result
+    return result, predicted
 
 
 def _made(parts: DictConfig) -> list[Any]:
     """The objects of a group of several; null leaves one out."""
     return [instantiate(part) for part in parts.values() if part is not None]
-
-
-def memorisation(trainer: pl.Trainer, module: pl.LightningModule, data: BenchmarkDataModule) -> dict[str, float]:
-    """Of the training samples with a wrong label the shares that are predicted with it, and with the true one."""
-    loader = data.corrupted_dataloader()
-    if not len(loader):
-        return {}
-    predicted: Any = trainer.predict(module, dataloaders=loader)
-    classes = torch.cat(predicted).cpu()
-    pairs = torch.cat([pairs for _, pairs in loader])
-    # Lightning deals the samples out to the ranks in turn, and stops after trainer.limit_predict_batches
-    pairs = pairs[trainer.global_rank :: trainer.world_size][: len(classes)]
-    counts = torch.tensor([*(classes[:, None] == pairs).sum(0), len(pairs)], device=trainer.strategy.root_device)
-    memorised, recovered, count = trainer.strategy.reduce(counts, reduce_op="sum").tolist()
-    return {"memorised": memorised / count, "recovered": recovered / count}
 
 
 def read_data(config: DictConfig) -> BenchmarkDataModule:
@@ -219,9 +202,11 @@ def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.Light
     module = instantiate(class_arguments(config.method, "method"), _partial_=True)(
         encoder=encoder,
         class_names=datamodule.class_names,
+        class_groups=datamodule.class_groups,
         task=datamodule.task,
         optimizer=make_optimizer,
         lr_scheduler=make_schedule,
+        class_counts=datamodule.class_counts,
     )
     metrics = module.validation_metrics.items()
     known = [name.removeprefix("val/") for name, metric in metrics if metric.higher_is_better]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from as_lightning.benchmark.tasks.tasks import TaskForm
-from as_lightning.functional.cross_entropy import IGNORED
+from as_lightning.functional.calling_convention import IGNORED
 from as_lightning.functional.linear_cross_entropy import linear_cross_entropy
+from as_lightning.functional.variants.class_counts import with_class_counts
 from as_lightning.mixin import ASSoftmaxMixin
 
 
@@ -24,13 +25,15 @@ class Classifier(pl.LightningModule):
     Args:
         encoder: maps a batch of inputs to features ``(N, out_features)``, or ``(N, L, out_features)`` for token data.
         class_names: the names of the ``C`` classes.
-        criterion: the loss, called as ``criterion(logits, target)``.
+        criterion: the loss, called as ``criterion(logits, target)``; one with an argument ``class_counts`` is given it.
         optimizer: called with the parameters, e.g. ``partial(torch.optim.AdamW, lr=1e-3)``.
         lr_scheduler: called as ``lr_scheduler(optimizer, total_steps=...)``; stepped with every optimizer step.
         head: called as ``head(in_features, num_classes)``; ``nn.Linear`` by default.
         probabilities: what the method takes for probabilities of the logits; softmax by default.
         targets: what the loss takes: ``"class_index"``, or ``"multi_hot"``, {0, 1} for each class.
         task: what the data's targets are: see `BenchmarkDataModule`.
+        class_counts: how many training targets each class has, for a ``criterion`` that asks for it.
+        class_groups: classes by a name for them, e.g. ``few``, whose accuracy the test shows apart.
 
     Logs ``train/loss``, and for validation and test ``loss`` and the metrics of the task.
     """
@@ -46,17 +49,18 @@ class Classifier(pl.LightningModule):
         probabilities: Callable[[Tensor], Tensor] | None = None,
         targets: Literal["class_index", "multi_hot"] = "class_index",
         task: Literal["multiclass", "multilabel", "token", "next_token"] = "multiclass",
+        class_counts: Tensor | None = None,
+        class_groups: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         super().__init__()
         self.task = TaskForm(task, class_names, targets)
         self.encoder = encoder
         self.head = (head or nn.Linear)(int(encoder.out_features), len(class_names))  # type: ignore[arg-type]
-        self.criterion = criterion
+        self.criterion = criterion if class_counts is None else with_class_counts(criterion, lambda: class_counts)
         self.probabilities = probabilities or partial(torch.softmax, dim=-1)
         self._make_optimizer, self._make_lr_scheduler = optimizer, lr_scheduler
-        metrics = self.task.metrics()
-        self.validation_metrics = metrics.clone(prefix="val/")
-        self.test_metrics = metrics.clone(prefix="test/")
+        self.validation_metrics = self.task.metrics().clone(prefix="val/")
+        self.test_metrics = self.task.metrics(class_groups).clone(prefix="test/")
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The logits, of shape ``(N, C)`` or ``(N, L, C)``."""
@@ -86,6 +90,20 @@ class Classifier(pl.LightningModule):
 
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         self._evaluate(batch, self.test_metrics)
+
+    def on_test_epoch_end(self) -> None:
+        """Log the shares of the wrong training labels that are predicted, and of those whose true class is."""
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        if getattr(data, "true_targets", None) is None:
+            return
+        found, count = torch.zeros(2), 0
+        for batch in data.corrupted_dataloader():
+            inputs, pairs = self.trainer.strategy.batch_to_device(batch)
+            found += (self.predict_step((inputs, pairs), 0)[:, None] == pairs).sum(0).cpu()
+            count += len(pairs)
+        if count:
+            memorised, recovered = found / count
+            self.log_dict({"test/memorised": memorised, "test/recovered": recovered})
 
     def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """The class of the largest logit."""

@@ -240,6 +240,18 @@ def workspace_of(head: Head, shard: ClassShard | None) -> Tensor:
     return head.weight.new_empty(rows, classes)
 
 
+class HeadSettings(NamedTuple):
+    """What the loss of a head is computed with, beside the head: each row's target and weight, and the settings."""
+
+    target: Tensor
+    row_weight: Tensor
+    delta: float
+    dtype: torch.dtype
+    each_row: bool
+    shard: ClassShard | None
+    differentiated: bool
+
+
 class HeadLoss(torch.autograd.Function):
     """The weighted loss of each row, or their sum, and the masked competitors of each row.
 
@@ -248,18 +260,9 @@ class HeadLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        target: Tensor,
-        row_weight: Tensor,
-        delta: float,
-        dtype: torch.dtype,
-        each_row: bool,
-        shard: ClassShard | None,
-        differentiated: bool,
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, settings: HeadSettings
     ) -> tuple[Tensor, Tensor]:
+        target, row_weight, delta, dtype, each_row, shard, differentiated = settings
         head = Head(hidden, weight, bias).to(dtype)
         count = hidden.size(0)
         loss, masked = torch.empty_like(row_weight), torch.empty_like(target)
@@ -278,10 +281,9 @@ class HeadLoss(torch.autograd.Function):
                 gradients.add(logits, torch.arange(start, stop, device=target.device), masked[piece])
             start = stop
         ctx.mark_non_differentiable(masked)
-        ctx.each_row, ctx.delta, ctx.dtype, ctx.shard = each_row, delta, dtype, shard
-        ctx.needs_gradient = needs_gradient
+        ctx.settings, ctx.needs_gradient = settings, needs_gradient
         if each_row and any(needs_gradient):
-            ctx.save_for_backward(hidden, weight, bias, target, row_weight, masked)
+            ctx.save_for_backward(hidden, weight, bias, masked)
         elif gradients:
             ctx.save_for_backward(*gradients.finish())
         loss = loss * row_weight
@@ -294,7 +296,7 @@ class HeadLoss(torch.autograd.Function):
                 "the fused head can be differentiated once, and this backward was called with create_graph=True: for "
                 "second derivatives use as_cross_entropy(F.linear(hidden, weight, bias), target)"
             )
-        if not ctx.each_row:
+        if not ctx.settings.each_row:
             operand_gradients = tuple(None if x is None else _scaled(x, grad_loss) for x in ctx.saved_tensors)
         elif batched(grad_loss):
             raise RuntimeError(
@@ -304,7 +306,7 @@ class HeadLoss(torch.autograd.Function):
             )
         else:
             operand_gradients = _gradients_of_rows(ctx, grad_loss)
-        return (*operand_gradients, None, None, None, None, None, None, None)
+        return (*operand_gradients, None)
 
 
 def _scaled(gradient: Tensor, grad_loss: Tensor) -> Tensor:
@@ -318,10 +320,11 @@ def _scaled(gradient: Tensor, grad_loss: Tensor) -> Tensor:
 
 def _gradients_of_rows(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
     """The gradients from the upstream gradient of each row: the live rows' logits are computed again."""
-    hidden, weight, bias, target, row_weight, masked = ctx.saved_tensors
-    head = Head(hidden, weight, bias).to(ctx.dtype)
-    workspace = workspace_of(head, ctx.shard)
-    gradients = HeadGradients(head, workspace, ctx.needs_gradient, grad_loss * row_weight, ctx.shard)
+    hidden, weight, bias, masked = ctx.saved_tensors
+    target, row_weight, delta, dtype, _, shard, _ = ctx.settings
+    head = Head(hidden, weight, bias).to(dtype)
+    workspace = workspace_of(head, shard)
+    gradients = HeadGradients(head, workspace, ctx.needs_gradient, grad_loss * row_weight, shard)
     live = (masked < gradients.classes - 1).nonzero().squeeze(-1)
     start = 0
     while start < live.numel():
@@ -330,7 +333,7 @@ def _gradients_of_rows(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]
         logits = workspace[workspace.size(0) - index.numel() :]
         head.logits(head.hidden.index_select(0, index), out=logits)
         # among other rows a product may round differently: which classes are kept is asked again, not remembered
-        _, row_masked = _in_place_gradient(logits, target.index_select(0, index), ctx.delta, ctx.shard)
+        _, row_masked = _in_place_gradient(logits, target.index_select(0, index), delta, shard)
         gradients.add(logits, index, row_masked)
         start = stop
     return gradients.finish()

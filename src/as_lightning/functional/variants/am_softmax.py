@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_number, check_temperature
-from as_lightning.functional.calling_convention import class_dimension, cross_entropy_of, safe_targets
+from as_lightning.functional.calling_convention import cross_entropy_of
 from as_lightning.functional.variants.t_softmax import t_softmax
 
 DEFAULT_TAU = 1 / 30  # the paper's scale s = 30
@@ -55,10 +55,9 @@ def am_softmax_loss(
     margin = check_number("margin", margin, lambda value: value >= 0, "a margin between cosines, 0 or more")
     tau = check_temperature(tau)
 
-    def scores(values: Tensor) -> Tensor:
-        dim = class_dimension(logits)
-        own = safe_targets(target, values.size(dim), ignore_index)[0].unsqueeze(dim)
-        lowered = values / tau
-        return lowered.scatter_add_(dim, own, lowered.new_full(own.shape, -margin / tau))
+    def scores(rows: Tensor, row_target: Tensor) -> Tensor:
+        own = row_target.unsqueeze(-1)
+        lowered = rows / tau
+        return lowered.scatter_add(-1, own, lowered.new_full(own.shape, -margin / tau))
 
     return cross_entropy_of(scores, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)

@@ -1,8 +1,7 @@
-r"""Sparsemax and alpha-entmax, from the ``entmax`` package, with the calling convention of ``F.cross_entropy``."""
+r"""Sparsemax and alpha-entmax, with the calling convention of ``F.cross_entropy``."""
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -10,50 +9,131 @@ from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_number
 from as_lightning.functional.calling_convention import loss_of_rows, over_rows
+from as_lightning.functional.tracing import in_plain_operations, looks, recorded
 
-# Beyond this many classes the package sorts only the largest logits, and more of them where the support is larger.
-PARTIAL_SORT = 64
+# The threshold is sought among so many of the largest logits first, and in rows of a larger support among all.
+LARGEST = 64
 # Below this alpha the exponent 1 / (alpha - 1) magnifies float32's rounding past 1e-5.
 DOUBLE_BELOW = 1.01
-BISECTIONS = {torch.float32: 30, torch.float64: 55}  # halve an interval shorter than 1 until only rounding is left
+STEPS = {torch.float32: 26, torch.float64: 55}  # halve an interval of length 1 until only rounding is left
 
 
-def _package(alpha: float) -> tuple[float, ModuleType]:
-    """``alpha`` as a float, and the ``entmax`` package; or raise where one of them is no good."""
+def _checked(alpha: float) -> float:
     expected = "a number in (1, 2] (alpha=1 is softmax, alpha=2 sparsemax)"
-    alpha = check_number("alpha", alpha, lambda value: 1 < value <= 2, expected)
-    try:
-        import entmax
-    except ImportError as error:
-        raise ImportError('sparsemax and entmax need a package: pip install "as-lightning[variants]"') from error
-    return alpha, entmax
+    return check_number("alpha", alpha, lambda value: 1 < value <= 2, expected)
 
 
-def _recentred(rows: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-    """The rows relative to their maximum, cut off where the probability is 0 for certain, and that maximum.
+def _newton_step(scores: Tensor, threshold: Tensor, exponent: float) -> Tensor:
+    """The threshold and a step of Newton's towards a sum of probabilities of 1.
 
-    Neither changes a probability, and the package's sums keep their digits. A row with NaN or an infinite maximum
-    becomes zeros: the package's sort would index out of bounds. (``peak - peak`` is NaN.)
+    The sum is convex in the threshold: from below, a step does not go too far.
     """
-    peak = rows.detach().amax(-1, keepdim=True)
-    relative = (rows - peak).clamp(min=-1.5 / (alpha - 1.0))
-    relative = torch.where(peak.isfinite(), relative, 0.0)
-    return (relative.double() if alpha < DOUBLE_BELOW else relative), peak
+    above = ~(scores <= threshold)  # NaN must reach the gradient
+    gap = torch.where(above, scores - threshold, 1.0)
+    slope = torch.where(above, gap.pow(exponent - 1.0), 0.0)
+    return threshold + ((slope * gap).sum(-1, keepdim=True) - 1.0) / (exponent * slope.sum(-1, keepdim=True))
 
 
-class _NoSecondDerivative(torch.autograd.Function):
-    """A gradient, to autograd a function of ``x``, whose derivative is refused: the package's would be 0."""
+def _threshold(scores: Tensor, exponent: float) -> Tensor:
+    """Where the probabilities sum to 1, for scores of which 0 is the largest: by Newton's steps and by halving."""
+    low = torch.full_like(scores[..., :1], -1.0)
+    high = torch.zeros_like(low)
+    for _ in range(STEPS[scores.dtype]):
+        before, low = low, torch.maximum(low, _newton_step(scores, low, exponent))
+        if looks(scores) and not bool((low - before > torch.finfo(scores.dtype).eps).any()):
+            break
+        middle = (low + high) / 2
+        below = (scores - middle).clamp(min=0.0).pow(exponent).sum(-1, keepdim=True) >= 1.0
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return low
+
+
+@torch.no_grad()
+def _threshold_of_largest(scores: Tensor, exponent: float) -> Tensor:
+    if torch.compiler.is_compiling() and not recorded(scores):
+        return _threshold_in_a_graph(scores, exponent)
+    if not looks(scores) or scores.size(-1) <= LARGEST:
+        return _threshold(scores, exponent)
+    largest = scores.topk(LARGEST, dim=-1).values
+    threshold = _threshold(largest, exponent)
+    wider = (largest[:, -1:] > threshold).squeeze(-1).nonzero().squeeze(-1)
+    if wider.numel():
+        threshold[wider] = _threshold(scores[wider], exponent)
+    return threshold
+
+
+@torch.library.custom_op(
+    "as_lightning::entmax_threshold", mutates_args=(), schema="(Tensor scores, float exponent) -> Tensor"
+)
+def _threshold_in_a_graph(scores: Tensor, exponent: float) -> Tensor:
+    """One node of a compiled graph, where all the steps would take a minute to compile."""
+    return _threshold_of_largest(scores, exponent)
+
+
+@_threshold_in_a_graph.register_fake
+def _(scores: Tensor, exponent: float) -> Tensor:
+    return scores.new_empty((*scores.shape[:-1], 1))
+
+
+def _probabilities(relative: Tensor, alpha: float) -> Tensor:
+    """The transform of rows whose maximum is 0; as plain operations its derivatives are right to second order."""
+    exponent = 1.0 / (alpha - 1.0)
+    scores = relative * (alpha - 1.0)
+    threshold = _threshold_of_largest(scores.detach(), exponent)
+    if torch.is_grad_enabled() or in_plain_operations(relative):  # each step makes one more derivative exact
+        threshold = _newton_step(scores, _newton_step(scores, threshold, exponent), exponent)
+    above = ~(scores <= threshold)  # NaN must reach the gradient
+    p = torch.where(above, torch.where(above, scores - threshold, 1.0).pow(exponent), 0.0)
+    return p / p.sum(-1, keepdim=True)
+
+
+class _Entmax(torch.autograd.Function):
+    r"""`_probabilities`, of which only the result is kept: with $s_i = p_i^{2 - \alpha}$ on the support its Jacobian is
+    $\operatorname{diag}(s) - s s^\top / \sum_i s_i$.
+    """
 
     @staticmethod
-    def forward(ctx: Any, gradient: Tensor, x: Tensor) -> Tensor:
-        return gradient.view_as(gradient)
+    def forward(ctx: Any, relative: Tensor, alpha: float) -> Tensor:
+        ctx.alpha = alpha
+        ctx.set_materialize_grads(False)
+        p = _probabilities(relative, alpha)
+        ctx.save_for_backward(p)
+        return p
 
     @staticmethod
-    def backward(ctx: Any, _: Tensor) -> tuple[Tensor, Tensor]:
-        raise RuntimeError(
-            "the loss of sparsemax and entmax can be differentiated once, and this gradient was made with "
-            "create_graph=True: leave it out of the loss, or use one with second derivatives, such as as_cross_entropy"
-        )
+    def backward(ctx: Any, upstream: Tensor | None) -> tuple[Tensor | None, None]:
+        if upstream is None:
+            return None, None
+        (p,) = ctx.saved_tensors
+        s = torch.where(p > 0, torch.where(p > 0, p, 1.0).pow(2.0 - ctx.alpha), 0.0)
+        return s * (upstream - (s * upstream).sum(-1, keepdim=True) / s.sum(-1, keepdim=True)), None
+
+
+class _FenchelYoung(torch.autograd.Function):
+    r"""The loss of rows, whose gradient is $p - e_t$; a second derivative goes on through ``p``."""
+
+    @staticmethod
+    def forward(ctx: Any, relative: Tensor, p: Tensor, own: Tensor, alpha: float) -> Tensor:
+        ctx.save_for_backward(p, own)
+        return _loss_of(relative, p, own, alpha).clamp(min=0.0)  # rounding may leave -1e-8
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:
+        p, own = ctx.saved_tensors
+        of_logits = p.scatter_add(-1, own, p.new_full((), -1.0).expand(own.shape))
+        return of_logits * upstream.unsqueeze(-1), None, None, None
+
+
+def _loss_of(relative: Tensor, p: Tensor, own: Tensor, alpha: float) -> Tensor:
+    scores = torch.where(relative == -torch.inf, 0.0, relative)  # where p is 0
+    entropy = (1.0 - p.pow(alpha).sum(-1)) / (alpha * (alpha - 1.0))
+    return (p * scores).sum(-1) - relative.gather(-1, own).squeeze(-1) + entropy
+
+
+def _recentred(rows: Tensor, alpha: float) -> Tensor:
+    """The rows relative to their maximum, in which sums keep their digits; NaN for a maximum that is not finite."""
+    relative = rows - rows.detach().amax(-1, keepdim=True)
+    return relative.double() if alpha < DOUBLE_BELOW else relative
 
 
 def entmax(logits: Tensor, *, alpha: float = 1.5, dim: int = -1) -> Tensor:
@@ -64,26 +144,21 @@ def entmax(logits: Tensor, *, alpha: float = 1.5, dim: int = -1) -> Tensor:
     \qquad p_i = \bigl[(\alpha - 1) o_i - \lambda\bigr]_+^{1 / (\alpha - 1)}
     $$
 
-    ``alpha`` lies in (1, 2]: 2 is `sparsemax`, and towards 1 it tends to softmax. 1.5 and 2 are exact (by sorting),
-    others by bisection. A class $1 / (\alpha - 1)$ below the largest logit has probability 0.
+    ``alpha`` lies in (1, 2]: 2 is `sparsemax`, and towards 1 it tends to softmax. A class $1 / (\alpha - 1)$ below the
+    largest logit has probability 0.
 
-    Source: Peters, Niculae, Martins 2019 (arXiv 1905.05702), equations 9 and 10; the ``entmax`` package.
+    Source: Peters, Niculae, Martins 2019 (arXiv 1905.05702), equations 9 and 10.
 
     Examples:
         >>> entmax(torch.tensor([0.0, 1.0, 2.0]))
         tensor([0.0000, 0.1693, 0.8307])
     """
-    alpha, package = _package(alpha)
+    alpha = _checked(alpha)
 
     def of_rows(rows: Tensor) -> Tensor:
-        relative, peak = _recentred(rows, alpha)
-        if alpha == 2.0:
-            probabilities = package.sparsemax(relative, dim=-1, k=PARTIAL_SORT)
-        elif alpha == 1.5:
-            probabilities = package.entmax15(relative, dim=-1, k=PARTIAL_SORT)
-        else:
-            probabilities = package.entmax_bisect(relative, alpha=alpha, dim=-1, n_iter=BISECTIONS[relative.dtype])
-        return probabilities.to(rows.dtype) + (peak - peak)
+        relative = _recentred(rows, alpha)
+        p = _probabilities(relative, alpha) if in_plain_operations(rows) else _Entmax.apply(relative, alpha)
+        return p.to(rows.dtype)
 
     return over_rows(of_rows, logits, dim)
 
@@ -97,7 +172,7 @@ def entmax_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""The Fenchel-Young loss of alpha-entmax. Differentiable once.
+    r"""The Fenchel-Young loss of alpha-entmax.
 
     $$
     \ell = (p - e_t)^\top o + \frac{1 - \sum_i p_i^\alpha}{\alpha (\alpha - 1)}, \qquad
@@ -107,34 +182,22 @@ def entmax_loss(
     It is 0 (but for rounding) once the target leads every other class by $1 / (\alpha - 1)$: a finite margin. The
     arguments but ``alpha`` are those of `torch.nn.functional.cross_entropy`.
 
-    Source: Blondel, Martins, Niculae 2020 (arXiv 1901.02324), equation 14; the ``entmax`` package.
+    Source: Blondel, Martins, Niculae 2020 (arXiv 1901.02324), equation 14.
 
     Examples:
         >>> entmax_loss(torch.tensor([[0.0, 1.0, 2.0], [0.0, 1.0, 4.0]]), torch.tensor([2, 2]), reduction="none")
         tensor([0.0617, 0.0000])
     """
-    alpha, package = _package(alpha)
+    alpha = _checked(alpha)
 
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
-        if rows.requires_grad:
-            leaf, rows = rows, rows.view_as(rows)
-            rows.register_hook(
-                lambda gradient: _NoSecondDerivative.apply(gradient, leaf) if torch.is_grad_enabled() else gradient
-            )
-        relative, peak = _recentred(rows, alpha)
-        with torch.autocast(rows.device.type, enabled=False):  # it would take the package's sums in a half type
-            if alpha == 2.0:
-                loss = package.sparsemax_loss(relative, row_target, PARTIAL_SORT)
-            elif alpha == 1.5:
-                loss = package.entmax15_loss(relative, row_target, PARTIAL_SORT)
-            else:
-                loss = package.entmax_bisect_loss(relative, row_target, alpha, BISECTIONS[relative.dtype])
-        # rounding may leave -1e-8; taken off as a constant, since a clamp would also stop the gradient
-        loss = loss - loss.detach().clamp(max=0.0)
-        # the target's own logit may have been cut off: the part of its deficit that the package has not seen
+        relative = _recentred(rows, alpha)
         own = row_target.unsqueeze(-1)
-        unseen = relative.gather(-1, own) - (rows.gather(-1, own) - peak)
-        return loss.to(rows.dtype) + (unseen.to(rows.dtype) + (peak - peak)).squeeze(-1)
+        if in_plain_operations(rows):
+            loss = _loss_of(relative, _probabilities(relative, alpha), own, alpha)
+        else:
+            loss = _FenchelYoung.apply(relative, _Entmax.apply(relative, alpha), own, alpha)
+        return loss.to(rows.dtype)
 
     return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
 
@@ -142,7 +205,7 @@ def entmax_loss(
 def sparsemax(logits: Tensor, *, dim: int = -1) -> Tensor:
     r"""The Euclidean projection on the probability simplex, $p_i = [o_i - \lambda]_+$: `entmax` at ``alpha=2``.
 
-    Source: Martins, Astudillo 2016 (arXiv 1602.02068), equation 1 and proposition 1; the ``entmax`` package.
+    Source: Martins, Astudillo 2016 (arXiv 1602.02068), equation 1 and proposition 1.
 
     Examples:
         >>> sparsemax(torch.tensor([0.0, 1.0, 1.5]))
@@ -160,7 +223,7 @@ def sparsemax_loss(
     \ell = \frac{1}{2} - o_t + \sum_{i \in S} \frac{o_i^2 - \lambda^2}{2}, \qquad S \text{ the support of sparsemax}
     $$
 
-    Source: Martins, Astudillo 2016 (arXiv 1602.02068), equation 16; the ``entmax`` package.
+    Source: Martins, Astudillo 2016 (arXiv 1602.02068), equation 16.
 
     Examples:
         >>> logits = torch.tensor([[0.0, 1.0, 1.5], [0.0, 1.0, 2.0]])

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from as_lightning.functional.calling_convention import loss_of_rows, over_rows
+from as_lightning.functional.tracing import in_plain_operations, looks
 
 NODES, ZOOMS = {torch.float32: 32, torch.float64: 96}, 3
 HELD = 2**18  # so many numbers, rows x nodes x classes, are held at once
@@ -25,7 +26,9 @@ def _log_cdf(u: Tensor, noise: str) -> Tensor:
     lowest = -12.0 if u.dtype == torch.float32 else -36.0
     near = torch.log(0.5 * torch.erfc(u.clamp(min=lowest) * -math.sqrt(0.5)))
     far = u < lowest
-    return torch.where(far, torch.special.log_ndtr(u.clamp(max=lowest)), near) if far.any() else near
+    if looks(far) and not bool(far.any()):
+        return near
+    return torch.where(far, torch.special.log_ndtr(u.clamp(max=lowest)), near)
 
 
 def _log_pdf(u: Tensor, noise: str) -> Tensor:
@@ -33,7 +36,12 @@ def _log_pdf(u: Tensor, noise: str) -> Tensor:
 
 
 def _in_parts(of_rows: Callable[..., Tensor], rows: Tensor, logit: Tensor, nodes: Tensor, noise: str) -> Tensor:
-    """``of_rows``, a few at a time, whose nodes x classes are computed again in the backward pass."""
+    """``of_rows``, a few at a time, whose nodes x classes are computed again in the backward pass.
+
+    In a graph and in the transforms of ``torch.func``, which take no checkpoint, all at once.
+    """
+    if in_plain_operations(rows):
+        return of_rows(rows, logit, nodes, noise)
     size = max(1, HELD // (nodes.size(-1) * max(1, rows.size(-1))))
     parts = zip(rows.split(size), logit.split(size), nodes.split(size), strict=True)
     options = {"use_reentrant": False, "preserve_rng_state": False}
@@ -47,7 +55,8 @@ def _log_integrand(rows: Tensor, logit: Tensor, nodes: Tensor, noise: str) -> Te
 
 
 def _masses(rows: Tensor, _: Tensor, nodes: Tensor, noise: str) -> Tensor:
-    u = (nodes.unsqueeze(-1) - rows.unsqueeze(-2)).clamp(max=1e4)  # of a logit of -inf: 0 * inf is NaN
+    u = nodes.unsqueeze(-1) - rows.unsqueeze(-2)
+    u = torch.where(u > 1e4, 1e4, u)  # of a logit of -inf: 0 * inf is NaN; a clamp would hide NaN from the gradient
     log_cdf = _log_cdf(u, noise)
     return (log_cdf.sum(-1, keepdim=True) + _log_pdf(u, noise) - log_cdf).exp().sum(-2)
 

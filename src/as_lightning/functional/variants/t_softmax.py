@@ -45,5 +45,5 @@ def t_softmax_loss(
     """
     tau = check_temperature(tau)
     return cross_entropy_of(
-        lambda values: values / tau, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction
+        lambda rows, _: rows / tau, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction
     )

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.calling_convention import cross_entropy_of, over_rows
+from as_lightning.functional.tracing import in_plain_operations
 
 
 def check_order(order: int) -> None:
@@ -26,7 +27,7 @@ class _LogTaylor(torch.autograd.Function):
         ctx.order = order
         lower, polynomial = _last_two_polynomials(x, order)
         ctx.save_for_backward(x, lower / polynomial)
-        return polynomial.log_()
+        return polynomial.log_()  # only eager calls come here: the compiler takes no operation in place
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
@@ -47,6 +48,12 @@ def _last_two_polynomials(x: Tensor, order: int) -> tuple[Tensor, Tensor]:
     return lower, polynomial
 
 
+def _log_taylor(x: Tensor, order: int) -> Tensor:
+    if in_plain_operations(x):
+        return _last_two_polynomials(x, order)[1].log()
+    return _LogTaylor.apply(x, order)
+
+
 def taylor_softmax(logits: Tensor, *, order: int = 2, dim: int = -1) -> Tensor:
     r"""Softmax with the exponential replaced by its even-order Taylor polynomial.
 
@@ -64,7 +71,7 @@ def taylor_softmax(logits: Tensor, *, order: int = 2, dim: int = -1) -> Tensor:
         tensor([0.1176, 0.2941, 0.5882])
     """
     check_order(order)
-    return over_rows(lambda rows: _LogTaylor.apply(rows, order).softmax(-1), logits, dim)
+    return over_rows(lambda rows: _log_taylor(rows, order).softmax(-1), logits, dim)
 
 
 def taylor_softmax_loss(
@@ -88,4 +95,4 @@ def taylor_softmax_loss(
     """
     check_order(order)
     options: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
-    return cross_entropy_of(lambda values: _LogTaylor.apply(values, order), logits, target, **options)
+    return cross_entropy_of(lambda rows, _: _log_taylor(rows, order), logits, target, **options)

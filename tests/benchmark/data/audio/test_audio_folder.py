@@ -30,3 +30,12 @@ def test_bad_files_are_counted_and_the_first_five_named_before_training(tmp_path
     message = str(caught.value)
     assert message.count("no readable audio") == message.count("tones/low/bad") == 5
     assert message.endswith("; and 2 more")
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_a_clip_of_finite_samples_whose_features_are_not_is_named_in_whatever_split(tmp_path, cache):
+    for index in range(24):
+        scale = 1e20 if index in (3, 10) else 1.0
+        write_clip(tmp_path / "ab"[index % 2] / f"{index:02}.wav", scale * tone(200 + index), subtype="FLOAT")
+    with pytest.raises(ValueError, match=r"2 of 24 audio files .*a/10.wav: features that are not finite: .*b/03.wav"):
+        AudioFolder(tmp_path, cache=cache, **AUDIO).setup()

@@ -12,7 +12,7 @@ from harness.data_settings import IMAGES, PLAIN, UNCHANGED
 from harness.made_files import encoded, write_images
 from PIL import Image
 
-from as_lightning.benchmark.compare.sweep import data_digest
+from as_lightning.benchmark.compare.configured import data_digest
 from as_lightning.benchmark.data import decoded_files
 from as_lightning.benchmark.data.image.image_folder import ImageFolder, decode_image
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -126,7 +127,7 @@ def test_a_table_gives_its_rows_back_in_every_format_and_blank_lines_are_none(tm
         ("set.jsonl", '{"text": "a", "label": 1}\n{"text"\n', r"set.jsonl:2: expected a JSON object, got .*"),
         ("set.jsonl", '["a", 1]\n', r"set.jsonl:1: expected a JSON object, got"),
         ("set.csv", "text,label\n", r"set.csv: expected rows of texts and labels, got none"),
-        ("set.txt", "", r"set.txt: expected a file that ends in .csv, .tsv or .jsonl"),
+        ("set.txt", "", r"set.txt: expected a file that ends in .csv, .tsv, .jsonl, .parquet"),
     ],
 )
 def test_a_malformed_table_is_refused_with_file_and_line(tmp_path, name, content, message):
@@ -150,15 +151,23 @@ def test_a_text_may_be_of_any_length(tmp_path):
     assert read_table(tmp_path / "set.csv", "text", "label") == [(long, "a")]
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
-def test_another_encoding_is_named_with_its_line_and_read_when_it_is_set(tmp_path, encoding):
-    (tmp_path / "set.csv").write_text("text,label\nfine,a\nGrüße,a\n", encoding=encoding)
-    line = {"latin-1": 3, "utf-16": 1}[encoding]
-    with pytest.raises(ValueError, match=rf"set.csv:{line}: .* not UTF-8: set data.encoding \(perhaps {encoding}"):
-        read_table(tmp_path / "set.csv", "text", "label")
-    assert read_table(tmp_path / "set.csv", "text", "label", encoding=encoding) == [("fine", "a"), ("Grüße", "a")]
-    with pytest.raises(ValueError, match=r"encoding='utf-9' is not known: expected one like"):
-        read_table(tmp_path / "set.csv", "text", "label", encoding="utf-9")
+def test_a_parquet_table_gives_its_rows_and_names_the_row_of_what_is_missing(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "set.Parquet"
+    parquet.write_table(arrow.table({"text": ["a", "b", None], "label": [1, None, 3]}), path)
+    with pytest.raises(ValueError, match=r"set.Parquet:2: expected a text and a label; 2 of 3 rows lack one"):
+        read_table(path, "text", "label")
+    assert read_table(path, "text", "label", drop_blank=True) == [("a", "1")]
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"set.Parquet: "):
+        read_table(path, "text", "label")
+
+
+def test_without_pyarrow_a_parquet_table_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ValueError, match=r"set.parquet: needs pyarrow: pip install pyarrow, or save the table as CSV"):
+        read_table(tmp_path / "set.parquet", "text", "label")
 
 
 def test_blank_rows_are_left_out_on_demand_and_counted(tmp_path, caplog):
@@ -166,19 +175,6 @@ def test_blank_rows_are_left_out_on_demand_and_counted(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         assert read_table(tmp_path / "set.csv", "text", "label", drop_blank=True) == [("a", "x"), ("c", "y")]
     assert "3 rows without text or label are left out, the first in line 3" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("content", "rows"),
-    [
-        ("\ufefftext,label\nGrüße,a\n", [("Grüße", "a")]),
-        ('text,label\rgood one,1\r"bad, or\rworse",0\r', [("good one", "1"), ("bad, or\rworse", "0")]),
-    ],
-    ids=["a byte-order mark is no part of the first column", "lines may end as on an old Mac"],
-)
-def test_a_table_of_another_system_is_read(tmp_path, content, rows):
-    (tmp_path / "set.csv").write_bytes(content.encode())
-    assert read_table(tmp_path / "set.csv", "text", "label") == rows
 
 
 def test_rows_of_train_that_lie_in_test_too_are_counted_and_named(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from functools import partial
 from typing import Any, Literal
 
@@ -20,6 +21,8 @@ from as_lightning.benchmark.packages import loading
 from as_lightning.functional.argument_checks import check_choice, check_number
 
 LOG_FLOOR = 1e-6  # power below which log-mel takes all for silence: about that of 16-bit rounding noise
+
+REACH = 50  # samples of either rate from which the filters of a resampling take a sample
 
 
 def load_torchaudio() -> Any:
@@ -70,7 +73,13 @@ def clip_features(
 ) -> Tensor:
     """A clip as a waveform of this rate and length, cut off or padded with zeros, or the log-mel spectrogram of it."""
     waveform, rate = read()
-    waveform = load_torchaudio().functional.resample(waveform, rate, sample_rate)[:samples]
+    # between two rates without a common factor the filters would take gigabytes; the nearest ratio of small numbers is
+    # that of every pair of usual rates, and changes the pitch of others by less than a cent
+    ratio = Fraction(sample_rate, rate).limit_denominator(1000)
+    if not ratio:
+        raise ValueError(f"a rate of {rate} Hz, from which no {sample_rate} Hz can be made")
+    waveform = waveform[: (samples + REACH) * rate // sample_rate + REACH]
+    waveform = load_torchaudio().functional.resample(waveform, ratio.denominator, ratio.numerator)[:samples]
     waveform = F.pad(waveform, (0, samples - len(waveform)))
     return waveform if log_mel is None else log_mel(waveform)
 

@@ -54,7 +54,7 @@ class ImageFolder(ClassFolder, ImageDataModule):
             one size.
     """
 
-    suffixes = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+    suffixes = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif")
     kind = "images"
 
     def __init__(self, path: str | Path, image_size: int | None = None, cache: Cache = "auto", **images: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from torch.utils.data import RandomSampler, Sampler
 from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least, say
 from as_lightning.benchmark.data.files import shortened
 from as_lightning.benchmark.data.loaders import POOL_BATCHES, LengthBatchSampler
-from as_lightning.functional.cross_entropy import IGNORED
+from as_lightning.functional.calling_convention import IGNORED
 
 PADDING, UNKNOWN = "[PAD]", "[UNK]"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
@@ -38,25 +37,6 @@ class TaggedSentence(NamedTuple):
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
-
-
-def read_text(path: Path, encoding: str | None = None) -> str:
-    """The characters of a file, its line ends as they are; without ``encoding`` UTF-8, byte-order mark or not.
-
-    A ValueError names the file and the line whose bytes are of another encoding, and what to set.
-    """
-    content = path.read_bytes()
-    try:
-        return content.decode(encoding or "utf-8-sig")
-    except LookupError:
-        raise ValueError(f"encoding={encoding!r} is not known: expected one like utf-8, latin-1 or utf-16") from None
-    except UnicodeDecodeError as error:
-        likely = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "latin-1"
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{path}:{line}: byte 0x{content[error.start]:02x} is not {encoding or 'UTF-8'}: set "
-            f"data.encoding (perhaps {likely}), or save the file as UTF-8"
-        ) from error
 
 
 LEAST = 10  # texts of a class, for 8 / 1 / 1

@@ -68,9 +68,6 @@ class Clinc150(TextDataModule):
         }
 
 
-GOEMOTIONS = "https://raw.githubusercontent.com/google-research/google-research/master/goemotions/data"
-
-
 class GoEmotions(TextDataModule):
     """GoEmotions: comments with any of 27 emotions or neutral, 43,410 / 5,426 / 5,427, several labels a comment.
 
@@ -82,17 +79,13 @@ class GoEmotions(TextDataModule):
 
     task = "multilabel"
     FILES: ClassVar[dict[str, RemoteFile]] = remote_files(
-        f"{GOEMOTIONS}/",
+        "https://raw.githubusercontent.com/google-research/google-research/master/goemotions/data/",
         train=("goemotions_train.tsv", "1c254a142be5c00e80d819b9ae1bbd36d94b2eeb8f4b1271846508d57e57d9c5"),
         validation=("goemotions_dev.tsv", "575489c079c9de1097062a01738f998590d6b7ead66dd1c9fd1d2ba01fd8bc62"),
         test=("goemotions_test.tsv", "0587b2dd8b27b97352adbfc3fb083d46005c8946657fdc2b1ca8b1cc7f1f8be4"),
-    ) | {
-        "labels": RemoteFile(
-            "goemotions_labels.txt",
-            f"{GOEMOTIONS}/emotions.txt",
-            "45c3ef86782d2a4d7fedcd6d8c111aa0d0e94720689bd164fac94fefb4495a89",
-        )
-    }
+        labels=("goemotions_labels.txt", "45c3ef86782d2a4d7fedcd6d8c111aa0d0e94720689bd164fac94fefb4495a89"),
+    )
+    FILES["labels"] = FILES["labels"]._replace(url=FILES["train"].url.replace("train.tsv", "emotions.txt"))
 
     def read_splits(self) -> dict[str, list[Sentence]]:
         paths = self.fetch_files()

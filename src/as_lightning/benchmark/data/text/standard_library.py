@@ -20,6 +20,7 @@ from torch.utils.data import Sampler, SequentialSampler
 
 from as_lightning.benchmark.data import base
 from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least, split_limits
+from as_lightning.benchmark.data.files import has_suffix
 from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule, split_sentences
 
 TEST_FOLDERS = {"test", "tests", "idle_test"}
@@ -35,7 +36,7 @@ def source_files(root: Path) -> list[Path]:
     found = []
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = [name for name in subfolders if name != "site-packages" and name not in TEST_FOLDERS]
-        found += [Path(folder, name) for name in files if name.endswith(".py")]
+        found += [Path(folder, name) for name in files if has_suffix(name, (".py",))]
     return sorted(found)
 
 

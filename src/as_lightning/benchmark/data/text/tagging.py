@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from as_lightning.benchmark.data.base import LabelledDataset, say
-from as_lightning.benchmark.data.text.data_module import TaggedSentence, TokenizedDataModule, read_text
-from as_lightning.functional.cross_entropy import IGNORED
+from as_lightning.benchmark.data.files import normal_form, read_text
+from as_lightning.benchmark.data.text.data_module import TaggedSentence, TokenizedDataModule
+from as_lightning.functional.calling_convention import IGNORED
 
 LOST_WORD = "?"
 
@@ -98,9 +99,9 @@ def read_conll(
                 sentences.append(TaggedSentence(*zip(*rows, strict=True)))
                 rows = []
             continue
-        columns = line.rstrip("\r").split("\t") if "\t" in line else line.split()
+        columns = line.split("\t") if "\t" in line else line.split()
         try:
-            word, tag = columns[word_column], columns[tag_column]
+            word, tag = columns[word_column], normal_form(columns[tag_column])
         except IndexError:
             asked = f"a word in column {word_column} and a tag in column {tag_column}"
             raise ValueError(f"{path}:{number}: expected {asked}, got {line[:80]!r}") from None

@@ -1,4 +1,4 @@
-"""A user's own texts in a table: CSV, TSV and JSON Lines; what is malformed is named by file and line."""
+"""A user's own texts in a table: CSV, TSV, JSON Lines, Parquet; what is malformed is named by file and line."""
 
 from __future__ import annotations
 
@@ -11,41 +11,54 @@ from pathlib import Path
 from typing import Any
 
 from as_lightning.benchmark.data.base import check_least, say
-from as_lightning.benchmark.data.files import SURROGATES, shortened
-from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule, read_text, split_sentences
+from as_lightning.benchmark.data.files import SURROGATES, has_suffix, normal_form, read_text, shortened
+from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule, split_sentences
+
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 def read_table(
-    path: Path, text_column: str, label_column: str, *, drop_blank: bool = False, encoding: str | None = None
+    path: Path,
+    text_column: str,
+    label_column: str,
+    *,
+    drop_blank: bool = False,
+    encoding: str | None = None,
+    quotes: bool = True,
 ) -> list[Sentence]:
-    """Read the texts and labels of a ``.csv``, ``.tsv`` or ``.jsonl`` file; a ValueError names file and line.
+    """Read the texts and labels of a ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` file.
 
-    The first line of ``.csv`` and ``.tsv`` names the columns; they are parted by commas, semicolons, tabs or ``|``.
-    ``drop_blank`` leaves rows without text or label out.
+    A ValueError names file and line, of Parquet the row. The first line of ``.csv`` and ``.tsv`` names the columns;
+    they are parted by commas, semicolons, tabs or ``|``. ``drop_blank`` leaves rows without text or label out. Without
+    ``quotes`` quotation marks are text.
     """
-    if path.suffix not in (".csv", ".tsv", ".jsonl"):
-        raise ValueError(f"{path}: expected a file that ends in .csv, .tsv or .jsonl")
-    content = read_text(path, encoding)
-    is_json = path.suffix == ".jsonl"
-    rows = _json_rows(path, content) if is_json else _delimited_rows(path, content, {text_column, label_column})
+    if not has_suffix(path, TABLES):
+        raise ValueError(f"{path}: expected a file that ends in {', '.join(TABLES)}")
+    columns = [normal_form(text_column), normal_form(label_column)]
+    if has_suffix(path, (".parquet",)):
+        rows = _parquet_rows(path)
+    elif has_suffix(path, (".jsonl",)):
+        rows = _json_rows(path, read_text(path, encoding))
+    else:
+        rows = _delimited_rows(path, read_text(path, encoding), {*columns}, quotes)
     sentences: list[Sentence] = []
     blank: list[int] = []
-    for number, row in rows:
-        if missing := [column for column in (text_column, label_column) if column not in row]:
+    for number, found in rows:
+        row = {normal_form(column): value for column, value in found.items()}
+        if missing := [column for column in columns if column not in row]:
             raise ValueError(
                 f"{path}:{number}: no column {missing[0]!r}, there are {', '.join(map(repr, row))}: set "
                 "data.text_column and data.label_column"
             )
         # NaN is what pandas writes of a missing value
-        values = (row[column] for column in (text_column, label_column))
-        text, label = ("" if value is None or value != value else value for value in values)
+        text, label = ("" if row[column] is None or row[column] != row[column] else row[column] for column in columns)
         if not isinstance(text, str):
             raise ValueError(f"{path}:{number}: expected a text in column {text_column!r}, got {text!r}")
         if isinstance(label, (list, dict)):
             raise ValueError(f"{path}:{number}: expected one label in column {label_column!r}, got {label!r}")
         if SURROGATES.search(f"{text}{label}"):
             raise ValueError(f"{path}:{number}: half of a pair of surrogates is no character, got {text!r}, {label!r}")
-        sentence = Sentence(text.strip(), str(label).strip())
+        sentence = Sentence(text.strip(), normal_form(str(label).strip()))
         if all(sentence):
             sentences.append(sentence)
         else:
@@ -62,24 +75,25 @@ def read_table(
     return sentences
 
 
-QUOTES = "a quotation mark at its start opens a field: double it if it is text, or save as JSON Lines"
+QUOTES = "a quotation mark at its start opens a field: set data.quotes=false if it is text"
 
 
-def _delimited_rows(path: Path, content: str, columns: set[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _delimited_rows(path: Path, content: str, columns: set[str], quotes: bool) -> Iterator[tuple[int, dict[str, Any]]]:
     csv.field_size_limit(max(csv.field_size_limit(), len(content)))
-    header = next(io.StringIO(content, newline=""), "")  # a line may end in \r alone
-    delimiter = max(",;\t|", key=lambda sign: columns <= set(next(csv.reader([header], delimiter=sign), [])))
-    reader = csv.DictReader(io.StringIO(content, newline=""), delimiter=delimiter, strict=True)
+    quoting: Any = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    first = content.partition("\n")[0]
+    headers = {sign: next(csv.reader([first], delimiter=sign, quoting=quoting), []) for sign in ",;\t|"}
+    delimiter = max(headers, key=lambda sign: columns <= set(map(normal_form, headers[sign])))
+    reader = csv.DictReader(io.StringIO(content), delimiter=delimiter, quoting=quoting, strict=True)
     try:
-        names = list(reader.fieldnames or ())
+        reader.fieldnames = names = list(map(normal_form, reader.fieldnames or ()))
         if repeated := [column for column in sorted(columns) if names.count(column) > 1]:
             raise ValueError(f"{path}:1: several columns are called {repeated[0]!r}: rename all but one")
         for row in reader:
             if None in row:
                 raise ValueError(f"{path}:{reader.line_num}: more fields than the {len(row) - 1} of the first line")
-            if delimiter == "\t" and any(
-                "\t" in (row[name] or "") and "\n" in row[name] for name in columns & row.keys()
-            ):
+            texts = [row[name] or "" for name in columns & row.keys()]
+            if delimiter == "\t" and any("\t" in text and "\n" in text for text in texts):
                 raise ValueError(f"{path}:{reader.line_num}: a field holds tabs and line ends: {QUOTES}")
             yield reader.line_num, row
     except csv.Error as error:  # line_num is of the row before
@@ -87,8 +101,8 @@ def _delimited_rows(path: Path, content: str, columns: set[str]) -> Iterator[tup
 
 
 def _json_rows(path: Path, content: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(io.StringIO(content), start=1):
-        if line.isspace():  # as in a table
+    for number, line in enumerate(content.split("\n"), start=1):
+        if not line or line.isspace():  # as in a table
             continue
         try:
             row = json.loads(line)
@@ -99,8 +113,19 @@ def _json_rows(path: Path, content: str) -> Iterator[tuple[int, dict[str, Any]]]
         yield number, row
 
 
+def _parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise ValueError(f"{path}: needs pyarrow: pip install pyarrow, or save the table as CSV") from error
+    try:
+        yield from enumerate(parquet.read_table(path).to_pylist(), start=1)
+    except ArrowException as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
 class TextFile(TextDataModule):
-    """A user's own texts: CSV, TSV or JSON Lines files with a column of texts and one of labels.
+    """A user's own texts: CSV, TSV, JSON Lines or Parquet files with a column of texts and one of labels.
 
     The settings are described in ``conf/data/text_file.yaml``. A ValueError names file and line of what is malformed.
     """
@@ -115,6 +140,7 @@ class TextFile(TextDataModule):
         drop_blank: bool = False,
         min_per_class: int | None = None,
         encoding: str | None = None,
+        quotes: bool = True,
         **text: Any,
     ) -> None:
         super().__init__(**text)
@@ -123,13 +149,14 @@ class TextFile(TextDataModule):
         check_least(1, min_per_class=1 if min_per_class is None else min_per_class)
         others = {} if validation_path is None else {"validation": validation_path, "test": test_path}
         self.paths = {"train": path} | others
-        self.columns, self.encoding = (str(text_column), str(label_column)), encoding  # Hydra reads 0 as a number
-        self.drop_blank, self.min_per_class = drop_blank, min_per_class
+        self.columns = str(text_column), str(label_column)  # Hydra reads 0 as a number
+        self.reading: dict[str, Any] = {"drop_blank": drop_blank, "encoding": encoding, "quotes": quotes}
+        self.min_per_class = min_per_class
         self.splits_by_seed = validation_path is None
 
     def read_splits(self) -> dict[str, list[Sentence]]:
         splits = {
-            split: read_table(path, *self.columns, drop_blank=self.drop_blank, encoding=self.encoding)
+            split: read_table(path, *self.columns, **self.reading)
             for split, path in zip(self.paths, self.user_paths, strict=True)
         }
         sizes = Counter(row.label for row in splits["train"])

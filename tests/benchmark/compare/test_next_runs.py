@@ -1,11 +1,13 @@
-"""The engine, on runs whose scores are written down: what it makes, what it chooses, when it stops."""
+"""What a comparison does next, on runs whose scores are written down: what it makes, chooses, and when it stops."""
 
 from __future__ import annotations
 
 import io
 import math
 import random
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,17 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from as_lightning.benchmark.compare.engine import Engine, Subject, best_validation, one_by_one, run_comparison
-from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, epochs_of
+from as_lightning.benchmark.compare.engine import Bar, Subject, execution, run_comparison
+from as_lightning.benchmark.compare.next_runs import Replay, best_validation, next_runs
+from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
 from as_lightning.benchmark.compare.search import Choice, Range, Space, learning_rates
+from as_lightning.benchmark.report.advice import advice
+from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.report.verdicts import Arm
+from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import Result
-from as_lightning.benchmark.run.settings import SettingError
 
 RATE = learning_rates(0.01, 4.0)
 SPACES: dict[str, Space] = {
@@ -32,8 +37,12 @@ SPACES: dict[str, Space] = {
 Score = Callable[[Run], float]
 
 
-def subject(run_one: Callable[[Run], Result], **facts: Any) -> Subject:
-    return Subject(SPACES, one_by_one(run_one), {"name": "set", "score": "accuracy", **facts})
+def planned(methods: Sequence[str], mode: str = "max", baseline: str = "softmax", **settings: Any) -> ComparisonPlan:
+    plan = ComparisonPlan(methods, baseline, 6, **settings)
+    spaces = SPACES
+    if baseline != "softmax":
+        spaces = {m: {k: replace(d, neutral=None) for k, d in space.items()} for m, space in SPACES.items()}
+    return plan.of(spaces, name="set", score="accuracy", mode=mode)
 
 
 class Made:
@@ -41,19 +50,27 @@ class Made:
 
     def __init__(self, result: Callable[..., Result], score: Score, methods: Sequence[str], **settings) -> None:
         self.runs: list[Run] = []
-        mode = settings.pop("mode", "max")
         seconds = settings.pop("seconds", 10.0)
-        plan = ComparisonPlan(methods, 6, **({"trials": 3, "tuning_seeds": 1} | settings))
+        plan = planned(methods, **({"trials": 3, "tuning_seeds": 1} | settings))
+        finished: dict[Run, Result | str] = {}
 
         def run_one(run: Run) -> Result:
             self.runs.append(run)
-            config = {"comparison": run.about(epochs_of(run.budget, 6))}
-            return result(run.method, run.seed, score(run), config=config, seconds=seconds * run.budget)
+            return result(seed=run.seed, score=score(run), seconds=seconds * run.budget, **run.about(6))
 
-        self.record = Engine(plan, subject(run_one, mode=mode), Path("nowhere")).run()
+        while runs := next_runs(plan, finished):
+            finished |= dict(execution(run_one)(runs))
+        self.record = Replay(plan, finished, {}).ended
 
     def seeds(self, method: str, budget: float = 1.0) -> int:
-        return sum((run.phase, run.method, run.budget) == ("final", method, budget) for run in self.runs)
+        return sum((run.phase, run.candidate, run.budget) == ("final", method, budget) for run in self.runs)
+
+
+def compared(
+    plan: ComparisonPlan, run_one: Callable[[Run], Result], folder: Path, console: Console | None = None
+) -> ComparisonRecord:
+    subject = Subject(plan, execution(run_one), RunIdentity({}, {"data": "x"}))
+    return run_comparison(subject, folder, console or Console(quiet=True))
 
 
 @pytest.fixture
@@ -62,7 +79,7 @@ def made(result) -> Callable[..., Made]:
 
 
 def noisy(run: Run, spread: float = 0.002) -> float:
-    return random.Random(f"{run.method} {run.budget} {run.seed}").gauss(0.0, spread)
+    return random.Random(f"{run.candidate} {run.budget} {run.seed}").gauss(0.0, spread)
 
 
 def better_at_low_delta(run: Run) -> float:
@@ -71,44 +88,47 @@ def better_at_low_delta(run: Run) -> float:
     return 0.8 + gain - 0.1 * (1.0 - run.budget) + noisy(run)
 
 
-def test_tuning_comes_first_then_the_full_budget_and_an_arm_that_is_decided_at_the_first_look_stops(made) -> None:
+def test_tuning_comes_first_then_the_full_budget_and_an_arm_that_is_decided_stops(made) -> None:
     comparison = made(better_at_low_delta)
     order = [(run.phase, run.budget) for run in comparison.runs]
     assert order == sorted(order, key=lambda key: (key[0] == "final", -key[1]))
     seeds = {phase: {run.seed for run in comparison.runs if run.phase == phase} for phase in ("tuning", "final")}
     assert not seeds["tuning"] & seeds["final"]
-    assert comparison.seeds("as_softmax") == comparison.seeds("softmax") == 5
+    assert comparison.seeds("as_softmax") == comparison.seeds("softmax") < 8
     assert comparison.record.stopped == ""
     again = made(better_at_low_delta)  # what is decided depends on the results alone
     assert (again.runs, again.record) == (comparison.runs, comparison.record)
 
 
-def test_an_undecided_arm_goes_on_and_a_decided_one_does_not(made) -> None:
+def test_an_arm_that_is_not_worse_goes_on_seed_by_seed_and_one_that_is_worse_does_not(made) -> None:
     def score(run: Run) -> float:
-        worse = 0.1 if run.method == "sparsemax" else 0.0
-        delta = 0.001 * (run.settings.get("delta") == 0.1)
-        swing = 0.05 * (-1) ** run.seed * (run.method == "as_softmax")
-        return 0.8 - worse + delta + noisy(run, 0.001) + swing
+        worse = 0.1 if run.candidate == "sparsemax" else 0.0
+        lead = (0.003 + 0.006 * (-1) ** run.seed) * (run.settings.get("delta") == 0.1)
+        return 0.8 - worse + noisy(run, 0.0005) + lead
 
     comparison = made(score, ("as_softmax", "sparsemax"))
-    assert comparison.seeds("sparsemax") < comparison.seeds("as_softmax") == comparison.seeds("softmax") == 20
+    assert comparison.seeds("sparsemax") == 5
+    assert comparison.seeds("as_softmax") == comparison.seeds("softmax") == 20
+    words = {verdict.arm.method: verdict.word for verdict in comparison.record.verdicts() if verdict.arm.budget == 1}
+    assert words == {"as_softmax": "not worse", "sparsemax": "worse"}
     assert comparison.record.stopped == "max_seeds=20 was reached with as_softmax at budget 1 still open."
-    fewer = made(score, ("as_softmax", "sparsemax"), max_seeds=7).record.stopped
-    assert fewer.startswith(
-        "max_seeds=7 was reached with as_softmax at budget 1 still open; 8 seeds would take 2 more runs"
-    )
+    finals = [(run.seed, run.candidate) for run in comparison.runs if run.phase == "final" and run.budget == 1]
+    assert finals == sorted(finals, key=lambda run: max(run[0], 4))  # after five seeds one at a time
+    fewer = made(score, ("as_softmax", "sparsemax"), max_seeds=7)
+    assert fewer.seeds("as_softmax") == 7
 
 
-def test_the_price_of_more_seeds_is_that_of_the_methods_that_are_open(made) -> None:
+def test_an_arm_that_more_seeds_are_unlikely_to_settle_stops(made) -> None:
     def score(run: Run) -> float:
-        if run.method == "as_softmax":
-            return 0.8 + 0.05 * (-1) ** run.seed
-        return 0.8 - 0.038 * (run.method == "sparsemax") + random.Random(f"{run.method} {run.seed}").gauss(0, 0.01)
+        return 0.8 + 0.05 * (-1) ** run.seed * (run.candidate == "sparsemax") + noisy(run)
 
-    comparison = made(score, ("as_softmax", "sparsemax"), max_seeds=8, trials=1, budgets=1)
-    looks = {verdict.arm.method: (verdict.word, verdict.look) for verdict in comparison.record.verdicts()}
-    assert looks == {"as_softmax": ("undecided", 2), "sparsemax": ("no gain", 2)}
-    assert "with as_softmax at budget 1 still open; 12 seeds would take 8 more runs" in comparison.record.stopped
+    comparison = made(score, ("sparsemax",), budgets=1)
+    (verdict,) = comparison.record.verdicts()
+    assert (verdict.word, verdict.in_reach) == ("undecided", False)
+    assert comparison.seeds("sparsemax") < 10
+    assert f"sparsemax, 6 epochs: stopped after {verdict.seeds} seeds; 20 are unlikely to show a gain" in " ".join(
+        advice(findings(comparison.record))
+    )
 
 
 def test_fixed_seeds_are_all_made_and_no_others(made) -> None:
@@ -119,7 +139,7 @@ def test_fixed_seeds_are_all_made_and_no_others(made) -> None:
 
 def test_smaller_budgets_are_made_for_the_baseline_and_for_methods_that_are_not_worse(made) -> None:
     def score(run: Run) -> float:
-        return better_at_low_delta(run) - 0.2 * (run.method == "sparsemax")
+        return better_at_low_delta(run) - 0.2 * (run.candidate == "sparsemax")
 
     comparison = made(score, ("as_softmax", "sparsemax"), budgets=[0.5, 1])
     assert comparison.seeds("sparsemax", 0.5) == 0
@@ -129,7 +149,7 @@ def test_smaller_budgets_are_made_for_the_baseline_and_for_methods_that_are_not_
 
 def test_a_method_that_validation_makes_the_baseline_takes_its_runs(made) -> None:
     def score(run: Run) -> float:
-        return 0.8 - 0.1 * (run.method == "as_softmax") + noisy(run)
+        return 0.8 - 0.1 * (run.candidate == "as_softmax") + noisy(run)
 
     comparison = made(score, budgets=[0.5, 1])
     record = comparison.record
@@ -144,7 +164,7 @@ def test_a_method_that_validation_makes_the_baseline_takes_its_runs(made) -> Non
 
 def test_a_trial_of_its_own_at_the_neutral_value_makes_a_method_the_baseline_too(made) -> None:
     def score(run: Run) -> float:
-        return 0.8 + 0.1 * (run.settings.get("k") == "all" and run.method == "sparse")
+        return 0.8 + 0.1 * (run.settings.get("k") == "all" and run.candidate == "sparse")
 
     record = made(score, ("sparse",)).record
     assert record.same_as == {"sparse": "softmax"}
@@ -174,6 +194,53 @@ def test_the_mean_over_tuning_seeds_decides_and_not_the_luckiest_seed(made) -> N
     assert made(score, ("sparsemax",), tuning_seeds=2).record.settings["softmax"] != {"lr": 0.0025}
 
 
+def test_only_the_two_best_trials_of_each_method_get_the_second_tuning_seed(made) -> None:
+    comparison = made(better_at_low_delta, ("as_softmax", "sparsemax"), trials=5, tuning_seeds=2)
+    tuning = [run for run in comparison.runs if run.phase == "tuning"]
+    assert sum(run.seed == 1000 for run in tuning) == 3 * 5
+    for method, trials in comparison.record.tuning.items():
+        firsts = sorted((trial.by_seed[0] for trial in trials), reverse=True)
+        repeated = [trial for trial in trials if trial.seeds == 2]
+        assert sorted((trial.by_seed[0] for trial in repeated), reverse=True) == firsts[:2]
+        assert comparison.record.settings[method] == max(repeated, key=lambda trial: trial.score).settings
+    assert len(tuning) == 15 + len({run for run in tuning if run.seed == 1001}) <= 21
+
+
+def test_where_scores_tie_the_setting_of_the_baseline_is_chosen(made) -> None:
+    def score(run: Run) -> float:
+        return 0.8 if run.phase == "tuning" else 0.8 + noisy(run)
+
+    assert made(score, ("as_softmax",), tuning_seeds=2).record.same_as == {"as_softmax": "softmax"}
+
+
+def test_a_folder_keeps_the_design_of_its_first_run_and_a_method_that_comes_later_is_said(result, tmp_path) -> None:
+    def begun(*methods: str, **settings) -> ComparisonRecord:
+        def run_one(run: Run) -> Result:
+            made = result(seed=run.seed, score=0.8 + noisy(run), **run.about(6))
+            (tmp_path / run.folder).mkdir(parents=True, exist_ok=True)
+            made.write(tmp_path / run.folder)
+            return made
+
+        return compared(planned(methods, **({"trials": 1, "budgets": 1, "seeds": 5} | settings)), run_one, tmp_path)
+
+    before = begun("sparsemax")
+    for changed, said in (
+        ({"seeds": 6}, "looks 5 (now 6); seeds 0 to 4 (now 0 to 5): a comparison keeps the design of its first run"),
+        ({"seeds": "auto"}, "looks 5 (now 5 to 20)"),
+        ({"equal_within": 1.0}, "equal_within 0.5 (now 1.0)"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            begun("sparsemax", **changed)
+    with pytest.raises(ValueError, match=re.escape("baseline softmax (now sparsemax)")):
+        begun("as_softmax", baseline="sparsemax")
+    assert begun("sparsemax").verdicts() == before.verdicts()
+    for _ in range(2):
+        (note,) = begun("sparsemax", "as_softmax").notes
+        assert note.startswith("as_softmax came to the comparison after its first runs: a new family of 2 methods")
+    with pytest.raises(ValueError, match=re.escape("(now without as_softmax)")):
+        begun("sparsemax")
+
+
 def test_one_trial_makes_no_tuning_run_and_takes_the_defaults(made) -> None:
     comparison = made(better_at_low_delta, trials=1)
     assert {run.phase for run in comparison.runs} == {"final"}
@@ -182,7 +249,7 @@ def test_one_trial_makes_no_tuning_run_and_takes_the_defaults(made) -> None:
 
 def test_a_failed_run_is_recorded_and_the_others_go_on(made) -> None:
     def score(run: Run) -> float:
-        if run.phase == "final" and run.seed == 1 and run.method == "as_softmax":
+        if run.phase == "final" and run.seed == 1 and run.candidate == "as_softmax":
             raise RuntimeError("out of memory")
         return better_at_low_delta(run)
 
@@ -196,7 +263,7 @@ def test_a_failed_run_is_recorded_and_the_others_go_on(made) -> None:
 @pytest.mark.parametrize(("mode", "worst"), [("max", 0.0), ("min", 80.0)])
 def test_a_final_run_that_diverges_counts_as_the_worst_score_and_not_as_absent(made, mode: str, worst: float) -> None:
     def score(run: Run) -> float:
-        lost = run.phase == "final" and run.method == "as_softmax" and run.seed == 1
+        lost = run.phase == "final" and run.candidate == "as_softmax" and run.seed == 1
         return math.nan if lost else 0.8
 
     settings = {"trials": 1, "mode": mode}
@@ -210,7 +277,7 @@ def test_a_final_run_that_diverges_counts_as_the_worst_score_and_not_as_absent(m
 def test_a_diverged_run_never_counts_as_better_than_what_was_seen(made, mode, score, worst) -> None:
     for lost in ("as_softmax", "softmax"):
         settings = {"trials": 1, "mode": mode, "seeds": 5, "budgets": [1]}
-        record = made(lambda run, lost=lost: math.nan if run.method == lost else score, **settings).record
+        record = made(lambda run, lost=lost: math.nan if run.candidate == lost else score, **settings).record
         assert record.scores()[Arm(lost)][1] == pytest.approx(worst)
         assert {verdict.word for verdict in record.verdicts()} <= {"equal", "worse", "no gain"}
 
@@ -223,7 +290,7 @@ def test_a_seed_without_any_finite_loss_is_missing(made) -> None:
 
 def test_a_method_that_never_trains_is_left_out_and_named(made) -> None:
     def score(run: Run) -> float:
-        if run.method == "sparsemax":
+        if run.candidate == "sparsemax":
             raise RuntimeError("no")
         return 0.5 + noisy(run)
 
@@ -235,13 +302,12 @@ def test_a_method_that_never_trains_is_left_out_and_named(made) -> None:
 def test_without_a_trial_of_the_baseline_no_final_run_is_made_and_the_failures_are_named(result, tmp_path) -> None:
     def run_one(run: Run) -> Result:
         assert run.phase == "tuning"
-        if run.method == "softmax":
+        if run.candidate == "softmax":
             raise RuntimeError("no rain")
-        return result(run.method, run.seed, 0.5)
+        return result(run.candidate, run.seed, 0.5)
 
-    plan = ComparisonPlan(["sparsemax"], 6, trials=2)
     with pytest.raises(ValueError, match=r"no run of the baseline .softmax. has finished(.|\n)*no rain"):
-        Engine(plan, subject(run_one), tmp_path).run()
+        compared(planned(["sparsemax"], trials=2), run_one, tmp_path)
 
 
 def test_no_look_begins_that_would_exceed_the_hours(made) -> None:
@@ -266,10 +332,10 @@ def test_smaller_budgets_are_not_begun_where_they_would_exceed_the_hours(made) -
 def test_a_log_without_a_terminal_has_a_line_every_ten_runs(result) -> None:
     def printed(seconds: float = 60.0, **options: Any) -> str:
         output = io.StringIO()
-        plan = ComparisonPlan(["sparsemax"], 6, trials=1, seeds=13, budgets=1.0)
-        about = {"seconds": seconds}
-        made = subject(lambda run: result(run.method, run.seed, 0.5, config={"comparison": run.about(6)}, **about))
-        Engine(plan, made, Path("nowhere"), Console(file=output, width=200, **options)).run()
+        plan = planned(["sparsemax"], trials=1, seeds=13, budgets=1.0)
+        with Bar(plan, Console(file=output, width=200, **options)) as bar:
+            for seed in range(26):
+                bar.made(Run("final", "softmax", {}, 1.0, seed), result("softmax", seed, 0.5, seconds=seconds))
         return output.getvalue()
 
     lines = [line for line in printed().splitlines() if "runs made" in line]
@@ -285,11 +351,10 @@ def test_runs_are_counted_failures_named_at_once_and_no_text_is_markup(result, t
     def run_one(run: Run) -> Result:
         if run.seed == 2:
             raise RuntimeError("the class [/b] is empty")
-        return result(run.method, run.seed, 0.5, config={"comparison": run.about(6)}, seconds=60.0 * run.budget)
+        return result(seed=run.seed, score=0.5, seconds=60.0 * run.budget, **run.about(6))
 
     output = io.StringIO()
-    plan = ComparisonPlan(["sparsemax"], 6, trials=1, seeds=3)
-    Engine(plan, subject(run_one), tmp_path, Console(file=output, width=200)).run()
+    compared(planned(["sparsemax"], trials=1, seeds=3), run_one, tmp_path, Console(file=output, width=200))
     printed = output.getvalue()
     assert "softmax, sparsemax: 9 runs. Equal means within 0.5 points." in printed
     assert "failed: sparsemax, final, budget 1, seed 2, lr=0.01: RuntimeError: the class [/b] is empty" in printed
@@ -299,39 +364,41 @@ def test_runs_are_counted_failures_named_at_once_and_no_text_is_markup(result, t
 @pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize(("sign", "best"), [(1.0, (0.6, 2.0)), (-1.0, (0.4, 1.0))])
 def test_a_validation_of_nan_counts_for_nothing_wherever_it_stands(result, position, sign, best) -> None:
-    evaluations = [{"score": 0.4, "loss": 1.0}, {"score": 0.6, "loss": 3.0}, {"score": 0.6, "loss": 2.0}]
-    evaluations.insert(position, {"score": math.nan, "loss": 0.0})
+    of_own_loss = {"loss": 0.1}  # which methods do not share
+    scores = ((0.4, 1.0), (0.6, 3.0), (0.6, 2.0))
+    evaluations = [{"score": score, "cross_entropy": shared, **of_own_loss} for score, shared in scores]
+    evaluations.insert(position, {"score": math.nan, "cross_entropy": 0.0})
     assert best_validation(result("softmax", 0, 0.5, evaluations=evaluations), sign) == best
 
 
 def test_a_record_is_read_as_it_was_written_and_says_where_methods_differ(result, tmp_path: Path) -> None:
-    plan = ComparisonPlan(["as_softmax"], 6, trials=1, seeds=3)
-
     def run_one(run: Run) -> Result:
-        made = result(run.method, run.seed, 0.5 + noisy(run), config={"comparison": run.about(6)})
+        made = result(seed=run.seed, score=0.5 + noisy(run), **run.about(6))
         folder = tmp_path / run.folder
         folder.mkdir(parents=True)
         made.write(folder)
-        of_twice = run.seed if run.method == "as_softmax" else 0  # two examples of one text have one id
+        of_twice = run.seed if run.candidate == "as_softmax" else 0  # two examples of one text have one id
         Predictions(np.array([10, 11, 13, 13]), np.array([0, 1, of_twice, of_twice]), np.array([0, 1, 0, 0])).write(
             folder
         )
         return made
 
     facts = {"splits": "official", "notes": ["a note"], "commands": ["a command"]}
-    made = subject(run_one, **facts)._replace(examples={13: "the fourth"})
-    record = run_comparison(plan, made, tmp_path, Console(quiet=True))
+    facts |= {"name": "set", "score": "accuracy", "changes": {"as_softmax": {"method.name": ["softmax", "as_softmax"]}}}
+    plan = ComparisonPlan(["as_softmax"], "softmax", 6, trials=1, seeds=3).of(SPACES, {13: "the fourth"}, **facts)
+    record = compared(plan, run_one, tmp_path)
     assert record.disagreed == {
         (Arm("as_softmax"), Arm("softmax")): (pytest.approx(0.5 * 2 / 3), 4),
         (Arm("softmax", 0.5), Arm("softmax")): (0.0, 4),
     }
+    assert record.spreads == {}  # these scores are not the accuracies of these predictions
     assert record.examples == [("the fourth", {"as_softmax": 2})]
     again = ComparisonRecord.read(tmp_path)
     assert (again.scores(), again.disagreed, again.examples) == (record.scores(), record.disagreed, record.examples)
     assert vars(again) == vars(record)
     (tmp_path / "inputs.json").write_text('{"data"')
-    with pytest.raises(SettingError, match=r"inputs.json cannot be read .* choose another name or folder"):
-        run_comparison(plan, made, tmp_path, Console(quiet=True))
+    with pytest.raises(ValueError, match=r"inputs.json cannot be read .* choose another name or folder"):
+        compared(plan, run_one, tmp_path)
     (tmp_path / "runs/softmax/budget=1,seed=0/result.json").unlink()
     with pytest.raises(FileNotFoundError, match="lists the run runs/softmax/budget=1,seed=0"):
         ComparisonRecord.read(tmp_path)

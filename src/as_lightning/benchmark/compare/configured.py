@@ -1,0 +1,457 @@
+"""``as-lightning-compare`` inside Hydra: from overrides to candidates and a plan, and runs made by their overrides."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import shlex
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.utils import JobStatus
+from hydra.errors import InstantiationException
+from hydra.plugins.launcher import Launcher
+from hydra.utils import get_object, instantiate
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+
+from as_lightning.benchmark.compare.api import looked_at
+from as_lightning.benchmark.compare.engine import Execute, Subject, execution, run_comparison
+from as_lightning.benchmark.compare.next_runs import Outcome
+from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, knobs, plain
+from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules
+from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, default_settings
+from as_lightning.benchmark.compare.search import RATE, Choice, Space, learning_rates, setting_range
+from as_lightning.benchmark.data.base import BenchmarkDataModule, collected_messages
+from as_lightning.benchmark.report.page import publish
+from as_lightning.benchmark.report.record import ComparisonRecord
+from as_lightning.benchmark.run.fingerprint import digest
+from as_lightning.benchmark.run.identity import RunIdentity
+from as_lightning.benchmark.run.predictions import example_ids
+from as_lightning.benchmark.run.processes import one_job
+from as_lightning.benchmark.run.result import RESULT_FILE, Result
+from as_lightning.benchmark.run.runner import quiet_training
+from as_lightning.benchmark.run.settings import SettingError, checked_settings, names, nearest, override_value
+from as_lightning.benchmark.run.train import comparable_config, made_module, read_data, train
+from as_lightning.functional.argument_checks import check_count
+
+OWN_SETTINGS = ("_target_", "replaces", "monitor", "mode")
+PER_SEED = "per_seed"
+CANDIDATE_BASELINE = "baseline"  # the configuration as it is, where candidates are given and no baseline among them
+
+
+class ConfiguredComparison:
+    """One call of ``as-lightning-compare``; ``arguments`` are its overrides. A setting that cannot be is refused."""
+
+    def __init__(self, config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> None:
+        self.config, self.launcher, self.loader = config, launcher, loader
+        self.directory = Path(config.hydra.sweep.dir)
+        of_plan = default_settings().keys() - {"search", "module", "losses", "candidates"}
+        self.settings: dict[str, Any] = {name: plain(config.get(name)) for name in of_plan}
+        self.split_seed: Any = None
+        self.swept: dict[str, list[Any]] = {}  # knobs of methods, given as a sweep
+        self.overrides: dict[str, str] = {}  # of every run, by their keys
+        for override in OverridesParser.create().parse_overrides(list(arguments)):
+            self._sort(override)
+        self.sample = self._compose()
+        if not re.fullmatch(r"[^/\\\0.][^/\\\0]*", str(self.sample.name)):
+            raise SettingError(f"name={self.sample.name} cannot name a folder below comparisons: leave out / and ..")
+        if self.sample.get("ckpt_path") is not None:
+            raise SettingError("a comparison tunes the optimizer, which ckpt_path would bring: leave ckpt_path out")
+        self.n_jobs = check_count("n_jobs", self.settings.pop("n_jobs"), least=1)
+        methods, baseline = self.settings.pop("methods"), self.settings.pop("baseline")
+        if baseline is not None and not isinstance(baseline, str):
+            raise SettingError(f"baseline must be the name of one method, got {baseline!r}")
+        methods = [methods] if isinstance(methods, str) and methods else methods
+        self.own: OwnModules | None = None
+        given = plain(self.sample.candidates)
+        if self.sample.module._target_:
+            names, baseline = self._own_modules(methods, baseline, given)
+        else:
+            names, baseline = self._candidates(methods, baseline, given)
+        self.plan = ComparisonPlan(names, baseline, self.sample.trainer.max_epochs, **self.settings)
+        self.configured: dict[str, DictConfig] = {}  # each candidate as a run of it would be
+        if self.own is None:
+            self._configure()
+
+    # --- candidates
+
+    def _candidates(
+        self, methods: Sequence[str] | None, baseline: str | None, given: Mapping[str, Any]
+    ) -> tuple[list[str], str]:
+        """Set `candidates`: of each name its overrides, and the ranges of its own; returns names and the baseline."""
+        common = str(self.sample.method.baseline)
+        if methods is None and not given:
+            methods = [common, *plain(self.config.default_methods)[common]]
+        self.candidates: dict[str, tuple[list[str], dict[str, Any]]] = {}
+        for name in methods or []:
+            if name in self.candidates:
+                raise SettingError(f"methods must be a list of at least one name, each given once, got {methods!r}")
+            self.candidates[name] = [f"method={name}"], {}
+        fixed = [] if "method" in self.overrides else [f"method={common}"]
+        for name, described in given.items():
+            overrides, search = (
+                (described.get("overrides", []), described.get("search", {}))
+                if isinstance(described, Mapping)
+                else (described, {})
+            )
+            if isinstance(overrides, str) or not isinstance(overrides, Sequence):
+                expected = "a list of overrides, as [model.width=256]"
+                raise SettingError(f"candidates.{name} must be {expected}, got {described}")
+            if name in self.candidates:
+                raise SettingError(f"the candidate {name} is named twice: give each a name of its own")
+            own = [] if any(word.startswith("method=") for word in overrides) else fixed
+            self.candidates[str(name)] = [*own, *map(str, overrides)], search or {}
+        if baseline is None and given and common not in self.candidates:
+            self.candidates = {CANDIDATE_BASELINE: (fixed, {})} | self.candidates
+        chosen = baseline or (CANDIDATE_BASELINE if CANDIDATE_BASELINE in self.candidates else common)
+        if chosen in names("method"):
+            self.candidates.setdefault(chosen, ([f"method={chosen}"], {}))
+        if chosen not in self.candidates:
+            raise SettingError(f"no candidate is called {chosen}: {nearest(chosen, self.candidates)}")
+        return list(self.candidates), chosen
+
+    def _configure(self) -> None:
+        """Compose each candidate as a run of it would be, and refuse two that are the same."""
+        first = knob_overrides({name: values[0] for name, values in self.swept.items()})
+        foreign = []
+        for name in self.plan.candidates:
+            self.configured[name], unread = checked_settings(self._compose(*self.candidates[name][0], *first))
+            foreign.append(set(unread))
+        for setting in set.intersection(*foreign):
+            raise SettingError(f"no method of the comparison has method.{setting}")
+        seen: dict[str, str] = {}
+        for name, config in self.configured.items():
+            text = str(sorted(identity_of(config).config.items()))
+            if not self.candidates[name][1] and seen.setdefault(text, name) != name:
+                raise SettingError(
+                    f"{seen[text]} and {name} are the same run: leave one out, or change a setting of it"
+                )
+
+    def _own_modules(
+        self, methods: Sequence[str] | None, baseline: str | None, given: Mapping[str, Any]
+    ) -> tuple[list[str], str]:
+        if self.swept:
+            raise SettingError(
+                f"{', '.join(self.swept)}: a list of values is for the app's methods; of a module of your own give "
+                "one value, or the range of a loss (losses.NAME.search)"
+            )
+        if self.split_seed == PER_SEED:
+            raise SettingError("data of your own get one data.split_seed, not per_seed: give a number or none")
+        if given and (methods or self.sample.losses):
+            raise SettingError("candidates of your own module are compared as they are: leave methods and losses out")
+        self.candidates = {name: (list(overrides), {}) for name, overrides in given.items()}
+        if given:
+            self.candidates = {CANDIDATE_BASELINE: ([], {})} | self.candidates
+        default = [BASELINE, *plain(self.config.default_methods)[BASELINE]]
+        composed = {name: self._compose(*overrides) for name, (overrides, _) in self.candidates.items()}
+        self.own = configured_modules(self.sample, composed, methods or default, self.overrides)
+        return self.own.names, baseline or (CANDIDATE_BASELINE if given else BASELINE)
+
+    def _sort(self, override: Override) -> None:
+        """An override is a setting of the comparison, a knob to search, or a setting of every run."""
+        key = override.get_key_element().lstrip("+~")
+        values = None
+        if override.is_sweep_override():
+            values = [OmegaConf.create(f"value: {text}").value for text in override.sweep_string_iterator()]
+        if key in self.settings:
+            self.settings[key] = values if values is not None else plain(override.value())
+        elif key == "seed" or (key == "method" and values is not None):
+            self.settings[f"{key}s"] = values if values is not None else [plain(override.value())]
+        elif key == "data.split_seed" and values is None:
+            self.split_seed = plain(override.value())
+            if self.split_seed not in (None, PER_SEED):
+                self.overrides[key] = f"++{key}={self.split_seed}"
+        elif values is None:
+            line = str(override.input_line)
+            self.overrides[key] = f"++{line.lstrip('+')}" if key.startswith("method.") else line
+        elif (key.startswith("method.") and key.count(".") == 1) or key == "optimizer.lr":
+            self.swept[key.rpartition(".")[2]] = values
+        else:
+            raise SettingError(
+                f"{key} cannot be swept in a comparison: its runs differ in method, seed, tuned settings and budget. "
+                "Make one comparison for each value (a value that holds a comma needs quotes inside the shell's)"
+            )
+
+    def _compose(self, *more: str) -> DictConfig:
+        return self.loader.load_sweep_config(self.config, [*self.overrides.values(), *more])
+
+    # --- the look
+
+    def look(self, console: Console) -> Subject:
+        """Look at what is compared, and refuse what would end every run; says what the configured data are."""
+        if self.own is not None:
+            subject = looked_at(self.own, self.plan, self.sample.search.lr_factor, self.directory, self.n_jobs)
+            return subject if self._in_this_process else subject._replace(execute=self._launched)
+        try:
+            with collected_messages() as messages:
+                data = read_data(self.sample)
+        except (SettingError, OmegaConfBaseException):
+            raise
+        except Exception as error:  # whatever it is, every run would end in it
+            cause = error.__cause__ if isinstance(error, InstantiationException) and error.__cause__ else error
+            raise SettingError(f"the data cannot be read, so no run has started: {cause}") from error
+        if self.split_seed is not None and not data.splits_by_seed:
+            raise SettingError(
+                f"data={self.sample.data.name} has an official test split, which a comparison keeps: leave "
+                "data.split_seed out"
+            )
+        if self.split_seed is None and data.splits_by_seed:
+            self.split_seed = PER_SEED
+        for name, config in self.configured.items():
+            own = data if config.data == self.sample.data else read_data(config)
+            if own is not data and scored_examples(own) != scored_examples(data):
+                raise SettingError(
+                    f"{name} has other validation or test examples: candidates are judged by the same ones"
+                )
+            made_module(config, own)
+        if self._in_this_process:  # other machines may have other devices
+            try:
+                instantiate(self.sample.trainer, logger=False)
+            except InstantiationException as error:
+                raise SettingError(f"the settings of trainer are refused: {error.__cause__ or error}") from error
+        console.print("\n".join(messages), markup=False, highlight=False)
+        splits = {None: "official", PER_SEED: PER_SEED}.get(self.split_seed, "fixed")
+        facts: dict[str, Any] = {"name": str(self.sample.name), "score": self.sample.data.score, "splits": splits}
+        spaces = {name: self.space(name) for name in self.configured}
+        if not any(RATE in space for space in spaces.values()):
+            facts["notes"] = [f"The learning rate was not tuned: all methods ran at {self.sample.optimizer.lr:g}."]
+        facts["changes"] = {name: self.changes(name) for name in self.configured}
+        shared = dict(identity_of(self.sample).config) | {key: str(values) for key, values in self.swept.items()}
+        settings = {key: value for key, value in shared.items() if not key.startswith("method.")}
+        settings |= {key: value for key, value in self.overrides.items() if key.startswith(("method.", "search."))}
+        settings |= {
+            f"candidates.{name}": str(made) for name, made in self.candidates.items() if made[0] != [f"method={name}"]
+        }
+        identity = RunIdentity.of(settings, {"data": data_digest(data)})
+        return Subject(self.plan.of(spaces, named_examples(data), **facts), self._execution, identity)
+
+    def space(self, name: str) -> Space:
+        """What is tuned of a candidate: the learning rate, the ``search`` of its method, and its own."""
+        config = self.configured[name]
+        space: dict[str, Any] = {}
+        if self.sample.search.lr_factor is not None:
+            space[RATE] = learning_rates(float(config.optimizer.lr), self.sample.search.lr_factor)
+        overrides, search = self.candidates[name]
+        space |= knobs(config.method, {key.removeprefix("method.") for key in self.overrides})
+        space |= {key: setting_range(found, plain(OmegaConf.select(config, key))) for key, found in search.items()}
+        for knob in filter({RATE, *map(str, config.method)}.__contains__, self.swept):  # the search follows the order
+            neutral = space[knob].neutral if knob in space else None
+            values = [value for value in self.swept[knob] if value != neutral] or [neutral]
+            space[knob] = Choice(values, values[0], neutral)
+            if len(values) > self.plan.trials:
+                raise SettingError(
+                    f"{name}: trials={self.plan.trials} cannot try all {len(values)} values of {knob} "
+                    f"({', '.join(map(str, values))}): ask for trials={len(values)} or more"
+                )
+        # a neutral value makes a method its own baseline, where nothing else differs
+        contains = self.plan.baseline == config.method.baseline and [f"method={config.method.name}"] == overrides
+        return space if contains else {key: replace(dimension, neutral=None) for key, dimension in space.items()}
+
+    def changes(self, name: str) -> dict[str, list[str]]:
+        """What a candidate's configuration changes of the baseline's; of another method its name stands for all."""
+        own, base = (identity_of(self.configured[each]).config for each in (name, self.plan.baseline))
+        keys = sorted(key for key in own.keys() | base.keys() if own.get(key) != base.get(key))
+        if own["method.name"] != base["method.name"]:
+            keys = ["method.name", *(key for key in keys if not key.startswith("method."))]
+        return {key: [base.get(key, "null"), own.get(key, "null")] for key in keys}
+
+    # --- the runs
+
+    def overrides_of(self, run: Run) -> list[str]:
+        """The overrides of the job that makes a run."""
+        about = run.about(self.plan.full_epochs)
+        own = self.candidates[run.candidate][0] if run.candidate in self.candidates else [f"method={BASELINE}"]
+        if self.own is not None:
+            found = {"test_metric": self.own.test_metric, "target": self.own.target, "inputs": self.own.inputs}
+            about |= {"trial": run.trial, "found": found | {"given": sorted(self.overrides)}}
+        return [
+            *self.overrides.values(),
+            *own,
+            *knob_overrides(run.settings if self.own is None else {}),
+            *([f"++data.split_seed={run.seed}"] if self.split_seed == PER_SEED else []),
+            f"trainer.max_epochs={self.plan.full_epochs if self.own is not None else about['epochs']}",
+            f"test={str(run.phase == 'final').lower()}",
+            f"seed={run.seed}",
+            f"+comparison={override_value(about)}",
+        ]
+
+    @property
+    def _in_this_process(self) -> bool:
+        return type(self.launcher).__name__ == "BasicLauncher"
+
+    @property
+    def _execution(self) -> Execute:
+        return self._here if self._in_this_process else self._launched
+
+    def _here(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Outcome]]:
+        """Make runs in this process, or in several of this machine."""
+        configs = {run: job_config(self._compose(*self.overrides_of(run)), self.directory / run.folder) for run in runs}
+        return iter(execution(functools.partial(_made, configs=configs), self.n_jobs)(runs))
+
+    def _launched(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Outcome]]:
+        """Make runs by Hydra's launcher, which gets them all at once."""
+        jobs = [[*self.overrides_of(run), f"hydra.sweep.subdir='{run.folder}'"] for run in runs]
+        for run, job in zip(runs, self.launcher.launch(jobs, initial_job_idx=0), strict=True):
+            if job.status == JobStatus.COMPLETED:
+                yield run, Result.read(self.directory / run.folder / RESULT_FILE)
+            else:
+                yield run, f"{run}: {type(job._return_value).__name__}: {job._return_value}"
+
+
+def identity_of(config: DictConfig) -> RunIdentity:
+    """What the runs of a configuration are, but for their seeds."""
+    of_others = {*default_settings(), "hydra", "seed", "default_methods"}
+    return RunIdentity.of(
+        comparable_config(OmegaConf.masked_copy(config, [str(key) for key in config if key not in of_others]))
+    )
+
+
+def _made(run: Run, configs: Mapping[Run, DictConfig]) -> Result:
+    return run_job(configs[run])
+
+
+def job_config(config: DictConfig, folder: Path) -> DictConfig:
+    """The configuration of a run's job: that of ``as-lightning``, its folder, and what run of the comparison it is."""
+    config = config.copy()
+    with open_dict(config):
+        for name in default_settings().keys() - {"module", "losses", "candidates"}:
+            config.pop(name)
+        config.pop("hydra", None)
+        config.pop("default_methods")
+        config.output_dir = str(folder)
+    return config
+
+
+def run_job(config: DictConfig) -> Result:
+    """Make a run of a comparison by its configuration."""
+    if config.module._target_:
+        return _own_run(config)
+    config = config.copy()
+    with open_dict(config):
+        for name in ("module", "losses", "candidates"):
+            config.pop(name)
+    with one_job(config), quiet_training():
+        result = train(config)
+    shutil.rmtree(Path(config.output_dir) / "checkpoints", ignore_errors=True)
+    return result
+
+
+def _own_run(config: DictConfig) -> Result:
+    """Make a run of modules of one's own in a process that has not looked at them: what a look has found is given."""
+    about: dict[str, Any] = plain(config.comparison)
+    found, name = about["found"], about["method"]
+    composed = {} if name in {BASELINE, *config.losses} or name in names("method") else {name: config}
+    own = configured_modules(config, composed, [] if name in config.losses else [name], found["given"])
+    own.test_metric, own.target = found["test_metric"], found["target"]
+    own.inputs = {
+        name: found["inputs"].get(name, found["inputs"][next(iter(found["inputs"]))]) for name in own.candidates
+    }
+    run = Run(about["phase"], name, about["settings"], about["budget"], config.seed, about["trial"])
+    with quiet_training():
+        return own.make(run, Path(config.output_dir))
+
+
+def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> ComparisonRecord:
+    """Make the comparison that the command asks for, print and write its report, and raise if runs have failed."""
+    job = ConfiguredComparison(config, launcher, loader, arguments)
+    directory, console = job.directory, Console()
+    console.print(f"The runs are in {directory}.", markup=False, highlight=False)
+    with quiet_training():
+        subject = job.look(console)
+        words = ["as-lightning-compare", *(word for word in arguments if not word.startswith("data_dir="))]
+        subject.plan.facts = {**subject.plan.facts, "commands": [shlex.join(words)]}
+        record = run_comparison(subject, directory, console)
+    publish([record], directory / "report")
+    if failed := record.failures:
+        raise SettingError(f"{len(failed)} runs have failed; the first: {failed[0]}. The report is of the others")
+    return record
+
+
+def configured_modules(
+    config: DictConfig, candidates: Mapping[str, DictConfig], methods: Sequence[str], given: Collection[str]
+) -> OwnModules:
+    """The modules and data that ``config.module`` and ``config.data`` name, or those of each candidate's configuration.
+
+    ``given`` has the keys that the command sets.
+    """
+    name = str(config.name)
+    if name == config.data.name:
+        name = str(config.module._target_).rpartition(".")[2]
+    scored, trainer = config.module, plain(config.trainer)
+    trainer.pop("_target_")
+    losses = None
+    if not candidates:
+        keys = {".".join(key.split(".")[:2]) for key in given}
+        fixed = {key: value for key, value in plain(config.method).items() if f"method.{key}" in keys}
+        own = {str(key): _own_loss(node) for key, node in plain(config.losses).items()}
+        losses = OwnLosses(methods, own, fixed)
+    made = {label: _own_candidate(each, given) for label, each in (candidates or {name: config}).items()}
+    return OwnModules(made, losses, scored.replaces, scored.monitor, scored.mode, trainer, name)
+
+
+def _own_candidate(config: DictConfig, given: Collection[str]) -> OwnCandidate:
+    """What ``config`` makes of module and data. Their arguments are what the command or the candidate sets:
+    ``+module.hidden=64``, ``+data.root=files``; what ``config.data`` holds of the project's own data is not passed on.
+    """
+    for group in ("module", "data"):
+        try:
+            get_object(config[group]._target_)
+        except Exception as error:  # Hydra raises what the import raises
+            raise SettingError(f"{group}._target_={config[group]._target_}: {error}") from None
+    target = get_object(config.module._target_)
+    arguments = {key: value for key, value in plain(config.module).items() if key not in OWN_SETTINGS}
+    accepted = inspect.signature(target).parameters
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
+        for key in arguments.keys() - accepted.keys():
+            near = nearest(key, accepted.keys())
+            raise SettingError(f"module.{key}: {target.__name__} has no such argument; {near}")
+    keys = {".".join(key.split(".")[:2]) for key in given}
+    set_data = {key: value for key, value in plain(config.data).items() if f"data.{key}" in keys}
+    data = functools.partial(instantiate, {"_target_": config.data._target_, **set_data})
+    return OwnCandidate(functools.partial(target, **arguments), data)
+
+
+def _own_loss(node: Mapping[str, Any]) -> Any:
+    """A loss that is configured, or a pair of what makes it and the ranges of its arguments, its ``search``."""
+    arguments = dict(node)
+    ranges = arguments.pop("search", None)
+    return (functools.partial(instantiate, arguments), ranges) if ranges else instantiate(arguments)
+
+
+def data_digest(data: BenchmarkDataModule) -> str:
+    """A digest of the examples at one seed, whatever their split."""
+    rows = [row for split in data.splits if data.texts or split == "test" for row in examples(data, split)]
+    return digest(*sorted(rows))
+
+
+def scored_examples(data: BenchmarkDataModule) -> str:
+    """A digest of what settings are chosen and candidates are judged by."""
+    return digest(*examples(data, "validation"), *examples(data, "test"))
+
+
+def examples(data: BenchmarkDataModule, split: str) -> list[str]:
+    """Name and target of each example of a split."""
+    pairs = zip(data.example_names(split), data.splits[split].targets, strict=True)
+    return [f"{name} {target.tolist()}" for name, target in pairs]
+
+
+def named_examples(data: BenchmarkDataModule) -> dict[int, str]:
+    """All examples by their ids: the text or the file."""
+    names = [name for split in data.splits for name in data.example_names(split)]
+    return dict(zip(example_ids(names).tolist(), names, strict=True))
+
+
+def knob_overrides(settings: Mapping[str, Any]) -> list[str]:
+    """The overrides that give a run its tuned settings: a method's, or any that a candidate names by its path."""
+    keys = {name: "optimizer.lr" if name == RATE else name if "." in name else f"method.{name}" for name in settings}
+    marks = {name: "" if name == RATE else "++" for name in settings}
+    return [f"{marks[name]}{keys[name]}={override_value(value)}" for name, value in settings.items()]

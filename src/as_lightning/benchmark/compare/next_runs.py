@@ -1,0 +1,253 @@
+"""What a comparison does next: a pure function of its plan and of the runs that have finished.
+
+One search tunes all candidates, then all run at the full budget, look by look, then at smaller budgets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from statistics import fmean
+from typing import Any
+
+from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
+from as_lightning.benchmark.compare.search import RATE, as_neutral, best_of, finalists, next_trials
+from as_lightning.benchmark.report.findings import findings
+from as_lightning.benchmark.report.record import ComparisonRecord, Trial
+from as_lightning.benchmark.report.verdicts import Arm, still_open
+from as_lightning.benchmark.run.predictions import Predictions
+from as_lightning.benchmark.run.result import Result
+
+Outcome = Result | str  # in words the error that has ended a run
+
+
+def next_runs(
+    plan: ComparisonPlan, finished: Mapping[Run, Outcome], predictions: Mapping[Run, Predictions] | None = None
+) -> list[Run]:
+    """The runs that the plan asks for now; none where the comparison has ended.
+
+    A comparison that was interrupted goes the same way: nothing else is asked. ``predictions`` of final runs set the
+    smallest spread that a difference is taken to have.
+    """
+    return Replay(plan, finished, predictions or {}).runs
+
+
+class Replay:
+    """A comparison as its finished runs tell it: its ``record``, and the next ``runs``."""
+
+    def __init__(
+        self, plan: ComparisonPlan, finished: Mapping[Run, Outcome], predictions: Mapping[Run, Predictions]
+    ) -> None:
+        self.plan, self.finished, self.predictions = plan, finished, predictions
+        facts: dict[str, Any] = {"full_budget": plan.full_budget, "trials": plan.trials} | dict(plan.facts)
+        facts["notes"] = [*facts.get("notes", ())]
+        self.record = ComparisonRecord(
+            baseline=plan.baseline, methods=list(plan.candidates), design=plan.design, **facts
+        )
+        self.record.failures = [outcome for outcome in finished.values() if isinstance(outcome, str)]
+        self.runs: list[Run] = []
+        self._sign = 1.0 if self.record.mode == "max" else -1.0
+        self._tune()
+        if self.runs or plan.baseline not in self.record.settings:
+            return
+        self._gather()
+        self._looks([Arm(name, plan.full_budget) for name in self.record.settings if name != plan.baseline])
+        if not self.runs:
+            worse = {verdict.arm.method for verdict in self.record.verdicts() if verdict.word == "worse"}
+            rest = [Arm(m, b) for m in self.record.settings if m not in worse for b in reversed(plan.budgets_of(m))]
+            self._looks([arm for arm in rest if arm.budget != plan.full_budget])
+
+    @property
+    def ended(self) -> ComparisonRecord:
+        """The record of a comparison that has ended; a ValueError without a finished run of the baseline."""
+        final = [o for run, o in self.finished.items() if run.phase == "final" and isinstance(o, Result)]
+        if diverged := sum(not math.isfinite(result.metrics[result.score]) for result in final):
+            self.record.notes.append(f"{diverged} final runs diverged and count as the worst score.")
+        if failed := len(self.record.failures):
+            said = f"{failed} of {len(self.finished)} runs have failed and are not in these numbers."
+            self.record.notes.append(said)
+        findings(self.record)
+        return self.record
+
+    # --- tuning
+
+    def _tune(self) -> None:
+        plan, record = self.plan, self.record
+        if not plan.tunes:
+            record.settings = {name: {k: d.default for k, d in plan.spaces[name].items()} for name in plan.candidates}
+            return
+        own: dict[str, list[Trial]] = {}
+        later = plan.containing
+        self._search([name for name in plan.candidates if name not in later], own, {})
+        if self.runs:
+            return
+        known = {name: [as_neutral(plan.spaces[name], trial) for trial in own[plan.baseline]] for name in later}
+        self._search(later, own, known)
+        if self.runs:
+            return
+        tried = {name: [*known.get(name, []), *own[name]] for name in plan.candidates}  # of equal ones the first
+        raced = {name: self._raced(name, trials, own) for name, trials in tried.items()}
+        if self.runs:
+            return
+        for name, trials in raced.items():
+            best = best_of(trials, self._sign)
+            if len(trials) > 1:
+                record.tuning[name] = trials
+            if best is None:
+                record.notes.append(f"{name} is left out: no trial of it has finished.")
+                continue
+            record.settings[name] = best.settings
+            neutral = {key: d.neutral for key, d in plan.spaces[name].items() if d.neutral is not None}
+            if name in later and any(best.settings[key] == value for key, value in neutral.items()):
+                record.same_as[name] = plan.baseline
+                record.settings[name] = {**best.settings, **record.settings.get(plan.baseline, {})}
+                knobs = ", ".join(f"{key}={value}" for key, value in best.settings.items() if key != RATE)
+                said = f"Validation chose the setting at which {name} is {plan.baseline} ({knobs}): its runs are"
+                record.notes.append(f"{said} those of {plan.baseline}.")
+
+    def _search(self, names: Sequence[str], own: dict[str, list[Trial]], shared: Mapping[str, list[Trial]]) -> None:
+        """Replay the search with the first tuning seed: finished trials go to ``own``, the next ones to the runs."""
+        plan = self.plan
+        for name in names:
+            own[name] = []
+            while tried := next_trials(plan.spaces[name], own[name], shared.get(name, ()), plan.trials, self._sign):
+                numbers = range(len(own[name]), len(own[name]) + len(tried))
+                runs = [self._tuning_run(name, *trial) for trial in zip(tried, numbers, strict=True)]
+                if missing := [run for run in runs if run not in self.finished]:
+                    self.runs += missing
+                    break
+                own[name] += [self._trial([run]) for run in runs]
+
+    def _raced(self, name: str, trials: Sequence[Trial], own: Mapping[str, list[Trial]]) -> list[Trial]:
+        """The trials of a candidate, of which the finalists alone get all tuning seeds."""
+        raced = list(trials)
+        for trial in finalists(trials, self._sign) if len(trials) > 1 else ():
+            owner, place = (self.plan.baseline if trial.shared else name), raced.index(trial)
+            number = place if trial.shared else place - len(trials) + len(own[name])
+            settings = own[owner][number].settings
+            runs = [self._tuning_run(owner, settings, number, seed) for seed in self.plan.tuning_seeds]
+            missing = [run for run in runs if run not in self.finished and run not in self.runs]
+            self.runs += missing
+            if all(run in self.finished for run in runs):
+                raced[place] = self._trial(runs)._replace(settings=trial.settings, shared=trial.shared)
+        return raced
+
+    def _tuning_run(self, name: str, settings: Mapping[str, Any], number: int, seed: int | None = None) -> Run:
+        first = self.plan.tuning_seeds[0]
+        return Run("tuning", name, settings, self.plan.full_budget, first if seed is None else seed, number)
+
+    def _trial(self, runs: Sequence[Run]) -> Trial:
+        """The means over the tuning seeds of a trial."""
+        scores, losses = zip(*(best_validation(self.finished[run], self._sign) for run in runs), strict=True)
+        return Trial(runs[0].settings, fmean(scores), fmean(losses), by_seed=scores)
+
+    # --- final runs
+
+    def _looks(self, arms: Sequence[Arm]) -> None:
+        """The runs of the next look of those of these arms that are open, with the baseline's; none if none is."""
+        plan, looks = self.plan, self.plan.design.looks
+        open_arms = [arm for arm in arms if arm.method not in self.record.same_as]
+        reached = [look for look in looks if any(not self._missing([arm], look) for arm in open_arms)]
+        if reached:  # an arm without the runs of the last look was stopped before
+            open_arms = [arm for arm in open_arms if not self._missing([arm], reached[-1])]
+            open_arms = [arm for arm in open_arms if arm in self._going()]
+        # where all arms are the baseline by their settings, its runs are those of the first look
+        if not arms or (not open_arms if reached else not self._missing(open_arms, looks[0])):
+            return
+        if len(reached) == len(looks):
+            if len(looks) > 1:
+                self._stop(open_arms, f"max_seeds={looks[-1]}", looks[-1], [])  # more would be another design
+            return
+        look = looks[len(reached)]
+        runs = self._missing(open_arms, look)
+        if self.record.results and self._spent + self._hours(runs) > (plan.max_hours or math.inf):
+            self._stop(open_arms, f"max_hours={plan.max_hours:g}", look, runs)
+        else:
+            self.runs = runs
+
+    def _going(self) -> list[Arm]:
+        """The arms that need more seeds."""
+        found = findings(self.record)
+        # the one decision that rests on measured times, on which no word depends
+        cheaper = {row.arm for row in found.rows if row.time.clearly_less}
+        return still_open(found.verdicts, self.plan.design, cheaper=cheaper)
+
+    def _missing(self, arms: Sequence[Arm], look: int) -> list[Run]:
+        return [run for run in self._final_runs(arms, self.plan.seeds[:look]) if run not in self.finished]
+
+    def _final_runs(self, arms: Sequence[Arm], seeds: Iterable[int]) -> list[Run]:
+        """The final runs of arms, and of the baseline's that they are compared with."""
+        bases = [Arm(self.plan.baseline, arm.budget) for arm in arms if arm.budget in self.plan.baseline_budgets]
+        needed = dict.fromkeys([self.record.reference, *bases, *arms])
+        settings = self.record.settings
+        return [Run("final", a.method, settings[a.method], a.budget, seed) for seed in seeds for a in needed]
+
+    def _stop(self, open_arms: Sequence[Arm], cap: str, look: int, runs: Sequence[Run]) -> None:
+        """Say that a cap was reached, and what it costs to lift."""
+        names = ", ".join(f"{arm.method} at budget {arm.budget:g}" for arm in open_arms)
+        price = f"; {look} seeds would take {len(runs)} more runs, {self._hours(runs):.2g} hours of training"
+        said = f"{cap} was reached with {names} still open{price if runs else ''}."
+        self.record.stopped = f"{self.record.stopped} {said}".lstrip()
+
+    @property
+    def _spent(self) -> float:
+        """The hours of all runs so far."""
+        return sum(o.train_seconds for o in self.finished.values() if isinstance(o, Result)) / 3600
+
+    def _hours(self, runs: Sequence[Run]) -> float:
+        """The hours of runs that are not made yet, by the mean of their like, or of the full budget's."""
+        made: dict[Arm, list[float]] = {}
+        for run, outcome in self.finished.items():
+            if isinstance(outcome, Result):
+                made.setdefault(Arm(run.candidate, run.budget), []).append(outcome.train_seconds)
+
+        def seconds(run: Run) -> float:
+            full = fmean(made.get(Arm(run.candidate, self.plan.full_budget), [0.0]))
+            return fmean(made.get(Arm(run.candidate, run.budget), [run.budget / self.plan.full_budget * full]))
+
+        return sum(map(seconds, runs)) / 3600
+
+    def _gather(self) -> None:
+        """Put the final runs into the record: budgets from the largest, candidates and seeds in their order."""
+        record, plan = self.record, self.plan
+        predictions: dict[tuple[Arm, int], Predictions] = {}
+        budgets = sorted({*plan.baseline_budgets, *plan.method_budgets}, reverse=True)
+        for budget, name, seed in product(budgets, record.settings, plan.seeds):
+            stands_for = record.same_as.get(name, name)
+            run = Run("final", stands_for, record.settings[stands_for], budget, seed)
+            outcome = self.finished.get(run) if budget in plan.budgets_of(name) else None
+            if isinstance(outcome, Result):
+                score = outcome.metrics[outcome.score]
+                if not math.isfinite(score := score if math.isfinite(score) else self._worst(seed)):
+                    outcome = "no run of this seed has a finite score"
+            if isinstance(outcome, str):
+                record.missing.append((name, budget, seed))
+            if isinstance(outcome, Result):
+                record.add(outcome, name, score)
+                if run in self.predictions:
+                    predictions[Arm(name, budget), seed] = self.predictions[run]
+        record.compare_predictions(predictions, plan.examples)
+
+    def _worst(self, seed: int) -> float:
+        """What a run without a finite score counts as: the worst that the baseline's run of the seed, or else any of
+        them, has seen in validation, and 0 where a larger score is better and that is worse; NaN for none."""
+        (baseline, budget), settings = self.record.reference, self.record.settings
+        own = self.finished.get(Run("final", baseline, settings[baseline], budget, seed), "")
+        of_seed = [outcome for run, outcome in self.finished.items() if run.phase == "final" and run.seed == seed]
+        for outcomes in ([own], of_seed):
+            evaluations = [each for outcome in outcomes if isinstance(outcome, Result) for each in outcome.evaluations]
+            scores = [self._sign * each["score"] for each in evaluations if math.isfinite(each["score"])]
+            if scores:
+                return self._sign * min([*scores, 0.0] if self._sign > 0 else scores)
+        return 0.0 if self._sign > 0 else math.nan
+
+
+def best_validation(outcome: Outcome, sign: float) -> tuple[float, float]:
+    """The best finite validation score of a run, and the lowest cross-entropy (at the best temperature) of the
+    validations that had it; NaN for none."""
+    evaluations = [] if isinstance(outcome, str) else outcome.evaluations
+    scores = [evaluation["score"] for evaluation in evaluations if math.isfinite(evaluation["score"])]
+    best = max(scores, key=lambda score: sign * score, default=math.nan)
+    losses = [e.get("cross_entropy", math.nan) for e in evaluations if e["score"] == best]
+    return best, min((loss for loss in losses if math.isfinite(loss)), default=math.nan)

@@ -1,0 +1,49 @@
+"""A run of several processes inside a sweep: Lightning starts them by this program's command."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, read_write
+
+
+@contextmanager
+def one_job(config: DictConfig) -> Iterator[None]:
+    """While a job of a sweep runs, this program's command is that of the job alone; what it leaves behind is undone.
+
+    Lightning starts the other processes of a run by this program's command, which would be the whole sweep once more.
+    """
+    if HydraConfig.initialized():
+        if HydraConfig.get().mode != RunMode.MULTIRUN:
+            yield
+            return
+        settings: Any = HydraConfig.get()  # a DictConfig, whatever it says
+        with read_write(settings):
+            settings.run.dir = str(config.output_dir)  # which Lightning hands on
+    # Lightning reads the command from sys.argv and __main__ and has no argument for another one. The plain way, a child
+    # process for each job, would cost each job the seconds that torch takes to load
+    main = sys.modules["__main__"]
+    argv, spec, environment = sys.argv, main.__spec__, dict(os.environ)
+    with TemporaryDirectory(prefix="as_lightning_") as folder:
+        OmegaConf.save(config, Path(folder, "job.yaml"))
+        sys.argv = [argv[0], "--config-path", folder, "--config-name", "job"]
+        main.__spec__ = importlib.util.find_spec("as_lightning.benchmark.commands.train")
+        try:
+            yield
+        finally:
+            sys.argv, main.__spec__ = argv, spec
+            import torch.distributed  # here: a misspelt setting need not wait for torch
+
+            if torch.distributed.is_available() and torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
+            os.environ.clear()  # the next job would wait for the processes that Lightning has named there
+            os.environ.update(environment)

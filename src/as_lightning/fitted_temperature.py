@@ -1,0 +1,69 @@
+"""A temperature, and the weights that it belongs to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from as_lightning.functional.calibration import same_weights
+
+OTHER_WEIGHTS = (-1,)
+
+
+class FittedTemperature:
+    """The ``value`` for the weights that were validated (None without any), and whether it is of several labels.
+
+    ``weights`` are their digests, None where one process has not all of them. A checkpoint takes the value that fits
+    the weights it holds, which may be others than the module's. The module has it until its weights change.
+    """
+
+    def __init__(self) -> None:
+        self.value: float | None = None
+        self.multilabel: bool | None = None
+        self.weights: dict[str, int] | None = None
+        # those of the module that has the value: () to be taken at the next load or read, None not to be looked at
+        self._versions: tuple[int, ...] | None = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        copied = () if self._versions not in (None, OTHER_WEIGHTS) else self._versions  # until its weights are there
+        return vars(self) | {"_versions": copied}
+
+    def set(self, value: float | None, multilabel: bool | None, weights: dict[str, int] | None = None) -> None:
+        """A value of the weights that are loaded next, or of those that are there at the next `read`."""
+        self.value, self.multilabel, self.weights, self._versions = value, multilabel, weights, ()
+
+    def fits(self, weights: dict[str, int] | None) -> bool:
+        """Whether weights of these digests are those of the value, as far as one process can know."""
+        return self.weights is None or weights is None or same_weights(self.weights, weights)
+
+    def compare(self, module: nn.Module, weights: dict[str, int] | None) -> bool:
+        """`fits`, for the weights that ``module`` has; from now on it has the value, or has not."""
+        fits = self.fits(weights)
+        self._versions = None if weights is None else versions(module) if fits else OTHER_WEIGHTS
+        return fits
+
+    def of(self, module: nn.Module, weights: dict[str, int] | None) -> float | None:
+        """The value, if it is that of ``weights``: their digests, which a checkpoint or ``module`` holds."""
+        if self.weights is None:
+            return self.read(module)
+        return self.value if self.fits(weights) else None
+
+    def read(self, module: nn.Module) -> float | None:
+        """The value, unless the weights of ``module`` have changed since."""
+        self.loaded(module)
+        return self.value if self._versions in (None, versions(module)) else None
+
+    def loaded(self, module: nn.Module) -> None:
+        """The weights of a value that was `set` before are there."""
+        if self._versions == ():
+            self._versions = versions(module)
+
+
+def versions(module: nn.Module) -> tuple[int, ...]:
+    """Changes with each change in place of a weight or a buffer, by an optimizer or by ``load_state_dict``.
+
+    Single numbers, such as counters and best scores, which a validation may change, are no weights.
+    """
+    weights: list[Tensor] = [*module.parameters(), *module.buffers()]
+    return tuple(weight._version for weight in weights if weight.numel() > 1)

@@ -1,0 +1,87 @@
+"""How many training examples each class has, which a loss for a long tail asks for."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+
+from as_lightning.functional.argument_checks import check_logits, check_tensor
+from as_lightning.functional.calling_convention import (
+    accumulation_dtype,
+    check_index_dtype,
+    class_dimension,
+    safe_targets,
+)
+from as_lightning.functional.tracing import looks
+
+
+def class_counts_of(targets: Tensor | Iterable[Tensor], num_classes: int, *, ignore_index: int = -100) -> Tensor:
+    """How often each class is a target: int64, shape ``(num_classes)``, on the CPU.
+
+    ``targets`` are class indices of any shape, or an iterable of such tensors, as of the batches of a training
+    dataloader. An index out of range raises ``IndexError``, a target that is no integer ``TypeError``.
+
+    Examples:
+        >>> class_counts_of(torch.tensor([0, 2, 2, -100]), num_classes=4)
+        tensor([1, 0, 2, 0])
+        >>> batches = [("inputs", torch.tensor([0, 1])), ("inputs", torch.tensor([1]))]
+        >>> class_counts_of((target for _, target in batches), num_classes=2)
+        tensor([1, 2])
+    """
+    counts = torch.zeros(num_classes, dtype=torch.int64)
+    for target in [targets] if isinstance(targets, Tensor) else targets:
+        check_tensor("targets", target)
+        check_index_dtype(target, target.shape)
+        indices, ignored = safe_targets(target.cpu(), num_classes, ignore_index)
+        counts += torch.bincount((indices if ignored is None else indices[~ignored]).flatten(), minlength=num_classes)
+    return counts
+
+
+def with_class_counts(loss: Callable[..., Tensor], counts: Callable[[], Tensor]) -> Callable[..., Tensor]:
+    """The loss with the ``class_counts`` that it asks for; unchanged if it has no such argument or knows its value."""
+    try:
+        asked = inspect.signature(loss).parameters.get("class_counts")
+    except ValueError:  # a built-in function without a signature
+        return loss
+    unknown = asked is not None and asked.default is asked.empty
+    return functools.partial(loss, class_counts=counts()) if unknown else loss
+
+
+@functools.cache  # once for these classes
+def _warn_of_unseen(classes: tuple[int, ...]) -> None:
+    shown = ", ".join(map(str, classes[:10])) + (", ..." if len(classes) > 10 else "")
+    warnings.warn(
+        f"class_counts is 0 for class {shown} ({len(classes)} in all): the training data have no example of it; it "
+        "counts as a class with one example, so that its logit stays finite",
+        stacklevel=4,
+    )
+
+
+def checked_counts(class_counts: Tensor, logits: Tensor) -> Tensor:
+    """The counts on the logits' device, in the dtype of the computation; a class without an example counts as 1.
+
+    Raises unless there is one count, 0 or more, for each class of the logits. Values are checked on the CPU only.
+    """
+    check_logits(logits)
+    check_tensor("class_counts", class_counts)
+    classes = logits.size(class_dimension(logits))
+    if class_counts.shape != (classes,):
+        raise ValueError(
+            f"class_counts must hold one count per class, shape ({classes},) for logits of shape "
+            f"{tuple(logits.shape)}, got {tuple(class_counts.shape)}"
+        )
+    if looks(class_counts) and classes:
+        lowest, highest = map(Tensor.item, class_counts.aminmax())
+        if not 0 <= lowest <= highest < float("inf"):
+            wrong = highest if lowest >= 0 else lowest
+            raise ValueError(f"class_counts must hold the training examples of each class, 0 or more, got {wrong}")
+        if lowest == 0:
+            _warn_of_unseen(tuple((class_counts == 0).nonzero().flatten().tolist()))
+    # a copy from the CPU does not wait for the device
+    counts = class_counts.to(logits.device, accumulation_dtype(logits.dtype), non_blocking=class_counts.is_cpu)
+    return counts.clamp(min=1)

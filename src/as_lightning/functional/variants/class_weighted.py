@@ -1,0 +1,58 @@
+r"""Cross-entropy with weights from the class frequencies (Cui et al.: arXiv 1901.05555)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from as_lightning.functional.argument_checks import check_class_weight, check_number
+from as_lightning.functional.calling_convention import loss_of_rows
+from as_lightning.functional.variants.class_counts import checked_counts
+
+
+def class_weighted_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    class_counts: Tensor,
+    power: float = 1.0,
+    beta: float = 1.0,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    r"""``F.cross_entropy`` with a weight per class that falls with its number of training examples $n$.
+
+    $$
+    w_i \propto E_i^{-\text{power}}, \qquad \sum_i w_i = C, \qquad E_i = \frac{1 - \beta^{n_i}}{1 - \beta}
+    $$
+
+    ``beta=1`` is the limit $E_i = n_i$: the inverse frequency to a power. Below 1 it is the effective number of
+    examples. ``power`` is 0 or more, and 0 is plain cross-entropy; ``beta`` lies in (0, 1]. ``class_counts`` has shape
+    ``(C)``; a class without an example counts as 1, and a warning names it. A ``weight`` multiplies these weights; it
+    and the other arguments are those of `torch.nn.functional.cross_entropy`, whose mean divides by the sum of the
+    samples' weights. A ValueError refuses counts of another number of classes, and what is out of range.
+
+    Source: Cui, Jia, Lin, Song, Belongie 2019 (arXiv 1901.05555), equations 2 and 5.
+
+    Examples:
+        >>> logits, target = torch.tensor([[1.0, 2.0], [1.0, 2.0]]), torch.tensor([0, 1])
+        >>> class_weighted_loss(logits, target, class_counts=torch.tensor([90, 10]))
+        tensor(0.4133)
+    """
+    power = check_number("power", power, lambda value: value >= 0, "a number of 0 or more")
+    beta = check_number("beta", beta, lambda value: 0 < value <= 1, "a number in (0, 1]")
+    counts = checked_counts(class_counts, logits)
+    check_class_weight(weight, counts.numel())
+    effective = counts if beta == 1 else -torch.expm1(counts * math.log(beta))  # the 1 - beta cancels
+    of_classes = effective**-power
+    of_classes = of_classes / of_classes.mean()
+    weight = of_classes if weight is None else of_classes * weight
+
+    def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
+        return F.cross_entropy(rows, row_target, reduction="none")
+
+    return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)

@@ -1,0 +1,50 @@
+r"""Logit adjustment for a long tail (Menon et al.: arXiv 2007.07314)."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from as_lightning.functional.argument_checks import check_number
+from as_lightning.functional.calling_convention import loss_of_rows
+from as_lightning.functional.variants.class_counts import checked_counts
+
+
+def logit_adjusted_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    class_counts: Tensor,
+    tau: float = 1.0,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    r"""Cross-entropy of logits to which the log of each class's share of the training data is added.
+
+    $$
+    \ell = \log \sum_j \pi_j^\tau e^{o_j} - \log \bigl( \pi_t^\tau e^{o_t} \bigr), \qquad \pi_j = n_j / \sum_i n_i
+    $$
+
+    The logits themselves then rank the classes as if each were equally frequent: predict with them, unadjusted.
+    ``class_counts`` $n$ has shape ``(C)``; a class without an example counts as 1, and a warning names it. ``tau`` is 0
+    or more, and 0 is `torch.nn.functional.cross_entropy`, whose arguments the others are. A ValueError refuses counts
+    of another number of classes, negative counts, and a negative ``tau``.
+
+    Source: Menon et al. 2021 (arXiv 2007.07314), equation 10.
+
+    Examples:
+        >>> import torch
+        >>> counts = torch.tensor([90, 9, 1])
+        >>> logit_adjusted_loss(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([2]), class_counts=counts)
+        tensor(2.8028)
+    """
+    tau = check_number("tau", tau, lambda value: value >= 0, "a number of 0 or more")
+    counts = checked_counts(class_counts, logits)
+    adjustment = tau * (counts / counts.sum()).log()
+
+    def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
+        rows = rows - rows.detach().amax(-1, keepdim=True)  # a sum with a logit of 1e4 would round the adjustment
+        return F.cross_entropy(rows + adjustment, row_target, reduction="none")
+
+    return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)

@@ -1,0 +1,154 @@
+"""What the losses for a long tail make of class counts; `test_losses.py` compares them with their formulas."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from harness.variant_methods import random_logits
+from oracles import variants
+from torch import Tensor
+
+from as_lightning.functional import (
+    class_counts_of,
+    class_weighted_loss,
+    encouraging_loss,
+    focal_loss,
+    generalised_cross_entropy_loss,
+    logit_adjusted_loss,
+)
+from as_lightning.functional.variants.class_counts import with_class_counts
+
+COUNTS = torch.tensor([50, 20, 4, 1])
+TARGET = torch.tensor([0, 1, -100, 3, 2])
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_class_weighted_is_cross_entropy_with_the_weights_of_the_oracle(reduction: str) -> None:
+    logits, target, weight = random_logits(6, 5), torch.tensor([0, 1, -100, 4, 1, 2]), torch.rand(5).double()
+    counts, own = torch.from_numpy(variants.class_counts(5)), torch.from_numpy(variants.class_weights(5, 0.7, 0.99))
+    loss = functools.partial(class_weighted_loss, class_counts=counts, power=0.7, beta=0.99, reduction=reduction)
+    for given, expected in ((None, own), (weight, own * weight)):
+        torch.testing.assert_close(
+            loss(logits, target, weight=given), F.cross_entropy(logits, target, expected, reduction=reduction)
+        )
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        functools.partial(logit_adjusted_loss, class_counts=COUNTS, tau=0),
+        functools.partial(class_weighted_loss, class_counts=COUNTS, power=0),
+        functools.partial(focal_loss, gamma=0),
+        functools.partial(generalised_cross_entropy_loss, q=0),
+        functools.partial(generalised_cross_entropy_loss, q=1e-9),
+    ],
+)
+def test_at_its_neutral_value_a_loss_is_cross_entropy(loss: Callable[..., Tensor]) -> None:
+    logits = random_logits(5, 4)
+    torch.testing.assert_close(loss(logits, TARGET), F.cross_entropy(logits, TARGET))
+
+
+def test_generalised_cross_entropy_is_bounded_and_encouraging_ends_at_its_tangent() -> None:
+    behind, ahead = torch.tensor([[-50.0, 50.0]]), torch.tensor([[50.0, -50.0]])
+    target = torch.tensor([0])
+    torch.testing.assert_close(generalised_cross_entropy_loss(behind, target, q=0.5), torch.tensor(2.0))
+    torch.testing.assert_close(encouraging_loss(ahead, target, log_end=0.5), torch.tensor(0.5).log() - 1)
+
+
+def test_counts_of_a_tensor_are_those_of_its_batches_without_ignored_targets() -> None:
+    targets = torch.tensor([[3, 0, -1], [3, 3, 1]])
+    assert class_counts_of(targets, 5, ignore_index=-1).tolist() == [1, 1, 0, 3, 0]
+    assert torch.equal(class_counts_of(iter(targets), 5, ignore_index=-1), class_counts_of(targets, 5, ignore_index=-1))
+    with pytest.raises(IndexError, match=r"class indices from 0 to 2 .*got 3"):
+        class_counts_of(targets, 3, ignore_index=-1)
+    with pytest.raises(TypeError, match="class indices"):
+        class_counts_of(targets.float(), 3)
+
+
+def test_a_loss_is_given_the_counts_that_it_asks_for_and_does_not_know() -> None:
+    def never() -> Tensor:
+        raise AssertionError("counted for a loss that does not ask")
+
+    known = functools.partial(logit_adjusted_loss, class_counts=COUNTS)
+    for loss in (F.cross_entropy, torch.nn.CrossEntropyLoss(), torch.add, known):
+        assert with_class_counts(loss, never) is loss
+    given = with_class_counts(functools.partial(logit_adjusted_loss, tau=0.5), lambda: COUNTS)
+    logits = random_logits(5, 4)
+    assert torch.equal(given(logits, TARGET), known(logits, TARGET, tau=0.5))
+
+
+def test_the_logit_of_an_unseen_class_stays_finite_which_is_said_once() -> None:
+    counts, logits = torch.tensor([7, 0, 3, 0]), random_logits(5, 4).requires_grad_()
+    with pytest.warns(UserWarning, match=r"class_counts is 0 for class 1, 3 \(2 in all\): .* stays finite"):
+        loss = logit_adjusted_loss(logits, TARGET, class_counts=counts)
+    loss.backward()
+    assert loss.isfinite()
+    assert logits.grad[[0, 1, 3, 4]].abs().min() > 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(logit_adjusted_loss(logits, TARGET, class_counts=counts), loss)
+        class_weighted_loss(logits, TARGET, class_counts=counts)
+
+
+REFUSALS: dict[str, tuple[Callable[..., Tensor], dict[str, Any], type[Exception], str]] = {
+    "tau": (logit_adjusted_loss, {"class_counts": COUNTS, "tau": -0.5}, ValueError, "tau must be .* got -0.5"),
+    "tau nan": (
+        logit_adjusted_loss,
+        {"class_counts": COUNTS, "tau": float("nan")},
+        ValueError,
+        "tau must be .* got nan",
+    ),
+    "power": (class_weighted_loss, {"class_counts": COUNTS, "power": -1}, ValueError, "power must be .* got -1"),
+    "beta": (class_weighted_loss, {"class_counts": COUNTS, "beta": 0.0}, ValueError, r"beta must be .*\(0, 1\], got 0"),
+    "gamma": (focal_loss, {"gamma": -1}, ValueError, "gamma must be a number of 0 or more, got -1"),
+    "q": (generalised_cross_entropy_loss, {"q": 1.1}, ValueError, r"q must be a number in \[0, 1\], got 1.1"),
+    "log_end": (encouraging_loss, {"log_end": 1.0}, ValueError, r"log_end must be a number in \[0, 1\), got 1.0"),
+    "other classes": (
+        logit_adjusted_loss,
+        {"class_counts": torch.ones(3)},
+        ValueError,
+        r"class_counts must hold one count per class, shape \(4,\) for logits of shape \(5, 4\), got \(3,\)",
+    ),
+    "negative": (class_weighted_loss, {"class_counts": torch.tensor([1, 2, -3, 4])}, ValueError, "0 or more, got -3"),
+    "infinite": (logit_adjusted_loss, {"class_counts": COUNTS / 0}, ValueError, "0 or more, got inf"),
+    "list": (logit_adjusted_loss, {"class_counts": [1, 2, 3, 4]}, TypeError, "class_counts must be a tensor, got list"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS.keys())
+def test_what_is_out_of_range_is_refused(case: tuple) -> None:
+    loss, arguments, error, message = case
+    with pytest.raises(error, match=message):
+        loss(random_logits(5, 4), TARGET, **arguments)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        functools.partial(logit_adjusted_loss, class_counts=COUNTS),
+        functools.partial(class_weighted_loss, class_counts=COUNTS, beta=0.9),
+        focal_loss,
+        generalised_cross_entropy_loss,
+        encouraging_loss,
+    ],
+)
+def test_a_compiled_loss_and_its_gradient_are_the_same(loss: Callable[..., Tensor], dynamic: bool) -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(lambda x, t: loss(x, t), backend="aot_eager", dynamic=dynamic)
+    for rows in (5, 3):
+        logits = random_logits(rows, 4)
+        logits[2] = torch.nan  # an ignored row
+        leaves = logits.requires_grad_(), logits.detach().clone().requires_grad_()
+        plain, traced = loss(leaves[0], TARGET[:rows]), compiled(leaves[1], TARGET[:rows])
+        torch.testing.assert_close(traced, plain)
+        plain.backward()
+        traced.backward()
+        assert leaves[0].grad.isfinite().all()
+        torch.testing.assert_close(leaves[1].grad, leaves[0].grad)
