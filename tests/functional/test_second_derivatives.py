@@ -32,6 +32,7 @@ def with_head(loss: Loss) -> Loss:
 
 
 SEVERAL_LABELS = ("multilabel_as_cross_entropy", "bce_loss", "multilabel_softmax_loss", "multilabel_sparse_loss")
+SEVERAL_LABELS += ("asymmetric_loss",)
 LOSSES: dict[str, tuple[Loss, Loss]] = {  # the function, and a call of it
     **{name: (method.loss, with_target(method.loss, **method.all_loss_arguments)) for name, method in METHODS.items()},
     **{name: (getattr(functional, name), with_target(getattr(functional, name), LABELS)) for name in SEVERAL_LABELS},
