@@ -17,6 +17,7 @@ from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 
+from as_lightning.benchmark.commands.compare import as_hydra_reads
 from as_lightning.benchmark.commands.train import open_method_settings
 from as_lightning.benchmark.compare.configured import ConfiguredComparison
 from as_lightning.benchmark.packages import config_dir
@@ -96,8 +97,7 @@ def test_a_documented_comparison_is_planned(command: str, tmp_path: Path, monkey
     (tmp_path / "my_package.py").write_text(MY_PACKAGE, encoding="utf-8")
     monkeypatch.delitem(sys.modules, "my_package", raising=False)  # another test's
     monkeypatch.syspath_prepend(tmp_path)
-    options = get_args_parser().parse_args(words_of(command)[1:])
-    overrides = [f"++{word}" if word.startswith("method.") else word for word in options.overrides]
+    overrides = get_args_parser().parse_args([as_hydra_reads(word) for word in words_of(command)[1:]]).overrides
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         composer = loader()
         config = composer.load_configuration("compare", overrides, run_mode=RunMode.MULTIRUN)

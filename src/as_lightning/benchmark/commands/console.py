@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from functools import partial
 from importlib import import_module
@@ -12,6 +14,13 @@ from as_lightning.benchmark.packages import how_to_install, missing_packages
 
 def _run(command: str, module: str) -> None:
     """Run the command of a module here; before the imports, which take long, say the version, or what is missing."""
+    for stream in (
+        sys.stdout,
+        sys.stderr,
+    ):  # a console may know few characters; other processes are told by the variable
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    os.environ.setdefault("PYTHONIOENCODING", f"{getattr(sys.stdout, 'encoding', None) or 'utf-8'}:replace")
     if "--version" in sys.argv[1:]:
         print(f"as-lightning {__version__}")
         sys.exit()
