@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
@@ -13,6 +13,27 @@ from torch import Tensor, nn
 from as_lightning.functional.argument_checks import check_reduction
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.masking import check_delta
+
+
+class WindowSums(NamedTuple):
+    """What an accumulation window holds, of one rank or of all."""
+
+    counts: Tensor  # ``int64`` of shape ``(4,)``, in the order of `MaskingCounts`
+    items: float | Tensor = 0.0  # what its batches weigh
+    loss: Tensor | None = None  # the sum of their losses by that weight
+
+    def packed(self) -> Tensor:
+        """All of them as one tensor, for one all-reduce."""
+        if self.loss is None:
+            return self.counts
+        device = "cpu" if self.loss.device.type == "mps" else self.loss.device  # which has no float64
+        parts = self.counts, torch.as_tensor(self.items).reshape(1), self.loss.reshape(1)
+        return torch.cat([part.to(device, torch.float64) for part in parts])
+
+    @classmethod
+    def unpacked(cls, sums: Tensor) -> WindowSums:
+        items, loss = sums[4:] if len(sums) > 4 else (0.0, None)
+        return cls(sums[:4].round().long(), items, loss)
 
 
 class MaskingCounter:
@@ -37,7 +58,7 @@ class MaskingCounter:
         >>> counter = MaskingCounter()
         >>> counter.update(MaskingCounts(*torch.tensor([1, 4, 5, 12])))
         >>> counter.update(MaskingCounts(*torch.tensor([3, 4, 9, 12])))
-        >>> counter.close_window(key=(0, 1), reduce=lambda counts: counts)
+        >>> counter.close_window(key=(0, 1), reduce=lambda sums: sums).counts
         tensor([ 4,  8, 14, 24])
     """
 
@@ -53,7 +74,7 @@ class MaskingCounter:
         self._before: Tensor | None = None  # the open counts when the batch began
         self._samples: Tensor | None = None  # of the loss that was counted last
         self._uneven: Tensor | None = None  # whether the batch has two losses of different numbers of samples
-        self._closed = torch.zeros(4, dtype=torch.int64)
+        self._closed = WindowSums(torch.zeros(4, dtype=torch.int64))
         self._steps_before: int | None = None  # optimizer steps when training began
         self.drop_window()
 
@@ -94,22 +115,17 @@ class MaskingCounter:
         return torch.zeros(4, dtype=torch.int64) if self._open is None else self._open
 
     @property
-    def open_sums(self) -> Tensor:
-        """The counts or, where there is a ``loss``, counts, items and loss: ``float64`` of shape ``(6,)``."""
-        if self.loss is None:
-            return self.open_counts
-        device = "cpu" if self.loss.device.type == "mps" else self.loss.device  # which has no float64
-        parts = self.open_counts, torch.as_tensor(self.items).reshape(1), self.loss.reshape(1)
-        return torch.cat([part.to(device, torch.float64) for part in parts])
+    def open_sums(self) -> WindowSums:
+        return WindowSums(self.open_counts, self.items, self.loss)
 
     def weigh(self, items: float | Tensor, loss: Tensor) -> None:
         """Add what a batch weighs, and its loss by that weight."""
         self.items, self.loss = self.items + items, loss if self.loss is None else self.loss + loss
 
-    def close_window(self, key: Hashable, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+    def close_window(self, key: Hashable, reduce: Callable[[WindowSums], WindowSums]) -> WindowSums:
         """Close the window whose last batch is ``key`` and return its sums; a second call returns them again.
 
-        ``reduce`` sums a tensor over the ranks. The sums are `open_sums`, the counts in the order of ``MaskingCounts``.
+        ``reduce`` adds up the sums of the ranks.
         """
         if key != self._closed_key:
             closed = reduce(self.open_sums)
@@ -117,15 +133,13 @@ class MaskingCounter:
             self._closed, self._closed_key = closed, key
         return self._closed
 
-    def start(self, trainer: pl.Trainer, open_sums: Tensor | None = None) -> None:
+    def start(self, trainer: pl.Trainer, open_sums: WindowSums | None = None) -> None:
         """Begin a training: forget the counts before it, and go on with the sums of a checkpoint inside a window."""
         self.drop_window()
         self.counted, self._counting = False, True
         self._steps_before = trainer.global_step
         if open_sums is not None:
-            self._open = open_sums[:4].round().long()
-            if len(open_sums) > 4:
-                self.items, self.loss = open_sums[4].item(), open_sums[5]
+            self._open, self.items, self.loss = open_sums
 
     def drop_window(self) -> None:
         """Forget the open window and the last closed one."""

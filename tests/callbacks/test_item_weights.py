@@ -327,7 +327,7 @@ def test_one_host_read_a_window_and_none_a_batch(host_reads: Counter[str]) -> No
     sizes = iter(itertools.cycle(COUNTS))
     speed = fit(Tagger(), by_items(items=lambda batch: next(sizes)), token_batches(COUNTS))
     ours = sum(count for name, count in host_reads.items() if name.startswith("as_lightning"))
-    assert ours <= len(speed.history) < len(COUNTS) * EPOCHS
+    assert ours <= len(speed.history) + 2 < len(COUNTS) * EPOCHS  # the first and the last step write their loss
 
 
 class ReducesInItsOwnWay(SingleDeviceStrategy):

@@ -27,6 +27,7 @@ from as_lightning.callbacks.item_weights import Items, ItemWeights, multiply_gra
 from as_lightning.callbacks.learning_rate_scale import RATE_FACTORS, ScaledRates
 from as_lightning.functional.argument_checks import check_choice, check_count
 from as_lightning.functional.counts import MaskingCounts
+from as_lightning.masking_counter import WindowSums
 
 GRADIENTS = "as_lightning_open_gradients"  # key of a checkpoint: what an open window has gathered, and how it weighs
 
@@ -200,7 +201,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                 f"The checkpoint lies inside a window, after {window.accumulated} of its {window.length} batches, and "
                 "holds no gradients of these: the window's step takes the mean over its other batches."
             )
-            window.accumulated, counter.items, counter.loss = 0, 0.0, torch.zeros((), device=pl_module.device)
+            window.accumulated, counter.items, counter.loss = 0, 0.0, torch.zeros(())
             return
         if saved["meaning"] != self._meaning:
             raise MisconfigurationException(
@@ -208,8 +209,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                 f"{self._meaning}: resume with its settings, or from a checkpoint between two windows."
             )
         counter.items = saved["items"] if self._is_first_rank else 0.0
-        if counter.loss is None:
-            counter.loss = torch.zeros((), device=pl_module.device)
+        counter.loss = torch.zeros(()) if counter.loss is None else counter.loss
         # the mean over the ranks that have saved it counts once for each of them
         ranks = 1.0 if self._weights.source is None else saved["ranks"] / self._ranks
         for name, parameter in pl_module.named_parameters():
@@ -237,7 +237,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         window = self._window
         if not (window.is_open and window.first_batch < batch_idx < window.first_batch + window.length):
             self._open_window(trainer, batch_idx)
-            self.counter(pl_module).weigh(0.0, torch.zeros((), device=pl_module.device))  # all ranks have a loss to sum
+            if self._ranks > 1:  # all of which have a loss to sum, also where training_step returns None
+                self.counter(pl_module).weigh(0.0, torch.zeros((), device=pl_module.device))
         self._computed = False
         if self._counts_sizes:
             self._batch_samples = torch.tensor([0, self._size(batch), 0, 0])
@@ -310,7 +311,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         else:
             items = self.counter(pl_module).items
             if self._ranks > 1 or isinstance(items, Tensor):
-                items = self.close_window(trainer, pl_module)[4]
+                items = self.close_window(trainer, pl_module).items
         multiply_gradients(optimizer, self._weights.factor(items, self._ranks, self._window.length))
 
     def on_train_batch_end(
@@ -324,7 +325,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         elif self._window.is_open:
             self._window.accumulated += 1
 
-    def on_window_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, sums: Tensor) -> None:
+    def on_window_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, sums: WindowSums) -> None:
         window, steps, weights = self._window, trainer.global_step, self._weights
         if not window.is_open:
             return
@@ -332,11 +333,14 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         window.accumulated += 1
         if self._needs_masking and windows.find_counter(pl_module) is not None:
             self.counter(pl_module).refuse_silence(pl_module, outputs)
-        read: list[Any] = sums.tolist() if self._reads else [0, 0, 0, 0, 0, sums[5]]  # the window's one host read
-        masked, samples, batches = int(read[0]), int(read[1]), self._ranks * window.accumulated
+        counts, items, loss = sums  # type: Tensor, Any, Any
+        batches, numbers = self._ranks * window.accumulated, counts
+        if isinstance(items, Tensor):
+            numbers = torch.cat([counts.to(items), items.reshape(1)])
+        read: list[Any] = numbers.tolist() if self._reads else [0, 0]  # the window's one host read
+        masked, samples, items = int(read[0]), int(read[1]), read[4] if isinstance(items, Tensor) else items
         length = trainer.fit_loop.batch_idx + 1 - window.first_batch  # more than has gradients, where those were lost
-        items = float(batches) if weights.source is None else read[4]
-        loss = read[5] * weights.factor(items, 1, window.length)
+        factor = weights.factor(float(batches) if weights.source is None else items, 1, window.length)
         if weights.source is None:
             items = samples
         else:
@@ -356,7 +360,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                     "dropped. Have the loader leave such batches out."
                 )
             return
-        self._unwritten = steps - 1, length, loss
+        self._unwritten = steps - 1, length, 0.0 if loss is None else loss * factor
         if windows.is_written(trainer, steps - 1):
             self._write(trainer)
 

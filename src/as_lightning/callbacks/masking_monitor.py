@@ -12,6 +12,7 @@ from torch import Tensor
 from as_lightning.callbacks import window as windows
 from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.counts import MaskingCounts, masking_ratio
+from as_lightning.masking_counter import WindowSums
 
 # TensorBoard's dashboard Custom Scalars opens with these charts. It matches the patterns at the start of a tag, and
 # modules name their losses and scores as they like.
@@ -107,8 +108,8 @@ class MaskingMonitor(windows.WindowCallback):
             self._samples_before += int(self._epoch[1])
             self._start_epoch()
 
-    def on_window_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, sums: Tensor) -> None:
-        counter, counts = self.counter(pl_module), sums[:4].long()
+    def on_window_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, sums: WindowSums) -> None:
+        counter, counts = self.counter(pl_module), sums.counts
         self._open_epoch = trainer.current_epoch
         counter.refuse_silence(pl_module, outputs)
         self._epoch = self._epoch.to(counts.device) + counts

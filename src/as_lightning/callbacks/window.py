@@ -12,7 +12,7 @@ from lightning.pytorch.strategies import ModelParallelStrategy, SingleDeviceStra
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
-from as_lightning.masking_counter import MaskedLoss, MaskingCounter
+from as_lightning.masking_counter import MaskedLoss, MaskingCounter, WindowSums
 
 COUNTS = "as_lightning_open_counts"  # key of a checkpoint
 
@@ -145,8 +145,8 @@ class WindowCallback(Callback):
     def _forget(self) -> None:
         """The state before training."""
 
-    def on_window_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, sums: Tensor) -> None:
-        """Lightning steps on this batch, with these ``outputs``; ``sums`` are the counter's, over batches and ranks."""
+    def on_window_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, sums: WindowSums) -> None:
+        """Lightning steps on this batch, with these ``outputs``; ``sums`` are those of all batches and ranks."""
 
     def counter(self, pl_module: LightningModule) -> MaskingCounter:
         return find_counter(pl_module) or self._sizes
@@ -155,10 +155,14 @@ class WindowCallback(Callback):
         callbacks = window_callbacks(trainer)
         return next((callback for callback in callbacks if callback.sets_length), callbacks[0]) is self
 
-    def close_window(self, trainer: Trainer, pl_module: LightningModule) -> Tensor:
+    def close_window(self, trainer: Trainer, pl_module: LightningModule) -> WindowSums:
         """The sums of the window that ends with this batch, on their device: the first call adds up the ranks'."""
-        key = trainer.current_epoch, trainer.fit_loop.batch_idx
-        return self.counter(pl_module).close_window(key, lambda sums: sum_over_ranks(trainer, sums))
+
+        def over_ranks(sums: WindowSums) -> WindowSums:
+            single = isinstance(trainer.strategy, SingleDeviceStrategy)
+            return sums if single else WindowSums.unpacked(sum_over_ranks(trainer, sums.packed()))
+
+        return self.counter(pl_module).close_window((trainer.current_epoch, trainer.fit_loop.batch_idx), over_ranks)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._fitting = stage == "fit"
@@ -177,9 +181,11 @@ class WindowCallback(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         saved, self._saved_sums = self._saved_sums, None
         if self._drives(trainer):
-            if saved is not None:  # one of the ranks goes on with the sums of all
-                saved = saved.to(trainer.strategy.root_device) if ranks_with_own_batches(trainer)[-1] else None
-            self.counter(pl_module).start(trainer, saved)
+            taken = None
+            if saved is not None and ranks_with_own_batches(trainer)[-1]:  # one of the ranks goes on with those of all
+                taken = WindowSums.unpacked(saved)
+                taken = taken._replace(counts=taken.counts.to(trainer.strategy.root_device))
+            self.counter(pl_module).start(trainer, taken)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if not self._drives(trainer):
@@ -218,7 +224,7 @@ class WindowCallback(Callback):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if self._drives(trainer) and can_save_open_window(trainer, self._open_length(trainer)):
-            checkpoint[COUNTS] = sum_over_ranks(trainer, self.counter(pl_module).open_sums).cpu()
+            checkpoint[COUNTS] = sum_over_ranks(trainer, self.counter(pl_module).open_sums.packed()).cpu()
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if self._fitting:
