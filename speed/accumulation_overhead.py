@@ -113,6 +113,7 @@ class SwitchesCallbacks(Perceptron):
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         # the callbacks' hooks of this step have run, and no loop over the list is under way
         now = time.process_time()
+        super().on_train_batch_end(outputs, batch, batch_idx)
         self.seconds.append(now - self.clock)
         self.step += 1
         self.trainer.callbacks = self.chosen()  # type: ignore[attr-defined]

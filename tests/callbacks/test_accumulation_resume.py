@@ -95,25 +95,6 @@ def uninterrupted() -> Run:
     return Run()
 
 
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """One per batch, taken by a callback that stands before the accumulation in the list."""
-    saves = SavesEveryBatch(tmp_path_factory.mktemp("every-batch"))
-    Run(callbacks=[saves])
-    return saves.checkpoints()
-
-
-@pytest.mark.parametrize("batch", range(BATCHES * EPOCHS))
-def test_a_run_resumed_after_any_batch_ends_as_if_it_had_not_stopped(
-    batch: int, uninterrupted: Run, checkpoints: list[Path]
-) -> None:
-    assert len(checkpoints) == BATCHES * EPOCHS
-    resumed = Run(resume_from=checkpoints[batch])
-    assert resumed == uninterrupted
-    end_of = [window.epoch * BATCHES + window.batch + window.length - 1 for window in uninterrupted.speed.history]
-    assert len(resumed.speed.history) == sum(end > batch for end in end_of)
-
-
 def test_the_kill_points_lie_inside_windows_and_between_them(uninterrupted: Run) -> None:
     lengths = [window.length for window in uninterrupted.speed.history]
     assert sum(lengths) == BATCHES * EPOCHS

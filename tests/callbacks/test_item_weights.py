@@ -237,33 +237,6 @@ def test_16_mixed_with_its_scaler_is_near_one_large_batch_and_stays_in_range() -
     assert distance(module, reference) < 5e-3
 
 
-@pytest.mark.parametrize(
-    ("make", "arguments"),
-    [(Tagger, {}), (MaskedTagger, {"items": "module"}), (SumTagger, {"loss_is": "sum"})],
-)
-@pytest.mark.parametrize("policy", [{0: 4}, {0: 1, 60: 3, 200: 5}], ids=["by step", "by samples"])
-def test_a_run_resumed_after_any_batch_ends_with_the_same_bits(
-    make: Any, arguments: dict[str, Any], policy: dict[int, int], tmp_path: Path
-) -> None:
-    batches = token_batches((3, 0, 17, 1, 24, 8, 2, 24, 5))
-    by: Any = "samples" if len(policy) > 1 else "step"
-
-    def run(**options: Any) -> tuple[Any, AdaptiveGradientAccumulation]:
-        module = make()
-        speed = by_items(AccumulationSchedule(policy, by=by), **arguments)
-        return module, fit(module, speed, StatefulLoader(batches), max_epochs=2, gradient_clip_val=0.3, **options)
-
-    whole, speed = run(callbacks=[SavesEveryBatch(tmp_path)])
-    checkpoints = sorted(tmp_path.glob("*.ckpt"))
-    assert len(checkpoints) == 18
-    for checkpoint in checkpoints[:-1]:
-        resumed, again = run(ckpt_path=checkpoint)
-        assert distance(resumed, whole) == 0, checkpoint.name
-        taken = len(again.history)
-        assert taken > 0
-        assert again.history == speed.history[-taken:]
-
-
 def test_logged_losses_are_those_of_training_step() -> None:
     class Logs(Tagger):
         def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:

@@ -170,16 +170,6 @@ def test_without_a_scale_no_rate_is_logged() -> None:
     assert [row["step"] for row in logger.rows] == sorted({0, taken - 1, *range(2, taken, 3)})
 
 
-def test_a_run_resumed_after_any_batch_ends_with_the_same_bits(tmp_path: Path) -> None:
-    data = batches_of(BATCHES, dtype=torch.float64)
-    whole = TwoGroups(gamma=0.97)
-    fit(whole, "sqrt", loader=StatefulLoader(data), callbacks=[SavesEveryBatch(tmp_path)])
-    for path in sorted(tmp_path.glob("*.ckpt"))[:-1]:
-        resumed = TwoGroups(gamma=0.97)
-        fit(resumed, "sqrt", loader=StatefulLoader(data), ckpt_path=path)
-        assert same_weights(resumed, whole), path.name
-
-
 class SetsRates(TwoGroups):
     """Warms the rates up by itself, in one of the hooks that run inside the optimizer's step."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import lightning.pytorch as pl
 import pytest
 import torch
-from harness.scripted_masking import KeepsRows, SavesEveryBatch, quiet_trainer
+from harness.scripted_masking import KeepsRows, quiet_trainer
 from harness.searches import FindsInTheSecondEpoch
 from lightning.pytorch.callbacks import LearningRateFinder, ModelCheckpoint
 from torch import nn
@@ -196,27 +196,6 @@ def test_a_training_that_failed_is_not_counted(same_trainer, tmp_path):
         trainer = quiet_trainer(max_epochs=2, callbacks=[monitor], accumulate_grad_batches=3)
     trainer.fit(module, loader)
     assert [tuple(epoch[:1]) + epoch[2:3] for epoch in monitor.history] == [(0, 6), (1, 6)]
-
-
-@pytest.mark.parametrize("accumulated", [1, 2, 4])
-def test_a_run_resumed_after_any_batch_counts_what_the_whole_run_counts(accumulated, tmp_path):
-    script = [(batch % 3, 3 + batch, batch % 5, 30) for batch in range(12)]
-
-    def train(monitor, *callbacks, ckpt_path=None):
-        settings = {"epochs": 2, "accumulate_grad_batches": accumulated, "ckpt_path": ckpt_path}
-        logger, _ = fit(Scripted(script), [monitor, *callbacks], tmp_path, **settings)
-        return having(logger, "masking/samples_seen")
-
-    whole = MaskingMonitor()
-    written = train(whole, SavesEveryBatch(tmp_path))
-    checkpoints = sorted(tmp_path.glob("*.ckpt"))
-    assert len(checkpoints) == 12
-    for checkpoint in checkpoints:
-        resumed = MaskingMonitor()
-        rest = train(resumed, ckpt_path=checkpoint)
-        assert rest == (written[-len(rest) :] if rest else [])
-        if checkpoint is not checkpoints[-1]:  # that one leaves nothing to train
-            assert resumed.history == whole.history
 
 
 def test_a_checkpoint_of_an_epochs_last_step_loses_no_epoch_and_doubles_none(tmp_path):

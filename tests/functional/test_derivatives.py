@@ -250,17 +250,6 @@ def test_forward_mode_gives_the_directional_derivative(fused_head: tuple[Tensor,
         torch.testing.assert_close(by_transform, tangent)
 
 
-def test_per_sample_gradients_of_the_fused_head_by_torch_func(fused_head: tuple[Tensor, Tensor, Tensor]) -> None:
-    hidden, weight, target = fused_head
-
-    def per_sample(loss: Callable[..., Tensor]) -> Tensor:
-        of_weight = torch.func.grad(lambda w, h, t: loss(h, w, t))
-        return torch.func.vmap(of_weight, in_dims=(None, 0, 0))(weight, hidden, target)
-
-    assert per_sample(as_linear_cross_entropy).shape == (6, 30, 4)
-    torch.testing.assert_close(per_sample(as_linear_cross_entropy), per_sample(dense))
-
-
 def test_second_derivatives_of_many_logits_under_the_compiler_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)
     logits, target = torch.randn(6, 5, dtype=torch.float64), torch.randint(5, (6,))

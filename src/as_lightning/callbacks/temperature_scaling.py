@@ -66,6 +66,7 @@ class TemperatureScaling(ValidationCallback):
         temperature: of the weights that were validated last, until training goes on; None where none is fitted. A
             module with `ASSoftmaxMixin` holds it.
         multilabel: whether the targets hold several labels; None before the first validation.
+        validation_nll: the mean negative log-likelihood of the last validation, at the temperature fitted for it.
         diagrams: of the last test, the `Reliability` ``unscaled`` and ``scaled``.
 
     Raises:
@@ -94,6 +95,7 @@ class TemperatureScaling(ValidationCallback):
     def _forget(self) -> None:
         """The state before training."""
         self._own = self._fitted = FittedTemperature()  # the latter is the module's, if it has the mixin
+        self.validation_nll = math.nan
         self._undefined = False  # whether the last validation had a logit that is NaN
         self._weights: dict[str, int] | None = None  # digests of those that were validated last
         self.multilabel: bool | None = None
@@ -158,11 +160,21 @@ class TemperatureScaling(ValidationCallback):
         fitted = fit_temperature(
             logits, target, prior_samples=self.prior_samples, reduce=lambda sums: sum_over_ranks(trainer, sums)
         )
+        loss, count = (sum_over_ranks(trainer, part) for part in self._nll_sums(in_float64(logits) / fitted, target))
+        self.validation_nll = float(loss / count)
         self._undefined = math.isnan(fitted)
         self._fitted.set(None if self._undefined else fitted, self.multilabel, self._weights)
         self._fitted.compare(pl_module, _digest(trainer, pl_module))  # a callback may have put others in place by now
         if isinstance(pl_module, ASSoftmaxMixin):
             pl_module.as_softmax_multilabel = bool(self.multilabel)
+
+    def _nll_sums(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum of the negative log-likelihoods, and of how many."""
+        if self.multilabel:
+            loss = F.binary_cross_entropy_with_logits(logits, target.to(logits.dtype), reduction="sum")
+        else:
+            loss = F.cross_entropy(logits, target, reduction="sum")
+        return loss, torch.full_like(loss, target.numel())
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         fitted = self._fitted.compare(pl_module, _digest(trainer, pl_module))
@@ -203,11 +215,7 @@ class TemperatureScaling(ValidationCallback):
         target = target.to(logits.device)
         for name, temperature in (("unscaled", 1.0), ("scaled", self._tested or 1.0)):
             scaled = logits / temperature
-            if self.multilabel:
-                loss = F.binary_cross_entropy_with_logits(scaled, target.double(), reduction="sum")
-            else:
-                loss = F.cross_entropy(scaled, target, reduction="sum")
-            sums = [loss, torch.full_like(loss, target.numel()), *reliability(scaled, target, bins=BINS)]
+            sums = [*self._nll_sums(scaled, target), *reliability(scaled, target, bins=BINS)]
             before = self._test_sums.get(name)
             self._test_sums[name] = [old + new for old, new in zip(before, sums, strict=True)] if before else sums
 

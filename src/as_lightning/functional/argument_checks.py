@@ -28,7 +28,9 @@ def check_number(name: str, value: object, allowed: Callable[[float], bool], exp
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be {expected}, got {value!r} of type {type(value).__name__}")
     number = float(value)
-    if not math.isfinite(number) or not allowed(number):
+    if not (
+        -math.inf < number < math.inf and allowed(number)
+    ):  # the compiler takes no math.isfinite of a dynamic number
         raise ValueError(f"{name} must be {expected}, got {value!r}")
     return number
 

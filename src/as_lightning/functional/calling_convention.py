@@ -121,7 +121,7 @@ IGNORED = -100
 
 def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
     """Class indices as ``int64``, 0 where ignored; and the mask of the ignored, None where there certainly is none."""
-    if not hasattr(ignore_index, "__index__"):
+    if type(ignore_index) is not int and not hasattr(ignore_index, "__index__"):  # a dynamic one is asked no hasattr
         raise TypeError(f"ignore_index must be an integer, got {ignore_index!r}: to ignore no row, leave it out (-100)")
     if looks(target):
         return _checked_targets(target, classes, ignore_index)
@@ -223,11 +223,13 @@ def cross_entropy_of_rows(
     scores: Tensor, batch: ClassRows, weight: Tensor | None, reduction: str, label_smoothing: float = 0.0
 ) -> Tensor:
     """``F.cross_entropy`` of scores that have been computed from `clean_logits`."""
+    options = {"ignore_index": IGNORED, "label_smoothing": label_smoothing}
     target = batch.target if batch.ignored is None else batch.target.masked_fill(batch.ignored, IGNORED)
-    weight = None if weight is None else weight.to(scores.dtype)
-    return F.cross_entropy(
-        scores, target, weight, ignore_index=IGNORED, reduction=reduction, label_smoothing=label_smoothing
-    )
+    if weight is None or label_smoothing:  # of a smoothed label, every class has a part in the loss
+        weight = None if weight is None else weight.to(scores.dtype)
+        return F.cross_entropy(scores, target, weight, reduction=reduction, **options)  # type: ignore[arg-type]
+    # in a graph and under vmap, F.cross_entropy multiplies all scores by the weights: 0 by those of absent classes too
+    return reduce_batch(F.cross_entropy(scores, target, reduction="none", **options), batch, weight, reduction)  # type: ignore[arg-type]
 
 
 def loss_of_rows(

@@ -73,7 +73,7 @@ def test_what_a_library_raises_without_hydra_keeps_its_stack_trace(error):
             "model.dropout=2",
             "the settings of model are refused: dropout probability has to be between 0 and 1",
         ),
-        ("data.score=null", "got data.score=None: there are: accuracy, f1_macro"),
+        ("data.score=null", "got data.score=None: there are: accuracy, balanced_accuracy, f1_macro"),
         ("optimizer._target_=torch.optim.Adamm", "_target_=torch.optim.Adamm cannot be loaded"),
         ("optimizer.lr=-1", "the settings of optimizer or lr_scheduler are refused: Invalid learning rate: -1"),
         ("optimizer.weight_decay=abc", "the settings of optimizer or lr_scheduler are refused: .* 'float' and 'str'"),

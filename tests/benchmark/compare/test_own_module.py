@@ -29,7 +29,7 @@ from as_lightning.benchmark.compare.own_loss import OwnLosses
 from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules
 from as_lightning.benchmark.compare.plan import Run
 from as_lightning.benchmark.run.predictions import Predictions
-from as_lightning.functional import as_cross_entropy
+from as_lightning.functional import as_cross_entropy, logit_adjusted_loss
 
 QUICK: dict[str, Any] = {
     "monitor": "val/acc",
@@ -193,6 +193,19 @@ def test_the_same_is_said_where_replaces_and_the_mixin_name_a_model() -> None:
     with pytest.raises(TypeError) as of_compare:
         with_method(WithCriterion(), "as_softmax", "net")
     assert str(of_compare.value) == str(of_mixin.value)
+
+
+def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data() -> None:
+    data = Points()
+    data.setup()
+    counts = torch.bincount(data.parts[0].tensors[1], minlength=5)
+
+    def asks(logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
+        assert class_counts.equal(counts)
+        return logit_adjusted_loss(logits, target, class_counts=class_counts)
+
+    quick = QUICK | {"methods": ["logit_adjusted", "class_weighted"], "losses": {"asks": asks}, "seeds": 1}
+    assert compare(WithCriterion, Points(), **quick).record.failures == []
 
 
 # --- the learning rate

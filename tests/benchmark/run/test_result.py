@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from as_lightning.benchmark.run.predictions import PREDICTIONS_FILE
-from as_lightning.benchmark.run.result import Result, find_results, read_runs, whole_file
-from as_lightning.benchmark.run.runner import correlation, finished_or_made
+from as_lightning.benchmark.run.result import RESULT_FILE, Result, find_results, read_runs, whole_file
+from as_lightning.benchmark.run.runner import Made, correlation, finished_or_made
 
 
 @pytest.mark.parametrize(
@@ -124,11 +124,19 @@ def test_two_writers_of_one_file_leave_one_whole_file(tmp_path):
 
 
 def test_a_run_that_is_made_anew_leaves_no_predictions_of_the_one_before(result, tmp_path):
-    finished_or_made(tmp_path, {"seed": 0}, {}, lambda: result("softmax", 0, 0.5))
+    finished_or_made(tmp_path, {"seed": 0}, {}, lambda: (result("softmax", 0, 0.5), None))
     (tmp_path / PREDICTIONS_FILE).touch()
-    finished_or_made(tmp_path, {}, {}, lambda: result("softmax", 0, 0.5))  # the same, by what the result holds
+    finished_or_made(tmp_path, {}, {}, lambda: (result("softmax", 0, 0.5), None))  # the same, by what the result holds
     assert (tmp_path / PREDICTIONS_FILE).exists()
-    finished_or_made(tmp_path, {"seed": 1}, {}, lambda: result("softmax", 1, 0.5))
+
+    def fails() -> Made:
+        raise FileNotFoundError("reviews.csv")
+
+    with pytest.raises(FileNotFoundError):
+        finished_or_made(tmp_path, {"seed": 1}, {}, fails)
+    assert (tmp_path / RESULT_FILE).exists()  # nothing is deleted before its successor is whole
+    assert (tmp_path / PREDICTIONS_FILE).exists()
+    finished_or_made(tmp_path, {"seed": 1}, {}, lambda: (result("softmax", 1, 0.5), None))
     assert not (tmp_path / PREDICTIONS_FILE).exists()
 
 

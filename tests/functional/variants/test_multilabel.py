@@ -66,22 +66,6 @@ def test_large_logits_give_finite_losses_and_gradients(
     assert logits.grad.isfinite().all()
 
 
-@every_loss
-def test_a_label_or_a_sample_that_is_not_known_is_as_good_as_absent(loss: Any, arguments: dict) -> None:
-    logits, target = sample(4, 5)
-    known = [0, 1, 3, 4]
-    expected = loss(logits[1:, known], target[1:, known], **arguments)
-    target[0], target[:, 2] = -1, -1
-    logits[:, 2] = torch.nan  # what an unknown label scores must not matter
-    leaf = logits.requires_grad_()
-    value = loss(leaf, target, ignore_index=-1, **arguments)
-    value.backward()
-    torch.testing.assert_close(value.detach(), expected)
-    assert not leaf.grad[0].any()
-    assert not leaf.grad[:, 2].any()
-    assert not loss(logits, target, ignore_index=-1, reduction="none", **arguments)[0].any()
-
-
 def test_multilabel_softmax_is_multilabel_as_softmax_at_delta_one() -> None:
     logits, target = sample(20, 8)
     torch.testing.assert_close(
@@ -137,24 +121,3 @@ def test_a_focus_or_a_clip_out_of_range_is_refused(change: dict[str, float]) -> 
 def test_more_negatives_than_labels_are_refused() -> None:
     with pytest.raises(ValueError, match="k must be at most the number of labels, 4, got 5"):
         multilabel_sparse_loss(torch.randn(2, 4), torch.zeros(2, 4), k=5)
-
-
-@every_loss
-def test_per_sample_gradients_by_torch_func(loss: Any, arguments: dict) -> None:
-    logits, target = torch.randn(3, 4), torch.tensor([[1, 1, 0, 0], [0, 1, 1, -100], [-100] * 4])
-
-    def of_sample(row: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return loss(row, labels, reduction="sum", **arguments)
-
-    gradients = torch.func.vmap(torch.func.grad(of_sample))(logits, target)
-    leaf = logits.requires_grad_()
-    loss(leaf, target, reduction="sum", **arguments).backward()
-    torch.testing.assert_close(gradients, leaf.grad)
-
-
-@every_loss
-def test_a_nan_logit_reaches_the_loss_of_its_row_alone(loss: Any, arguments: dict) -> None:
-    logits, target = torch.zeros(2, 4), torch.tensor([[1, 0, 0, 0], [0, 1, 0, 0]])
-    logits[0, 2] = torch.nan
-    rows = loss(logits, target, reduction="none", **arguments).reshape(2, -1)
-    assert rows.isnan().any(1).tolist() == [True, False]

@@ -20,6 +20,8 @@ from as_lightning.benchmark.run.fingerprint import Fingerprint
 from as_lightning.benchmark.run.settings import nearest
 from as_lightning.callbacks.evaluation_logits import ValidationCallback
 from as_lightning.functional.accumulation import accumulation_steps
+from as_lightning.functional.calling_convention import class_dimension
+from as_lightning.functional.variants.class_counts import with_class_counts
 from as_lightning.mixin import ASSoftmaxMixin
 from as_lightning.replaced_loss import CountedLoss, masked_loss, replace_loss
 
@@ -62,6 +64,7 @@ class OwnLosses:
         self, methods: Sequence[str], losses: Mapping[str, Any] | None = None, fixed: Mapping[str, Any] | None = None
     ) -> None:
         self.fixed = dict(fixed or {})
+        self.counted: Callable[[], Tensor] = _unknown_counts  # the class counts of the training data
         self.losses = {name: made if isinstance(made, tuple) else (made, {}) for name, made in (losses or {}).items()}
         others = (method for method in methods if method != BASELINE)
         self.names = (BASELINE, *others, *(name for name in self.losses if name not in methods))
@@ -118,6 +121,8 @@ class OwnLosses:
             config = self.configured(name, settings)
             delta = config.get("delta")
             loss = instantiate(config.criterion) if delta is None else None
+        if loss is not None:
+            loss = with_class_counts(loss, self.counted)
         kind, mixed = type(module).__name__, isinstance(module, ASSoftmaxMixin)
         if mixed and replaces is not None:
             raise ValueError(f"{kind} uses ASSoftmaxMixin already: leave replaces out")
@@ -142,6 +147,10 @@ class OwnLosses:
             return TrainingLoss(name, masked_loss(margin, replaced) if loss is None else loss, replaced, module)
 
         replace_loss(module, replaces, make)
+
+
+def _unknown_counts() -> Tensor:
+    raise ValueError("a loss asks for class_counts, which are not known: give partial(loss, class_counts=...)")
 
 
 class Margin(ASSoftmaxMixin, pl.LightningModule):
@@ -185,9 +194,11 @@ class TargetFinder(ValidationCallback):
         self.batch: Any = None
         self.places: set[str | int | None] = set()  # where it was found, None where it was not
         self.hidden = False
+        self.classes = 0  # of the logits
 
     def loss(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
         """A loss that looks for its target in the batch."""
+        self.classes = logits.size(class_dimension(logits))
         batch = self.batch if isinstance(self.batch, (Mapping, Sequence)) else ()
         parts = batch.items() if isinstance(batch, Mapping) else enumerate(batch)
         tensors = [(place, part) for place, part in parts if isinstance(part, Tensor) and part.dtype == target.dtype]

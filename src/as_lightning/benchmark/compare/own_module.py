@@ -6,6 +6,7 @@ What would fail every run, or spoil it silently, the first look says at once.
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -20,7 +21,8 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import DeviceStatsMonitor, LearningRateMonitor, ProgressBar
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr, lightning_setattr
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from as_lightning.benchmark.compare.next_runs import best_validation
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, TargetFinder
@@ -35,6 +37,7 @@ from as_lightning.benchmark.run.resume import BestWeights, WholeFileCheckpointIO
 from as_lightning.benchmark.run.runner import Made, finished_or_made, metrics_of_test, trained
 from as_lightning.benchmark.run.settings import nearest
 from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
+from as_lightning.functional.variants.class_counts import class_counts_of
 
 RATES = ("lr", "learning_rate")
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
@@ -215,12 +218,7 @@ class OwnModules:
         """The data, set up, and a digest of validation and test, which must not depend on when they are set up."""
         made = []
         for seed in (1, 0):
-            pl.seed_everything(seed, workers=True, verbose=False)
-            data = self.data(name)
-            data.trainer = pl.Trainer(**{**QUIET, **self.trainer, "callbacks": [], "max_epochs": 1})
-            data.prepare_data()
-            data.setup("fit")
-            data.setup("test")
+            data = self._set_up(name, seed)
             made.append(digest(of_split(data, "val_dataloader"), of_split(data, "test_dataloader")))
             data.trainer = None
         if made[0] != made[1]:
@@ -252,6 +250,8 @@ class OwnModules:
                     "self.model(..., labels=labels)"
                 )
             self.target = None if finder.hidden else finder.source.target
+            if (place := finder.source.target) is not None:
+                self.losses.counted = functools.cache(functools.partial(self._class_counts, place, finder.classes))
         missed = len(result.evaluations) < len(result.epoch_seconds)
         notes = {
             "Calibration was not measured, and predictions were not stored: the target of the training loss "
@@ -262,6 +262,21 @@ class OwnModules:
             "test_dataloader. They are too high: the same split chose settings and epoch.": self.test_metric is None,
         }
         self.notes += [note for note, holds in notes.items() if holds]
+
+    def _class_counts(self, target: str | int, classes: int) -> Tensor:
+        """How many training targets each class has, which some losses ask for."""
+        data = self._set_up(next(iter(self.candidates)), 0)
+        batches = tree_leaves(data.train_dataloader())
+        return class_counts_of((batch[target] for loader in batches for batch in loader), classes)
+
+    def _set_up(self, name: str, seed: int) -> pl.LightningDataModule:
+        pl.seed_everything(seed, workers=True, verbose=False)
+        data = self.data(name)
+        data.trainer = pl.Trainer(**{**QUIET, **self.trainer, "callbacks": [], "max_epochs": 1})
+        data.prepare_data()
+        data.setup("fit")
+        data.setup("test")
+        return data
 
     def _note_rates(self, looked: Mapping[str, list[Any]], lr_factor: float | None) -> None:
         """Leave out learning rates that change no training, and say why."""

@@ -13,7 +13,10 @@ from as_lightning.functional.argument_checks import check_choice
 
 
 class MLP(nn.Module):
-    """Linear layers with layer normalisation, GELU and dropout: ``(N, in_features)`` to ``(N, widths[-1])``."""
+    """Linear layers with layer normalisation, GELU and dropout: ``(N, in_features)`` to ``(N, widths[-1])``.
+
+    Without ``widths`` the features are the inputs.
+    """
 
     def __init__(self, in_features: int, widths: Sequence[int], dropout: float) -> None:
         super().__init__()
@@ -21,7 +24,7 @@ class MLP(nn.Module):
         for size, width in pairwise([in_features, *widths]):
             layers += [nn.Linear(size, width), nn.LayerNorm(width), nn.GELU(), nn.Dropout(dropout)]
         self.layers = nn.Sequential(*layers)
-        self.out_features = widths[-1]
+        self.out_features = [in_features, *widths][-1]
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.layers(inputs)

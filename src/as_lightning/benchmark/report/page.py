@@ -215,9 +215,8 @@ def _page(records: Sequence[ComparisonRecord], failed: Sequence[str], notes: Seq
 def _section(found: Findings, number: int) -> dict[str, Any]:
     """What the page shows of one comparison."""
     record, (first, *said) = found.record, advice(found)
-    unit = "raw" if record.unit == "raw" else "percent" if record.points == 1.0 else "share"
     score = f"{record.split} {score_name(record.score)}".strip()
-    about = (score[:1].upper() + score[1:], POINTS[unit], "more" if record.mode == "max" else "less")
+    about = (score[:1].upper() + score[1:], POINTS[record.known_unit], "more" if record.mode == "max" else "less")
     new = NEW_DATA if any(math.isfinite(verdict.new_low) for verdict in found.verdicts) else ""
     shares = {
         arm.method: DIFFER.format(arm.method, record.baseline, 100 * share, examples)

@@ -68,7 +68,7 @@ class ComparisonRecord:
     splits: Literal["per_seed", "official", "fixed", "repeated", ""] = "fixed"
     test_share: float = TEST_SHARE  # of the examples, in repeated random splits
     pairs: str = "seed"  # what runs are paired by
-    unit: str = "auto"  # of the score: share, percent or raw; auto takes more than 1 for percent where more is better
+    unit: Literal["auto", "share", "percent", "raw"] = "auto"  # of the score
     untuned: str = ""  # why there is no advice
     settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # the chosen ones of each method
     same_as: dict[str, str] = field(default_factory=dict)  # methods that these make another one, whose runs are theirs
@@ -111,10 +111,16 @@ class ComparisonRecord:
         return record
 
     @property
+    def known_unit(self) -> str:
+        """The unit of the score: of ``auto`` what its largest value can be; where less is better, a share."""
+        scores = [run.metrics[run.score] for run in self.results if self.mode == "max"]
+        highest = max(filter(math.isfinite, scores), default=0.0)
+        return self.unit if self.unit != "auto" else "share" if highest <= 1 else "percent" if highest <= 100 else "raw"
+
+    @property
     def points(self) -> float:
         """The points of 1 of the score: 100 of a share."""
-        known = [run.metrics[run.score] for run in self.results] if self.unit == "auto" and self.mode == "max" else []
-        return 1.0 if self.unit in ("percent", "raw") or any(1.0 < score < math.inf for score in known) else 100.0
+        return 100.0 if self.known_unit == "share" else 1.0
 
     @property
     def unpaired(self) -> set[Arm]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
 
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.resume import WholeFileCheckpointIO
-from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation
+from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation, TemperatureScaling
 
 
 class RunRecorder(pl.Callback):
@@ -37,7 +37,8 @@ class RunRecorder(pl.Callback):
         self.written = json.dumps({"config": config or {}, "inputs": inputs or {}}, sort_keys=True, default=str)
         self.train_seconds = 0.0
         self.epoch_seconds: list[float] = []  # with what prepares an epoch
-        self.evaluations: list[dict[str, float]] = []  # epoch, step, train_seconds, score, and loss if it is logged
+        # epoch, step, train_seconds, score; loss if it is logged, cross_entropy at the best temperature if it is fitted
+        self.evaluations: list[dict[str, float]] = []
         self.accumulation: list[AccumulationWindow] = []  # also those before the run was resumed
         self._clock = clock
         self._mark = 0.0
@@ -85,6 +86,11 @@ class RunRecorder(pl.Callback):
             about = {"epoch": epoch, "step": trainer.global_step, "train_seconds": self.train_seconds}
             losses = [over_ranks(trainer, logged[name]) for name in ("val/loss", "val_loss") if name in logged]
             loss = {"loss": losses[0]} if losses else {}
+            # the same loss for all methods, at the temperature that suits each: it decides between equal scores
+            callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+            scaled = [callback.validation_nll for callback in callbacks if isinstance(callback, TemperatureScaling)]
+            if scaled and math.isfinite(scaled[0]):
+                loss["cross_entropy"] = scaled[0]
             self.evaluations.append({**about, "score": over_ranks(trainer, logged[self.monitor]), **loss})
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -98,7 +104,7 @@ class RunRecorder(pl.Callback):
         states = checkpoint["callbacks"]
         if RunIdentity.of(**json.loads(states[self.state_key]["written"])).changed(self.identity):
             states[self.state_key]["evaluations"] = []  # of another run, whose best is not this one's
-            for key in [key for key in states if key.startswith(ModelCheckpoint.__name__)]:
+            for key in [key for key, state in states.items() if "best_model_path" in state]:
                 del states[key]
 
     def state_dict(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_number
 from as_lightning.functional.calling_convention import loss_of_rows, over_rows
-from as_lightning.functional.tracing import in_plain_operations, looks
+from as_lightning.functional.tracing import in_plain_operations, looks, recorded
 
 # The threshold is sought among so many of the largest logits first, and in rows of a larger support among all.
 LARGEST = 64
@@ -28,19 +28,19 @@ def _newton_step(scores: Tensor, threshold: Tensor, exponent: float) -> Tensor:
 
     The sum is convex in the threshold: from below, a step does not go too far.
     """
-    above = scores > threshold
+    above = ~(scores <= threshold)  # NaN must reach the gradient
     gap = torch.where(above, scores - threshold, 1.0)
     slope = torch.where(above, gap.pow(exponent - 1.0), 0.0)
     return threshold + ((slope * gap).sum(-1, keepdim=True) - 1.0) / (exponent * slope.sum(-1, keepdim=True))
 
 
 def _threshold(scores: Tensor, exponent: float) -> Tensor:
-    """Where the probabilities sum to 1, for scores in [-1, 0] of which 0 is one: by Newton's steps and by halving."""
+    """Where the probabilities sum to 1, for scores of which 0 is the largest: by Newton's steps and by halving."""
     low = torch.full_like(scores[..., :1], -1.0)
     high = torch.zeros_like(low)
     for _ in range(STEPS[scores.dtype]):
         before, low = low, torch.maximum(low, _newton_step(scores, low, exponent))
-        if looks(scores) and bool((low - before <= torch.finfo(scores.dtype).eps).all()):
+        if looks(scores) and not bool((low - before > torch.finfo(scores.dtype).eps).any()):
             break
         middle = (low + high) / 2
         below = (scores - middle).clamp(min=0.0).pow(exponent).sum(-1, keepdim=True) >= 1.0
@@ -50,6 +50,8 @@ def _threshold(scores: Tensor, exponent: float) -> Tensor:
 
 @torch.no_grad()
 def _threshold_of_largest(scores: Tensor, exponent: float) -> Tensor:
+    if torch.compiler.is_compiling() and not recorded(scores):
+        return _threshold_in_a_graph(scores, exponent)
     if not looks(scores) or scores.size(-1) <= LARGEST:
         return _threshold(scores, exponent)
     largest = scores.topk(LARGEST, dim=-1).values
@@ -60,14 +62,27 @@ def _threshold_of_largest(scores: Tensor, exponent: float) -> Tensor:
     return threshold
 
 
+@torch.library.custom_op(
+    "as_lightning::entmax_threshold", mutates_args=(), schema="(Tensor scores, float exponent) -> Tensor"
+)
+def _threshold_in_a_graph(scores: Tensor, exponent: float) -> Tensor:
+    """One node of a compiled graph, where all the steps would take a minute to compile."""
+    return _threshold_of_largest(scores, exponent)
+
+
+@_threshold_in_a_graph.register_fake
+def _(scores: Tensor, exponent: float) -> Tensor:
+    return scores.new_empty((*scores.shape[:-1], 1))
+
+
 def _probabilities(relative: Tensor, alpha: float) -> Tensor:
     """The transform of rows whose maximum is 0; as plain operations its derivatives are right to second order."""
     exponent = 1.0 / (alpha - 1.0)
-    scores = (relative * (alpha - 1.0)).clamp(min=-1.0)
+    scores = relative * (alpha - 1.0)
     threshold = _threshold_of_largest(scores.detach(), exponent)
     if torch.is_grad_enabled() or in_plain_operations(relative):  # each step makes one more derivative exact
         threshold = _newton_step(scores, _newton_step(scores, threshold, exponent), exponent)
-    above = scores > threshold
+    above = ~(scores <= threshold)  # NaN must reach the gradient
     p = torch.where(above, torch.where(above, scores - threshold, 1.0).pow(exponent), 0.0)
     return p / p.sum(-1, keepdim=True)
 
@@ -110,19 +125,15 @@ class _FenchelYoung(torch.autograd.Function):
 
 
 def _loss_of(relative: Tensor, p: Tensor, own: Tensor, alpha: float) -> Tensor:
-    scores = relative.clamp(min=-1.0 / (alpha - 1.0))  # below, p is 0
+    scores = torch.where(relative == -torch.inf, 0.0, relative)  # where p is 0
     entropy = (1.0 - p.pow(alpha).sum(-1)) / (alpha * (alpha - 1.0))
     return (p * scores).sum(-1) - relative.gather(-1, own).squeeze(-1) + entropy
 
 
-def _recentred(rows: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-    """The rows relative to their maximum, in which sums keep their digits, and a column that is NaN for bad rows.
-
-    A row with NaN or an infinite maximum becomes zeros. (``peak - peak`` is NaN.)
-    """
-    peak = rows.detach().amax(-1, keepdim=True)
-    relative = torch.where(peak.isfinite(), rows - peak, 0.0)
-    return (relative.double() if alpha < DOUBLE_BELOW else relative), peak - peak
+def _recentred(rows: Tensor, alpha: float) -> Tensor:
+    """The rows relative to their maximum, in which sums keep their digits; NaN for a maximum that is not finite."""
+    relative = rows - rows.detach().amax(-1, keepdim=True)
+    return relative.double() if alpha < DOUBLE_BELOW else relative
 
 
 def entmax(logits: Tensor, *, alpha: float = 1.5, dim: int = -1) -> Tensor:
@@ -145,9 +156,9 @@ def entmax(logits: Tensor, *, alpha: float = 1.5, dim: int = -1) -> Tensor:
     alpha = _checked(alpha)
 
     def of_rows(rows: Tensor) -> Tensor:
-        relative, bad = _recentred(rows, alpha)
+        relative = _recentred(rows, alpha)
         p = _probabilities(relative, alpha) if in_plain_operations(rows) else _Entmax.apply(relative, alpha)
-        return p.to(rows.dtype) + bad
+        return p.to(rows.dtype)
 
     return over_rows(of_rows, logits, dim)
 
@@ -180,13 +191,13 @@ def entmax_loss(
     alpha = _checked(alpha)
 
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
-        relative, bad = _recentred(rows, alpha)
+        relative = _recentred(rows, alpha)
         own = row_target.unsqueeze(-1)
         if in_plain_operations(rows):
             loss = _loss_of(relative, _probabilities(relative, alpha), own, alpha)
         else:
             loss = _FenchelYoung.apply(relative, _Entmax.apply(relative, alpha), own, alpha)
-        return loss.to(rows.dtype) + bad.squeeze(-1)
+        return loss.to(rows.dtype)
 
     return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
 

@@ -55,7 +55,8 @@ def _log_integrand(rows: Tensor, logit: Tensor, nodes: Tensor, noise: str) -> Te
 
 
 def _masses(rows: Tensor, _: Tensor, nodes: Tensor, noise: str) -> Tensor:
-    u = (nodes.unsqueeze(-1) - rows.unsqueeze(-2)).clamp(max=1e4)  # of a logit of -inf: 0 * inf is NaN
+    u = nodes.unsqueeze(-1) - rows.unsqueeze(-2)
+    u = torch.where(u > 1e4, 1e4, u)  # of a logit of -inf: 0 * inf is NaN; a clamp would hide NaN from the gradient
     log_cdf = _log_cdf(u, noise)
     return (log_cdf.sum(-1, keepdim=True) + _log_pdf(u, noise) - log_cdf).exp().sum(-2)
 

