@@ -28,26 +28,29 @@ from as_lightning.functional.argument_checks import check_choice, check_count, c
 from as_lightning.functional.variants.class_counts import class_counts_of
 
 log = logging.getLogger(__name__)
-_collected: list[list[str]] = []
 
 
 @rank_zero_only
 def say(message: str) -> None:
-    """Log a message, and hand it to `collected_messages`."""
+    """Log a message of the data that are read."""
     log.info(message)
-    for messages in _collected:
-        messages.append(message)
 
 
 @contextmanager
 def collected_messages() -> Iterator[list[str]]:
-    """The messages of data that are read in this block; for a command whose log is off."""
+    """What is said in this block, in the place of a log; for a command whose log is off."""
     messages: list[str] = []
-    _collected.append(messages)
+    handler, level = logging.Handler(), log.level
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
     try:
         yield messages
     finally:
-        _collected.remove(messages)
+        log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = True
 
 
 class LabelledDataset(Dataset[tuple[Any, Tensor]]):

@@ -71,10 +71,11 @@ class FileTree:
         if not root.is_dir() and not has_suffix(root, ARCHIVES):
             raise ValueError(f"{root}: expected a folder or a {', '.join(ARCHIVES)} archive")
         unfollowed: list[str] = []
-        below = (
-            (path.relative_to(root).as_posix(), FOLDER if path.is_dir() else path) for path in walk(root, unfollowed)
-        )
-        for name, content in below if root.is_dir() else _members(root):
+        entries = _members(root)
+        if root.is_dir():
+            below = walk(root, unfollowed)
+            entries = ((path.relative_to(root).as_posix(), FOLDER if path.is_dir() else path) for path in below)
+        for name, content in entries:
             above = [*map(str, PurePosixPath(name).parents)][:-1] + [name] * (content is FOLDER)
             self.hidden.update(folder for place in above if is_hidden(folder := PurePosixPath(place).name))
             if any(map(is_hidden, PurePosixPath(name).parts)):

@@ -103,7 +103,7 @@ class Classifier(pl.LightningModule):
             count += len(pairs)
         if count:
             memorised, recovered = found / count
-            self.log_dict({"test/memorised": memorised, "test/recovered": recovered})
+            self.log_dict({"test/memorised": memorised, "test/recovered": recovered}, sync_dist=True)
 
     def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """The class of the largest logit."""
