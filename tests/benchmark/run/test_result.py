@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from as_lightning.benchmark.run.predictions import PREDICTIONS_FILE
-from as_lightning.benchmark.run.result import Result, find_results, read_runs, whole_file
-from as_lightning.benchmark.run.runner import correlation, finished_or_made
+from as_lightning.benchmark.run.result import RESULT_FILE, Result, find_results, read_runs, whole_file
+from as_lightning.benchmark.run.runner import Made, correlation, finished_or_made
 
 
 @pytest.mark.parametrize(
