@@ -74,21 +74,27 @@ def mean_over_data_sets(differences: Sequence[float]) -> tuple[float, float, flo
 
 
 def over_data_sets(method: str, folder: str = "comparison") -> str:
-    """The mean difference of a method at the full budget over comparisons of a kind; how often each verdict fell."""
+    """The mean difference of a method at the full budget over comparisons of a kind; how often each verdict fell.
+
+    Those where validation chose the baseline's own setting are counted, and are not in the mean.
+    """
     verdicts: list[Verdict] = []
     chosen = 0
     for found in comparisons(folder).values():
         name = next((each for each in found.methods if each.removeprefix("multilabel_") == method), None)
         if name is None:
             continue
-        verdicts += filter(None, [found.full(name).verdict])
-        chosen += name in found.record.same_as
-    mean, low, high = mean_over_data_sets([verdict.difference for verdict in verdicts])
+        if name in found.record.same_as:
+            chosen += 1  # a difference of exactly 0 by choice, not by measurement
+        else:
+            verdicts += filter(None, [found.full(name).verdict])
     words = Counter(verdict.word for verdict in verdicts)
-    words["equal"] -= chosen
     same = [f"softmax on {chosen}"] if chosen else []
     count = ", ".join([*same, *(f"{word} on {number}" for word, number in words.most_common() if number)])
-    return f"{mean:+.2f} ({low:+.2f} to {high:+.2f}): {count}"
+    if len(verdicts) < 2:
+        return count
+    mean, low, high = mean_over_data_sets([verdict.difference for verdict in verdicts])
+    return f"{mean:+.2f} ({low:+.2f} to {high:+.2f}) on {len(verdicts)}: {count}"
 
 
 def all_words() -> str:

@@ -66,5 +66,5 @@ def test_the_interval_over_data_sets_holds_the_mean_of_all_in_95_of_100_cases(co
 
 
 def test_the_table_of_wide_heads_is_that_of_its_runs() -> None:
-    page = script("wide_heads").page(find_results([RESULTS / "python_code" / "heads"]))
+    page = script("wide_heads").page(RESULTS / "python_code" / "heads")
     assert page == (RESULTS / "python_code" / "README.md").read_text(encoding="utf-8")

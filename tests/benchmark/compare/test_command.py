@@ -346,7 +346,7 @@ OF_OWN = [
         (["data=text_file", "data.path=none.csv"], "none.csv: give its full path, or set data_dir"),
         (["data=text_file"], "Missing mandatory value: data.path"),
         (["data=text_file", "data.path=a, b.csv"], "a value that holds a comma needs quotes inside the shell's"),
-        (["data.path=x.csv"], "these data have no data.path: add data=audio_folder or data=conll or data=image_folder"),
+        (["data.path=x.csv"], "these data have no data.path: add data=audio_folder or data=conll or data="),
         (
             [
                 "data=text_file",

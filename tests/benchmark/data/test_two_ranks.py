@@ -11,7 +11,7 @@ from harness.rank_processes import Seen, run_two_ranks
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    scenarios = ["loaders_of_the_hooks", "loaders_handed_over", "resumed", "predictions", "wrong_labels"]
+    scenarios = ["loaders_of_the_hooks", "loaders_handed_over", "resumed", "predictions"]
     folder = tmp_path_factory.mktemp("data-on-two-ranks")
     return run_two_ranks(data_on_two_ranks.__file__, folder, scenarios, CUDA_VISIBLE_DEVICES="")
 
@@ -42,9 +42,3 @@ def test_two_ranks_that_are_resumed_inside_an_epoch_see_the_batches_of_a_run_tha
 def test_two_ranks_share_the_samples_of_a_prediction(seen):
     first, second = (rank["predicted"] for rank in seen("predictions"))
     assert sorted(first + second) == list(range(VALIDATION))
-
-
-def test_two_ranks_share_the_samples_with_wrong_labels_and_tell_the_same_shares(seen):
-    count = round(0.4 * 1257)
-    for rank in seen("wrong_labels"):
-        assert rank["count"] == count

@@ -177,7 +177,7 @@ def test_of_a_loss_lower_is_better(result):
 
 def test_test_examples_set_the_smallest_spread_and_the_interval_for_new_data(result):
     record = comparison(result, softmax=[0.80, 0.81, 0.79, 0.82, 0.80], other=[0.90, 0.91, 0.89, 0.92, 0.901])
-    record.spreads = {(Arm("other"), Arm("softmax")): ExampleSpread(7.0, 5.0)}
+    record.spreads = {(Arm("other"), Arm("softmax")): ExampleSpread(20.0, 5.0)}
     wide = record.verdicts()[0]
     assert wide.word == "undecided"
     assert wide.new_low < wide.low

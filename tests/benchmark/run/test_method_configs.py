@@ -22,6 +22,7 @@ METHODS = sorted(path.stem for path in (config_dir() / "method").glob("*.yaml"))
 CARDS = Path(__file__).parents[3] / "docs" / "methods"
 # what a method is made of; all else in its file is a knob
 PARTS = {"_target_", "name", "criterion", "probabilities", "targets", "head", "callbacks", "search"}
+PARTS |= {"baseline", "own_module"}  # what a comparison must know
 
 
 class LossRecorder(pl.Callback):

@@ -87,7 +87,8 @@ def test_head_and_loss_in_one_give_the_same_run_as_one_after_the_other(composed)
 @pytest.mark.parametrize("score", ["span_f1", "calibration_error"])
 def test_a_score_that_the_task_does_not_have_or_that_is_better_small_is_refused_with_those_there_are(composed, score):
     with pytest.raises(
-        SettingError, match=rf"of which more is better, got data.score='{score}': there are: accuracy, f1_macro$"
+        SettingError,
+        match=rf"of which more is better, got data.score='{score}': there are: accuracy, balanced_accuracy, f1_macro$",
     ):
         train(composed("experiment=digits", f"data.score={score}", *FEW_BATCHES))
 

@@ -140,7 +140,8 @@ class Replay:
     def _trial(self, runs: Sequence[Run]) -> Trial:
         """The means over the tuning seeds of a trial."""
         scores, losses = zip(*(best_validation(self.finished[run], self._sign) for run in runs), strict=True)
-        return Trial(runs[0].settings, fmean(scores), fmean(losses), by_seed=scores)
+        score, loss = (fmean(each) if all(map(math.isfinite, each)) else math.nan for each in (scores, losses))
+        return Trial(runs[0].settings, score, loss, by_seed=scores)
 
     # --- final runs
 
