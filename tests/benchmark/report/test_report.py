@@ -260,6 +260,17 @@ def test_runs_without_validation_or_training_time_are_reported(result, tmp_path)
     assert "| undecided (2 seeds in common, at least 3 are needed) | 2 |" in markdown
 
 
+def test_an_arm_whose_runs_have_all_failed_changes_no_verdict_of_the_others(record):
+    record.design = Design(looks=(3, 5))
+    before = record.verdicts()
+    record.methods.append("failed")
+    record.missing = [("failed", 1.0, seed) for seed in range(5)]
+    after = [verdict for verdict in record.verdicts() if verdict.arm.method != "failed"]
+    assert [(verdict.seeds, verdict.look, verdict.difference) for verdict in after] == [
+        (verdict.seeds, verdict.look, verdict.difference) for verdict in before
+    ]
+
+
 def test_the_figure_of_times_is_of_those_that_can_be_compared(record):
     assert set(report_figures(findings(record), 0)[0].lines["method"]) == {"softmax", HOSTILE}
     record.results = [replace(run, session=run.method) for run in record.results]

@@ -47,6 +47,11 @@ class PageFigure:
     level: tuple[float, float] | None = None
 
     @property
+    def file(self) -> str:
+        """Where a report has it."""
+        return f"figures/{self.name}.svg"
+
+    @property
     def alt(self) -> str:
         """The figure in words, for those who do not see it."""
         last = self.lines.groupby("method")[["x", "y"]].last()

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from as_lightning.benchmark.report.advice import advice, in_words, recommended, settings
-from as_lightning.benchmark.report.figures import report_figures, score_name
+from as_lightning.benchmark.report.figures import PageFigure, report_figures, score_name
 from as_lightning.benchmark.report.findings import Findings, Row, findings
 from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.report.table import RUNS_TABLE, numbers, verdict_table, write_runs
@@ -67,13 +67,9 @@ class Fold(NamedTuple):
     title: str
     texts: Sequence[str] = ()
     bullets: Sequence[str] = ()
+    figures: Sequence[PageFigure] = ()
     rows: Sequence[Mapping[str, object]] = ()
     code: str = ""
-
-    @property
-    def content(self) -> bool:
-        """Whether there is any."""
-        return any(self[1:])
 
 
 def print_comparison(record: ComparisonRecord, console: Console | None = None) -> None:
@@ -117,7 +113,7 @@ def write_report(
     (directory / "figures").mkdir(parents=True, exist_ok=True)
     page = _page(records, failed, notes)
     paths = ReportPaths(directory / "report.html", directory / "report.md", directory / "report.csv")
-    texts = {directory / figure["file"]: figure["svg"] for part in page["sections"] for figure in part["figures"]}
+    texts = {directory / figure.file: figure.svg for part in page["sections"] for figure in part["figures"]}
     texts |= {place: TEMPLATES.get_template(f"{place.name}.jinja").render(page) for place in paths[:2]}
     texts[paths.csv] = numbers(records).to_csv(index=False, float_format="%.6g")
     for place, text in texts.items():
@@ -128,16 +124,13 @@ def write_report(
 
 
 def rendered(records: Sequence[ComparisonRecord], form: str, notes: Sequence[str] = ()) -> str:
-    """The verdicts as ``json`` or ``latex``, or the page as ``md`` (without figures) or ``html``."""
+    """The verdicts as ``json`` or ``latex``, or the page as ``md`` (without pictures) or ``html``."""
     verdicts = verdict_table(records)
     if form == "json":
         return json.dumps(json.loads(verdicts.to_json(orient="records")), indent=1)
     if form == "latex":
         return verdicts.to_latex(index=False, escape=True, float_format="%.2f", na_rep="--")
-    page = _page(records, (), notes)
-    if form == "md":
-        page["sections"] = [part | {"figures": []} for part in page["sections"]]
-    return TEMPLATES.get_template(f"report.{form}.jinja").render(page)
+    return TEMPLATES.get_template(f"report.{form}.jinja").render(_page(records, (), notes), alone=True)
 
 
 def cells(found: Findings, row: Row) -> dict[str, Cell]:
@@ -214,7 +207,7 @@ def _page(records: Sequence[ComparisonRecord], failed: Sequence[str], notes: Seq
 
 def _section(found: Findings, number: int) -> dict[str, Any]:
     """What the page shows of one comparison."""
-    record, (first, *said) = found.record, advice(found)
+    record, (first, *said), figures = found.record, advice(found), report_figures(found, number)
     score = f"{record.split} {score_name(record.score)}".strip()
     about = (score[:1].upper() + score[1:], POINTS[record.known_unit], "more" if record.mode == "max" else "less")
     new = NEW_DATA if any(math.isfinite(verdict.new_low) for verdict in found.verdicts) else ""
@@ -244,13 +237,10 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
         "first": first,
         "rows": deciding(found),
         "legend": LEGEND.format(*about, found.reference.name, record.pairs, record.design.equal_within, new),
-        "figures": [
-            {"file": f"figures/{each.name}.svg", "title": each.title}
-            | {"alt": each.alt, "svg": each.svg, "inline": each.inline}
-            for each in report_figures(found, number)
-        ],
+        "figures": figures,
         "folds": [
             Fold("What it shows, method by method", bullets=said),
+            Fold("More figures", figures=figures[1:]),
             Fold("Where predictions differ", texts=list(shares.values()), rows=examples),
             Fold("Trials", rows=trials),
             Fold("Settings and metrics", rows=measured),

@@ -14,9 +14,9 @@ TEST_SHARE = 0.2  # of the examples, in a random split: as in 5 folds
 
 
 def unpaired(scores: Scores, reference: Arm) -> set[Arm]:
-    """The arms that have no seed in common with the reference."""
-    base = _known(scores[reference]).index
-    return {arm for arm, by_seed in scores.items() if not len(base.intersection(_known(by_seed).index))}
+    """The arms that have scores, and none of a seed that the reference has."""
+    base, known = set(_known(scores[reference]).index), {arm: set(_known(scores[arm]).index) for arm in scores}
+    return {arm for arm, seeds in known.items() if seeds and base.isdisjoint(seeds)}
 
 
 def paired_differences(scores: Scores, reference: Arm, ratio: float = 0.0) -> dict[Arm, dict[int, float]]:

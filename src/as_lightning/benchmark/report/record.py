@@ -108,6 +108,9 @@ class ComparisonRecord:
         arms = dict.fromkeys(arm for arm, _ in made)
         record.missing = [(*arm, seed) for arm in arms for seed in seeds if (arm, seed) not in made]
         record.commands = list(dict.fromkeys(" ".join(run.command.split()) for run in runs if run.command))
+        if independent := ", ".join(sorted({arm.method for arm in record.unpaired})):
+            said = f"Without a seed in common with {baseline}, and compared as independent samples (Welch's t-test)"
+            record.notes.append(f"{said}: {independent}.")
         return record
 
     @property
@@ -124,8 +127,8 @@ class ComparisonRecord:
 
     @property
     def unpaired(self) -> set[Arm]:
-        """The arms that have no seed in common with the baseline."""
-        return unpaired(self.scores(), self.reference)
+        """The arms of a fixed design that have runs, and none of a seed of the baseline's."""
+        return unpaired(self.scores(), self.reference) if len(self.design.looks) == 1 else set()
 
     @property
     def reference(self) -> Arm:
@@ -153,7 +156,7 @@ class ComparisonRecord:
         floors = {pair: spread.floor for pair, spread in self.spreads.items()}
         errors = {pair: spread.error for pair, spread in self.spreads.items()}
         design, repeated = self.design, self.splits == "repeated"
-        if repeated or unpaired(scores, self.reference):
+        if repeated or self.unpaired:
             ratio = self.test_share / (1.0 - self.test_share) if repeated else 0.0
             scores = paired_differences(scores, self.reference, ratio)
             design = replace(design, looks=(len(scores[self.reference]),))

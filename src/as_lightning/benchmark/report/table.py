@@ -192,11 +192,8 @@ def table_records(
     for group in groups:
         own = runs[runs["group"] == group]
         record = ComparisonRecord.of_runs(_results(own, str(group) or name, score), base, **facts)
-        if independent := ", ".join(sorted({arm.method for arm in record.unpaired})):
-            if facts["splits"] == "repeated":
-                raise ValueError(f"repeated splits are compared in pairs, and {independent} has no seed of {base}'s")
-            said = f"Without a seed in common with {base}, and compared as independent samples (Welch's t-test)"
-            record.notes.append(f"{said}: {independent}.")
+        if facts["splits"] == "repeated" and record.unpaired:
+            raise ValueError(f"repeated splits are compared in pairs, and not all methods have a seed of {base}'s")
         records.append(record)
     if len(groups) >= MIN_GROUPS:
         means = runs[runs["group"].isin(groups)].groupby(["method", "budget", "group"], sort=False, as_index=False)
