@@ -99,7 +99,7 @@ def record(result):
 
 
 def test_the_page_opens_with_the_table_then_the_figure_and_the_rest_is_folded(report):
-    shared = "The 95% intervals are not corrected for", "Use as_speed"
+    shared = "With probability 95% all intervals", "Use as_speed"
     for file, before, after in (
         (report.html, ("<table>", 'class="better"'), ("<figure", "<details", "More figures", "Settings and metrics")),
         (report.markdown, ("| as_speed",), ("![", "<details", "More figures", "Settings and metrics")),
