@@ -113,9 +113,9 @@ def compare(
         budgets: shares of ``max_epochs``, in (0, 2]; by default 0.5 and 1 for the baseline, 1 for the others.
         trials: settings tried for each candidate, at least 1; the first is the module's own.
         seeds: ``"auto"``, how many, or which.
-        max_seeds: the most of ``"auto"``.
+        max_seeds: the most of ``"auto"``; a folder keeps the design of its first run.
         max_hours: the most hours of training, in all runs together.
-        tuning_seeds: how many, or which; others than ``seeds``.
+        tuning_seeds: how many, or which, others than ``seeds``: the first for all trials, the rest for the two best.
         equal_within: what counts as equal, in points (hundredths of the score).
         n_jobs: how many runs are made at once, each in a process of this machine.
         folder: keeps the report and the results of all runs, so that the same call goes on where it was interrupted.
