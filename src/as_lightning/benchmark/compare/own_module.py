@@ -9,6 +9,7 @@ import copy
 import functools
 import inspect
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,15 +166,15 @@ class OwnModules:
                 "the factory returned the same object twice: it must make a new module at each call, as "
                 "lambda: LitModel(...) does, or the second run would go on from the first one's weights"
             )
+        made, unlike = Fingerprint(module, name), Fingerprint(again, name)
         rates = None if lr_factor is None else self._rates(name, module, lr_factor)
         if rates is not None:
             self.rates[name] = rates
-        made, unlike = Fingerprint(module, name), Fingerprint(again, name)
         data, examples = self._same_splits(name)
         read = Fingerprint(data, type(data).__name__)
         self.inputs[name] = {"module": made.digest, "data": read.digest}
         if unknown := [*made.unread, *made.differing(unlike), *read.unread]:
-            self.inputs[name]["module"] = Fingerprint(iter(()), "unknown").digest  # like no other
+            self.inputs[name]["module"] = secrets.token_hex(8)  # like no other
             self.notes.append(
                 f"What {unknown[0]} is cannot be told, so runs of {name} that are in the folder are made anew."
             )

@@ -116,8 +116,9 @@ def _text(value: Any) -> str | None:
     if isinstance(value, WITHOUT_STATE):
         return type(value).__name__ + getattr(value, "__name__", "")
     named = isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType))
-    if named and (_of_library(value) or isinstance(value, types.BuiltinFunctionType)):
-        return f"{value.__module__}.{value.__qualname__}"
+    if named and not getattr(value, "__closure__", None):
+        if _of_library(value) or isinstance(value, types.BuiltinFunctionType):
+            return f"{value.__module__}.{value.__qualname__}"
     return None
 
 
@@ -172,14 +173,17 @@ def _items(value: Mapping[Any, Any]) -> Iterator[tuple[int, tuple[Any, Any]]]:
 def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """Source, defaults, and what a function encloses and takes from its file."""
     code = function.__code__
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        if name != "__class__":
+            yield name, cell.cell_contents
+    if _of_library(function):
+        yield "name", f"{function.__module__}.{function.__qualname__}"
+        return
     try:
         yield "source", inspect.getsource(function)
     except (OSError, TypeError):  # typed into an interpreter
         yield "code", [code.co_code, *(part for part in code.co_consts if not isinstance(part, types.CodeType))]
     yield "defaults", [function.__defaults__, function.__kwdefaults__]
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        if name != "__class__":
-            yield name, cell.cell_contents
     names: list[str] = []
     codes = [code]
     while codes:  # also those of functions inside
