@@ -291,17 +291,15 @@ def check_cell(way: str, called: Callable[[Case], Any], function: Function, kind
 
 @pytest.mark.bug_report(
     "pytorch/pytorch#180642",
-    "An operation in place in `autograd.Function.forward` gives a wrong gradient under `torch.compile`.",
+    "`autograd.Function` in place: a wrong gradient under `torch.compile`.",
 )
-@pytest.mark.bug_report(
-    "pytorch/pytorch#141639", "A loss with a custom `autograd.Function` breaks under `torch.compile`."
-)
+@pytest.mark.bug_report("pytorch/pytorch#141639", "A loss with an `autograd.Function` breaks under `torch.compile`.")
 @pytest.mark.bug_report(
     "pytorch/pytorch#135546",
-    "A target out of range is an error in eager mode and passes in silence under `torch.compile`.",
+    "A target out of range passes in silence under `torch.compile`.",
 )
-@pytest.mark.bug_report("pytorch/pytorch#11551", "An ignored row whose logits are -inf or NaN poisons the gradient.")
-@pytest.mark.bug_report("fcakyon/balanced-loss#12", "A class without samples has the weight 1/0, and the loss is NaN.")
+@pytest.mark.bug_report("pytorch/pytorch#11551", "An ignored row of -inf or NaN poisons the gradient.")
+@pytest.mark.bug_report("fcakyon/balanced-loss#12", "The weight 1/0 of an absent class makes the loss NaN.")
 @pytest.mark.parametrize(("way", "name", "dtypes"), list(table()))
 def test_every_cell_of_the_table_holds(
     way: str,
