@@ -49,7 +49,7 @@ class ValuesOfConstants(griffe.Extension):
 
 @event_priority(100)  # before mkdocs-jupyter, which makes pages of the notebooks that it finds
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages, figures, reports and notebooks outside ``docs/``; the bug museum must be as its script writes it."""
+    """Add the pages, figures, reports and notebooks outside ``docs/``; the bug museum must be as its marks say."""
     museum = runpy.run_path(str(ROOT / "docs" / "bug_museum.py"))
     if museum["PAGE"].read_text(encoding="utf-8") != museum["page"]():
         raise PluginError("docs/bug_museum.md is not as the tests' marks say: run python docs/bug_museum.py")

@@ -250,7 +250,8 @@ def graph_is_kept() -> bool:
 @torch.library.custom_op(
     "as_lightning::row_loss",
     mutates_args=(),
-    schema="(Tensor rows, Tensor target, Tensor? ignored, float delta, bool differentiated) -> (Tensor, Tensor, Tensor)",
+    schema="(Tensor rows, Tensor target, Tensor? ignored, float delta, bool differentiated)"
+    " -> (Tensor, Tensor, Tensor)",
 )
 def compiled_row_loss(
     rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, differentiated: bool
