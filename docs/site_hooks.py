@@ -7,6 +7,7 @@ The site shows them under the same names, so a link such as ``../results/README.
 
 import html
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,10 @@ class ValuesOfConstants(griffe.Extension):
 
 @event_priority(100)  # before mkdocs-jupyter, which makes pages of the notebooks that it finds
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages, figures, reports and notebooks outside ``docs/``."""
+    """Add the pages, figures, reports and notebooks outside ``docs/``; the bug museum must be as its marks say."""
+    museum = runpy.run_path(str(ROOT / "docs" / "bug_museum.py"))
+    if museum["PAGE"].read_text(encoding="utf-8") != museum["page"]():
+        raise PluginError("docs/bug_museum.md is not as the tests' marks say: run python docs/bug_museum.py")
     paths = [ROOT / page for page in PAGES]
     for folder, endings in FOLDERS.items():
         paths += [path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in endings]

@@ -289,6 +289,17 @@ def check_cell(way: str, called: Callable[[Case], Any], function: Function, kind
     torch.testing.assert_close(ours, theirs, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], equal_nan=True)
 
 
+@pytest.mark.bug_report(
+    "pytorch/pytorch#180642",
+    "`autograd.Function` in place: a wrong gradient under `torch.compile`.",
+)
+@pytest.mark.bug_report("pytorch/pytorch#141639", "A loss with an `autograd.Function` breaks under `torch.compile`.")
+@pytest.mark.bug_report(
+    "pytorch/pytorch#135546",
+    "A target out of range passes in silence under `torch.compile`.",
+)
+@pytest.mark.bug_report("pytorch/pytorch#11551", "An ignored row of -inf or NaN poisons the gradient.")
+@pytest.mark.bug_report("fcakyon/balanced-loss#12", "The weight 1/0 of an absent class makes the loss NaN.")
 @pytest.mark.parametrize(("way", "name", "dtypes"), list(table()))
 def test_every_cell_of_the_table_holds(
     way: str,

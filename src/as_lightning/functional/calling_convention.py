@@ -23,7 +23,7 @@ from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_class_weight, check_logits, check_reduction, check_tensor
 from as_lightning.functional.counts import MaskingCounts
-from as_lightning.functional.tracing import looks, recorded
+from as_lightning.functional.tracing import in_plain_operations, looks, recorded
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -123,19 +123,10 @@ def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tenso
     """Class indices as ``int64``, 0 where ignored; and the mask of the ignored, None where there certainly is none."""
     if type(ignore_index) is not int and not hasattr(ignore_index, "__index__"):  # a dynamic one is asked no hasattr
         raise TypeError(f"ignore_index must be an integer, got {ignore_index!r}: to ignore no row, leave it out (-100)")
-    if looks(target):
-        return _checked_targets(target, classes, ignore_index)
-    if torch.compiler.is_compiling() and target.is_cpu and not recorded(target):
-        return _targets_in_a_graph(target, classes, ignore_index)
-    ignored = equals(target, ignore_index)
-    indices = target.long() if ignored is None else target.long().masked_fill(ignored, 0)
-    if torch.compiler.is_compiling():
-        in_range = ((indices >= 0) & (indices < classes)).all()
-        torch._assert_async(in_range, "target must hold class indices less than the number of classes, or ignore_index")
-    return indices, ignored
-
-
-def _checked_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
+    if not looks(target):
+        ignored = equals(target, ignore_index)
+        indices = target.long() if ignored is None else target.long().masked_fill(ignored, 0)
+        return (_checked_in_a_graph(indices, classes) if torch.compiler.is_compiling() else indices), ignored
     target = target.long()
     if target.numel() == 0:
         return target, None
@@ -145,29 +136,34 @@ def _checked_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[T
         target = target.masked_fill(ignored, 0)
         lowest, highest = map(Tensor.item, target.aminmax())
     if lowest < 0 or highest >= classes:
-        raise IndexError(
-            f"target must hold class indices from 0 to {classes - 1} or ignore_index, got "
-            f"{lowest if lowest < 0 else highest}"
-        )
+        raise _out_of_range(classes, lowest if lowest < 0 else highest)
     return target, ignored
 
 
-@torch.library.custom_op(
-    "as_lightning::class_indices",
-    mutates_args=(),
-    schema="(Tensor target, SymInt classes, int ignore_index) -> (Tensor, Tensor)",
-)
-def _targets_in_a_graph(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """`safe_targets` as a node of a compiled graph, which looks at the values when the graph runs."""
-    indices, ignored = _checked_targets(target, classes, ignore_index)
-    if ignored is None:
-        ignored = torch.zeros_like(indices, dtype=torch.bool)
-    return indices.clone() if indices is target else indices, ignored  # an operator must return no argument
+def _out_of_range(classes: int, index: float) -> IndexError:
+    return IndexError(f"target must hold class indices from 0 to {classes - 1} or ignore_index, got {index}")
 
 
-@_targets_in_a_graph.register_fake
-def _(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(target, dtype=torch.int64), torch.empty_like(target, dtype=torch.bool)
+def _checked_in_a_graph(indices: Tensor, classes: int) -> Tensor:
+    in_range = ((indices >= 0) & (indices < classes)).all()
+    if indices.is_cpu and not recorded(indices):
+        return torch.ops.as_lightning.class_indices(indices, in_range, classes)
+    torch._assert_async(in_range, "target must hold class indices less than the number of classes, or ignore_index")
+    return indices
+
+
+def _looked_at(indices: Tensor, in_range: Tensor, classes: int) -> Tensor:
+    if not bool(in_range):
+        lowest, highest = map(Tensor.item, indices.aminmax())
+        raise _out_of_range(classes, lowest if lowest < 0 else highest)
+    return indices.clone()  # an operator must return no argument
+
+
+# A node of a graph that raises IndexError, without the layers that torch.library.custom_op puts around each call.
+_LIBRARY = torch.library.Library("as_lightning", "FRAGMENT")
+_LIBRARY.define("class_indices(Tensor indices, Tensor in_range, SymInt classes) -> Tensor")
+_LIBRARY.impl("class_indices", _looked_at, "CPU")
+torch.library.register_fake("as_lightning::class_indices", lambda indices, in_range, classes: torch.empty_like(indices))
 
 
 def class_rows(logits: Tensor, target: Tensor, ignore_index: int, classes: int | None = None) -> ClassRows:
@@ -225,7 +221,9 @@ def cross_entropy_of_rows(
     """``F.cross_entropy`` of scores that have been computed from `clean_logits`."""
     options = {"ignore_index": IGNORED, "label_smoothing": label_smoothing}
     target = batch.target if batch.ignored is None else batch.target.masked_fill(batch.ignored, IGNORED)
-    if weight is None or label_smoothing:  # of a smoothed label, every class has a part in the loss
+    if (
+        weight is None or label_smoothing or not in_plain_operations(scores)
+    ):  # every class is in a smoothed label's loss
         weight = None if weight is None else weight.to(scores.dtype)
         return F.cross_entropy(scores, target, weight, reduction=reduction, **options)  # type: ignore[arg-type]
     # in a graph and under vmap, F.cross_entropy multiplies all scores by the weights: 0 by those of absent classes too

@@ -250,10 +250,11 @@ def graph_is_kept() -> bool:
 @torch.library.custom_op(
     "as_lightning::row_loss",
     mutates_args=(),
-    schema="(Tensor rows, Tensor target, Tensor ignored, float delta, bool differentiated) -> (Tensor, Tensor, Tensor)",
+    schema="(Tensor rows, Tensor target, Tensor? ignored, float delta, bool differentiated)"
+    " -> (Tensor, Tensor, Tensor)",
 )
 def compiled_row_loss(
-    rows: Tensor, target: Tensor, ignored: Tensor, delta: float, differentiated: bool
+    rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, differentiated: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The losses, the masked competitors and the gradient, as those of `RowLoss`."""
     return losses_and_gradient(rows, target, ignored, delta, differentiated)
@@ -261,7 +262,7 @@ def compiled_row_loss(
 
 @compiled_row_loss.register_fake
 def _(
-    rows: Tensor, target: Tensor, ignored: Tensor, delta: float, differentiated: bool
+    rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, differentiated: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     loss = rows.new_empty(rows.shape[:1], dtype=accumulation_dtype(rows.dtype))
     return loss, torch.empty_like(target), rows.new_empty(rows.shape if differentiated else (0, rows.size(1)))
