@@ -70,8 +70,8 @@ class ASSoftmaxMixin(_Base):
     Raises:
         ValueError: if the margin is out of range, or the loss to replace has settings that AS-Softmax cannot carry on.
         TypeError: if an argument is of a wrong type or ``as_softmax_replaces`` names no loss of classes. When a
-            class is made that names the mixin after its module, hides a hook of it without a call of ``super()``, or
-            has a next class with an argument ``delta`` and no ``as_softmax_delta``.
+            class is made that names the mixin after its module, hides its hooks without a call of ``super()``, or has a
+            next class with an argument ``delta`` and no ``as_softmax_delta``.
         AttributeError: if ``as_softmax_replaces`` names nothing that the module has after its ``__init__``.
         MisconfigurationException: in training, after the first batch that computes a loss and counts nothing.
 

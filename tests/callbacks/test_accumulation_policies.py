@@ -310,3 +310,36 @@ def test_lengths_may_be_integers_of_numpy() -> None:
     assert AccumulationSchedule({np.int64(0): np.int64(4)}).schedule == {0: 4}
     assert type(MaskingPolicy(max_steps=np.int64(2)).max_steps) is type(DeltaWarmup(batches=np.int64(2)).batches) is int
     assert [window.length for window in fit(lambda window: np.int64(3), epochs=1).history] == [3] * 8
+
+
+def test_windows_that_would_be_longer_than_the_epoch_are_warned_of_once() -> None:
+    with pytest.warns(UserWarning, match="wants windows of 8 batches, and an epoch has 3") as warned:
+        speed = fit(AccumulationSchedule({0: 8}), loader=loader_of(batches_of(3)))
+    assert taken(speed) == [(0, 0, 3), (1, 0, 3)]
+    assert [window.wanted for window in speed.history] == [8, 8]
+    assert sum("wants windows" in str(warning.message) for warning in warned) == 1
+
+
+def test_the_names_of_0_3_work_for_one_release_with_a_warning() -> None:
+    import as_lightning
+
+    for name in ("StepSchedule", "MaskingPolicy", "MaskingRate"):
+        with pytest.warns(FutureWarning, match=f"as_lightning.{name} is deprecated: it is"):
+            assert callable(getattr(as_lightning, name))
+    with pytest.warns(FutureWarning, match="normalize='items' is deprecated"):
+        by_items = AdaptiveGradientAccumulation(normalize="items")
+    assert by_items._weights.items == "module"
+
+
+def test_a_state_of_0_3_is_taken_over() -> None:
+    window = {"first_batch": 4, "length": 2, "accumulated": 1, "is_open": True}
+    policy = {"name": "MaskingPolicy", "state": {"steps": 3, "windows_seen": 5, "undecided": (1, 64, 32)}}
+    old = {"policy": policy, "next_length": 3, "window": window, "unit": None, "lr_scale": "sqrt"}
+    speed = AdaptiveGradientAccumulation(max_steps=2, update_every=2)
+    speed.load_state_dict(old)
+    assert speed.state_dict()["undecided"] == [1, 32, 64, 0.0]
+    assert speed.state_dict()["next_length"] == 2  # the smaller max_steps applies at once
+    schedule = AdaptiveGradientAccumulation(AccumulationSchedule({0: 1, 90: 4}, by="samples"))
+    schedule.load_state_dict(old | {"policy": {"name": "StepSchedule", "state": {"samples": 100}}})
+    assert schedule.state_dict()["seen"] == (100, 0.0)
+    assert schedule.state_dict()["next_length"] == 3

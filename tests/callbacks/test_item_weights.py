@@ -12,7 +12,8 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from harness.scripted_masking import SavesEveryBatch, loader_of, quiet_trainer
+from harness.own_modules import HuggingFace, Sentences
+from harness.scripted_masking import KeepsRows, SavesEveryBatch, loader_of, quiet_trainer
 from harness.stateful_loader import StatefulLoader
 from harness.token_batches import MaskedTagger, SumTagger, Tagger, token_batches, tokens_in
 from lightning.pytorch.plugins.precision import MixedPrecision
@@ -21,7 +22,13 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from oracles.large_batch import train_on_large_batches
 from torch import Tensor
 
-from as_lightning import AccumulationSchedule, AdaptiveGradientAccumulation, MaskingMonitor
+from as_lightning import (
+    AccumulationSchedule,
+    AccumulationWindow,
+    AdaptiveGradientAccumulation,
+    MaskingMonitor,
+    TokenBudget,
+)
 from as_lightning.callbacks.accumulation_policy import MaskingPolicy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -53,7 +60,8 @@ def fit(
 
 def on_large_batches(module: Tagger, batches: list[Any], speed: AdaptiveGradientAccumulation, **options: Any) -> Tagger:
     """Train ``module`` on the windows that the callback has taken, each as one large batch."""
-    windows = [(window.epoch * len(batches) + window.batch, window.length) for window in speed.history]
+    taken = speed.history[: options.pop("steps", None)]
+    windows = [(window.epoch * len(batches) + window.batch, window.length) for window in taken]
     train_on_large_batches(
         module,
         module.configure_optimizers(),
@@ -366,3 +374,60 @@ def test_an_optimizer_that_computes_the_last_of_several_batches_again_is_refused
     module = MaskedTagger(optimizer=ComputesTwice)
     with pytest.raises(MisconfigurationException, match=r"ComputesTwice computes the loss several times .* once, or"):
         fit(module, by_items(items=items), token_batches(COUNTS))
+
+
+def test_the_logged_loss_is_the_mean_over_the_windows_items() -> None:
+    batches, module, logger = token_batches(COUNTS), Tagger(), KeepsRows()
+    speed = fit(module, by_items(), batches, max_epochs=1, logger=logger, log_every_n_steps=1)
+    for row, window in zip(logger.rows, speed.history, strict=True):
+        before = on_large_batches(Tagger(), batches, speed, steps=row["step"])
+        of_window = batches[window.batch : window.batch + window.length]
+        assert row["accumulation/loss"] == pytest.approx(before.losses(of_window).mean().item(), rel=1e-9)
+
+
+class TwoLosses(MaskedTagger):
+    """The second is of the first ``second`` tokens, of all if it is None."""
+
+    second: int | None = None
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
+        logits, target = self.net(batch[0]).flatten(0, 1), batch[1].flatten()
+        rows = slice(self.second)
+        return self.as_softmax_loss(logits, target) + self.as_softmax_loss(logits[rows], target[rows])
+
+
+def test_two_losses_of_a_step_are_weighed_together_unless_their_numbers_of_samples_differ() -> None:
+    batches, module = token_batches((3, 17, 1, 24)), TwoLosses()
+    speed = fit(module, by_items(items="module"), batches, max_epochs=1)
+    assert [window.items for window in speed.history] == [2 * 45]
+    reference = TwoLosses()
+    optimizer = reference.configure_optimizers()
+    reference.training_step([torch.cat(parts) for parts in zip(*batches, strict=True)], 0).backward()  # type: ignore[union-attr]
+    optimizer.step()
+    assert distance(module, reference) < 1e-12
+    uneven = TwoLosses()
+    uneven.second = 8
+    with pytest.raises(MisconfigurationException, match=r"two losses of different numbers of samples.*items=lambda"):
+        fit(uneven, by_items(items="module"), batches)
+
+
+def test_a_budget_of_items_closes_windows_of_about_so_many() -> None:
+    even = fit(Tagger(), by_items(TokenBudget(30)), token_batches((10,) * 12), max_epochs=1)
+    assert [window.items for window in even.history] == [10, 10, 20, 20, 30, 30]  # windows of 3 start at multiples of 3
+    budget = TokenBudget(1000)
+    for items, length, wanted in ((500, 2, 4), (0, 2, 7), (5000, 1, 1)):
+        assert budget(AccumulationWindow(0, 0, length, 0, 0, items, wanted=7)) == wanted
+
+
+def test_a_hugging_face_model_that_divides_by_the_items_itself_is_refused() -> None:
+    pytest.importorskip("transformers")
+
+    class DividesItself(HuggingFace):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            return self(**batch, num_items_in_batch=20).loss
+
+    by_rows = AdaptiveGradientAccumulation(AccumulationSchedule({0: 2}), items=lambda batch: len(batch["labels"]))
+    trainer = quiet_trainer(max_epochs=1, callbacks=[by_rows])
+    with pytest.raises(MisconfigurationException, match="is given num_items_in_batch, by which it divides the loss"):
+        trainer.fit(module := DividesItself(), Sentences().train_dataloader())
+    assert not module.model._forward_pre_hooks
