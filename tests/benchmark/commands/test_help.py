@@ -20,15 +20,15 @@ PROGRAM = """
 import atexit, sys
 from as_lightning.benchmark.commands.console import {function}
 atexit.register(lambda: print([name for name in ("torch", "pandas") if name in sys.modules]))
-sys.argv = ["{command}", "{argument}"]
+sys.argv = {argv}
 {function}()
 """
 
 
 @functools.cache
-def printed(command: str, argument: str = "--help") -> str:
+def printed(command: str, *arguments: str) -> str:
     """What the command prints."""
-    program = PROGRAM.format(command=command, argument=argument, function=COMMANDS[command])
+    program = PROGRAM.format(argv=[command, *arguments], function=COMMANDS[command])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("\n[]\n")
     return done.stdout.removesuffix("[]\n")
@@ -36,7 +36,7 @@ def printed(command: str, argument: str = "--help") -> str:
 
 @pytest.mark.parametrize("command", ["as-lightning", "as-lightning-compare"])
 def test_help_starts_with_one_sentence_and_three_examples_and_has_a_line_for_each_experiment_and_method(command):
-    sentence, empty, *examples = printed(command).splitlines()[:6]
+    sentence, empty, *examples = printed(command, "--help").splitlines()[:6]
     assert sentence.endswith(".")
     assert empty == examples[3] == ""
     assert all(example.startswith(f"  {command} ") for example in examples[:3])
@@ -44,12 +44,12 @@ def test_help_starts_with_one_sentence_and_three_examples_and_has_a_line_for_eac
         for path in (config_dir() / group).glob("*.yaml"):
             comment = re.search("^# (?!@package)(.+)", path.read_text(encoding="utf-8"), re.MULTILINE)
             assert comment is not None
-            assert f"\n  {path.stem:<21}  {comment[1]}\n" in printed(command)
+            assert f"\n  {path.stem:<21}  {comment[1]}\n" in printed(command, "--help")
 
 
 def test_help_names_all_data_models_and_loggers_that_can_be_chosen():
     for group in ("data", "model", "logger"):
-        (line,) = re.findall(rf"^{group}: (.*)$", printed("as-lightning"), re.MULTILINE)
+        (line,) = re.findall(rf"^{group}: (.*)$", printed("as-lightning", "--help"), re.MULTILINE)
         assert set(names(group)) <= set(line.split(", "))
 
 
@@ -57,15 +57,19 @@ def test_help_of_the_comparison_has_its_settings():
     settings = yaml.safe_load((config_dir() / "compare.yaml").read_text(encoding="utf-8"))
     plan = list(settings)[list(settings).index("methods") : list(settings).index("search")]
     assert {"methods", "budgets", "trials", "seeds", "equal_within"} <= set(plan)
-    assert all(f"\n  {setting}: " in printed("as-lightning-compare") for setting in plan)
+    assert all(f"\n  {setting}: " in printed("as-lightning-compare", "--help") for setting in plan)
 
 
 def test_every_command_has_a_help_and_that_of_the_report_has_all_its_arguments():
     scripts = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
     assert re.findall(r'^(as-lightning\S*) = "', scripts, re.MULTILINE) == list(COMMANDS)
-    text = printed("as-lightning-report")
+    text = printed("as-lightning-report", "--help")
     assert all(f"\n  {argument}" in text for argument in ("PATH", "--output FOLDER", "--baseline METHOD"))
 
 
 def test_the_version_is_ours():
     assert printed("as-lightning", "--version") == f"as-lightning {__version__}\n"
+
+
+def test_a_comparison_of_nothing_is_answered_with_the_help():
+    assert printed("as-lightning-compare") == printed("as-lightning-compare", "--help")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from hydra.errors import InstantiationException, OverrideParseException
+from hydra.errors import ConfigCompositionException, InstantiationException, OverrideParseException
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-from as_lightning.benchmark.commands.mistakes import in_words, is_mistake
+from as_lightning.benchmark.commands.mistakes import check_words, in_words, is_mistake
 from as_lightning.benchmark.run.settings import SettingError, names
 from as_lightning.benchmark.run.train import train
 from as_lightning.functional.masking import check_delta
@@ -42,6 +43,10 @@ def test_a_value_that_this_package_refuses_is_a_mistake_and_one_that_breaks_else
             "chosen by the name of",
         ),
         (OverrideParseException("digits", "no viable alternative"), "got 'digits': did you mean experiment=digits?"),
+        (
+            ConfigCompositionException("Ambiguous value for argument 'method=a,b'\n1. To"),
+            "add -m to make a run with each",
+        ),
         (OverrideParseException("a b", "no viable alternative"), "expected settings as name=value, got 'a b'"),
     ],
 )
@@ -49,6 +54,30 @@ def test_a_mistake_is_told_in_one_line(error, words):
     assert is_mistake(error)
     assert words in in_words(error)
     assert "\n" not in in_words(error)
+
+
+def test_a_setting_without_a_value_is_named(composed):
+    error = raised(train, composed("experiment=text_file"))
+    assert in_words(error) == "data.path has no value: add data.path=..."
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["--seed", "3"], "seed=3"),
+        (["experiment=digits", "--max-epochs=3"], "max_epochs=3"),
+        (["--trials", "experiment=digits"], "trials=..."),
+        (["-m", "experiment=digits", "method", "softmax"], "method=softmax"),
+    ],
+)
+def test_words_that_are_no_settings_are_told_with_what_was_meant(words, meant):
+    with pytest.raises(SettingError, match=re.escape(f"did you mean {meant}?")):
+        check_words(words)
+
+
+@pytest.mark.parametrize("words", ["-m experiment=digits seed=0", "--cfg job ~trainer", "-cd here", "--multi a=1", "a"])
+def test_words_of_hydras_are_left_to_hydra(words):
+    check_words(words.split())
 
 
 def test_of_a_class_that_refuses_its_arguments_the_refusal_is_told_and_not_hydras_frame_around_it():
@@ -73,6 +102,7 @@ def test_what_a_library_raises_without_hydra_keeps_its_stack_trace(error):
             "model.dropout=2",
             "the settings of model are refused: dropout probability has to be between 0 and 1",
         ),
+        ("method.delta=2", r"method.delta must be a number in \[0, 1\], got 2: leave it out for the default"),
         ("data.score=null", "got data.score=None: there are: accuracy, balanced_accuracy, f1_macro"),
         ("optimizer._target_=torch.optim.Adamm", "_target_=torch.optim.Adamm cannot be loaded"),
         ("optimizer.lr=-1", "the settings of optimizer or lr_scheduler are refused: Invalid learning rate: -1"),

@@ -96,6 +96,7 @@ def test_in_a_sweep_a_setting_of_some_methods_is_no_error_for_the_others(argumen
         (["method=softmax", "method.delta=0.2"], r"method.delta is no setting of this method, but of another one"),
         (["data.batchsize=1"], r"there is no data.batchsize: did you mean batch_size\?"),
         (["data.data_dir=x"], r"data.data_dir is not in the configuration: set it with \+data.data_dir="),
+        (["epochs=1"], r"there is no epochs: did you mean trainer.max_epochs\?"),
         (["sed=1"], r"there is no sed: did you mean seed\?"),
         (["trainer.max_epoch=1"], r"there is no trainer.max_epoch: did you mean max_epochs"),
         (["method=as_sofmax"], r"there is no method=as_sofmax: did you mean as_softmax"),
@@ -111,23 +112,26 @@ def test_what_hydra_does_not_know_is_told_with_the_nearest_name(composed, overri
 @pytest.mark.parametrize(
     ("overrides", "folder"),
     [
-        (["seed=1", "method=softmax"], "method=softmax,seed=1"),
-        (["method=softmax", "++method.delta=0.1"], "method=softmax"),
+        ([], "data=digits"),
+        (["experiment=digits"], ""),
+        (["data=digits", "method=softmax", "++method.delta=0.1"], "data=digits,method=softmax"),
+        (["seed=1", "method=softmax"], "data=digits,method=softmax,seed=1"),
         (["experiment=digits", "data.split_seed=3"], "data.split_seed=3"),
+        (["experiment=digits", "data=digits"], "data=digits,experiment=digits"),
         (["experiment=digits", "name=both"], "experiment=digits,name=both"),
     ],
 )
 def test_a_folder_is_named_after_the_settings_that_the_method_reads(composed, overrides, folder):
     method = composed("method=softmax", "++method.delta=0.1").method
-    assert run_folder(overrides, method, ["experiment"]) == folder
+    assert run_folder(overrides, method, ["experiment"], "digits") == folder
 
 
 def test_a_folder_name_is_one_that_file_systems_take_and_tells_two_values_apart(composed):
     method = composed().method
-    names = [run_folder([f"data.path={path}"], method, []) for path in ("/a/x.csv", "/b/x.csv", "x.csv")]
+    names = [run_folder([f"data.path={path}"], method, [], "x") for path in ("/a/x.csv", "/b/x.csv", "x.csv")]
     assert len(set(names)) == 3
     assert all(name.startswith("data.path=x.csv") and "/" not in name for name in names)
-    long = [run_folder([f"name='{letter * 300}{end}'"], method, []) for letter in "xé語" for end in "ab"]
+    long = [run_folder([f"name='{letter * 300}{end}'"], method, [], "x") for letter in "xé語" for end in "ab"]
     assert len(set(long)) == 6
     assert max(len(name.encode()) for name in long) <= 200
 

@@ -26,8 +26,8 @@ def as_hydra_reads(word: str) -> str:
     """A word of the command. A knob may be one of the compared methods alone: each method takes what it has. Hydra's
     grammar has no ``=`` inside a list, as candidates need it.
 
-    >>> as_hydra_reads("candidates={wide: [model.width=256]}"), as_hydra_reads("method.delta=0.1")
-    ('++candidates={wide:["model.width=256"]}', '++method.delta=0.1')
+    >>> as_hydra_reads("candidates={wide: [model.width=256]}"), as_hydra_reads("method.delta=0.5")
+    ('++candidates={wide:["model.width=256"]}', '++method.delta=0.5')
     """
     key, _, value = word.partition("=")
     if key.lstrip("+").partition(".")[0] == "candidates" and value[:1] in "{[" and value:
@@ -47,6 +47,8 @@ def main() -> None:
         sys.argv[1:] = [as_hydra_reads(word) for word in sys.argv[1:]]
     except SettingError as error:
         sys.exit(f"as-lightning-compare: {error}")
+    if not sys.argv[1:]:  # all defaults are a comparison of the digits, which nobody has asked for
+        sys.argv.append("--help")
     if not any(word.startswith("-") for word in sys.argv[1:]):
         sys.argv.append("--multirun")  # else Hydra says of a misspelt setting that methods=a,b is ambiguous
     run_command("compare", run_job)

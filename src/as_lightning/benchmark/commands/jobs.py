@@ -11,7 +11,7 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig
 
-from as_lightning.benchmark.commands.mistakes import in_words, is_mistake
+from as_lightning.benchmark.commands.mistakes import check_words, in_words, is_mistake
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.result import new_session
 
@@ -27,6 +27,7 @@ def run_command(config_name: str, job: Callable[[DictConfig], Any], failures: Ca
     stack_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # then Hydra hands its errors on
     try:
+        check_words(sys.argv[1:])
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=config_name)(job)()
         failures()
     except (KeyboardInterrupt, SystemExit) as end:

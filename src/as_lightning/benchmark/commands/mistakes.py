@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import re
 import traceback
+from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
+from hydra._internal.utils import get_args_parser
 from hydra.errors import HydraException, InstantiationException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from as_lightning.benchmark.packages import config_dir, how_to_install, package_of
 from as_lightning.benchmark.run.settings import GROUPS, SettingError, known_settings, method_settings, names, nearest
 
 NO_NAME = "Config group override must be a string"  # as Hydra says of logger=null
+AMBIGUOUS = re.compile(r"Ambiguous value for argument '(.*)'")  # as Hydra says of method=a,b without -m
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Refuse words of a command that are neither settings nor options, which Hydra answers with its usage.
+
+    >>> check_words(["experiment", "digits"])
+    Traceback (most recent call last):
+    as_lightning.benchmark.run.settings.SettingError: ...settings as name=value...: did you mean experiment=digits?
+    """
+    options = [option for action in get_args_parser()._actions for option in action.option_strings]
+    bare = re.compile(r"[^-~=][^=]*")
+    for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
+        name, _, value = word.lstrip("-").partition("=")
+        if word.startswith("--") and not any(option.startswith(f"--{name}") for option in options):
+            meant = f"{name.replace('-', '_')}={value or (after if bare.fullmatch(after) else '...')}"
+            raise SettingError(f"there is no option --{name}: settings have no dashes, did you mean {meant}?")
+        if bare.fullmatch(word) and bare.fullmatch(after) and not before.startswith("-"):
+            raise SettingError(f"expected settings as name=value, got '{word} {after}': did you mean {word}={after}?")
 
 
 def is_mistake(error: BaseException) -> bool:
@@ -37,6 +60,11 @@ def in_words(error: BaseException) -> str:
         return message
     if message.startswith(NO_NAME):
         return "a group is chosen by the name of one of its files, as logger=none, and not by null"
+    if ambiguous := AMBIGUOUS.match(message):
+        once = "a value that holds a comma needs quotes of its own inside the shell's"
+        return f"{ambiguous[1]} names several values: add -m to make a run with each ({once})"
+    if isinstance(error, MissingMandatoryValue):
+        return f"{error.full_key} has no value: add {error.full_key}=..."
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         return f"there is no {group}={name}: {nearest(name, [o for o in error.options if not o.endswith('base')])}"
@@ -63,10 +91,19 @@ def _misspelt(group: DictConfig, key: str, setting: str) -> str:
         return f"{setting} is not in the configuration: set it with +{setting}=..."
     if path == "method" and key in method_settings():
         return f"{setting} is no setting of this method, but of another one. There are: {', '.join(sorted(known))}"
-    groups = [name for name in map(str, group) if isinstance(group._get_node(name), DictConfig) and key in group[name]]
-    if not path and groups:
-        return f"there is no {setting}: did you mean {' or '.join(f'{name}.{key}' for name in groups)}?"
+    if not path and (inside := _inside(group, key)):
+        return f"there is no {setting}: did you mean {' or '.join(inside)}?"
     files = {name: config_dir() / "data" / f"{name}.yaml" for name in names("data")} if path == "data" else {}
     if having := [f"data={name}" for name, file in files.items() if f"\n{key}:" in file.read_text("utf-8")]:
         return f"these data have no {setting}: add {' or '.join(having)}"
     return f"there is no {setting}: {nearest(key, known, method_settings() if path == 'method' else ())}"
+
+
+def _inside(config: DictConfig, key: str) -> list[str]:
+    """The settings of groups that have this name, or else that of which it is a part: ``epochs`` of ``max_epochs``."""
+    if get_close_matches(key, map(str, config), cutoff=0.7):
+        return []
+    groups = [name for name in GROUPS if isinstance(config._get_node(name), DictConfig)]
+    settings = {f"{name}.{own}": str(own) for name in groups for own in config[name]}
+    exact = [setting for setting, own in settings.items() if own == key]
+    return exact or [setting for setting, own in settings.items() if key in own.split("_")]

@@ -88,8 +88,11 @@ def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
     """
     config = config.copy()
     foreign = foreign_settings(config.method)
-    if "delta" in config.method and "delta" not in foreign and config.method.delta is None:
-        raise SettingError("method.delta must be a number in [0, 1], got null: leave it out for the default")
+    if "delta" in config.method and "delta" not in foreign:  # before the data are read
+        delta = config.method.delta
+        if isinstance(delta, bool) or not isinstance(delta, (int, float)) or not 0 <= delta <= 1:
+            got = f"got {override_value(delta)}: leave it out for the default"
+            raise SettingError(f"method.delta must be a number in [0, 1], {got}")
     with open_dict(config.method):
         for key in foreign:
             del config.method[key]
@@ -159,20 +162,24 @@ def override_value(value: Any) -> str:
     return str(value) if isinstance(value, float) else json.dumps(value)
 
 
-def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[str]) -> str:
+def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[str], data: str) -> str:
     """The changed settings that the method has, sorted, as the name of a run's folder: `method=as_softmax,seed=1`.
 
     A path is replaced by its last part and four digits that tell it from others of the same name. An experiment is
-    left out unless a ``name`` of the user's hides it.
+    left out, as its name is that of the folder above, unless a ``name`` or ``data`` of the user's hides it. A run
+    without an experiment names its data, for another one has other settings.
     """
     given = OverridesParser.create().parse_overrides(list(overrides))
-    named = {"experiment"} if any(override.key_or_group == "name" for override in given) else set()
+    groups = {override.key_or_group for override in given}
+    named = {"experiment"} if groups & {"name", "data"} else set()
     ignored = {f"method.{name}" for name in foreign_settings(method)} | (set(left_out) - named)
     settings = [
         f"{override.key_or_group}={_without_slashes(override.get_value_element_as_str())}"
         for override in given
         if override.key_or_group not in ignored
     ]
+    if not groups & {"experiment", "data"}:
+        settings.append(f"data={data}")
     name = ",".join(sorted(settings))
     encoded = name.encode()
     if len(encoded) <= LONGEST:
