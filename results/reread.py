@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,7 @@ def main() -> None:
             finished |= dict(execution(make)(replay.runs))
         if len(finished) > before:
             gather(folder)
+            shutil.rmtree(folder / "runs")
         if replay.runs:
             print(f"{folder}: lacks {len(replay.runs)} runs, as {replay.runs[0]}")
             continue
