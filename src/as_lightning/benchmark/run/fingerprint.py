@@ -115,11 +115,9 @@ def _text(value: Any) -> str | None:
         return f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()}"
     if isinstance(value, WITHOUT_STATE):
         return type(value).__name__ + getattr(value, "__name__", "")
-    named = isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType))
-    if named and not getattr(value, "__closure__", None):
-        if _of_library(value) or isinstance(value, types.BuiltinFunctionType):
-            return f"{value.__module__}.{value.__qualname__}"
-    return None
+    builtin = isinstance(value, types.BuiltinFunctionType)
+    known = isinstance(value, (type, types.FunctionType)) and not getattr(value, "__closure__", None)
+    return f"{value.__module__}.{value.__qualname__}" if builtin or (known and _of_library(value)) else None
 
 
 def _inside(value: Any) -> Iterator[tuple[str, Any]]:
