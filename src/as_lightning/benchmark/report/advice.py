@@ -73,8 +73,9 @@ def _recommendation(findings: Findings) -> str:
     shown = in_words(chosen.verdict, chosen.time)
     if chosen.arm.method == reference.arm.method:
         return f"Train {chosen.arm.method} for {chosen.length} in place of {reference.epochs:g}: {shown}."
-    own = _knobs(chosen.settings)
-    return f"Use {chosen.arm.method}{f' ({settings(own)})' if own else ''}, {chosen.length}: {shown}."
+    own, (size, before) = _knobs(chosen.settings), (chosen.parameters, reference.parameters)
+    larger = f" It has {size / before:.2g} times the parameters." if size and before and size != before else ""
+    return f"Use {chosen.arm.method}{f' ({settings(own)})' if own else ''}, {chosen.length}: {shown}.{larger}"
 
 
 def _reservations(findings: Findings) -> list[str]:

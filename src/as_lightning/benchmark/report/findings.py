@@ -67,6 +67,7 @@ class Row:
     verdict: Verdict | None  # against the baseline's full budget; None for that arm itself
     same_budget: Verdict | None  # of a smaller budget the one against the baseline at that budget
     metrics: Mapping[str, float]  # the means of all test metrics, and of what else the runs have counted
+    parameters: int | None  # that are trained; None where unknown
 
     @property
     def length(self) -> str:
@@ -139,6 +140,7 @@ def findings(record: ComparisonRecord) -> Findings:
             verdict=by_pair.get((arm, reference)),
             same_budget=None if same == reference else by_pair.get((arm, same)),
             metrics=pd.DataFrame([_measured(run) for run in runs[arm]], dtype=float).mean().dropna().to_dict(),
+            parameters=about.parameters,
         )
         rows.append(row)
     return Findings(record, tuple(rows))

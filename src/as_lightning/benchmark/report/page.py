@@ -145,6 +145,7 @@ def cells(found: Findings, row: Row) -> dict[str, Cell]:
     for_new = _interval(verdict.new_low, verdict.new_high) if verdict else ""
     ratio = "–" if math.isnan(time.ratio) else f"{time.ratio:.2f}"
     independent = row.arm in found.record.unpaired
+    sizes = {each.parameters for each in found.rows}
     pairs = "not paired" if independent else f"{verdict.seeds} paired" if verdict and verdict.seeds < row.seeds else ""
     return {
         "method": Cell(row.arm.method, "advised" if advised else ""),
@@ -156,6 +157,7 @@ def cells(found: Findings, row: Row) -> dict[str, Cell]:
             verdict.word if verdict else f"tuning chose {chosen}" if chosen else "baseline",
             "; ".join(filter(None, notes)),
         ),
+        "parameters": Cell("–" if len(sizes) == 1 or row.parameters is None else f"{row.parameters:,}"),
         "time ratio": Cell(ratio, f"{time.low:.2f} to {time.high:.2f}" if time.low < time.high else ""),
         f"{found.record.pairs}s": Cell(str(row.seeds), pairs),
     }
@@ -231,8 +233,16 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
     own = own if any(len(row.metrics) > 1 for row in found.rows) else {}  # more than the score
     texts = pd.DataFrame(own).fillna("–").map(lambda value: value if isinstance(value, str) else f"{value:.4g}")
     measured = [{"": str(name).replace("_", " ")} | dict(row) for name, row in texts.iterrows()]
+    changes = {
+        name: {key: pair for key, pair in of.items() if key != "method.name"} for name, of in record.changes.items()
+    }
     return {
         "title": record.name,
+        "changes": [
+            f"{name}: {', '.join(f'{key} {own} in place of {base}' for key, (base, own) in of.items())}"
+            for name, of in changes.items()
+            if of
+        ],
         "untuned": bool(record.untuned),
         "first": first,
         "rows": deciding(found),
