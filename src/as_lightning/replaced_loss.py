@@ -87,12 +87,10 @@ class LossOfLabels(nn.Module):
 
     ``make`` makes it from the loss that the model computes; that of several labels where its ``problem_type`` says so.
     It raises ``TypeError`` where the model's own loss is another one, as with class weights: they would be lost.
-    ``of_model`` is where the module has the model.
     """
 
-    def __init__(self, of_model: str, make: Callable[[Any], nn.Module]) -> None:
+    def __init__(self, make: Callable[[Any], nn.Module]) -> None:
         super().__init__()
-        self.of_model = of_model
         self.loss, self.multilabel_loss = make(nn.CrossEntropyLoss()), make(nn.BCEWithLogitsLoss())
         self.checked = False
 
@@ -149,7 +147,7 @@ def replace_loss(module: Any, name: str, make: Callable[[Any], nn.Module]) -> bo
     if _is_huggingface_classifier(replaced):
         if any(isinstance(hook, LossOfLabels) for hook in replaced._forward_hooks.values()):
             raise ValueError(f"the loss of this {type(replaced).__name__} is replaced already: make a new model")
-        module.loss_of_labels = LossOfLabels(name, make)  # as a part of the module it moves with it
+        module.loss_of_labels = LossOfLabels(make)  # as a part of the module it moves with it
         replaced.register_forward_hook(module.loss_of_labels, with_kwargs=True)
         return bool(replaced.config.problem_type == "multi_label_classification")
     _refuse_what_is_no_loss_of_classes(name, replaced)

@@ -108,9 +108,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             if normalize == "batches" and items is not None:
                 raise ValueError("items= weighs the items of a window: leave it out, or normalize='batches'")
             items = (items or "module") if normalize == "items" else None
-            now = (
-                "leave it out" if items is None else "items='module' says it" if items == "module" else "items= says it"
-            )
+            now = f"items={'...' if callable(items) else items!r} says it"
             warnings.warn(f"normalize={normalize!r} is deprecated: {now}", FutureWarning, stacklevel=2)
         if not (items is None or callable(items)):
             check_choice("items", items, ("module",))
@@ -142,12 +140,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         by_default = "sqrt" if isinstance(self.policy, MaskingPolicy) else "none"
         self._rates.scale = by_default if self.lr_scale == "auto" else self.lr_scale
         self._weights.unit = None
-        self._start()
         self._undecided: list[Any] = [0, 0, 0, 0]  # since the policy was asked: windows, masked samples, samples, items
         self._seen: tuple[int, float] = (0, 0)  # samples and items since training began
-
-    def _start(self) -> None:
-        """Between two windows, with nothing asked, logged or taken over from a checkpoint."""
         self.history: list[AccumulationWindow] = []
         self._window, self._next_length = OpenWindow(), None  # type: OpenWindow, int | None  # what the policy has said
         self._saved: dict[str, Any] | None = None  # gradients of a checkpoint's open window, until training goes on

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -49,11 +48,10 @@ class EvaluationLogits:
             self._calls, self._outermost = 0, 1 if strategy.model is strategy.lightning_module else 2
             before, after = pl_module.register_forward_pre_hook, pl_module.register_forward_hook
             self._hooks = [before(self._enter), after(self._keep_output, always_call=True)]
-            replaced = getattr(pl_module, "loss_of_labels", None)
-            if isinstance(replaced, LossOfLabels):  # the loss of a Hugging Face model is replaced, which steps call
-                model = attrgetter(replaced.of_model)(pl_module)
-                keep = partial(self._keep_output_of_model, pl_module)
-                self._hooks.append(model.register_forward_hook(keep, with_kwargs=True))
+            keep = partial(self._keep_output_of_model, pl_module)
+            for part in pl_module.modules():  # a Hugging Face model whose loss is replaced, which steps call
+                if any(isinstance(hook, LossOfLabels) for hook in part._forward_hooks.values()):
+                    self._hooks.append(part.register_forward_hook(keep, with_kwargs=True))
 
     @property
     def suffix(self) -> str:

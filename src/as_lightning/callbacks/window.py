@@ -152,8 +152,13 @@ class WindowCallback(Callback):
         return find_counter(pl_module) or self._sizes
 
     def _drives(self, trainer: Trainer) -> bool:
-        callbacks = window_callbacks(trainer)
-        return next((callback for callback in callbacks if callback.sets_length), callbacks[0]) is self
+        first = None
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, WindowCallback):
+                if callback.sets_length:
+                    return callback is self
+                first = first or callback
+        return first is self
 
     def close_window(self, trainer: Trainer, pl_module: LightningModule) -> WindowSums:
         """The sums of the window that ends with this batch, on their device: the first call adds up the ranks'."""

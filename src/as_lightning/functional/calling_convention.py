@@ -160,10 +160,13 @@ def _looked_at(indices: Tensor, in_range: Tensor, classes: int) -> Tensor:
 
 
 # A node of a graph that raises IndexError, without the layers that torch.library.custom_op puts around each call.
-_LIBRARY = torch.library.Library("as_lightning", "FRAGMENT")
-_LIBRARY.define("class_indices(Tensor indices, Tensor in_range, SymInt classes) -> Tensor")
-_LIBRARY.impl("class_indices", _looked_at, "CPU")
-torch.library.register_fake("as_lightning::class_indices", lambda indices, in_range, classes: torch.empty_like(indices))
+if not hasattr(torch.ops.as_lightning, "class_indices"):  # a process that loads the package anew has it
+    _LIBRARY = torch.library.Library("as_lightning", "FRAGMENT")
+    _LIBRARY.define("class_indices(Tensor indices, Tensor in_range, SymInt classes) -> Tensor")
+    _LIBRARY.impl("class_indices", _looked_at, "CPU")
+    torch.library.register_fake(
+        "as_lightning::class_indices", lambda indices, in_range, classes: torch.empty_like(indices)
+    )
 
 
 def class_rows(logits: Tensor, target: Tensor, ignore_index: int, classes: int | None = None) -> ClassRows:

@@ -160,8 +160,8 @@ def test_a_sweep_with_a_failed_run_ends_with_its_report_and_a_status_that_says_s
     assert finished.stderr.rstrip().endswith("as-lightning: runs that have failed: 1")
     report = (folder / "multirun/a/b/report/report.md").read_text()
     assert "method.delta=7" in report
-    assert r"delta is a margin between probabilities and must lie in \[0, 1\], got 7" in report
-    assert "must lie in [0, 1], got 7" in finished.stdout
+    assert r"method.delta must be a number in \[0, 1\], got 7" in report
+    assert "method.delta must be a number in [0, 1], got 7" in finished.stdout
 
 
 def test_in_a_sweep_over_methods_a_setting_of_one_leaves_the_others_to_run_once(failing):

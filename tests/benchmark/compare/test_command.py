@@ -335,7 +335,7 @@ OF_OWN = [
         (["method.dleta=0.2"], "did you mean delta"),
         (["method.dleta=0.05,0.2"], "did you mean delta"),
         (["method.tau=2"], "no method of the comparison has method.tau"),
-        (["method.delta=2"], "must lie in [0, 1], got 2"),
+        (["method.delta=2"], "method.delta must be a number in [0, 1], got 2"),
         (["ckpt_path=last.ckpt"], "a comparison tunes the optimizer, which ckpt_path would bring"),
         (["method.delta_warmup.ratio=0.1,0.2"], "method.delta_warmup.ratio cannot be swept in a comparison"),
         (["method.delta=0.05,0.1,0.2,0.3", "trials=3"], "trials=3 cannot try all 4 values of delta (0.05, 0.1, 0.2, 0"),
@@ -344,7 +344,7 @@ OF_OWN = [
         (["optimizer.lr=fast"], "the settings of optimizer or lr_scheduler are refused"),
         (["name=../x"], "name=../x cannot name a folder below comparisons"),
         (["data=text_file", "data.path=none.csv"], "none.csv: give its full path, or set data_dir"),
-        (["data=text_file"], "Missing mandatory value: data.path"),
+        (["data=text_file"], "data.path has no value: add data.path=..."),
         (["data=text_file", "data.path=a, b.csv"], "a value that holds a comma needs quotes inside the shell's"),
         (["data.path=x.csv"], "these data have no data.path: add data=audio_folder or data=conll or data="),
         (

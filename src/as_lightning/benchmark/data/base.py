@@ -40,17 +40,17 @@ def say(message: str) -> None:
 def collected_messages() -> Iterator[list[str]]:
     """What is said in this block, in the place of a log; for a command whose log is off."""
     messages: list[str] = []
-    handler, level = logging.Handler(), log.level
+    handler, level, disabled = logging.Handler(), log.level, log.disabled
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     log.addHandler(handler)
     log.setLevel(logging.INFO)
-    log.propagate = False
+    log.propagate = log.disabled = False
     try:
         yield messages
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
-        log.propagate = True
+        log.propagate, log.disabled = True, disabled
 
 
 class LabelledDataset(Dataset[tuple[Any, Tensor]]):
