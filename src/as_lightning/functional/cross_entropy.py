@@ -141,8 +141,9 @@ def traceable_loss(
         in_place = not (traced() or recorded(rows))
         mask = masked_by_delta(probability, target_probability, delta, in_place=in_place)
         # a logit of -inf in effect: its exponential is exactly 0
-        if in_place:  # the derivative of a difference is no work in backward, where that of masked_fill is another pass
-            rows = torch.sub(rows, mask, alpha=FAR_BELOW[rows.dtype])
+        if in_place or torch.compiler.is_compiling():  # the derivative of a difference is no work in backward
+            penalised = mask if mask.dtype == rows.dtype else mask.to(rows.dtype)
+            rows = torch.sub(rows, penalised, alpha=FAR_BELOW[rows.dtype])
         else:  # forward-mode differentiation under make_fx (torch 2.11) crashes at a difference with alpha
             rows = rows.masked_fill(mask, -FAR_BELOW[rows.dtype])
     loss = cross_entropy_of_rows(rows, batch, weight, reduction)
