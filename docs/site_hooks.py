@@ -68,6 +68,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Links out of ``docs/`` (and from those pages into it) become links inside the site."""
+    if page.file.src_uri.startswith("results/") or page.file.src_uri == "CHANGELOG.md":
+        page.meta["search"] = {"exclude": True}  # tables of numbers, and of what was
     depth = page.file.src_uri.count("/")
     if (ROOT / page.file.src_uri).exists():  # a page from outside: docs/ is the site's root
         return re.sub(r"(\]\((?:\.\./)*)docs/", r"\1", markdown)

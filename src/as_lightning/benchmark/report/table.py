@@ -125,9 +125,10 @@ def verdicts(
 
     Source: Nadeau and Bengio, "Inference for the Generalization Error", Machine Learning 52, 2003.
 
-    >>> scores = {"seed": [0, 1, 2], "sgd": [90.1, 90.4, 89.9], "adamw": [93.2, 93.3, 93.1]}
-    >>> verdicts(pd.DataFrame(scores), baseline="sgd")[["candidate", "word", "pairs"]].values.tolist()
-    [['adamw', 'better', 3]]
+    Examples:
+        >>> scores = {"seed": [0, 1, 2], "sgd": [90.1, 90.4, 89.9], "adamw": [93.2, 93.3, 93.1]}
+        >>> verdicts(pd.DataFrame(scores), baseline="sgd")[["candidate", "word", "pairs"]].values.tolist()
+        [['adamw', 'better', 3]]
     """
     asked: dict[str, Any] = {"equal_within": equal_within, "mode": mode, "unit": unit, "splits": splits}
     return verdict_table(table_records(frame, "", baseline, columns, test_share=test_share, **asked)[0])
