@@ -13,7 +13,7 @@ CORE_TESTS := tests/functional tests/callbacks tests/compatibility $(wildcard te
 	--ignore=src/as_lightning/benchmark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-oldest test-newest trust lint docs format package clean
+.PHONY: help setup demo shell test test-slow test-oldest test-newest trust lint docs format package clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP) ## three minutes: masking, exact accumulation, the memory of a wide layer, a comparison that decides
 	$(BIN)/python docs/demo.py
+
+shell: $(STAMP) ## open a shell in which the commands as-lightning... are found (exit leaves it)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)" $${SHELL:-sh}
 
 test: $(STAMP) ## run the whole test suite
 	$(PYTEST)

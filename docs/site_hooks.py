@@ -6,8 +6,11 @@ The site shows them under the same names, so a link such as ``../results/README.
 """
 
 import html
+import json
 import re
 import runpy
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,20 @@ LEAKS = {
     "a role or directive of reStructuredText": re.compile(r":(?:class|func|meth|attr|mod|exc|data|math):|\.\. \w+::"),
     "a doctest as quotes in quotes, outside a section Examples": re.compile(r"(?:<blockquote>\s*){3}|(?:&gt;){3} "),
     "a formula that is not rendered": re.compile(rf"{DOLLARS.pattern}|\\[(\[]"),
+}
+# what users type, and a page that is among the first three
+QUERIES = {
+    "multi-label": "faq",
+    "how to pick delta": "faq",
+    "class weights": "methods/class_weighted",
+    "label smoothing": "methods/label_smoothing",
+    "my own loss": "faq",
+    "resume": "faq",
+    "W&B": "faq",
+    "wandb": "running",
+    "imbalanced": "faq",
+    "early stopping": "faq",
+    "plot": "faq",
 }
 
 
@@ -68,6 +85,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Links out of ``docs/`` (and from those pages into it) become links inside the site."""
+    if page.file.src_uri.startswith("results/") or page.file.src_uri == "CHANGELOG.md":
+        page.meta["search"] = {"exclude": True}  # tables of numbers, and of what was
     depth = page.file.src_uri.count("/")
     if (ROOT / page.file.src_uri).exists():  # a page from outside: docs/ is the site's root
         return re.sub(r"(\]\((?:\.\./)*)docs/", r"\1", markdown)
@@ -95,6 +114,26 @@ def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
     for line in leaks(content):
         raise PluginError(f"{page.file.src_uri} shows {line}")
     return content
+
+
+@event_priority(-100)  # when the search plugin has written its index
+def on_post_build(config: Any) -> None:
+    """Let the search find W&B, which the index has as HTML; where node is installed, ask the search what users ask.
+
+    Raises:
+        PluginError: if a page is not among the first three.
+    """
+    index = Path(config.site_dir) / "search" / "search_index.json"
+    text = re.sub(r"(?<=\b\w)&amp;(?=\w\b)", "&", index.read_text(encoding="utf-8"))
+    index.write_text(text, encoding="utf-8")
+    if (node := shutil.which("node")) is None:
+        return
+    command = [node, str(ROOT / "docs" / "search_queries.js"), config.site_dir, *QUERIES]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    for query, page in QUERIES.items():
+        first = list(dict.fromkeys(found[query]))[:3]
+        if f"{page}/" not in first:
+            raise PluginError(f"the search for {query!r} finds {first}, and not {page}")
 
 
 def leaks(content: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Put the reports of the committed comparisons side by side: ``results/README.md``, and the results in README.
+"""Put the reports of the committed comparisons side by side: ``results/README.md``, and the answer in README.
 
     python results/summary.py
 
@@ -6,6 +6,7 @@ All is taken from the records, as ``as-lightning-report FOLDER`` takes it, which
 """
 
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from scipy import stats
 
 from as_lightning.benchmark.report.advice import advice
 from as_lightning.benchmark.report.findings import Findings, findings
-from as_lightning.benchmark.report.page import cells, deciding, table
+from as_lightning.benchmark.report.page import deciding, table
 from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.report.verdicts import Verdict
 
@@ -35,6 +36,7 @@ NAMES = {  # of data sets whose folders do not say it
     "clinc150_20_shots": "clinc150, 20 examples a class",
     "goemotions_10k": "goemotions, first 10,000 examples",
 }
+OF_THE_PAPER = ("fine_tuned", "fine_tuned_longer", "comparison")  # those in which AS-Softmax is compared
 SWEEPS = {"delta/report": "margins", "label_noise/report": "wrong labels"}
 UNTUNED = ["## At one learning rate", "", "Nothing in these sweeps is tuned: they show what a setting does.", ""]
 
@@ -53,15 +55,24 @@ def comparisons(folder: str) -> dict[str, Findings]:
     }
 
 
-def full_budget(found: Findings | None, method: str) -> str:
-    """A method trained as long as the baseline: its difference in points with the interval, and the verdict."""
-    name = next((each for each in found.methods if each.removeprefix("multilabel_") == method), "") if found else ""
-    if found is None or not name:
-        return "–"
-    if name in found.record.same_as:
-        return "tuning chose softmax"
-    shown = cells(found, found.full(name))
-    return f"{shown['difference, points (95%)']}: {shown['verdict'].text}"
+def answer() -> str:
+    """How often AS-Softmax is better than softmax, and how often tuning chose softmax, as two sentences."""
+    chosen, better, total = 0, [], 0
+    for folder in OF_THE_PAPER:
+        for address, found in comparisons(folder).items():
+            name = next(each for each in found.methods if each.endswith("as_softmax"))
+            total += 1
+            chosen += name in found.record.same_as
+            verdict = None if name in found.record.same_as else found.full(name).verdict
+            if verdict is not None and verdict.word == "better":
+                data = address.partition("/")[0]
+                better.append(f"[{NAMES.get(data, data)}{COMPARISONS[folder]}](results/{address})")
+    where = f" ({', '.join(better)})" if better else ""
+    text = (
+        f"With both losses tuned, AS-Softmax is *better* than softmax in {len(better)} of {total} comparisons{where}. "
+        f"In {chosen} of them no margin below 1 was better on validation, so tuning chose plain softmax."
+    )
+    return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
 
 
 def mean_over_data_sets(differences: Sequence[float]) -> tuple[float, float, float]:
@@ -115,34 +126,29 @@ def all_words() -> str:
 
 
 def main() -> None:
-    """Write the tables of both pages."""
-    long = [all_words(), ""]
-    short = ["| data set | AS-Softmax | AS-Speed | label smoothing |", "| --- | --- | --- | --- |"]
-    of_others = {"fine_tuned": "fine_tuned_other", "comparison": "other_losses"}
+    """Write the tables, and the answer."""
+    lines = [all_words(), ""]
     for folder, title in COMPARISONS.items():
-        found = comparisons(folder)
-        for address, each in found.items():
+        for address, each in comparisons(folder).items():
             data = address.partition("/")[0]
-            name = f"{NAMES.get(data, data)}{title}"
             rows = table(deciding(each))
-            long += [f"## {name}", "", f"{advice(each)[0]} ([report]({address}))", "", rows, ""]
-            if folder in of_others:
-                other = comparisons(of_others[folder]).get(address.replace(folder, of_others[folder]))
-                own = [full_budget(each, method) for method in ("as_softmax", "as_speed")]
-                short.append(
-                    f"| [{name}](results/{address}) | {' | '.join(own)} | {full_budget(other, 'label_smoothing')} |"
-                )
-    for folder, title in (("fine_tuned", "fine-tuned"), ("comparison", "from scratch")):
+            lines += [f"## {NAMES.get(data, data)}{title}", ""]
+            lines += [f"{advice(each)[0]} ([report]({address}))", "", rows, ""]
+    lines += ["## Means over data sets", "", "| trained | AS-Softmax | AS-Speed | label smoothing |"]
+    lines.append("| --- | --- | --- | --- |")
+    for title, folder, others in (
+        ("fine-tuned", "fine_tuned", "fine_tuned_other"),
+        ("from scratch", "comparison", "other_losses"),
+    ):
         means = [over_data_sets(method, folder) for method in ("as_softmax", "as_speed")]
-        means.append(over_data_sets("label_smoothing", of_others[folder]))
-        short.append(f"| mean, {title} | {' | '.join(means)} |")
+        lines.append(f"| {title} | {' | '.join([*means, over_data_sets('label_smoothing', others)])} |")
     scaled = (f"{method} {over_data_sets(method, 'lr_scale')}" for method in ("as_speed", "as_speed_linear"))
-    long += [f"Mean difference to `as_speed_none` over these data sets: {'; '.join(scaled)}.", "", *UNTUNED]
+    lines += ["", f"Mean difference to `as_speed_none` of the runs of `lr_scale`: {'; '.join(scaled)}.", "", *UNTUNED]
     for folder, title in SWEEPS.items():
-        long.append(f"* {title}: {', '.join(f'[{name}]({address})' for name, address in reports(folder).items())}")
-    for page, lines in ((RESULTS / "README.md", long), (README, short)):
+        lines.append(f"* {title}: {', '.join(f'[{name}]({address})' for name, address in reports(folder).items())}")
+    for page, written in ((RESULTS / "README.md", lines), (README, [answer()])):
         before, _, after = WRITTEN.split(page.read_text(encoding="utf-8"))
-        page.write_text("\n".join([before, *lines, after]), encoding="utf-8")
+        page.write_text("\n".join([before, *written, after]), encoding="utf-8")
 
 
 if __name__ == "__main__":
