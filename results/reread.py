@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
@@ -112,6 +113,7 @@ def main() -> None:
             print(f"{folder}: lacks {len(replay.runs)} runs, as {replay.runs[0]}")
             continue
         ended = replay.ended
+        ended.stopped = re.sub(r"max_hours=\S+ was reached with", "The runs that are stored end with", ended.stopped)
         if len(finished) == before:  # test examples are not stored with the runs: what they said stays
             ended.disagreed, ended.examples = record.disagreed, record.examples
         words = {(v.arm.method, v.arm.budget): v.word for v in record.verdicts()}

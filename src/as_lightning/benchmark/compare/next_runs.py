@@ -162,7 +162,8 @@ class Replay:
             return
         look = looks[len(reached)]
         runs = self._missing(open_arms, look)
-        if self.record.results and self._spent + self._hours(runs) > (plan.max_hours or math.inf):
+        begun = self.record.reference in self.record.scores()  # else there would be nothing to report
+        if begun and self._spent + self._hours(runs) > (plan.max_hours or math.inf):
             self._stop(open_arms, f"max_hours={plan.max_hours:g}", look, runs)
         else:
             self.runs = runs
