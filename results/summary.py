@@ -22,6 +22,7 @@ from as_lightning.benchmark.report.verdicts import Verdict
 
 RESULTS = Path(__file__).resolve().parent
 README = RESULTS.parent / "README.md"
+SIMULATION = RESULTS / "statistics" / "simulation.md"
 WRITTEN = re.compile(r"(?<=<!-- written by results/summary.py -->\n)(.*?\n)(?=\n<!-- end -->)", re.DOTALL)
 # folders of a data set, and what they add to its name
 COMPARISONS = {
@@ -86,9 +87,7 @@ def answer() -> str:
                     better.append(f"[{NAMES.get(data, data)}{COMPARISONS[folder]}](results/{address})")
         where = f" ({', '.join(better)})" if better else ""
         told[ended] = f"in {len(better)} of {total} comparisons{where}; in {chosen} of them tuning chose plain softmax"
-    seen = re.search(
-        r"better at \+0.5.*?\| ([\d.]+)%", (RESULTS / "statistics/simulation.md").read_text(encoding="utf-8")
-    )
+    seen = re.search(r"better at \+0.5.*?\| ([\d.]+)%", SIMULATION.read_text(encoding="utf-8"))
     share = f"{float(seen[1]):.0f}" if seen else "?"
     text = (
         f"With both losses tuned, AS-Softmax is *better* than softmax {told[True]}. Where training is cut short (half the "
