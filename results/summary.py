@@ -90,8 +90,8 @@ def answer() -> str:
     seen = re.search(r"better at \+0.5.*?\| ([\d.]+)%", SIMULATION.read_text(encoding="utf-8"))
     share = f"{float(seen[1]):.0f}" if seen else "?"
     text = (
-        f"With both losses tuned, AS-Softmax is *better* than softmax {told[True]}. Where training is cut short (half the "
-        f"epochs cost more than a point), it is better {told[False]}. A true gain of half a point would be found in "
+        f"With both losses tuned, AS-Softmax is *better* than softmax {told[True]}. Where training is cut short (half "
+        f"the epochs cost more than a point), it is better {told[False]}. A true gain of half a point would be found in "
         f"{share}% of such comparisons or more."
     )
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
