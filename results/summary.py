@@ -91,8 +91,8 @@ def answer() -> str:
     share = f"{float(seen[1]):.0f}" if seen else "?"
     text = (
         f"With both losses tuned, AS-Softmax is *better* than softmax {told[True]}. Where training is cut short (half "
-        f"the epochs cost more than a point), it is better {told[False]}. A true gain of half a point would be found in "
-        f"{share}% of such comparisons or more."
+        f"the epochs cost more than a point), it is better {told[False]}. A true gain of half a point would be found "
+        f"in {share}% of such comparisons or more."
     )
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
 
