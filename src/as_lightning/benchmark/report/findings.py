@@ -67,7 +67,7 @@ class Row:
     verdict: Verdict | None  # against the baseline's full budget; None for that arm itself
     same_budget: Verdict | None  # of a smaller budget the one against the baseline at that budget
     metrics: Mapping[str, float]  # the means of all test metrics, and of what else the runs have counted
-    parameters: int | None  # that are trained; None where unknown
+    parameters: int | None = None  # that are trained; None where unknown
 
     @property
     def length(self) -> str:
