@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 
@@ -19,7 +20,8 @@ def _run(command: str, module: str) -> None:
         sys.stderr,
     ):  # a console may know few characters; other processes are told by the variable
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            with suppress(OSError):  # a stream that cannot tell its place
+                stream.reconfigure(errors="replace")
     os.environ.setdefault("PYTHONIOENCODING", f"{getattr(sys.stdout, 'encoding', None) or 'utf-8'}:replace")
     if "--version" in sys.argv[1:]:
         print(f"as-lightning {__version__}")
