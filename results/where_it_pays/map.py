@@ -38,7 +38,13 @@ from as_lightning.benchmark.report.verdicts import Arm, Design, Verdict, verdict
 FOLDER = Path(__file__).resolve().parent
 README, PAGE, MAP = FOLDER / "README.md", FOLDER.parents[1] / "docs" / "which_loss.md", FOLDER / "map.svg"
 WRITTEN = re.compile(r"(<!-- written by results/where_it_pays/map.py -->\n).*?(\n<!-- end -->)", re.DOTALL)
-DATA = {"clinc150": "CLINC150", "cifar10": "CIFAR-10", "sst5": "SST-5", "fsdd": "spoken digits", "goemotions": "GoEmotions"}
+DATA = {
+    "clinc150": "CLINC150",
+    "cifar10": "CIFAR-10",
+    "sst5": "SST-5",
+    "fsdd": "spoken digits",
+    "goemotions": "GoEmotions",
+}
 HEADS = {"linear": "linear head", "hidden": "one hidden layer"}
 # of a condition: in a row of the map, and as a reader has it
 KINDS = {
@@ -49,7 +55,14 @@ KINDS = {
     "shots": ("{} a class", "few examples of each class"),
 }
 SEVERAL = "several labels a sample"
-BETTER, WORSE, GROUND, DARK_GROUND, DARK_INK, CELL_INK = "#3b9fdc", "#e8893a", "#ffffff", "#1e2129", "#e3e6ee", "#111418"
+BETTER, WORSE, GROUND, DARK_GROUND, DARK_INK, CELL_INK = (
+    "#3b9fdc",
+    "#e8893a",
+    "#ffffff",
+    "#1e2129",
+    "#e3e6ee",
+    "#111418",
+)
 FULL_COLOUR = 5.0  # points from which a cell has the whole colour
 LINES = {"undecided": "un-\ndecided", "not worse": "not\nworse", "no gain": "no\ngain"}  # of words, in a narrow column
 SHORT = {"generalised_cross_entropy": "generalised\ncross-entropy", "as_softmax": "AS-Softmax"}
@@ -275,7 +288,9 @@ def controlled(found: Sequence[Cell]) -> str:
         said = "stays" if word == "better" else "goes"
         name = f"[{cell.group}, {cell.condition}](controls/{control.name}/{RUNS_TABLE})"
         gain = np.mean([*control.scores[Arm("softmax")].values()]) - np.mean([*cell.scores[Arm("softmax")].values()])
-        rows.append([name, cell.shown("as_softmax"), control.shown("as_softmax"), " / ".join(decay), f"{gain:+.1f}", said])
+        rows.append(
+            [name, cell.shown("as_softmax"), control.shown("as_softmax"), " / ".join(decay), f"{gain:+.1f}", said]
+        )
     head = ["condition", "weight decay 0.01", "weight decay tuned", "chosen: softmax / AS-Softmax"]
     return table([*head, "what softmax gains by it", "AS-Softmax's lead"], rows)
 

@@ -99,7 +99,9 @@ def drawn(found: pd.DataFrame) -> str:
         plots = figure.subplots(2, sharex=True)
         for (cell, name), color in zip(names(found).items(), PALETTE, strict=False):
             own = found[found["cell"] == cell]
-            plots[0].errorbar(own["delta"], own["difference"], own["half"], fmt="o-", ms=3, lw=1.2, color=color, label=name)
+            plots[0].errorbar(
+                own["delta"], own["difference"], own["half"], fmt="o-", ms=3, lw=1.2, color=color, label=name
+            )
             plots[1].plot(own["delta"], own["masked"], "o-", ms=3, lw=1.2, color=color)
         plots[0].set(ylabel="difference to softmax, points")
         plots[1].set(ylabel="masked samples, last epoch, %", xlabel="delta", xscale="log", ylim=(-3, 103))
@@ -119,7 +121,10 @@ def numbers(found: pd.DataFrame) -> str:
     rows = []
     for cell, name in names(found).items():
         own = found[found["cell"] == cell].set_index("delta")
-        shown = [f"{own.at[d, 'difference']:+.1f} ± {own.at[d, 'half']:.1f} ({own.at[d, 'masked']:.0f}%)" for d in deltas[:-1]]
+        shown = [
+            f"{own.at[d, 'difference']:+.1f} ± {own.at[d, 'half']:.1f} ({own.at[d, 'masked']:.0f}%)"
+            for d in deltas[:-1]
+        ]
         rows.append([name, *shown, f"{own.at[1.0, 'score']:.1f} ({own.at[1.0, 'masked']:.0f}%)"])
     return table(["difference to softmax (masked)", *(f"{delta:g}" for delta in deltas[:-1]), "1: score"], rows)
 
@@ -127,7 +132,12 @@ def numbers(found: pd.DataFrame) -> str:
 def pages() -> dict[Path, str]:
     """What the committed runs make of the page and the figure."""
     found = means()
-    return {README: WRITTEN.sub(lambda part: part[1] + SECTION + numbers(found) + part[2], README.read_text(encoding="utf-8")), FIGURE: drawn(found)}
+    return {
+        README: WRITTEN.sub(
+            lambda part: part[1] + SECTION + numbers(found) + part[2], README.read_text(encoding="utf-8")
+        ),
+        FIGURE: drawn(found),
+    }
 
 
 if __name__ == "__main__":
