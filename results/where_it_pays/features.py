@@ -48,16 +48,19 @@ def main(path: str, kind: str, *overrides: str) -> None:
     """Read the data, run the encoder, write the file."""
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         config = compose("train", [*(MINILM if kind == "minilm" else []), *overrides, "logger=none"])
-    data, arrays = read_data(config), {}
+    data = read_data(config)
+    arrays: dict[str, np.ndarray] = {}
     if kind == "minilm":
-        cache_features(data, made_module(config, data).encoder, data.data_dir)
+        encoder = made_module(config, data).encoder
+        assert isinstance(encoder, torch.nn.Module)
+        cache_features(data, encoder, data.data_dir)
     for split, dataset in data.splits.items():
-        inputs = torch.stack([sample for sample, _ in dataset])
+        inputs = torch.stack([dataset[number][0] for number in range(len(dataset))])
         inputs = inputs if kind == "minilm" else {"lite0": lite0, "logmel": logmel}[kind](inputs)
         arrays[f"{split}_inputs"] = inputs.numpy().astype(np.float16)
-        arrays[f"{split}_labels"] = np.array(data.class_names)[dataset.targets.numpy()]
+        arrays[f"{split}_labels"] = np.array(data.class_names)[torch.as_tensor(dataset.targets).numpy()]
         print(split, tuple(inputs.shape))
-    np.savez(path, **arrays)
+    np.savez(path, **arrays)  # type: ignore[arg-type]  # names of arrays, and no options
 
 
 if __name__ == "__main__":

@@ -188,7 +188,9 @@ def saved(figure: Figure, name: str) -> str:
     """A figure as SVG, whose ground and ink follow the reader's choice of light or dark."""
     text = StringIO()
     with rc_context(STYLE | {"svg.hashsalt": name}):
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None}, facecolor=GROUND)
+        figure.savefig(
+            text, format="svg", metadata={"Date": None, "Creator": None}, facecolor=GROUND, bbox_inches="tight"
+        )
     svg = text.getvalue()
     style = f":root{{--ink:{INK};--ground:{GROUND}}}"
     style += f"@media(prefers-color-scheme:dark){{:root{{--ink:{DARK_INK};--ground:{DARK_GROUND}}}}}"
@@ -332,11 +334,11 @@ def short(found: Sequence[Cell]) -> str:
     rows = []
     for said, group in groups.items():
         method = advised(group)
-        own = "multilabel_as_softmax" if group[0].several else "as_softmax"
+        of_paper = "multilabel_as_softmax" if group[0].several else "as_softmax"
         card = f"[{method}](methods/{method}.md)" if method else "softmax: nothing is clearly better"
         conditions = ", ".join(dict.fromkeys(f"{DATA[cell.place[0]]} {cell.condition}" for cell in group))
         numbers = spread_of(group, method) if method else "–"
-        rows.append([said, card, numbers, spread_of(group, own), conditions])
+        rows.append([said, card, numbers, spread_of(group, of_paper), conditions])
     return table(["your data have", "try", "its difference to softmax", "AS-Softmax's", "measured on"], rows)
 
 
