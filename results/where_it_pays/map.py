@@ -327,9 +327,9 @@ def short(found: Sequence[Cell]) -> str:
     groups: dict[str, list[Cell]] = {}
     for kind in KINDS:
         for head, of_head in HEADS.items():
-            own = [cell for cell in found if cell.place[1:3] == (head, kind) and not cell.several]
-            if own:
-                groups[f"{KINDS[kind][1]}; {of_head}"] = own
+            of_kind = [cell for cell in found if cell.place[1:3] == (head, kind) and not cell.several]
+            if of_kind:
+                groups[f"{KINDS[kind][1]}; {of_head}"] = of_kind
     if several := [cell for cell in found if cell.several]:
         groups[f"{SEVERAL}; {HEADS['linear']}"] = several
     rows = []
