@@ -22,7 +22,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")
-FOLDERS = {"results": (".md", ".png", ".svg", ".html"), "notebooks": (".ipynb",)}
+FOLDERS = {"results": (".csv", ".md", ".png", ".svg", ".html"), "notebooks": (".ipynb",)}
 PIECES = ("introduction.md", "cause.md")  # of results/learning_rate/README.md
 OUTSIDE = "|".join([*map(re.escape, PAGES), *(f"{folder}/" for folder in FOLDERS)])
 MARKED = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)

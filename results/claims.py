@@ -6,6 +6,7 @@ The paper's numbers stand here; ours are computed from ``results/*/runs.jsonl``.
 """
 
 import functools
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -21,7 +22,10 @@ from as_lightning.benchmark.run.result import find_results
 
 RESULTS = Path(__file__).resolve().parent
 sys.path.insert(0, str(RESULTS / "learning_rate"))
+sys.path.insert(0, str(RESULTS / "where_it_pays"))
 from experiment import PAPER_RATE, best_rate, complete, paired, read  # noqa: E402
+from map import advised, cells, spread_of  # noqa: E402
+from margin import means  # noqa: E402
 
 PAGE = RESULTS.parent / "docs" / "claims.md"
 REPRODUCED, AT_ITS_RATE = "reproduced under other conditions", "reproduced at the paper's rate only"
@@ -31,6 +35,7 @@ ROBERTA = "`{} model.name=roberta-base`; needs a GPU and at least five seeds"
 DATA = "needs its data set"
 Test = tuple[str, str, str]  # our nearest test, our number, the verdict
 TABLE = re.compile(r"(?<=<!-- written by results/claims.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
+QUESTIONS = re.compile(r"(?<=<!-- questions, by results/claims.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 HEAD = (
     "| claim | the paper's numbers | its condition | our nearest test | our number | verdict |\n|" + " --- |" * 6 + "\n"
 )
@@ -205,13 +210,47 @@ def ledger() -> list[tuple[str, str, str, Sequence[Test]]]:
     ]
 
 
+def of_map(kind: str) -> str:
+    """What AS-Softmax gains in the cells of the map that are of a kind of condition."""
+    found = [cell for cell in cells() if cell.place[2] == kind and not cell.several]
+    return f"{spread_of(found, 'as_softmax')}; the best method there: {advised(found) or 'softmax'}"
+
+
+def questions() -> list[tuple[str, str, str]]:
+    """What the paper leaves open: our test, and our number."""
+    here = "../results/where_it_pays/README.md"
+    cost = json.loads((RESULTS / "performance/few_logits.json").read_text(encoding="utf-8"))["rows"]
+    cost += json.loads((RESULTS / "performance/cross_entropy.json").read_text(encoding="utf-8"))["rows"]
+    ratios = {row["shape"]: row["times"]["with counts"]["ratio"] for row in cost if row["masked_share"] == 0.0}
+    times = ", ".join(f"{shape} {ratio:.2f}" for shape, ratio in ratios.items())
+    threshold = "no run is published yet"
+    if (RESULTS / "where_it_pays/margin.csv").exists():
+        best = means().sort_values("difference").groupby("cell").last()
+        threshold = "; ".join(
+            f"{row.Index}: best at {row.delta:g} ({row.difference:+.2f})" for row in best.itertuples()
+        )
+    return [
+        ("Does it help with a long tail?", f"[the map]({here})", of_map("tail")),
+        ("Does it help with wrong labels?", f"[the map]({here})", of_map("uniform")),
+        ("How does the score depend on the threshold?", f"[margins from 0.02 to 1]({here})", threshold),
+        (
+            "What does the mask cost?",
+            "[time of the loss](../results/performance/cross_entropy.md) relative to `F.cross_entropy`, nothing masked",
+            f"rows x classes: {times}",
+        ),
+        ("More than 100,000 real classes?", "–", "not measured; [cost alone](wide_output_layers.md) is"),
+    ]
+
+
 def page() -> str:
     """The page with the table of today's records."""
     table = HEAD
     for *claim, tests in ledger():
         for number, test in enumerate(tests):
             table += "| " + " | ".join([*(["", "", ""] if number else claim), *test]) + " |\n"
-    return TABLE.sub(lambda _: table, PAGE.read_text(encoding="utf-8"))
+    rows = [("question", "our test", "our number"), ("---", "---", "---"), *questions()]
+    asked = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return QUESTIONS.sub(lambda _: asked, TABLE.sub(lambda _: table, PAGE.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":

@@ -14,11 +14,13 @@
 
 import sys
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from hydra import compose, initialize_config_dir
+from torch import nn
 
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.feature_cache import cache_features
@@ -49,18 +51,18 @@ def main(path: str, kind: str, *overrides: str) -> None:
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         config = compose("train", [*(MINILM if kind == "minilm" else []), *overrides, "logger=none"])
     data = read_data(config)
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     if kind == "minilm":
         encoder = made_module(config, data).encoder
-        assert isinstance(encoder, torch.nn.Module)
+        assert isinstance(encoder, nn.Module)
         cache_features(data, encoder, data.data_dir)
     for split, dataset in data.splits.items():
-        inputs = torch.stack([dataset[number][0] for number in range(len(dataset))])
+        inputs = torch.stack([dataset[place][0] for place in range(len(dataset))])
         inputs = inputs if kind == "minilm" else {"lite0": lite0, "logmel": logmel}[kind](inputs)
         arrays[f"{split}_inputs"] = inputs.numpy().astype(np.float16)
         arrays[f"{split}_labels"] = np.array(data.class_names)[torch.as_tensor(dataset.targets).numpy()]
         print(split, tuple(inputs.shape))
-    np.savez(path, **arrays)  # type: ignore[arg-type]  # names of arrays, and no options
+    np.savez(path, **arrays)
 
 
 if __name__ == "__main__":

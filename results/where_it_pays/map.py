@@ -216,7 +216,7 @@ def drawn(found: Sequence[Cell]) -> str:
         axes.set(xlim=(-1.72, len(methods) + 0.04), ylim=(sum(heights) + 0.1, -head))
         axes.axis("off")
         for column, method in enumerate(methods):
-            name = SHORT.get(method, method.replace("_", " ", 1).replace("_", "\n"))
+            name = SHORT.get(method, method.removeprefix("multilabel_").replace("_", "\n"))
             axes.text(column + 0.5, -0.12, name, rotation=90, ha="center", va="bottom", linespacing=0.95)
         top = 0.0
         for row, height in zip(rows, heights, strict=True):
@@ -238,7 +238,7 @@ def draw_cell(axes: Any, left: float, top: float, cell: Cell, method: str) -> No
     chosen = cell.is_softmax(method)
     face = shade(0.0 if chosen else verdict.difference)
     axes.add_patch(Rectangle((left + 0.03, top + 0.04), 0.94, 0.92, facecolor=face, linewidth=0))
-    number, word = ("=", "softmax") if chosen else (f"{verdict.difference:+.1f}", verdict.word)
+    number, word = ("=", "softmax") if chosen else (f"{round(verdict.difference, 1) + 0.0:+.1f}", verdict.word)
     look = {"ha": "center", "va": "center", "color": CELL_INK}
     axes.text(left + 0.5, top + (0.24 if "\n" in LINES.get(word, word) else 0.32), number, weight="bold", **look)
     place = 0.64 if word in LINES else 0.68
@@ -293,6 +293,9 @@ def controlled(found: Sequence[Cell]) -> str:
         rows.append(
             [name, cell.shown("as_softmax"), control.shown("as_softmax"), " / ".join(decay), f"{gain:+.1f}", said]
         )
+    words = [cell.verdicts[own].word for cell in found for own in cell.verdicts if own.endswith("as_softmax")]
+    if "better" not in words:
+        return f"AS-Softmax is better in none of the {len(found)} cells, so that there is no lead to explain."
     head = ["condition", "weight decay 0.01", "weight decay tuned", "chosen: softmax / AS-Softmax"]
     return table([*head, "what softmax gains by it", "AS-Softmax's lead"], rows)
 
@@ -326,9 +329,9 @@ def short(found: Sequence[Cell]) -> str:
     groups: dict[str, list[Cell]] = {}
     for kind in KINDS:
         for head, of_head in HEADS.items():
-            own = [cell for cell in found if cell.place[1:3] == (head, kind) and not cell.several]
-            if own:
-                groups[f"{KINDS[kind][1]}; {of_head}"] = own
+            of_kind = [cell for cell in found if cell.place[1:3] == (head, kind) and not cell.several]
+            if of_kind:
+                groups[f"{KINDS[kind][1]}; {of_head}"] = of_kind
     if several := [cell for cell in found if cell.several]:
         groups[f"{SEVERAL}; {HEADS['linear']}"] = several
     rows = []

@@ -98,11 +98,11 @@ def drawn(found: pd.DataFrame) -> str:
         figure = Figure(figsize=(4.05, 5.2), layout="constrained")
         plots = figure.subplots(2, sharex=True)
         for (cell, name), color in zip(names(found).items(), PALETTE, strict=False):
-            own = found[found["cell"] == cell]
+            own, look = found[found["cell"] == cell], {"ms": 3, "lw": 1.2, "color": color}
             plots[0].errorbar(
                 own["delta"], own["difference"], own["half"], fmt="o-", ms=3, lw=1.2, color=color, label=name
             )
-            plots[1].plot(own["delta"], own["masked"], "o-", ms=3, lw=1.2, color=color)
+            plots[1].plot(own["delta"], own["masked"], "o-", **look)
         plots[0].set(ylabel="difference to softmax, points")
         plots[1].set(ylabel="masked samples, last epoch, %", xlabel="delta", xscale="log", ylim=(-3, 103))
         plots[1].set_xticks(sorted(found["delta"].unique()))

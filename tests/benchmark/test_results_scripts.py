@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 from pathlib import Path
 from types import ModuleType
@@ -68,3 +69,18 @@ def test_the_interval_over_data_sets_holds_the_mean_of_all_in_95_of_100_cases(co
 def test_the_table_of_wide_heads_is_that_of_its_runs() -> None:
     page = script("wide_heads").page(RESULTS / "python_code" / "heads")
     assert page == (RESULTS / "python_code" / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_map_of_losses_and_its_pages_are_those_of_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(RESULTS / "where_it_pays")
+    written = script("where_it_pays/map").pages()
+    if (RESULTS / "where_it_pays" / "margin.csv").exists():
+        written |= script("where_it_pays/margin").pages()
+    for path, text in written.items():
+        # another version of matplotlib places a figure's texts otherwise
+        shown = [
+            re.findall(r">([^<>]+)</text>", page) if path.suffix == ".svg" else page
+            for page in (text, path.read_text(encoding="utf-8"))
+        ]
+        assert shown[0], path
+        assert shown[0] == shown[1], path
