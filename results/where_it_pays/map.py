@@ -253,7 +253,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def all_cells(found: Sequence[Cell]) -> str:
-    """Each cell with the numbers of all methods."""
+    """Each cell with the numbers of all methods; those with several labels a sample have methods of their own."""
+    kinds = ([cell for cell in found if cell.several == several] for several in (False, True))
+    return "\n\n".join(_cells_alike(alike) for alike in kinds if alike)
+
+
+def _cells_alike(found: Sequence[Cell]) -> str:
     methods = methods_of(found)
     rows = [
         [f"[{c.group}, {c.condition}](cells/{c.name}/{RUNS_TABLE})", c.softmax, *(c.shown(m) for m in methods)]
@@ -355,7 +360,7 @@ def pages() -> dict[Path, str]:
     return {
         README: written(README, all_cells(found), by_frequency(found), controlled(found)),
         PAGE: written(PAGE, short(found)),
-        MAP: drawn(found),
+        MAP: drawn([cell for cell in found if not cell.several]),
     }
 
 
