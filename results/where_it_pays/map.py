@@ -255,7 +255,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def all_cells(found: Sequence[Cell]) -> str:
-    """Each cell with the numbers of all methods."""
+    """Each cell with the numbers of all methods; those with several labels a sample have methods of their own."""
+    kinds = ([cell for cell in found if cell.several == several] for several in (False, True))
+    return "\n\n".join(_cells_alike(alike) for alike in kinds if alike)
+
+
+def _cells_alike(found: Sequence[Cell]) -> str:
     methods = methods_of(found)
     rows = [
         [f"[{c.group}, {c.condition}](cells/{c.name}/{RUNS_TABLE})", c.softmax, *(c.shown(m) for m in methods)]
@@ -314,13 +319,13 @@ def spread_of(group: Sequence[Cell], method: str) -> str:
 
 
 def advised(group: Sequence[Cell]) -> str | None:
-    """The method to try: of those better in at least half of the cells the one with the largest mean difference."""
+    """The method to try: of those better in more than half of the cells the one with the largest mean difference."""
 
     def mean(method: str) -> float:
         return float(np.mean([cell.verdicts[method].difference for cell in group]))
 
     everywhere = [method for method in methods_of(group) if all(method in cell.verdicts for cell in group)]
-    better = [m for m in everywhere if 2 * sum(c.verdicts[m].word == "better" for c in group) >= len(group)]
+    better = [m for m in everywhere if 2 * sum(c.verdicts[m].word == "better" for c in group) > len(group)]
     return max(better, key=mean, default=None)
 
 
@@ -357,7 +362,7 @@ def pages() -> dict[Path, str]:
     return {
         README: written(README, all_cells(found), by_frequency(found), controlled(found)),
         PAGE: written(PAGE, short(found)),
-        MAP: drawn(found),
+        MAP: drawn([cell for cell in found if not cell.several]),
     }
 
 

@@ -70,6 +70,12 @@ def test_a_method_that_contains_the_baseline_begins_at_its_best_rate_and_its_kno
     assert all(trial.settings["delta"] == 1.0 and trial.shared for trial in shared)
 
 
+def test_a_trial_of_the_baseline_keeps_the_value_of_a_knob_that_both_tune() -> None:
+    decay = {"weight_decay": Choice([0.0, 0.1], default=0.0)}
+    shared = as_neutral(RATES | {"delta": DELTA} | decay, Trial({"lr": 0.01, "weight_decay": 0.1}, 1.0, 0.0))
+    assert shared.settings == {"lr": 0.01, "weight_decay": 0.1, "delta": 1.0}
+
+
 def test_a_knob_whose_best_value_is_the_smallest_goes_below_it_and_not_beyond_its_limit() -> None:
     space = RATES | {"delta": DELTA}
     own = searched(space, lambda settings: -settings["delta"], count=12)

@@ -121,9 +121,9 @@ def setting_range(description: Any, default: Any = None) -> Range | Choice:
 
 
 def as_neutral(space: Space, trial: Trial) -> Trial:
-    """A trial of the baseline as one of a method that contains it."""
+    """A trial of the baseline as one of a method that contains it; what both tune keeps its value."""
     knobs = {name: d.default if d.neutral is None else d.neutral for name, d in space.items() if name != RATE}
-    return trial._replace(settings={**trial.settings, **knobs}, shared=True)
+    return trial._replace(settings={**knobs, **trial.settings}, shared=True)
 
 
 def best_of(trials: Sequence[Trial], sign: float) -> Trial | None:
