@@ -24,7 +24,7 @@ def results(folder: Path) -> list[Result]:
 def reported(folder: Path) -> list[tuple[str, int]]:
     """Method and number of runs of each row of the report."""
     rows = pd.read_csv(folder / "multirun/digits/report/report.csv")
-    return list(zip(rows["method"], rows["seeds"], strict=True))
+    return list(zip(rows["candidate"], rows["seeds"], strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,8 @@ def test_a_comparison_whose_runs_go_side_by_side_has_the_scores_of_one_whose_run
     side_by_side = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=sides")
     in_an_interpreter("compare", tmp_path, *short, *plan, *side_by_side)
     scores = {
-        name: {(run.method, run.seed): run.metrics for run in results(tmp_path / name)} for name in ("turns", "sides")
+        name: {(run.candidate, run.seed): run.metrics for run in results(tmp_path / name)}
+        for name in ("turns", "sides")
     }
     assert len(scores["turns"]) == 2
     assert scores["turns"] == scores["sides"]

@@ -96,7 +96,7 @@ def test_worse_calibration_is_said_with_what_a_temperature_makes_of_it():
 
 def test_what_weakens_a_verdict_is_said():
     early = row(A, "better", SAME_TIME, difference=1.0)
-    assert "The difference of a method that stopped early as better is on average too large." in advice(found(early))
+    assert "The difference of a candidate that stopped early as better is on average too large." in advice(found(early))
     late = replace(early, verdict=replace(early.verdict, look=16))
     assert not any("too large" in sentence for sentence in advice(found(late)))
     hopeless = row(A, "not worse", SAME_TIME)
@@ -161,7 +161,7 @@ def test_findings_are_those_of_the_runs(result):
     base = [0.80, 0.81, 0.79, 0.82, 0.80]
     record = comparison(result, softmax=base, quick=[score + 0.0001 * i for i, score in enumerate(base)])
     both = findings(record)
-    assert [each.arm.method for each in both.rows] == ["softmax", "quick"]
+    assert [each.arm.candidate for each in both.rows] == ["softmax", "quick"]
     assert both.reference.mean == pytest.approx(80.4)
     assert both.full("quick").verdict.word == "equal"
     assert both.full("quick").time.clearly_less

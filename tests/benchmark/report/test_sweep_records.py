@@ -23,13 +23,15 @@ def config(seed: int = 0, *, epochs: int = 4, lr: float = 0.1, noise: float = 0.
 
 
 def tables(results) -> dict[str, list[str]]:
-    return {record.name: sorted(record.methods) for record in sweep_records(results)[0]}
+    return {record.name: sorted(record.candidates) for record in sweep_records(results)[0]}
 
 
 def test_runs_of_one_setting_share_a_row_and_a_table(result):
     runs = [result(method, seed, 0.8, config=config(seed)) for method in ("softmax", "m") for seed in range(3)]
     ((record,), notes) = sweep_records(runs)
-    assert [(run.name, run.method, run.seed) for run in record.results] == [("set", r.method, r.seed) for r in runs]
+    assert [(run.name, run.candidate, run.seed) for run in record.results] == [
+        ("set", r.candidate, r.seed) for r in runs
+    ]
     assert not notes
 
 
@@ -122,5 +124,5 @@ def test_seeds_that_the_baseline_lacks_leave_those_of_the_others_their_verdict(r
 
 
 def test_a_baseline_that_no_run_has_is_refused_with_the_nearest(result):
-    with pytest.raises(SettingError, match=r"no run is of the method sofmax: did you mean softmax\?"):
+    with pytest.raises(SettingError, match=r"no run is of the candidate sofmax: did you mean softmax\?"):
         sweep_records([result("softmax", 0, 0.8)], baseline="sofmax")
