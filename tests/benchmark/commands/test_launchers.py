@@ -52,7 +52,7 @@ def test_optuna_looks_for_the_margin_of_the_best_validation_score(search):
 def test_the_report_of_jobs_in_other_processes_has_a_row_a_margin_and_the_command_with_the_number_of_trials(search):
     folder, printed = search
     deltas = [run.config["method"]["delta"] for run in results(folder)]
-    assert sorted(reported(folder)) == sorted((f"as_softmax (delta={delta})", 1) for delta in deltas)
+    assert sorted(reported(folder)) == sorted((f"as_softmax (delta={delta:.4g})", 1) for delta in deltas)
     assert "multirun/digits/report/report.html" in printed
     report = (folder / "multirun/digits/report/report.md").read_text()
     command = "as-lightning -m experiment=digits trainer.max_epochs=1 hparams_search=delta_optuna"

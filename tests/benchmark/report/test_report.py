@@ -257,7 +257,7 @@ def test_experiments_of_like_names_have_a_figure_each(result, tmp_path):
 def test_runs_without_validation_or_training_time_are_reported(result, tmp_path):
     results = [result(method, seed, 0.8, seconds=0.0, evaluations=[]) for method in ("softmax", "m") for seed in (0, 1)]
     markdown = write_sweep(results, tmp_path).markdown.read_text()
-    assert "| undecided (2 seeds in common, at least 3 are needed) | 2 |" in markdown
+    assert "| – (2 seeds in common, at least 3 are needed) | 2 |" in markdown
 
 
 def test_an_arm_whose_runs_have_all_failed_changes_no_verdict_of_the_others(record):

@@ -61,6 +61,14 @@ def test_runs_of_a_method_that_differ_in_its_settings_have_a_row_each_also_with_
 
 
 @pytest.mark.parametrize(
+    ("deltas", "shown"), [((0.123456789, 0.25), ("0.1235", "0.25")), ((0.5, 0.50001), ("0.5", "0.50001"))]
+)
+def test_names_have_rounded_numbers_where_these_tell_them_apart(result, deltas, shown):
+    runs = [result("m", 0, 0.8, config=config(delta=delta)) for delta in deltas]
+    assert tables(runs) == {"set": [f"m (delta={delta})" for delta in shown]}
+
+
+@pytest.mark.parametrize(
     ("change", "name", "value"), [({"epochs": 1}, "trainer.max_epochs", 4), ({"noise": 0.4}, "data.label_noise", 0.0)]
 )
 def test_runs_that_differ_in_budget_or_data_are_never_in_one_table(result, change, name, value):

@@ -142,7 +142,8 @@ def in_words(verdict: Verdict, time: TimeRatio = UNKNOWN) -> str:
     within = f"{verdict.equal_within:g} points"
     long = {"equal": "equal within", "not worse": "not worse by", "no gain": "no gain of"}
     word = f"{long[verdict.word]} {within}" if verdict.word in long else verdict.word
-    return f"{difference}{time.in_words}: {word}{f' ({verdict.reason})' if verdict.reason else ''}"
+    word = f"{word} ({verdict.reason})" if verdict.reason and verdict.decided else verdict.reason or word
+    return f"{difference}{time.in_words}: {word}"
 
 
 def settings(values: Mapping[str, Any]) -> str:

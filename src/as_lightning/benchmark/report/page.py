@@ -138,6 +138,7 @@ def cells(found: Findings, row: Row) -> dict[str, Cell]:
     chosen = found.record.same_as.get(row.arm.candidate)  # its runs are those of this candidate
     verdict, time, same = None if chosen else row.verdict, row.time, row.same_budget
     notes = [] if verdict is None else [verdict.reason]
+    word = "–" if verdict and verdict.reason and not verdict.decided else getattr(verdict, "word", "")
     notes += [] if same is None else [f"at this budget: {in_words(same)}"]
     advised = row is recommended(found) and verdict is not None and not found.record.untuned
     difference = "–" if verdict is None or math.isnan(verdict.difference) else f"{verdict.difference:+.2f}"
@@ -154,7 +155,7 @@ def cells(found: Findings, row: Row) -> dict[str, Cell]:
         "difference, points (95%)": Cell(difference, interval),
         "for new data (95%)": Cell(for_new or "–"),
         "verdict": Cell(
-            verdict.word if verdict else f"tuning chose {chosen}" if chosen else "baseline",
+            word or (f"tuning chose {chosen}" if chosen else "baseline"),
             "; ".join(filter(None, notes)),
         ),
         "parameters": Cell("–" if len(sizes) == 1 or row.parameters is None else f"{row.parameters:,}"),

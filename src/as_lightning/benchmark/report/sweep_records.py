@@ -90,9 +90,15 @@ def _varying(table: pd.DataFrame) -> list[str]:
 
 
 def _titled(name: str, settings: pd.DataFrame) -> pd.Series:
-    """The name with the settings of each row in brackets."""
+    """The name with the settings of each row in brackets, their numbers rounded where that keeps all rows apart."""
+    short = settings.map(_rounded)
+    settings = short if len(short.drop_duplicates()) == len(settings.drop_duplicates()) else settings
     rows = [", ".join(f"{key}={value}" for key, value in row.items()) for _, row in settings.iterrows()]
     return pd.Series([f"{name} ({row})" if row else name for row in rows], index=settings.index, dtype=object)
+
+
+def _rounded(value: str) -> str:
+    return f"{float(value):.4g}" if re.fullmatch(r"-?\d*\.\d{2,}(e-?\d+)?", value) else value
 
 
 def _kept_apart(name: str, apart: pd.DataFrame) -> str:
