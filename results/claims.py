@@ -47,7 +47,7 @@ def full_budget(folder: str, score: str | None = None) -> dict[str, Row]:
     record = ComparisonRecord.read(RESULTS / folder)
     record = replace(record, results=[replace(run, score=score or run.score) for run in record.results])
     rows = [row for row in findings(record).rows if row.arm.budget == record.full_budget]
-    return {row.arm.method.removeprefix("multilabel_"): row for row in rows}
+    return {row.arm.candidate.removeprefix("multilabel_"): row for row in rows}
 
 
 def is_softmax(row: Row) -> bool:
@@ -110,9 +110,9 @@ def correlations(folder: str, phase: str, what: str) -> Test:
     """Pearson's correlation of validation loss and score over the evaluations of each run."""
     runs = [run for run in find_results([RESULTS / folder]) if run.phase == phase]
     found = pd.Series([run.loss_accuracy_correlation for run in runs], dtype=float)
-    ranges = found.groupby([run.method for run in runs]).agg(["mean", "min", "max"])
+    ranges = found.groupby([run.candidate for run in runs]).agg(["mean", "min", "max"])
     cells = [f"{row.Index}: {row.mean:+.2f} (from {row.min:+.2f} to {row.max:+.2f})" for row in ranges.itertuples()]
-    by_method = dict(list(found.groupby([run.method for run in runs])))
+    by_method = dict(list(found.groupby([run.candidate for run in runs])))
     own, base = by_method["as_softmax"], by_method["softmax"]
     low, high = stats.ttest_ind(own, base, equal_var=False).confidence_interval()
     cells.append(f"as_softmax minus softmax: {own.mean() - base.mean():+.2f} [{low:+.2f}, {high:+.2f}]")
@@ -141,7 +141,7 @@ def variants() -> Test:
         beside, own = full_budget(f"{name}/{others}"), full_budget(f"{name}/{of}")
         leads = {method: row.verdict.difference if row.verdict else 0.0 for method, row in (beside | own).items()}
         best[name + how] = max(leads, key=lambda method: (leads[method], method == "softmax"))
-        compared_with |= {row.arm.method for row in beside.values() if row.verdict}
+        compared_with |= {row.arm.candidate for row in beside.values() if row.verdict}
     count = sum(method.endswith(("as_softmax", "as_speed")) for method in best.values())
     cells = "; ".join(f"{name}: {method}" for name, method in best.items())
     number = f"the best mean difference has {cells}; AS-Softmax or AS-Speed on {count} of {len(best)}"

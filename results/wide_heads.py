@@ -30,7 +30,7 @@ def numbers(run: Result, memory: float) -> dict[str, object]:
     perplexity = run.metrics["perplexity"] if margin is None else float("nan")
     masked = 100 * last["masked_samples"] / last["samples"] if last else float("nan")
     about = {"tokens": int(run.config["data"]["batch_tokens"]), "seed": run.seed, "perplexity": perplexity}
-    method = f"{'dense' if run.method == 'softmax' else 'fused'} head, {run.method.removeprefix('fused_')}"
+    method = f"{'dense' if run.candidate == 'softmax' else 'fused'} head, {run.candidate.removeprefix('fused_')}"
     method += "" if margin is None else f" (delta={margin})"
     own = {
         "minutes": run.train_seconds / 60,

@@ -137,7 +137,7 @@ class Cell:
             design=Design.read(self.record["design"]),
             floors={pair: spread.floor for pair, spread in spreads.items()},
         )
-        return {verdict.arm.method: verdict for verdict in found}
+        return {verdict.arm.candidate: verdict for verdict in found}
 
     def is_softmax(self, method: str) -> bool:
         """Whether validation chose the setting at which the method is softmax."""
@@ -161,7 +161,7 @@ def cells(folder: str = "cells") -> list[Cell]:
 
 def methods_of(found: Sequence[Cell]) -> list[str]:
     """The methods beside softmax, AS-Softmax first."""
-    return list(dict.fromkeys(method for cell in found for method in cell.record["methods"][1:]))
+    return list(dict.fromkeys(name for cell in found for name in Design.read(cell.record["design"]).candidates[1:]))
 
 
 def take(folder: Path) -> None:
@@ -275,7 +275,7 @@ def by_frequency(found: Sequence[Cell]) -> str:
     for cell in found:
         if f"{cell.record['score']}" != "balanced_accuracy" or cell.place[2] != "tail":
             continue
-        best = max(cell.verdicts.values(), key=lambda verdict: verdict.difference).arm.method
+        best = max(cell.verdicts.values(), key=lambda verdict: verdict.difference).arm.candidate
         means = cell.runs.groupby("candidate")[["accuracy_many", "accuracy_medium", "accuracy_few"]].mean() * 100
         for method in dict.fromkeys([cell.record["baseline"], "as_softmax", best]):
             values = [f"{value:.1f}" for value in means.loc[method]]
