@@ -94,7 +94,6 @@ class ASSoftmaxMixin(_Base):
     as_softmax_replaces: ClassVar[str | None] = None
     as_softmax_validation: Literal["as_softmax", "softmax"] = "as_softmax"
     as_softmax_progress: float | None = None
-    as_softmax_multilabel: bool = False
     _as_softmax_class_delta: ClassVar[float | None] = None  # the margin where a class says it
     _as_softmax_warned = False
     masking_counter: MaskingCounter
@@ -151,7 +150,7 @@ class ASSoftmaxMixin(_Base):
         self.register_load_state_dict_post_hook(_weights_are_loaded)
         if self.as_softmax_replaces is not None:
             several = replace_loss(self, self.as_softmax_replaces, partial(masked_loss, self))
-            self.as_softmax_multilabel = self.as_softmax_multilabel or several
+            self._as_softmax_fitted.multilabel = several or None
 
     def _init_of_next(self, *args: Any, **kwargs: Any) -> None:
         """The next class's ``__init__``, whose ``delta`` is its own: save_hyperparameters does not look beyond this."""
@@ -187,7 +186,16 @@ class ASSoftmaxMixin(_Base):
 
     @as_softmax_temperature.setter
     def as_softmax_temperature(self, value: float | None) -> None:
-        self._as_softmax_fitted.set(value, self.as_softmax_multilabel)
+        self._as_softmax_fitted.set(value)
+
+    @property
+    def as_softmax_multilabel(self) -> bool:
+        """Whether `predict_proba` gives a probability for each of several labels; a class may say so."""
+        return bool(self._as_softmax_fitted.multilabel)
+
+    @as_softmax_multilabel.setter
+    def as_softmax_multilabel(self, value: bool) -> None:
+        self._as_softmax_fitted.multilabel = value
 
     @property
     def current_delta(self) -> float:
@@ -338,7 +346,7 @@ class ASSoftmaxMixin(_Base):
             self._as_softmax_warmup.training_batches = checkpoint.get(LENGTH_KEY)
         saved = checkpoint.get(TEMPERATURE_KEY, {"temperature": None, "multilabel": None})
         if saved["multilabel"] is not None:
-            self.as_softmax_multilabel = bool(saved["multilabel"])
+            self._as_softmax_fitted.multilabel = bool(saved["multilabel"])
         self.as_softmax_temperature = saved["temperature"]
 
 

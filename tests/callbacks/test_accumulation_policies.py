@@ -323,7 +323,7 @@ def test_windows_that_would_be_longer_than_the_epoch_are_warned_of_once() -> Non
 def test_the_names_of_0_3_work_for_one_release_with_a_warning() -> None:
     import as_lightning
 
-    for name in ("StepSchedule", "MaskingPolicy", "MaskingRate"):
+    for name in ("StepSchedule", "MaskingPolicy"):
         with pytest.warns(FutureWarning, match=f"as_lightning.{name} is deprecated: it is"):
             assert callable(getattr(as_lightning, name))
     with pytest.warns(FutureWarning, match="normalize='items' is deprecated"):

@@ -17,6 +17,7 @@ from harness.scripted_masking import (
     ScriptedMasking,
     batches_of,
     loader_of,
+    one_cycle,
     quiet_trainer,
     same_weights,
 )
@@ -24,7 +25,6 @@ from harness.searches import FindsInTheSecondEpoch
 from harness.stateful_loader import StatefulLoader
 from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
 from oracles.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
-from torch.optim.lr_scheduler import OneCycleLR
 
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
 from as_lightning.callbacks.adaptive_gradient_accumulation import GRADIENTS
@@ -32,10 +32,6 @@ from as_lightning.callbacks.window import COUNTS
 
 BATCHES, EPOCHS = 13, 3
 RESTLESS = (1, 3, 2, 8, 5, 2, 1, 4, 4, 4, 3)
-
-
-def one_cycle(optimizer: torch.optim.Optimizer, steps: int) -> dict[str, Any]:
-    return {"scheduler": OneCycleLR(optimizer, max_lr=0.1, total_steps=steps), "interval": "step"}
 
 
 class Run:

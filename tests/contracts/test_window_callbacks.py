@@ -19,13 +19,13 @@ from harness.scripted_masking import (
     ScriptedMasking,
     batches_of,
     loader_of,
+    one_cycle,
     quiet_trainer,
 )
 from harness.stateful_loader import StatefulLoader
 from harness.token_batches import MaskedTagger, SumTagger, Tagger, token_batches, tokens_in
 from lightning.pytorch.callbacks import OnExceptionCheckpoint
 from lightning.pytorch.plugins.precision import MixedPrecision
-from torch.optim.lr_scheduler import OneCycleLR
 
 from as_lightning import AccumulationSchedule, AdaptiveGradientAccumulation, MaskingMonitor, TokenBudget
 
@@ -33,10 +33,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 EPOCHS, BATCHES = 2, 9
 RESTLESS = (1, 3, 2, 8, 5, 2, 1, 4, 4, 3)
-
-
-def one_cycle(optimizer: torch.optim.Optimizer, steps: int) -> dict[str, Any]:
-    return {"scheduler": OneCycleLR(optimizer, max_lr=0.1, total_steps=steps), "interval": "step"}
 
 
 def scripted() -> ScriptedMasking:

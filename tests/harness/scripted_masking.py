@@ -12,6 +12,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from as_lightning.functional import MaskingCounts
@@ -109,6 +110,11 @@ class BatchStream(IterableDataset):
 
 def loader_of(batches: Sequence[Any], *, length_known: bool = True) -> DataLoader:
     return DataLoader(Batches(batches) if length_known else BatchStream(batches), batch_size=None)
+
+
+def one_cycle(optimizer: Optimizer, steps: int) -> dict[str, Any]:
+    """A scheduler whose rate is another one at each step, for a module."""
+    return {"scheduler": OneCycleLR(optimizer, max_lr=0.1, total_steps=steps), "interval": "step"}
 
 
 def quiet_trainer(**kwargs: Any) -> pl.Trainer:
