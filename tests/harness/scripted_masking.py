@@ -138,11 +138,22 @@ def same_weights(module: nn.Module, other: nn.Module) -> bool:
 class SavesEveryBatch(pl.Callback):
     """Not a ``Checkpoint``, so Lightning leaves it where it stands in the list."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, between: bool = False) -> None:
+        self.folder, self.between = folder, between  # whether validations and epochs that end are saved too
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        trainer.save_checkpoint(self.folder / f"{trainer.current_epoch}-{batch_idx:02d}.ckpt")
+    def _save(self, trainer: pl.Trainer, place: str = "") -> None:
+        trainer.save_checkpoint(self.folder / f"{trainer.current_epoch}-{trainer.fit_loop.batch_idx:02d}{place}.ckpt")
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+        self._save(trainer)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if self.between and not trainer.sanity_checking:
+            self._save(trainer, "-validated")
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if self.between:
+            self._save(trainer, "-whole")
 
     def checkpoints(self) -> list[Path]:
         return sorted(self.folder.glob("*.ckpt"))
