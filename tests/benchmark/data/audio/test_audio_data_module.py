@@ -13,7 +13,7 @@ import torchaudio
 from harness.data_settings import AUDIO
 from harness.made_files import tone, write_clip
 
-from as_lightning.benchmark.data.audio.data_module import AudioDataModule, LogMel, clip_features, decode
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule, LogMel, clip_features, decode_clip
 from as_lightning.benchmark.data.files import LabelledFile
 
 
@@ -28,7 +28,7 @@ class Tones(AudioDataModule):
         self.pitches_read.append(hz)
         return tone(hz), 8000
 
-    def index_clips(self) -> dict[str, list[LabelledFile]]:
+    def index(self) -> dict[str, list[LabelledFile]]:
         pitches = {"train": [300, 500, 1000, 2000], "validation": [310, 990], "test": [320, 980]}
         return {
             split: [LabelledFile("low" if hz < 800 else "high", f"{hz} Hz", partial(self.read, hz)) for hz in row]
@@ -103,7 +103,7 @@ def test_spec_augment_sets_bands_and_frames_to_zero_in_the_training_split_alone(
 def test_a_file_is_decoded_to_the_mean_of_its_channels(tmp_path, name, subtype):
     stereo = torch.stack([tone(440), tone(600)], dim=1)
     path = write_clip(tmp_path / name, stereo, subtype=subtype)
-    waveform, rate = decode(path.read_bytes())
+    waveform, rate = decode_clip(path.read_bytes())
     assert (rate, waveform.shape, waveform.dtype) == (8000, (4000,), torch.float32)
     torch.testing.assert_close(waveform, stereo.mean(1), atol=1e-7 if subtype == "FLOAT" else 2**-15, rtol=0)
 
@@ -125,7 +125,7 @@ def test_what_is_no_audio_is_refused(content, message):
         soundfile.write(file, samples, 8000, format="WAV", subtype="FLOAT")
         content = file.getvalue()[:30] if content == "cut" else file.getvalue()
     with pytest.raises(ValueError, match=message):
-        decode(content)
+        decode_clip(content)
 
 
 @pytest.mark.parametrize("rate", [44_100, 8001, 22_051, 192_001, 3000])
@@ -135,7 +135,7 @@ def test_a_clip_of_another_rate_is_resampled_with_filters_of_bounded_size(monkey
         torchaudio.functional, "resample", lambda x, *rates: (terms.extend(rates), resample(x, *rates))[1]
     )
     clip = tone(100.0, rate=rate, seconds=3.0)
-    waveform = clip_features(lambda: (clip, rate), sample_rate=8000, samples=4000, log_mel=None)
+    waveform = clip_features((clip, rate), sample_rate=8000, samples=4000, log_mel=None)
     inner = slice(100, None)  # the filter of the resampling rings at the start; the clip goes on behind the end
     torch.testing.assert_close(waveform[inner], tone(100.0)[inner], atol=0.03, rtol=0)
     assert max(terms) <= 3000
@@ -143,7 +143,7 @@ def test_a_clip_of_another_rate_is_resampled_with_filters_of_bounded_size(monkey
 
 def test_a_rate_that_no_clip_has_is_refused():
     with pytest.raises(ValueError, match="a rate of 4294967295 Hz, from which no 8000 Hz can be made"):
-        clip_features(lambda: (torch.zeros(9), 2**32 - 1), sample_rate=8000, samples=4000, log_mel=None)
+        clip_features((torch.zeros(9), 2**32 - 1), sample_rate=8000, samples=4000, log_mel=None)
 
 
 @pytest.mark.parametrize("hz", [300.0, 1000.0, 2500.0])

@@ -25,7 +25,7 @@ def test_bad_files_are_counted_and_the_first_five_named_before_training(tmp_path
         write_clip(tmp_path / "tones" / ("low", "high")[index % 2] / f"{index}.{'wav' if index else 'flac'}", tone(200))
     for index in range(7):
         (tmp_path / "tones" / "low" / f"bad{index}.wav").write_bytes(b"RIFF" if index else b"")
-    with pytest.raises(ValueError, match="7 of 57 audio files cannot be used: ") as caught:
+    with pytest.raises(ValueError, match="7 of 57 clips cannot be used: ") as caught:
         AudioFolder(tmp_path / "tones", features=features, cache=cache, **AUDIO).setup()
     message = str(caught.value)
     assert message.count("no readable audio") == message.count("tones/low/bad") == 5
@@ -37,5 +37,5 @@ def test_a_clip_of_finite_samples_whose_features_are_not_is_named_in_whatever_sp
     for index in range(24):
         scale = 1e20 if index in (3, 10) else 1.0
         write_clip(tmp_path / "ab"[index % 2] / f"{index:02}.wav", scale * tone(200 + index), subtype="FLOAT")
-    with pytest.raises(ValueError, match=r"2 of 24 audio files .*a/10.wav: features that are not finite: .*b/03.wav"):
+    with pytest.raises(ValueError, match=r"2 of 24 clips .*a/10.wav: features that are not finite: .*b/03.wav"):
         AudioFolder(tmp_path, cache=cache, **AUDIO).setup()
