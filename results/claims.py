@@ -7,7 +7,6 @@ The paper's numbers stand here; ours are computed from ``results/*/runs.jsonl``.
 
 import functools
 import json
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,6 +25,7 @@ sys.path.insert(0, str(RESULTS / "where_it_pays"))
 from experiment import PAPER_RATE, best_rate, complete, paired, read  # noqa: E402
 from map import advised, cells, spread_of  # noqa: E402
 from margin import means  # noqa: E402
+from written import written  # noqa: E402
 
 PAGE = RESULTS.parent / "docs" / "claims.md"
 REPRODUCED, AT_ITS_RATE = "reproduced under other conditions", "reproduced at the paper's rate only"
@@ -34,8 +34,6 @@ FINE_TUNED = "fine-tuned, one rate (2e-5) for all methods"
 ROBERTA = "`{} model.name=roberta-base`; needs a GPU and at least five seeds"
 DATA = "needs its data set"
 Test = tuple[str, str, str]  # our nearest test, our number, the verdict
-TABLE = re.compile(r"(?<=<!-- written by results/claims.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
-QUESTIONS = re.compile(r"(?<=<!-- questions, by results/claims.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 HEAD = (
     "| claim | the paper's numbers | its condition | our nearest test | our number | verdict |\n|" + " --- |" * 6 + "\n"
 )
@@ -249,8 +247,8 @@ def page() -> str:
         for number, test in enumerate(tests):
             table += "| " + " | ".join([*(["", "", ""] if number else claim), *test]) + " |\n"
     rows = [("question", "our test", "our number"), ("---", "---", "---"), *questions()]
-    asked = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    return QUESTIONS.sub(lambda _: asked, TABLE.sub(lambda _: table, PAGE.read_text(encoding="utf-8")))
+    asked = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return written(PAGE, "results/claims.py", table.rstrip("\n"), asked)
 
 
 if __name__ == "__main__":

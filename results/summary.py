@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy import stats
+from written import written
 
 from as_lightning.benchmark.report.advice import advice
 from as_lightning.benchmark.report.findings import Findings, findings
@@ -23,7 +24,6 @@ from as_lightning.benchmark.report.verdicts import Verdict
 RESULTS = Path(__file__).resolve().parent
 README = RESULTS.parent / "README.md"
 SIMULATION = RESULTS / "statistics" / "simulation.md"
-WRITTEN = re.compile(r"(?<=<!-- written by results/summary.py -->\n)(.*?\n)(?=\n<!-- end -->)", re.DOTALL)
 # folders of a data set, and what they add to its name
 COMPARISONS = {
     "fine_tuned": ", fine-tuned",
@@ -172,9 +172,9 @@ def main() -> None:
     lines += ["", f"Mean difference to `as_speed_none` of the runs of `lr_scale`: {'; '.join(scaled)}.", "", *UNTUNED]
     for folder, title in SWEEPS.items():
         lines.append(f"* {title}: {', '.join(f'[{name}]({address})' for name, address in reports(folder).items())}")
-    for page, written in ((RESULTS / "README.md", lines), (README, [answer()])):
-        before, _, after = WRITTEN.split(page.read_text(encoding="utf-8"))
-        page.write_text("\n".join([before, *written, after]), encoding="utf-8")
+    for page, part in ((RESULTS / "README.md", lines), (README, [answer()])):
+        text = written(page, "results/summary.py", "\n".join(["", *part, ""]))
+        page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -36,8 +36,11 @@ from as_lightning.benchmark.report.table import RUNS_TABLE
 from as_lightning.benchmark.report.verdicts import Arm, Design, Verdict, verdicts
 
 FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER.parent))
+from written import written  # noqa: E402
+
+SCRIPT = "results/where_it_pays/map.py"
 README, PAGE, MAP = FOLDER / "README.md", FOLDER.parents[1] / "docs" / "which_loss.md", FOLDER / "map.svg"
-WRITTEN = re.compile(r"(<!-- written by results/where_it_pays/map.py -->\n).*?(\n<!-- end -->)", re.DOTALL)
 DATA = {
     "clinc150": "CLINC150",
     "cifar10": "CIFAR-10",
@@ -350,18 +353,12 @@ def short(found: Sequence[Cell]) -> str:
     return table(["your data have", "try", "its difference to softmax", "AS-Softmax's", "measured on"], rows)
 
 
-def written(page: Path, *parts: str) -> str:
-    """A page with these parts between its markers, in their order."""
-    waiting = iter(parts)
-    return WRITTEN.sub(lambda found: found[1] + next(waiting) + found[2], page.read_text(encoding="utf-8"))
-
-
 def pages() -> dict[Path, str]:
     """What the committed cells make of the pages and the figure."""
     found = cells()
     return {
-        README: written(README, all_cells(found), by_frequency(found), controlled(found)),
-        PAGE: written(PAGE, short(found)),
+        README: written(README, SCRIPT, all_cells(found), by_frequency(found), controlled(found)),
+        PAGE: written(PAGE, SCRIPT, short(found)),
         MAP: drawn([cell for cell in found if not cell.several]),
     }
 
