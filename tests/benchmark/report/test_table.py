@@ -154,6 +154,19 @@ def changed(row: int, column: str, value: object) -> pd.DataFrame:
     return frame
 
 
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (LONG.assign(State=["crashed", *["finished"] * 9], Name="", User="", Runtime=1), "not finished: row 0"),
+        (pd.DataFrame({"seed": range(5), "sgd": SGD, "adamw": [*ADAMW[:4], None]}), "the cell is empty: row 4"),
+        (pd.concat([LONG.assign(task="a"), LONG[5:].assign(task="b")], ignore_index=True), "no run of sgd: b"),
+    ],
+)
+def test_runs_that_are_left_out_are_said_also_where_the_table_is_a_frame(frame, said):
+    with pytest.warns(UserWarning, match=said):
+        judged(frame)
+
+
 BAD = {
     "a column that is not there": (LONG, {"columns": {"score": "acuracy"}}, "no column is named acuracy: did you mean"),
     "a role that is none": (LONG, {"columns": {"sed": "seed"}}, "sed=seed is of no role: did you mean seed"),
@@ -163,6 +176,11 @@ BAD = {
     "a missing score": (changed(7, "accuracy", None), {}, "row 7: expected a number in the column accuracy"),
     "a missing method": (changed(2, "method", " "), {}, "row 2: nothing is in the column method"),
     "a seed twice": (changed(6, "seed", 0), {}, r"rows 5, 6 are of one run \(adamw, seed 0\), and differ in accuracy"),
+    "a name twice": (
+        LONG[["method", "seed", "accuracy", "seed"]],
+        {},
+        "two columns are named seed: rename one of them",
+    ),
     "no finished run": (LONG[:0], {}, "the table has no run that has finished"),
     "a chart": (pd.DataFrame({"Step": [1], "a": [0.5], "a__MIN": [0.5]}), {}, "this is the export of a chart"),
     "one seed": (LONG[LONG.seed == 0], {}, "each candidate has one score, .* give at least 3 runs of each"),

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -36,6 +37,7 @@ TRACKED = re.compile(
     "name|agent|state|notes|user|tags|created|runtime|sweep|group|job_type|id|start_time|end_time|duration|run_id"
     "|source_type|source_name|status|experiment_id|artifact_uri"
 )
+LEFT_OUT = "Left out, since"  # how a sentence on rows begins that are in no verdict
 GIVEN = "Read from a table, which does not say whether the candidates were tuned alike: no advice."
 
 OF_VERDICT = ("difference", "low", "high", "new_low", "new_high", "detectable", "look", "skewed", "reason")
@@ -123,6 +125,9 @@ def verdicts(
     Raises:
         ValueError: for what cannot be read or would mislead; it names the row.
 
+    Warns:
+        UserWarning: of the rows that are left out: runs that have not finished, empty cells, data sets without baseline.
+
     Source: Nadeau and Bengio, "Inference for the Generalization Error", Machine Learning 52, 2003.
 
     Examples:
@@ -131,7 +136,11 @@ def verdicts(
         [['adamw', 'better', 3]]
     """
     asked: dict[str, Any] = {"equal_within": equal_within, "mode": mode, "unit": unit, "splits": splits}
-    return verdict_table(table_records(frame, "", baseline, columns, test_share=test_share, **asked)[0])
+    records, notes = table_records(frame, "", baseline, columns, test_share=test_share, **asked)
+    for note in notes:
+        if note.startswith(LEFT_OUT):
+            warnings.warn(note, stacklevel=2)
+    return verdict_table(records)
 
 
 def numbers(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
@@ -185,7 +194,7 @@ def table_records(
     if runs.groupby(["group", "method", "budget"]).size().max() == 1 and len(groups) < MIN_GROUPS:
         raise ValueError("each candidate has one score, of which nobody knows the spread: give at least 3 runs of each")
     if left_out := [str(group) for group in runs["group"].unique() if group not in groups]:
-        notes.append(f"Left out, since there is no run of {base}: {', '.join(left_out)}.")
+        notes.append(f"{LEFT_OUT} there is no run of {base}: {', '.join(left_out)}.")
     check_number("test_share", facts.get("test_share", TEST_SHARE), lambda s: 0 < s < 1, "a share above 0 and below 1")
     facts = {"splits": "", **facts, "untuned": GIVEN, "split": ""}
     facts["unit"] = _checked_unit(runs["score"], unit, facts.get("mode", "max"))
@@ -218,6 +227,8 @@ def _results(runs: pd.DataFrame, name: str, score: str) -> list[Result]:
 
 def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, str, list[str]]:
     """The columns method, group, budget, seed, score and seconds, the name of the score, and sentences on them."""
+    if len(again := frame.columns[frame.columns.duplicated()]):
+        raise ValueError(f"two columns are named {again[0]}: rename one of them, or leave it out")
     plain = {column: re.sub(r"\W+", "_", PREFIX.sub("", str(column).lower())) for column in frame}
     tracked = [column for column in frame if TRACKED.fullmatch(plain[column])]
     notes, own = [], [column for column in frame if plain[column] and not plain[column].startswith("unnamed_")]
@@ -226,14 +237,16 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
         state = next((column for column in tracked if plain[column] in ("state", "status")), None)
         ended = frame[state].astype(str).str.lower().eq("finished") if state else pd.Series(True, frame.index)
         if not ended.all():
-            notes.append(f"Left out, since they have not finished: {_rows(frame.index[~ended])}.")
+            notes.append(f"{LEFT_OUT} they have not finished: {_rows(frame.index[~ended])}.")
         frame = frame[ended]
     if written := set(WRITTEN) <= set(frame):
         frame = frame[frame["phase"] == "final"]
     roles = _roles(frame, {column: plain[column] for column in own}, columns)
     roles |= {name: [name] for name in ("budget", "epochs") if written}
     if not roles.keys() & {"method", "score"}:
-        frame, roles = _melted(frame, own, roles)
+        frame, roles, empty = _melted(frame, own, roles)
+        if len(empty):
+            notes.append(f"{LEFT_OUT} the cell is empty: {_rows(empty)}.")
     for role in ("method", "score"):
         if role not in roles:
             known = ", ".join(map(str, own))
@@ -290,18 +303,18 @@ def _roles(frame: pd.DataFrame, plain: Mapping[Any, str], given: dict[str, str])
 
 def _melted(
     frame: pd.DataFrame, own: Sequence[Any], roles: dict[str, list[Any]]
-) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """A table with a column for each candidate, as a row a run; an empty cell is of no run."""
+) -> tuple[pd.DataFrame, dict[str, Any], pd.Index]:
+    """A table with a column for each candidate, as a row a run; and the rows with an empty cell, which is of no run."""
     used = [column for of_role in roles.values() for column in of_role]
     rest = [column for column in own if column not in used]
     methods = [column for column in rest if pd.to_numeric(frame[column], errors="coerce").notna().any()]
     if any(str(column).endswith("__MIN") for column in methods):
         raise ValueError("this is the export of a chart, a row for each step: export the table of runs")
     if len(methods) < 2:
-        return frame, roles
+        return frame, roles, frame.index[:0]
     long = frame.melt(used, methods, "method", "score", ignore_index=False)
     there = long["score"].notna() & long["score"].astype(str).str.strip().ne("")
-    return long[there], roles | {"method": ["method"], "score": ["score"]}
+    return long[there], roles | {"method": ["method"], "score": ["score"]}, long.index[~there]
 
 
 def _texts(frame: pd.DataFrame, column: Any) -> pd.Series:
