@@ -167,10 +167,9 @@ def methods_of(found: Sequence[Cell]) -> list[str]:
     return list(dict.fromkeys(name for cell in found for name in Design.read(cell.record["design"]).candidates[1:]))
 
 
-def take(folder: Path) -> None:
-    """Keep of a finished comparison what the map needs: no text of an example, no run's own file."""
+def take(folder: Path, kept: Path) -> None:
+    """Keep of a finished comparison what a page needs: no text of an example, no run's own file."""
     record = json.loads((folder / COMPARISON_FILE).read_text(encoding="utf-8"))
-    kept = FOLDER / ("controls" if folder.name.endswith("_decay") else "cells") / folder.name
     kept.mkdir(parents=True, exist_ok=True)
     text = json.dumps(record | {"examples": []}, separators=(",", ":")) + "\n"
     (kept / COMPARISON_FILE).write_text(text, encoding="utf-8")
@@ -364,7 +363,7 @@ def pages() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    for finished in sys.argv[1:]:
-        take(Path(finished))
+    for finished in map(Path, sys.argv[1:]):
+        take(finished, FOLDER / ("controls" if finished.name.endswith("_decay") else "cells") / finished.name)
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")

@@ -68,7 +68,7 @@ def test_the_table_of_wide_heads_is_that_of_its_runs() -> None:
 
 
 def test_the_map_of_losses_and_its_pages_are_those_of_its_cells() -> None:
-    for path, text in (import_module("map").pages() | import_module("margin").pages()).items():
+    for path, text in (page for script in ("map", "margin", "prior") for page in import_module(script).pages().items()):
         # another version of matplotlib places a figure's texts otherwise
         shown = [
             re.findall(r">([^<>]+)</text>", page) if path.suffix == ".svg" else page
