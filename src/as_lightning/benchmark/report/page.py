@@ -154,10 +154,7 @@ def cells(found: Findings, row: Row) -> dict[str, Cell]:
         score_name(found.record.score): Cell(f"{row.mean:.2f}{'' if math.isnan(row.std) else f' ± {row.std:.2f}'}"),
         "difference, points (95%)": Cell(difference, interval),
         "for new data (95%)": Cell(for_new or "–"),
-        "verdict": Cell(
-            word or (f"tuning chose {chosen}" if chosen else "baseline"),
-            "; ".join(filter(None, notes)),
-        ),
+        "verdict": Cell(word or (f"tuning chose {chosen}" if chosen else "baseline"), "; ".join(filter(None, notes))),
         "parameters": Cell("–" if len(sizes) == 1 or row.parameters is None else f"{row.parameters:,}"),
         "time ratio": Cell(ratio, f"{time.low:.2f} to {time.high:.2f}" if time.low < time.high else ""),
         f"{found.record.pairs}s": Cell(str(row.seeds), pairs),

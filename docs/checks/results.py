@@ -1,8 +1,10 @@
-"""Score against learning rate: the share of the gradient is what autograd says, and the pages are of the records."""
+"""The pages of results are what the scripts in ``results/`` write from the committed runs, and count what they say."""
 
 from __future__ import annotations
 
 import importlib
+import re
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -17,12 +19,13 @@ from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import checked_settings
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "results"))
-    monkeypatch.syspath_prepend(str(ROOT / "results/learning_rate"))
+    for folder in ("results", "results/learning_rate", "results/where_it_pays"):
+        monkeypatch.syspath_prepend(str(ROOT / folder))
 
     def load(name: str) -> ModuleType:
         sys.modules.pop(name, None)
@@ -192,3 +195,36 @@ def test_live_rows_are_compared_with_softmax_interpolated_to_their_time(script):
     ]
     row = experiment._live_rows(experiment.grouped(lines)).splitlines()[-1]
     assert row.endswith("epochs | 91.00 | 93.00 | 1.33 | 85.00 (1) | 0.67 | +2.00 ± 0.00 | 3 |")
+
+
+def test_the_summary_is_that_of_the_committed_reports(script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for pattern in ("report.md", "comparison.json", "runs.jsonl"):
+        for file in RESULTS.rglob(pattern):
+            copy = tmp_path / file.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, copy)
+    shutil.copy(ROOT / "README.md", tmp_path)
+    shutil.copy(RESULTS / "README.md", tmp_path / "results")
+    summary = script("summary")
+    monkeypatch.setattr(summary, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(summary, "README", tmp_path / "README.md")
+    summary.main()
+    for page in ("README.md", "results/README.md"):
+        assert (tmp_path / page).read_text(encoding="utf-8") == (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_the_table_of_wide_heads_is_that_of_its_runs(script) -> None:
+    page = script("wide_heads").page(RESULTS / "python_code" / "heads")
+    assert page == (RESULTS / "python_code" / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_map_of_losses_and_its_pages_are_those_of_its_cells(script) -> None:
+    written = script("map").pages() | script("margin").pages()
+    for path, text in written.items():
+        # another version of matplotlib places a figure's texts otherwise
+        shown = [
+            re.findall(r">([^<>]+)</text>", page) if path.suffix == ".svg" else page
+            for page in (text, path.read_text(encoding="utf-8"))
+        ]
+        assert shown[0], path
+        assert shown[0] == shown[1], path
