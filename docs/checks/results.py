@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -20,11 +22,13 @@ from as_lightning.benchmark.run.settings import checked_settings
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
+COMMITTED = [path for folder in ("performance", "accumulation") for path in sorted(RESULTS.glob(f"{folder}/*.json"))]
+PEERS = "linear_cross_entropy_peers"
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch):
-    for folder in ("results", "results/learning_rate", "results/where_it_pays"):
+    for folder in ("speed", "results", "results/learning_rate", "results/where_it_pays"):
         monkeypatch.syspath_prepend(str(ROOT / folder))
 
     def load(name: str) -> ModuleType:
@@ -228,3 +232,17 @@ def test_the_map_of_losses_and_its_pages_are_those_of_its_cells(script) -> None:
         ]
         assert shown[0], path
         assert shown[0] == shown[1], path
+
+
+@pytest.mark.parametrize("numbers", COMMITTED, ids=lambda path: path.stem)
+def test_a_committed_table_is_what_its_script_writes_of_its_numbers(script, numbers: Path) -> None:
+    report = json.loads(numbers.read_text(encoding="utf-8"))
+    written = script(Path(shlex.split(report["command"])[1]).stem).table(report)
+    assert numbers.with_suffix(".md").read_text(encoding="utf-8") == written
+
+
+def test_each_measured_case_of_the_peers_is_counted_once_in_their_summary(script) -> None:
+    peers = script(PEERS)
+    cases = json.loads((ROOT / f"results/performance/{PEERS}.json").read_text(encoding="utf-8"))["cases"]
+    lines = peers.in_short(cases, [peers.CHUNKED])
+    assert sum(int(line.partition(" cases)")[0].rpartition("(")[2]) for line in lines) == len(cases)

@@ -232,15 +232,12 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
     texts = pd.DataFrame(own).fillna("–").map(lambda value: value if isinstance(value, str) else f"{value:.4g}")
     measured = [{"": str(name).replace("_", " ")} | dict(row) for name, row in texts.iterrows()]
     changes = {
-        name: {key: pair for key, pair in of.items() if key != "method.name"} for name, of in record.changes.items()
+        name: [f"{key} {own} in place of {base}" for key, (base, own) in of.items() if key != "method.name"]
+        for name, of in record.changes.items()
     }
     return {
         "title": record.name,
-        "changes": [
-            f"{name}: {', '.join(f'{key} {own} in place of {base}' for key, (base, own) in of.items())}"
-            for name, of in changes.items()
-            if of
-        ],
+        "changes": [f"{name}: {', '.join(texts)}" for name, texts in changes.items() if texts],
         "untuned": bool(record.untuned),
         "first": first,
         "rows": deciding(found),
