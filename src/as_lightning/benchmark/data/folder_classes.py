@@ -81,9 +81,6 @@ def split_classes(
     too_small = [f"class {label!r} has {len(names)} {kind}" for label, names in train.items() if not rests[label]]
     if too_small:
         raise ValueError(f"{shortened(too_small)}: too few for the splits {', '.join(['train', *missing])}")
-    labels = sorted(set().union(*splits.values()))
-    if len(labels) < 2:
-        raise ValueError(f"{tree.root}: expected a folder for each class, found one: {labels[0]!r}")
     return {split: splits[split] for split in SPLITS}
 
 

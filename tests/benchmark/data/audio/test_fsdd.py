@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 from harness.data_settings import AUDIO
 from harness.made_files import tone, write_clip
 
-from as_lightning.benchmark.data.audio.data_module import LogMel, decode_clip
+from as_lightning.benchmark.data.audio.data_module import clip_features, decode_clip
 from as_lightning.benchmark.data.audio.published import FSDD
 
 
@@ -37,7 +36,7 @@ def test_an_fsdd_input_is_that_of_its_recording(fsdd):
     row = fsdd.index()["test"][123]
     waveform, rate = decode_clip(row.read())
     assert rate == 8000
-    log_mel = LogMel(8000, 24, 256, 200)(F.pad(waveform, (0, 6400 - len(waveform))))
+    log_mel = clip_features((waveform, rate), 8000, 6400, fsdd.mel)
     features, target = fsdd.splits["test"][123]
     assert fsdd.class_names[target] == row.label == Path(row.place).name[0]
     centred = (log_mel - log_mel.mean()) / log_mel.std()
