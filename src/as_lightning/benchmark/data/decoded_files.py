@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -37,12 +38,13 @@ def mean_and_std(sums: Tensor, scale: float = 1.0) -> tuple[list[float], list[fl
     return (mean / scale).tolist(), (std / scale).tolist()
 
 
+@dataclass(eq=False)
 class DecodedFiles(Sequence[Tensor]):
     """Files of one split, each decoded when it is taken; a ValueError names the place of one that cannot be used."""
 
-    def __init__(self, files: Sequence[LabelledFile], decode: Callable[[Any], Tensor]) -> None:
-        self.files, self.decode = files, decode
-        self.shape: tuple[int, ...] | None = None  # that all have to have
+    files: Sequence[LabelledFile]
+    decode: Callable[[Any], Tensor]
+    shape: tuple[int, ...] | None = None  # that all have to have
 
     def __len__(self) -> int:
         return len(self.files)
@@ -74,6 +76,7 @@ class DecodedDataModule(BenchmarkDataModule):
     """
 
     kind: ClassVar[str]  # what the files are, in the plural, for messages
+    decode: Callable[[Any], Tensor]  # makes an input of what a sample is read as; loader processes pickle it
 
     def __init__(self, *, cache: Cache = "auto", **loader: Any) -> None:
         super().__init__(**loader)
@@ -84,11 +87,6 @@ class DecodedDataModule(BenchmarkDataModule):
     @abstractmethod
     def index(self) -> dict[str, list[LabelledFile]]:
         """The samples of the splits ``train``, ``validation`` and ``test``."""
-
-    @property
-    @abstractmethod
-    def decode(self) -> Callable[[Any], Tensor]:
-        """What makes an input of what a sample is read as; without the data module, so that it can be pickled."""
 
     @abstractmethod
     def transforms(self, sums: Tensor, shape: torch.Size) -> tuple[Transform, Transform]:

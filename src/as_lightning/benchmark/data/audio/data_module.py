@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any, Literal
@@ -121,6 +121,7 @@ class AudioDataModule(DecodedDataModule):
                 raise ValueError(f"{name}={mask} is more than a clip's {size}: set it to that or less")
         sizes = {"n_fft": n_fft, "hop_length": hop_length, "n_mels": n_mels}
         self.mel = None if is_waveform else MelSpectrogram(sample_rate, **sizes)
+        self.decode = partial(clip_features, sample_rate=sample_rate, samples=self.samples, mel=self.mel)
 
     @property
     def input_spec(self) -> dict[str, Any]:
@@ -129,10 +130,6 @@ class AudioDataModule(DecodedDataModule):
     @property
     def random_inputs(self) -> bool:
         return bool(self.freq_mask or self.time_mask)
-
-    @property
-    def decode(self) -> Callable[[Clip], Tensor]:
-        return partial(clip_features, sample_rate=self.sample_rate, samples=self.samples, mel=self.mel)
 
     def transforms(self, sums: Tensor, shape: torch.Size) -> tuple[Transform, Transform]:
         if self.mel is None:

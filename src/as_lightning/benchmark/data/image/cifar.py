@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,6 +10,7 @@ import torch
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
+from as_lightning.benchmark.data.base import SPLITS
 from as_lightning.benchmark.data.files import HINT, LabelledFile
 from as_lightning.benchmark.data.image.data_module import ImageDataModule
 from as_lightning.benchmark.packages import loading
@@ -37,6 +37,7 @@ class CIFAR10(ImageDataModule):
     def __init__(self, validation_size: int = 5000, **images: Any) -> None:
         super().__init__(**images)
         self.validation_size = validation_size
+        self.decode = _channels_first
 
     def prepare_data(self) -> None:
         try:
@@ -45,26 +46,19 @@ class CIFAR10(ImageDataModule):
             name = self.published.filename
             raise RuntimeError(f"{name} could not be downloaded to {self.data_dir}: {error}. {HINT}") from error
 
-    @property
-    def decode(self) -> Callable[[np.ndarray], Tensor]:
-        return _channels_first
-
     def index(self) -> dict[str, list[LabelledFile]]:
         self.prepare_data()
         train, test = (self.published(self.data_dir, train=is_train) for is_train in (True, False))
         kept, held_out = train_test_split(
             range(len(train)), test_size=self.validation_size, stratify=train.targets, random_state=self.split_seed
         )
-        rows = {"train": (train, kept), "validation": (train, held_out), "test": (test, range(len(test)))}
-        return {
-            split: [
-                LabelledFile(
-                    data.classes[data.targets[row]], f"{split} example {number}", partial(data.data.take, row, 0)
-                )
-                for number, row in enumerate(of_split)
-            ]
-            for split, (data, of_split) in rows.items()
-        }
+        splits: dict[str, list[LabelledFile]] = {split: [] for split in SPLITS}
+        of_splits = {"train": (train, kept), "validation": (train, held_out), "test": (test, range(len(test)))}
+        for split, (data, rows) in of_splits.items():
+            for number, row in enumerate(rows):
+                name, label = f"{split} example {number}", data.classes[data.targets[row]]
+                splits[split].append(LabelledFile(label, name, partial(data.data.take, row, 0)))
+        return splits
 
 
 class CIFAR100(CIFAR10):
