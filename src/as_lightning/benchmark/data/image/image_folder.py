@@ -45,7 +45,7 @@ def decode_image(content: bytes, image_size: int | None = None) -> Tensor:
 
 
 class ImageFolder(ClassFolder, ImageDataModule):
-    """A user's own images in a folder for each class; layouts as of `split_classes`.
+    """A user's own images in a folder for each class; layouts as of `ClassFolder`.
 
     The settings are described in ``conf/data/image_folder.yaml``. A damaged image stops the run before it starts.
 
