@@ -12,6 +12,7 @@ from harness.data_on_two_ranks import Numbered, Watches
 from harness.scripted_masking import quiet_trainer
 from hypothesis import given
 from hypothesis import strategies as st
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import RandomSampler
 
 from as_lightning.benchmark.data.digits import Digits
@@ -146,17 +147,7 @@ def test_what_was_given_is_not_loaded_again_and_the_place_is_used_up_by_the_firs
     assert batches(other, 2) == batches(loader(), 2)
 
 
-class Saves(pl.Callback):
-    """Saves a checkpoint after each batch and each epoch."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def on_train_batch_end(self, trainer: pl.Trainer, *arguments: Any) -> None:
-        trainer.save_checkpoint(self.folder / f"{trainer.global_step:03}.ckpt")
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        trainer.save_checkpoint(self.folder / f"{trainer.global_step:03}-epoch.ckpt")
+SAVES = {"save_top_k": -1, "auto_insert_metric_name": False}
 
 
 @pytest.mark.parametrize("length_buckets", [True, False])
@@ -168,12 +159,14 @@ def test_a_run_that_is_resumed_anywhere_sees_the_batches_of_one_that_was_never_s
         torch.manual_seed(0)
         torch.rand(len(callbacks))  # another random state, the same seed
         module = Watches()
-        trainer = quiet_trainer(max_epochs=3, callbacks=list(callbacks), **limits)
+        trainer = quiet_trainer(max_epochs=3, callbacks=list(callbacks), enable_checkpointing=bool(callbacks), **limits)
         data = Numbered(train=30, length_buckets=length_buckets)
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
         return module.batches
 
-    undisturbed = fit(Saves(tmp_path))
+    every_batch = ModelCheckpoint(tmp_path, "{step:03}", every_n_train_steps=1, **SAVES)
+    every_epoch = ModelCheckpoint(tmp_path, "{step:03}-epoch", save_on_train_epoch_end=True, **SAVES)
+    undisturbed = fit(every_batch, every_epoch)
     checkpoints = sorted(tmp_path.iterdir())
     assert len(checkpoints) == len(undisturbed) + 3
     for checkpoint in checkpoints[:-2]:  # the last two end the training
