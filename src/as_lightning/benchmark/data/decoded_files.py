@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ CONSTANT = 1e-9  # variance below which values count as all equal
 
 
 def value_sums(values: Tensor) -> Tensor:
-    """Number, sum and sum of squares ``(3, C)`` of each channel's values ``(C, H, W)``; ``(N)`` is one channel's.
+    """Number, sum and sum of squares ``(3, C)`` of each channel's values ``(..., C, H, W)``; ``(N)`` is one channel's.
 
     They are ``float64``, and so exact for bytes.
     """
-    channels = (values if values.ndim > 2 else values[None]).flatten(1).double()
+    channels = (values.movedim(-3, 0) if values.ndim > 2 else values[None]).flatten(1).double()
     count = torch.full((len(channels),), channels.shape[1], dtype=torch.float64)
     return torch.stack([count, channels.sum(1), channels.square().sum(1)])
 
@@ -131,7 +131,12 @@ class DecodedDataModule(BenchmarkDataModule):
             raise ValueError(
                 f"{len(unusable)} of {len(places)} {self.kind} cannot be used: {shortened(sorted(unusable))}"
             )
-        assert first is not None
-        training, other = self.transforms(functools.reduce(torch.add, sums), first.shape)
-        by_split = {split: training if split == "train" else other for split in files}
-        return {split: LabelledDataset(inputs[split], targets[split], by_split[split]) for split in files}
+        return self.transformed(inputs, targets, functools.reduce(torch.add, sums))
+
+    def transformed(
+        self, inputs: Mapping[str, Tensor | DecodedFiles], targets: Mapping[str, Tensor], sums: Tensor
+    ) -> dict[str, LabelledDataset]:
+        """The splits with their `transforms`."""
+        training, other = self.transforms(sums, inputs["train"][0].shape)
+        by_split = {split: training if split == "train" else other for split in inputs}
+        return {split: LabelledDataset(inputs[split], targets[split], by_split[split]) for split in inputs}
