@@ -126,7 +126,7 @@ def verdicts(
         ValueError: for what cannot be read or would mislead; it names the row.
 
     Warns:
-        UserWarning: of the rows that are left out: runs that have not finished, empty cells, data sets without baseline.
+        UserWarning: of rows that are left out: runs that have not finished, empty cells, groups without the baseline.
 
     Source: Nadeau and Bengio, "Inference for the Generalization Error", Machine Learning 52, 2003.
 
