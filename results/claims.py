@@ -7,7 +7,6 @@ The paper's numbers stand here; ours are computed from ``results/*/runs.jsonl``.
 
 import functools
 import json
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,6 +25,7 @@ sys.path.insert(0, str(RESULTS / "where_it_pays"))
 from experiment import PAPER_RATE, best_rate, complete, paired, read  # noqa: E402
 from map import advised, cells, spread_of  # noqa: E402
 from margin import means  # noqa: E402
+from written import written  # noqa: E402
 
 PAGE = RESULTS.parent / "docs" / "claims.md"
 REPRODUCED, AT_ITS_RATE = "reproduced under other conditions", "reproduced at the paper's rate only"
@@ -34,8 +34,6 @@ FINE_TUNED = "fine-tuned, one rate (2e-5) for all methods"
 ROBERTA = "`{} model.name=roberta-base`; needs a GPU and at least five seeds"
 DATA = "needs its data set"
 Test = tuple[str, str, str]  # our nearest test, our number, the verdict
-TABLE = re.compile(r"(?<=<!-- written by results/claims.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
-QUESTIONS = re.compile(r"(?<=<!-- questions, by results/claims.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 HEAD = (
     "| claim | the paper's numbers | its condition | our nearest test | our number | verdict |\n|" + " --- |" * 6 + "\n"
 )
@@ -47,7 +45,7 @@ def full_budget(folder: str, score: str | None = None) -> dict[str, Row]:
     record = ComparisonRecord.read(RESULTS / folder)
     record = replace(record, results=[replace(run, score=score or run.score) for run in record.results])
     rows = [row for row in findings(record).rows if row.arm.budget == record.full_budget]
-    return {row.arm.method.removeprefix("multilabel_"): row for row in rows}
+    return {row.arm.candidate.removeprefix("multilabel_"): row for row in rows}
 
 
 def is_softmax(row: Row) -> bool:
@@ -110,9 +108,9 @@ def correlations(folder: str, phase: str, what: str) -> Test:
     """Pearson's correlation of validation loss and score over the evaluations of each run."""
     runs = [run for run in find_results([RESULTS / folder]) if run.phase == phase]
     found = pd.Series([run.loss_accuracy_correlation for run in runs], dtype=float)
-    ranges = found.groupby([run.method for run in runs]).agg(["mean", "min", "max"])
+    ranges = found.groupby([run.candidate for run in runs]).agg(["mean", "min", "max"])
     cells = [f"{row.Index}: {row.mean:+.2f} (from {row.min:+.2f} to {row.max:+.2f})" for row in ranges.itertuples()]
-    by_method = dict(list(found.groupby([run.method for run in runs])))
+    by_method = dict(list(found.groupby([run.candidate for run in runs])))
     own, base = by_method["as_softmax"], by_method["softmax"]
     low, high = stats.ttest_ind(own, base, equal_var=False).confidence_interval()
     cells.append(f"as_softmax minus softmax: {own.mean() - base.mean():+.2f} [{low:+.2f}, {high:+.2f}]")
@@ -141,7 +139,7 @@ def variants() -> Test:
         beside, own = full_budget(f"{name}/{others}"), full_budget(f"{name}/{of}")
         leads = {method: row.verdict.difference if row.verdict else 0.0 for method, row in (beside | own).items()}
         best[name + how] = max(leads, key=lambda method: (leads[method], method == "softmax"))
-        compared_with |= {row.arm.method for row in beside.values() if row.verdict}
+        compared_with |= {row.arm.candidate for row in beside.values() if row.verdict}
     count = sum(method.endswith(("as_softmax", "as_speed")) for method in best.values())
     cells = "; ".join(f"{name}: {method}" for name, method in best.items())
     number = f"the best mean difference has {cells}; AS-Softmax or AS-Speed on {count} of {len(best)}"
@@ -249,8 +247,8 @@ def page() -> str:
         for number, test in enumerate(tests):
             table += "| " + " | ".join([*(["", "", ""] if number else claim), *test]) + " |\n"
     rows = [("question", "our test", "our number"), ("---", "---", "---"), *questions()]
-    asked = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    return QUESTIONS.sub(lambda _: asked, TABLE.sub(lambda _: table, PAGE.read_text(encoding="utf-8")))
+    asked = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return written(PAGE, "results/claims.py", table.rstrip("\n"), asked)
 
 
 if __name__ == "__main__":

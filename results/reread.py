@@ -116,9 +116,11 @@ def main() -> None:
         ended.stopped = re.sub(r"max_hours=\S+ was reached with", "The runs that are stored end with", ended.stopped)
         if len(finished) == before:  # test examples are not stored with the runs: what they said stays
             ended.disagreed, ended.examples = record.disagreed, record.examples
-        words = {(v.arm.method, v.arm.budget): v.word for v in record.verdicts()}
+        words = {(v.arm.candidate, v.arm.budget): v.word for v in record.verdicts()}
         changed = [
-            f"{v.arm.method} {v.word}" for v in ended.verdicts() if words.get((v.arm.method, v.arm.budget)) != v.word
+            f"{v.arm.candidate} {v.word}"
+            for v in ended.verdicts()
+            if words.get((v.arm.candidate, v.arm.budget)) != v.word
         ]
         made = f"{before} runs, {len(finished) - before} made" if len(finished) > before else f"{before} runs"
         print(f"{folder}: {made}; {', '.join(changed) or 'the same words'}; {ended.stopped}", flush=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy import stats
+from written import written
 
 from as_lightning.benchmark.report.advice import advice
 from as_lightning.benchmark.report.findings import Findings, findings
@@ -23,7 +24,6 @@ from as_lightning.benchmark.report.verdicts import Verdict
 RESULTS = Path(__file__).resolve().parent
 README = RESULTS.parent / "README.md"
 SIMULATION = RESULTS / "statistics" / "simulation.md"
-WRITTEN = re.compile(r"(?<=<!-- written by results/summary.py -->\n)(.*?\n)(?=\n<!-- end -->)", re.DOTALL)
 # folders of a data set, and what they add to its name
 COMPARISONS = {
     "fine_tuned": ", fine-tuned",
@@ -65,7 +65,7 @@ def trained_to_the_end(address: str) -> bool:
     data, folder, *_ = address.split("/")
     main = "fine_tuned" if folder.startswith("fine_tuned") else "comparison"
     found = findings(ComparisonRecord.read(RESULTS / data / main))
-    halves = [row.verdict for row in found.rows if row.verdict and row.arm.method == found.record.baseline]
+    halves = [row.verdict for row in found.rows if row.verdict and row.arm.candidate == found.record.baseline]
     return folder == "fine_tuned_longer" or all(verdict.difference > -COSTS for verdict in halves)
 
 
@@ -78,7 +78,7 @@ def answer() -> str:
             for address, found in comparisons(folder).items():
                 if trained_to_the_end(address) != ended:
                     continue
-                name = next(each for each in found.methods if each.endswith("as_softmax"))
+                name = next(each for each in found.candidates if each.endswith("as_softmax"))
                 total += 1
                 chosen += name in found.record.same_as
                 verdict = None if name in found.record.same_as else found.full(name).verdict
@@ -117,7 +117,7 @@ def over_data_sets(method: str, folder: str = "comparison") -> str:
     for address, found in comparisons(folder).items():
         if not trained_to_the_end(address):
             continue
-        name = next((each for each in found.methods if each.removeprefix("multilabel_") == method), None)
+        name = next((each for each in found.candidates if each.removeprefix("multilabel_") == method), None)
         if name is None:
             continue
         if name in found.record.same_as:
@@ -137,7 +137,7 @@ def all_words() -> str:
     """How often each verdict fell in all comparisons."""
     found = [each for of in COMPARISONS for each in comparisons(of).values()]
     judged = [(verdict, each.record) for each in found for verdict in each.verdicts]
-    own = [(verdict, record) for verdict, record in judged if verdict.arm.method not in record.same_as]
+    own = [(verdict, record) for verdict, record in judged if verdict.arm.candidate not in record.same_as]
     said = []
     for budget, full in (("the full", True), ("a smaller", False)):
         of = [verdict for verdict, record in own if (verdict.arm.budget == record.full_budget) == full]
@@ -172,9 +172,9 @@ def main() -> None:
     lines += ["", f"Mean difference to `as_speed_none` of the runs of `lr_scale`: {'; '.join(scaled)}.", "", *UNTUNED]
     for folder, title in SWEEPS.items():
         lines.append(f"* {title}: {', '.join(f'[{name}]({address})' for name, address in reports(folder).items())}")
-    for page, written in ((RESULTS / "README.md", lines), (README, [answer()])):
-        before, _, after = WRITTEN.split(page.read_text(encoding="utf-8"))
-        page.write_text("\n".join([before, *written, after]), encoding="utf-8")
+    for page, part in ((RESULTS / "README.md", lines), (README, [answer()])):
+        text = written(page, "results/summary.py", "\n".join(["", *part, ""]))
+        page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,16 +6,15 @@ Reads the runs of ``results/python_code/heads`` and writes ``results/python_code
 """
 
 import json
-import re
 from pathlib import Path
 
 import pandas as pd
 from scipy import stats
+from written import written
 
 from as_lightning.benchmark.run.result import RUNS_FILE, Result, read_runs
 
 FOLDER = Path(__file__).resolve().parent / "python_code"
-TABLE = re.compile(r"(?<=<!-- written by results/wide_heads.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 DENSE = "dense head, softmax"
 HEAD = "| tokens per batch | method | seeds | minutes | / dense | peak memory, MB | / dense | accuracy, % | "
 MORE = "difference, points [95% CI] | perplexity | masked in the last epoch, % |"
@@ -30,7 +29,7 @@ def numbers(run: Result, memory: float) -> dict[str, object]:
     perplexity = run.metrics["perplexity"] if margin is None else float("nan")
     masked = 100 * last["masked_samples"] / last["samples"] if last else float("nan")
     about = {"tokens": int(run.config["data"]["batch_tokens"]), "seed": run.seed, "perplexity": perplexity}
-    method = f"{'dense' if run.method == 'softmax' else 'fused'} head, {run.method.removeprefix('fused_')}"
+    method = f"{'dense' if run.candidate == 'softmax' else 'fused'} head, {run.candidate.removeprefix('fused_')}"
     method += "" if margin is None else f" (delta={margin})"
     own = {
         "minutes": run.train_seconds / 60,
@@ -55,7 +54,7 @@ def page(folder: Path) -> str:
         table += f"{(of['minutes'] / of['minutes_dense']).median():.2f} | {mean['memory']:.0f} | "
         table += f"{mean['memory'] / mean['memory_dense']:.2f} | {mean['score']:.2f} ± {of['score'].std():.2f} | "
         table += f"{paired} | {mean['perplexity']:.1f} | {mean['masked']:.0f} |\n".replace("nan", "–")
-    return TABLE.sub(lambda _: table, (FOLDER / "README.md").read_text(encoding="utf-8"))
+    return written(FOLDER / "README.md", "results/wide_heads.py", table.rstrip("\n"))
 
 
 if __name__ == "__main__":

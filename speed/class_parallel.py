@@ -28,12 +28,11 @@ import torch
 import torch.distributed
 import torch.multiprocessing
 from head_sides import batch
-from interleaved import command, environment, machine_line, megabytes, peak_memory, write_report
+from interleaved import command, environment, machine_line, megabytes, peak_memory, resident_memory, write_report
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from as_lightning.benchmark.machine import resident_memory
 from as_lightning.functional import MaskingCounts, as_linear_cross_entropy
 
 DELTA = 0.1

@@ -2,7 +2,7 @@
 
     python speed/extreme_training.py --output results/performance/extreme_training
 
-The data are those of ``as-lightning experiment=extreme``: noisy copies of one random vector per class, synthetic.
+The data are synthetic: noisy copies of one random vector per class, whose frequencies follow Zipf's law.
 Both trainings start from the same weights, see the same batches in the same order and take turns, an epoch each, so
 that both see the same machine. Peak memory is measured on a step of the first epoch and on one of the last.
 """
@@ -21,8 +21,6 @@ import torch.nn.functional as F
 from interleaved import command, environment, machine_line, megabytes, peak_memory, write_report
 from torch import Tensor, nn
 
-from as_lightning.benchmark.data.base import LabelledDataset
-from as_lightning.benchmark.data.extreme import Extreme
 from as_lightning.functional import MaskingCounts, as_linear_cross_entropy
 
 DELTA = 0.1
@@ -94,11 +92,17 @@ class Training:
         return int(torch.stack(hits).sum()) / target.numel()
 
 
-def tensors_of(split: LabelledDataset, device: torch.device) -> tuple[Tensor, Tensor]:
-    """All inputs and targets of a split."""
-    assert isinstance(split.inputs, Tensor)
-    assert isinstance(split.targets, Tensor)
-    return split.inputs.to(device), split.targets.to(device)
+def made_data(classes: int, sizes: tuple[int, int], device: torch.device) -> list[tuple[Tensor, Tensor]]:
+    """Inputs and targets of two splits: the vector of a class and noise; class c has the weight 1 / (c + 1)."""
+    generator = torch.Generator().manual_seed(0)
+    vectors = torch.randn(classes, INPUT_SIZE, generator=generator)
+    prior = 1 / torch.arange(1, classes + 1, dtype=torch.float64)
+    splits = []
+    for size in sizes:
+        targets = torch.multinomial(prior, size, replacement=True, generator=generator)
+        inputs = vectors[targets] + 0.3 * torch.randn(size, INPUT_SIZE, generator=generator)
+        splits.append((inputs.to(device), targets.to(device)))
+    return splits
 
 
 def table(report: dict[str, Any]) -> str:
@@ -107,7 +111,7 @@ def table(report: dict[str, Any]) -> str:
         f"# Training with {setting['classes']:,} classes",
         "",
         "Softmax with a dense head (`F.linear`, `F.cross_entropy`) against `as_linear_cross_entropy` at",
-        f"`delta = {DELTA}`, epoch by epoch: {setting['samples']:,} samples of the synthetic data set `extreme`,",
+        f"`delta = {DELTA}`, epoch by epoch: {setting['samples']:,} samples of synthetic vectors,",
         f"batches of {setting['batch_size']}, head of width {FEATURES}, AdamW. Seconds of a whole epoch, and of the",
         "forward and backward passes alone; the optimizer's step over the head is the same on both sides.",
         "",
@@ -158,9 +162,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     generator = torch.Generator().manual_seed(0)
-    data = Extreme(arguments.classes, INPUT_SIZE, arguments.samples, evaluation_samples=2048, batch_size=256)
-    data.setup()
-    (x, target), (test_x, test_target) = (tensors_of(data.splits[split], device) for split in ("train", "test"))
+    (x, target), (test_x, test_target) = made_data(arguments.classes, (arguments.samples, 2048), device)
     trainings = {
         name: Training(loss, arguments.classes, arguments.learning_rate, device)
         for name, loss in ((DENSE, softmax_loss), (FUSED, as_softmax_loss))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import shlex
@@ -14,13 +15,7 @@ from typing import Any
 
 import torch
 
-from as_lightning.benchmark.machine import (
-    machine_description,
-    package_versions,
-    peak_resident_memory,
-    reset_peak,
-    resident_memory,
-)
+from as_lightning.benchmark.machine import machine_description, package_versions
 
 Side = Callable[[], Any]
 
@@ -129,3 +124,29 @@ def write_report(report: Mapping[str, Any], text: str, output: Path | None) -> N
         output.with_suffix(".json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         output.with_suffix(".md").write_text(text, encoding="utf-8")
     print(text)
+
+
+def resident_memory() -> int:
+    """Bytes that the process holds now, after what it has freed has gone back to the system."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # which the C library may still hold
+    return _status("VmRSS")
+
+
+def reset_peak() -> bool:
+    """Start anew to look for the most that the process holds; False where the system cannot."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return False
+    return True
+
+
+def peak_resident_memory() -> int:
+    """The most bytes that the process has held since `reset_peak`."""
+    return _status("VmHWM")
+
+
+def _status(field: str) -> int:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))

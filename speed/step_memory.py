@@ -23,12 +23,20 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
-from interleaved import command, environment, machine_line, megabytes, write_report
+from interleaved import (
+    command,
+    environment,
+    machine_line,
+    megabytes,
+    peak_resident_memory,
+    reset_peak,
+    resident_memory,
+    write_report,
+)
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from as_lightning import ASSoftmaxMixin
-from as_lightning.benchmark.machine import peak_resident_memory, reset_peak, resident_memory
 
 INPUT_SIZE, FEATURES, DELTA = 64, 128, 0.1
 DENSE, DENSE_AS, FUSED = "softmax, dense head", "AS-Softmax, dense head", "AS-Softmax, fused head"

@@ -70,7 +70,7 @@ def words_on(method: str) -> dict[str, str]:
         name: verdict.word
         for name, verdicts in found.items()
         for verdict in verdicts
-        if verdict.arm.method == method and verdict.word in ("better", "worse")
+        if verdict.arm.candidate == method and verdict.word in ("better", "worse")
     }
 
 
@@ -231,7 +231,7 @@ def test_no_comparison_found_as_speed_clearly_quicker_as_the_first_page_says() -
         file.parent for folder in ("comparison", "fine_tuned") for file in ROOT.glob(f"results/*/{folder}/*.json")
     ]
     rows = [row for record in records for row in findings(ComparisonRecord.read(record)).rows]
-    times = [row.time for row in rows if row.arm.method.endswith("as_speed")]
+    times = [row.time for row in rows if row.arm.candidate.endswith("as_speed")]
     assert len(times) == len(records)
     assert not any(time.clearly_less for time in times)
     assert "On one process no comparison found it clearly quicker" in words("README.md")
@@ -242,12 +242,12 @@ def test_as_softmax_is_better_on_one_data_set_and_as_speed_on_none_as_the_pages_
     for folder in ("comparison", "fine_tuned"):
         for record in (ROOT / "results").glob(f"*/{folder}/comparison.json"):
             words_of = {verdict.arm: verdict.word for verdict in ComparisonRecord.read(record.parent).verdicts()}
-            own = {arm: word for arm, word in words_of.items() if "as_s" in arm.method}
+            own = {arm: word for arm, word in words_of.items() if "as_s" in arm.candidate}
             assert len(own) >= 2, record
             found |= {(f"{record.parts[-3]}/{folder}", *arm): word for arm, word in own.items()}
     assert [arm for arm, word in found.items() if word == "better"] == [("wnut17/fine_tuned", "as_softmax", 1.0)]
     longer = ComparisonRecord.read(ROOT / "results/wnut17/fine_tuned_longer").verdicts()
-    assert [(verdict.arm.method, verdict.word) for verdict in longer] == [("as_softmax", "undecided")]
+    assert [(verdict.arm.candidate, verdict.word) for verdict in longer] == [("as_softmax", "undecided")]
     assert sum(arm[1].endswith("as_softmax") and arm[2] == 1.0 for arm in found) + len(longer) == 13
     said = "on one data set only, WNUT-17 with a pretrained encoder, after 3 epochs; after 6 epochs it is [*not worse*]"
     assert said in words("docs/index.md")

@@ -36,8 +36,11 @@ from as_lightning.benchmark.report.table import RUNS_TABLE
 from as_lightning.benchmark.report.verdicts import Arm, Design, Verdict, verdicts
 
 FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER.parent))
+from written import written  # noqa: E402
+
+SCRIPT = "results/where_it_pays/map.py"
 README, PAGE, MAP = FOLDER / "README.md", FOLDER.parents[1] / "docs" / "which_loss.md", FOLDER / "map.svg"
-WRITTEN = re.compile(r"(<!-- written by results/where_it_pays/map.py -->\n).*?(\n<!-- end -->)", re.DOTALL)
 DATA = {
     "clinc150": "CLINC150",
     "cifar10": "CIFAR-10",
@@ -137,7 +140,7 @@ class Cell:
             design=Design.read(self.record["design"]),
             floors={pair: spread.floor for pair, spread in spreads.items()},
         )
-        return {verdict.arm.method: verdict for verdict in found}
+        return {verdict.arm.candidate: verdict for verdict in found}
 
     def is_softmax(self, method: str) -> bool:
         """Whether validation chose the setting at which the method is softmax."""
@@ -161,13 +164,12 @@ def cells(folder: str = "cells") -> list[Cell]:
 
 def methods_of(found: Sequence[Cell]) -> list[str]:
     """The methods beside softmax, AS-Softmax first."""
-    return list(dict.fromkeys(method for cell in found for method in cell.record["methods"][1:]))
+    return list(dict.fromkeys(name for cell in found for name in Design.read(cell.record["design"]).candidates[1:]))
 
 
-def take(folder: Path) -> None:
-    """Keep of a finished comparison what the map needs: no text of an example, no run's own file."""
+def take(folder: Path, kept: Path) -> None:
+    """Keep of a finished comparison what a page needs: no text of an example, no run's own file."""
     record = json.loads((folder / COMPARISON_FILE).read_text(encoding="utf-8"))
-    kept = FOLDER / ("controls" if folder.name.endswith("_decay") else "cells") / folder.name
     kept.mkdir(parents=True, exist_ok=True)
     text = json.dumps(record | {"examples": []}, separators=(",", ":")) + "\n"
     (kept / COMPARISON_FILE).write_text(text, encoding="utf-8")
@@ -275,7 +277,7 @@ def by_frequency(found: Sequence[Cell]) -> str:
     for cell in found:
         if f"{cell.record['score']}" != "balanced_accuracy" or cell.place[2] != "tail":
             continue
-        best = max(cell.verdicts.values(), key=lambda verdict: verdict.difference).arm.method
+        best = max(cell.verdicts.values(), key=lambda verdict: verdict.difference).arm.candidate
         means = cell.runs.groupby("candidate")[["accuracy_many", "accuracy_medium", "accuracy_few"]].mean() * 100
         for method in dict.fromkeys([cell.record["baseline"], "as_softmax", best]):
             values = [f"{value:.1f}" for value in means.loc[method]]
@@ -350,24 +352,18 @@ def short(found: Sequence[Cell]) -> str:
     return table(["your data have", "try", "its difference to softmax", "AS-Softmax's", "measured on"], rows)
 
 
-def written(page: Path, *parts: str) -> str:
-    """A page with these parts between its markers, in their order."""
-    waiting = iter(parts)
-    return WRITTEN.sub(lambda found: found[1] + next(waiting) + found[2], page.read_text(encoding="utf-8"))
-
-
 def pages() -> dict[Path, str]:
     """What the committed cells make of the pages and the figure."""
     found = cells()
     return {
-        README: written(README, all_cells(found), by_frequency(found), controlled(found)),
-        PAGE: written(PAGE, short(found)),
+        README: written(README, SCRIPT, all_cells(found), by_frequency(found), controlled(found)),
+        PAGE: written(PAGE, SCRIPT, short(found)),
         MAP: drawn([cell for cell in found if not cell.several]),
     }
 
 
 if __name__ == "__main__":
-    for finished in sys.argv[1:]:
-        take(Path(finished))
+    for finished in map(Path, sys.argv[1:]):
+        take(finished, FOLDER / ("controls" if finished.name.endswith("_decay") else "cells") / finished.name)
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
-from map import FOLDER, README, Cell, cells, saved, table
+from map import FOLDER, README, Cell, cells, saved, table, written
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
@@ -37,7 +37,6 @@ over 5 seeds; the difference to softmax is paired by seed, with its 95% interval
 """
 COLUMNS = ["cell", "lr", "delta", "seed", "score", "masked"]
 OF_COMPARISON = re.compile(r"(name|methods|budgets|trials|seeds)=")
-WRITTEN = re.compile(r"(<!-- written by results/where_it_pays/margin.py -->\n).*?(\n<!-- end -->)", re.DOTALL)
 
 
 def train(cell: Cell, seed: int, delta: float) -> list[object]:
@@ -133,9 +132,7 @@ def pages() -> dict[Path, str]:
     """What the committed runs make of the page and the figure."""
     found = means()
     return {
-        README: WRITTEN.sub(
-            lambda part: part[1] + SECTION + numbers(found) + part[2], README.read_text(encoding="utf-8")
-        ),
+        README: written(README, "results/where_it_pays/margin.py", SECTION + numbers(found)),
         FIGURE: drawn(found),
     }
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from as_lightning.losses import ASSoftmaxLoss, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss
     from as_lightning.masking_counter import MaskingCounter
+    from as_lightning.metrics import MaskingRate
     from as_lightning.mixin import ASSoftmaxMixin
     from as_lightning.schedules import DeltaWarmup
 
@@ -38,6 +39,7 @@ __all__ = [
     "MarginHistogram",
     "MaskingCounter",
     "MaskingMonitor",
+    "MaskingRate",
     "MultiLabelASSoftmaxLoss",
     "TemperatureScaling",
     "TokenBudget",
@@ -48,6 +50,7 @@ __all__ = [
 _MODULES = {
     "losses": ("ASSoftmaxLoss", "LinearCrossEntropyLoss", "MultiLabelASSoftmaxLoss"),
     "masking_counter": ("MaskingCounter",),
+    "metrics": ("MaskingRate",),
     "mixin": ("ASSoftmaxMixin",),
     "schedules": ("DeltaWarmup",),
     # these need as-lightning[benchmark], so `import *` leaves them out
@@ -58,7 +61,6 @@ _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 _SUBMODULES = ("callbacks", "compat", "functional")
 _RENAMED = {  # since 0.4, for one release
     "MaskingPolicy": ("callbacks.accumulation_policy", "MaskingPolicy"),
-    "MaskingRate": ("metrics", "MaskingRate"),
     "StepSchedule": ("callbacks", "AccumulationSchedule"),
 }
 

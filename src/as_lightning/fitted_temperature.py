@@ -12,10 +12,11 @@ OTHER_WEIGHTS = (-1,)
 
 
 class FittedTemperature:
-    """The ``value`` for the weights that were validated (None without any), and whether it is of several labels.
+    """The ``value`` for the weights that were validated (None without any).
 
-    ``weights`` are their digests, None where one process has not all of them. A checkpoint takes the value that fits
-    the weights it holds, which may be others than the module's. The module has it until its weights change.
+    ``multilabel`` says whether the targets of the module hold several labels, None before that is known. ``weights``
+    are the digests of the validated weights, None where one process has not all of them. A checkpoint takes the value
+    that fits the weights it holds, which may be others than the module's. The module has it until its weights change.
     """
 
     def __init__(self) -> None:
@@ -29,9 +30,9 @@ class FittedTemperature:
         copied = () if self._versions not in (None, OTHER_WEIGHTS) else self._versions  # until its weights are there
         return vars(self) | {"_versions": copied}
 
-    def set(self, value: float | None, multilabel: bool | None, weights: dict[str, int] | None = None) -> None:
+    def set(self, value: float | None, weights: dict[str, int] | None = None) -> None:
         """A value of the weights that are loaded next, or of those that are there at the next `read`."""
-        self.value, self.multilabel, self.weights, self._versions = value, multilabel, weights, ()
+        self.value, self.weights, self._versions = value, weights, ()
 
     def fits(self, weights: dict[str, int] | None) -> bool:
         """Whether weights of these digests are those of the value, as far as one process can know."""

@@ -48,6 +48,7 @@ class MaskingCounter:
     Attributes:
         counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would compile
             ``training_step`` anew for every value.)
+        may_be_silent: whether a training may count nothing, as that of a loss that masks nothing.
         batch_counted: whether the batch that began last has been.
         items, loss: what the window's batches weigh, and their losses by that weight, as `AdaptiveGradientAccumulation`
             adds them; ``loss`` is None where it adds none.
@@ -69,7 +70,7 @@ class MaskingCounter:
 
     def __init__(self, losses: Sequence[MaskedLoss] = ()) -> None:
         self.losses = losses
-        self.counted = self.batch_counted = False
+        self.counted = self.batch_counted = self.may_be_silent = False
         self._counting = True
         self._before: Tensor | None = None  # the open counts when the batch began
         self._samples: Tensor | None = None  # of the loss that was counted last
@@ -151,7 +152,7 @@ class MaskingCounter:
 
         It has computed none where it returned None (``outputs`` is empty); a manual one has, also if it took a step.
         """
-        if self.counted:
+        if self.counted or self.may_be_silent:
             return
         stepped = self._steps_before is not None and pl_module.trainer.global_step > self._steps_before
         if not outputs and (pl_module.automatic_optimization or not stepped):

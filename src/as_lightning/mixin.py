@@ -94,7 +94,6 @@ class ASSoftmaxMixin(_Base):
     as_softmax_replaces: ClassVar[str | None] = None
     as_softmax_validation: Literal["as_softmax", "softmax"] = "as_softmax"
     as_softmax_progress: float | None = None
-    as_softmax_multilabel: bool = False
     _as_softmax_class_delta: ClassVar[float | None] = None  # the margin where a class says it
     _as_softmax_warned = False
     masking_counter: MaskingCounter
@@ -120,7 +119,8 @@ class ASSoftmaxMixin(_Base):
                 raise TypeError(
                     f"{base.__name__}.{hook} hides that of ASSoftmaxMixin, which must run: call super().{hook}(...)"
                 )
-        own = next((base for base in after if "delta" in _own_arguments(base)), None)
+        made = [base for base in after if "__init__" in vars(base)]
+        own = next((base for base in made if "delta" in inspect.signature(base.__init__).parameters), None)  # type: ignore[misc]
         if own is not None and cls._as_softmax_class_delta is None:
             raise TypeError(
                 f"{own.__name__}.__init__ has an argument delta of its own. Set the margin of AS-Softmax in the class, "
@@ -151,7 +151,7 @@ class ASSoftmaxMixin(_Base):
         self.register_load_state_dict_post_hook(_weights_are_loaded)
         if self.as_softmax_replaces is not None:
             several = replace_loss(self, self.as_softmax_replaces, partial(masked_loss, self))
-            self.as_softmax_multilabel = self.as_softmax_multilabel or several
+            self._as_softmax_fitted.multilabel = several or None
 
     def _init_of_next(self, *args: Any, **kwargs: Any) -> None:
         """The next class's ``__init__``, whose ``delta`` is its own: save_hyperparameters does not look beyond this."""
@@ -182,12 +182,19 @@ class ASSoftmaxMixin(_Base):
 
     @property
     def as_softmax_temperature(self) -> float | None:
-        """What `predict_proba` divides the logits by; None where none is fitted for the present weights."""
         return self._as_softmax_fitted.read(self)
 
     @as_softmax_temperature.setter
     def as_softmax_temperature(self, value: float | None) -> None:
-        self._as_softmax_fitted.set(value, self.as_softmax_multilabel)
+        self._as_softmax_fitted.set(value)
+
+    @property
+    def as_softmax_multilabel(self) -> bool:  # a class may say it in its place
+        return bool(self._as_softmax_fitted.multilabel)
+
+    @as_softmax_multilabel.setter
+    def as_softmax_multilabel(self, value: bool) -> None:
+        self._as_softmax_fitted.multilabel = value
 
     @property
     def current_delta(self) -> float:
@@ -244,16 +251,8 @@ class ASSoftmaxMixin(_Base):
         reduction: str = "mean",
     ) -> Tensor:
         """`as_cross_entropy` at `current_delta`, counted in training."""
-        loss, counts = as_cross_entropy(
-            logits,
-            target,
-            self.current_delta,
-            weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
-            return_counts=True,
-        )
-        return self._counted(loss, counts)
+        settings: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
+        return self._counted(*as_cross_entropy(logits, target, self.current_delta, return_counts=True, **settings))
 
     def as_softmax_head_loss(
         self,
@@ -276,20 +275,17 @@ class ASSoftmaxMixin(_Base):
         """
         _check_linear_head(head)
         operands, delta = HeadOperands(hidden, head.weight, head.bias, target, weight), self.current_delta
-        loss, counts = cross_entropy_of_head(operands, delta, ignore_index, reduction, self._in_training)
-        return loss if counts is None else self._counted(loss, counts)
+        return self._counted(*cross_entropy_of_head(operands, delta, ignore_index, reduction, self._in_training))
 
     def multilabel_as_softmax_loss(
         self, logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean"
     ) -> Tensor:
         """`multilabel_as_cross_entropy` at `current_delta`, with counting."""
-        loss, counts = multilabel_as_cross_entropy(
-            logits, target, self.current_delta, ignore_index=ignore_index, reduction=reduction, return_counts=True
-        )
-        return self._counted(loss, counts)
+        settings: dict[str, Any] = {"ignore_index": ignore_index, "reduction": reduction, "return_counts": True}
+        return self._counted(*multilabel_as_cross_entropy(logits, target, self.current_delta, **settings))
 
-    def _counted(self, loss: Tensor, counts: MaskingCounts) -> Tensor:
-        if self._in_training:
+    def _counted(self, loss: Tensor, counts: MaskingCounts | None) -> Tensor:
+        if counts is not None and self._in_training:
             self.masking_counter.update(counts)
         return loss
 
@@ -338,16 +334,12 @@ class ASSoftmaxMixin(_Base):
             self._as_softmax_warmup.training_batches = checkpoint.get(LENGTH_KEY)
         saved = checkpoint.get(TEMPERATURE_KEY, {"temperature": None, "multilabel": None})
         if saved["multilabel"] is not None:
-            self.as_softmax_multilabel = bool(saved["multilabel"])
+            self._as_softmax_fitted.multilabel = bool(saved["multilabel"])
         self.as_softmax_temperature = saved["temperature"]
 
 
 def _weights_are_loaded(module: nn.Module, incompatible_keys: Any) -> None:
     module._as_softmax_fitted.reloaded(module)  # type: ignore[union-attr, operator]
-
-
-def _own_arguments(cls: type) -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(cls.__init__).parameters) if "__init__" in vars(cls) else {}  # type: ignore[misc]
 
 
 def _is_of_profiler(hook: Any) -> bool:

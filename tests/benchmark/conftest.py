@@ -49,7 +49,7 @@ def result() -> Callable[..., Result]:
     the numbers."""
 
     def make(
-        method: str,
+        candidate: str,
         seed: int,
         score: float,
         *,
@@ -76,6 +76,6 @@ def result() -> Callable[..., Result]:
             "machine": {"processor": "abacus", "cores": 2},
             "evaluations": evaluations,
         }
-        return Result(name=name, method=method, seed=seed, train_seconds=seconds, **(content | fields))
+        return Result(name=name, candidate=candidate, seed=seed, train_seconds=seconds, **(content | fields))
 
     return make

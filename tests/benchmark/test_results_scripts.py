@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -17,13 +16,10 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 
 
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, RESULTS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(autouse=True)
+def scripts_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(RESULTS / "where_it_pays")
+    monkeypatch.syspath_prepend(RESULTS)
 
 
 def test_gathered_runs_are_read_as_they_were_and_a_run_made_anew_replaces_its_line(tmp_path: Path) -> None:
@@ -34,12 +30,12 @@ def test_gathered_runs_are_read_as_they_were_and_a_run_made_anew_replaces_its_li
         run.write(folder / f"seed={number}")
     (tmp_path / "report").mkdir()
     before = read_runs(tmp_path)
-    script("gather").gather(tmp_path)
+    import_module("gather").gather(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report", "runs.jsonl"]
     assert read_runs(tmp_path) == before
     (folder / "seed=1").mkdir(parents=True)
     first.write(folder / "seed=1")
-    script("gather").gather(tmp_path)
+    import_module("gather").gather(tmp_path)
     assert read_runs(tmp_path) == dict.fromkeys(before, first)
 
 
@@ -51,7 +47,7 @@ def test_the_summary_is_that_of_the_committed_reports(tmp_path: Path, monkeypatc
             shutil.copy(file, copy)
     shutil.copy(ROOT / "README.md", tmp_path)
     shutil.copy(RESULTS / "README.md", tmp_path / "results")
-    summary = script("summary")
+    summary = import_module("summary")
     monkeypatch.setattr(summary, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(summary, "README", tmp_path / "README.md")
     summary.main()
@@ -61,20 +57,18 @@ def test_the_summary_is_that_of_the_committed_reports(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("count", [4, 7])
 def test_the_interval_over_data_sets_holds_the_mean_of_all_in_95_of_100_cases(count: int) -> None:
-    generator, mean_of = np.random.default_rng(0), script("summary").mean_over_data_sets
+    generator, mean_of = np.random.default_rng(0), import_module("summary").mean_over_data_sets
     found = [mean_of(generator.normal(0.3, 0.5, count).tolist()) for _ in range(4000)]
     assert np.mean([low <= 0.3 <= high for _, low, high in found]) == pytest.approx(0.95, abs=0.015)
 
 
 def test_the_table_of_wide_heads_is_that_of_its_runs() -> None:
-    page = script("wide_heads").page(RESULTS / "python_code" / "heads")
+    page = import_module("wide_heads").page(RESULTS / "python_code" / "heads")
     assert page == (RESULTS / "python_code" / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_map_of_losses_and_its_pages_are_those_of_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(RESULTS / "where_it_pays")
-    written = importlib.import_module("map").pages() | importlib.import_module("margin").pages()
-    for path, text in written.items():
+def test_the_map_of_losses_and_its_pages_are_those_of_its_cells() -> None:
+    for path, text in (page for script in ("map", "margin", "prior") for page in import_module(script).pages().items()):
         # another version of matplotlib places a figure's texts otherwise
         shown = [
             re.findall(r">([^<>]+)</text>", page) if path.suffix == ".svg" else page
@@ -82,3 +76,11 @@ def test_the_map_of_losses_and_its_pages_are_those_of_its_cells(monkeypatch: pyt
         ]
         assert shown[0], path
         assert shown[0] == shown[1], path
+
+
+def test_a_page_with_other_places_than_a_script_writes_is_refused(tmp_path: Path) -> None:
+    page, written = tmp_path / "page.md", import_module("written").written
+    page.write_text("A\n<!-- written by one.py -->\nold\n<!-- end -->\nB\n", encoding="utf-8")
+    assert written(page, "one.py", r"new \1").splitlines()[2] == r"new \1"
+    with pytest.raises(ValueError, match=r"has 1 places that one\.py writes, and 2 are written"):
+        written(page, "one.py", "new", "more")

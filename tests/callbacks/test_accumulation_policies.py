@@ -169,19 +169,6 @@ def test_a_policy_that_gives_no_length_is_refused_before_training(length: Any) -
         fit(lambda window: length)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"policy": 4}, TypeError, r"got 4 \(for AS-Speed write max_steps=4\)"),
-        ({"policy": object()}, TypeError, "policy must be a function of the closed window"),
-        ({"policy": AccumulationSchedule({0: 2}), "max_steps": 4}, ValueError, "max_steps: arguments of AS-Speed"),
-    ],
-)
-def test_what_is_no_policy_is_refused(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        AdaptiveGradientAccumulation(**arguments)
-
-
 @pytest.mark.parametrize("schedule", [{}, {1: 2}, {0: 0}, {-1: 2, 0: 1}, {0: 1.5}, {0: True}, {0.0: 1}])
 def test_a_schedule_that_says_no_length_everywhere_is_refused(schedule: Any) -> None:
     with pytest.raises(ValueError, match="by must be one of 'step', 'samples', 'items', got 'epoch'"):
@@ -323,7 +310,7 @@ def test_windows_that_would_be_longer_than_the_epoch_are_warned_of_once() -> Non
 def test_the_names_of_0_3_work_for_one_release_with_a_warning() -> None:
     import as_lightning
 
-    for name in ("StepSchedule", "MaskingPolicy", "MaskingRate"):
+    for name in ("StepSchedule", "MaskingPolicy"):
         with pytest.warns(FutureWarning, match=f"as_lightning.{name} is deprecated: it is"):
             assert callable(getattr(as_lightning, name))
     with pytest.warns(FutureWarning, match="normalize='items' is deprecated"):

@@ -127,15 +127,6 @@ def test_a_module_that_makes_its_counter_in_setup_is_welcome() -> None:
     fit(module)
 
 
-def test_a_module_that_counts_nothing() -> None:
-    class Silent(ScriptedMasking):
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
-            return self.loss_of(batch)
-
-    with pytest.raises(MisconfigurationException, match="has reported no masking counts"):
-        fit(Silent())
-
-
 def test_what_is_refused_once_is_refused_again() -> None:
     trainer = quiet_trainer(
         callbacks=[AdaptiveGradientAccumulation(AccumulationSchedule({0: 4}))], accumulate_grad_batches=2
@@ -192,6 +183,9 @@ def test_an_assignment_by_something_else_is_an_error_and_not_a_wrong_gradient(ho
         ({"items": len, "normalize": "batches"}, "items= weighs the items of a window: leave it out"),
         ({"items": "tokens"}, "items must be one of 'module', got 'tokens'"),
         ({"policy": AccumulationSchedule}, "policy must be a function of the closed window"),
+        ({"policy": object()}, "policy must be a function of the closed window"),
+        ({"policy": 4}, r"got 4 \(for AS-Speed write max_steps=4\)"),
+        ({"policy": AccumulationSchedule({0: 2}), "max_steps": 4}, "max_steps: arguments of AS-Speed"),
         ({"policy": TokenBudget(100)}, "TokenBudget goes by items: say what they are with items="),
         ({"policy": AccumulationSchedule({0: 1}, by="items")}, "AccumulationSchedule goes by items"),
     ],

@@ -1,10 +1,9 @@
-"""A run that is killed and resumed takes the windows, and ends with the weights, of one that never stopped."""
+"""What a checkpoint keeps; that a run goes on from any of them is in `tests/contracts`."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,165 +20,9 @@ from harness.scripted_masking import (
     same_weights,
 )
 from harness.searches import FindsInTheSecondEpoch
-from harness.stateful_loader import StatefulLoader
-from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
 from oracles.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
-from torch.optim.lr_scheduler import OneCycleLR
 
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
-from as_lightning.callbacks.adaptive_gradient_accumulation import GRADIENTS
-from as_lightning.callbacks.window import COUNTS
-
-BATCHES, EPOCHS = 13, 3
-RESTLESS = (1, 3, 2, 8, 5, 2, 1, 4, 4, 4, 3)
-
-
-def one_cycle(optimizer: torch.optim.Optimizer, steps: int) -> dict[str, Any]:
-    return {"scheduler": OneCycleLR(optimizer, max_lr=0.1, total_steps=steps), "interval": "step"}
-
-
-class Run:
-    """One training of the tiny module, from the start or from a checkpoint.
-
-    Two runs are equal if they end with the same weights and rate, the monitor's history is the same, and the shorter
-    history of windows ends the longer one: a resumed run's begins where it was resumed.
-    """
-
-    def __init__(
-        self,
-        *,
-        resume_from: Path | None = None,
-        callbacks: Sequence[pl.Callback] = (),
-        first: bool = False,
-        datamodule: pl.LightningDataModule | None = None,
-        **arguments: Any,
-    ) -> None:
-        self.module = ScriptedMasking(
-            RESTLESS,
-            optimizer="adamw",
-            scheduler=one_cycle,
-            # Lightning does not restore a loader that trainer.estimated_stepping_batches has already made it load.
-            schedule_length=None if datamodule else BATCHES * EPOCHS,
-        )
-        self.speed = AdaptiveGradientAccumulation(max_steps=5, monotone=False, update_every=2, warmup_windows=3)
-        self.monitor = MaskingMonitor()
-        others = [self.monitor, *callbacks]
-        self.trainer = quiet_trainer(
-            max_epochs=EPOCHS,
-            gradient_clip_val=0.5,
-            callbacks=[self.speed, *others] if first else [*others, self.speed],
-            **arguments,
-        )
-        data = {"datamodule": datamodule} if datamodule else {"train_dataloaders": StatefulLoader(batches_of(BATCHES))}
-        if "val_check_interval" in arguments:
-            data["val_dataloaders"] = loader_of(batches_of(1))
-        self.trainer.fit(self.module, ckpt_path=resume_from, weights_only=True if resume_from else None, **data)
-
-    def __eq__(self, other: object) -> bool:
-        assert isinstance(other, Run)
-        rate, other_rate = (run.trainer.optimizers[0].param_groups[0]["lr"] for run in (self, other))
-        ends = zip(reversed(self.speed.history), reversed(other.speed.history), strict=False)
-        same_counts = self.monitor.history == other.monitor.history
-        return (
-            same_weights(self.module, other.module)
-            and rate == other_rate
-            and same_counts
-            and all(a == b for a, b in ends)
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-@pytest.fixture(scope="module")
-def uninterrupted() -> Run:
-    return Run()
-
-
-def test_the_kill_points_lie_inside_windows_and_between_them(uninterrupted: Run) -> None:
-    lengths = [window.length for window in uninterrupted.speed.history]
-    assert sum(lengths) == BATCHES * EPOCHS
-    assert {1, 2, 3} <= set(lengths)
-
-
-class Killed(Exception):
-    pass
-
-
-class KillsAt(pl.Callback):
-    """Stops training where a batch starts, or in the validation after one."""
-
-    def __init__(self, epoch: int, batch: int, *, in_validation: bool = False) -> None:
-        self.place, self.in_validation = (epoch, batch), in_validation
-
-    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        if not self.in_validation and (trainer.current_epoch, batch_idx) == self.place:
-            raise Killed
-
-    def on_validation_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
-        place = trainer.current_epoch, trainer.fit_loop.batch_idx
-        if self.in_validation and not trainer.sanity_checking and place == self.place:
-            raise Killed
-
-
-@pytest.mark.parametrize("every", [{"every_n_train_steps": 1}, {"every_n_train_steps": 3}, {"every_n_epochs": 1}])
-@pytest.mark.parametrize("batches", [14, 20, 26, 31, 38])
-def test_a_killed_run_resumes_from_its_last_checkpoint(
-    batches: int, every: dict[str, int], uninterrupted: Run, tmp_path: Path
-) -> None:
-    keeps_last = ModelCheckpoint(tmp_path, save_last=True, save_top_k=1, save_on_train_epoch_end=True, **every)
-    with pytest.raises(Killed):
-        Run(callbacks=[keeps_last, KillsAt(*divmod(batches, BATCHES))], enable_checkpointing=True)
-    assert Run(resume_from=tmp_path / "last.ckpt") == uninterrupted
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_a_checkpoint_of_a_validation_inside_a_window_resumes_exactly(
-    first: bool, uninterrupted: Run, tmp_path: Path
-) -> None:
-    class SavesOnValidation(pl.Callback):
-        def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-            if not trainer.sanity_checking:
-                trainer.save_checkpoint(tmp_path / f"{trainer.current_epoch}-{trainer.fit_loop.batch_idx:02d}.ckpt")
-
-    Run(callbacks=[SavesOnValidation()], first=first, val_check_interval=4)
-    saved = sorted(tmp_path.glob("*.ckpt"))
-    assert len(saved) == 3 * EPOCHS
-    assert all(Run(resume_from=path, val_check_interval=4) == uninterrupted for path in saved)
-
-
-@pytest.mark.parametrize(("batch", "inside_a_window"), [(7, True), (11, False)])
-def test_a_checkpoint_of_an_exception_in_a_validation_resumes_exactly_also_inside_a_window(
-    batch: int, inside_a_window: bool, uninterrupted: Run, tmp_path: Path
-) -> None:
-    saves = OnExceptionCheckpoint(tmp_path)
-    with pytest.raises(Killed):
-        Run(callbacks=[saves, KillsAt(1, batch, in_validation=True)], val_check_interval=4, enable_checkpointing=True)
-    saved = torch.load(saves.ckpt_path, weights_only=True)
-    assert (GRADIENTS in saved) == (COUNTS in saved) == inside_a_window
-    assert Run(resume_from=Path(saves.ckpt_path), val_check_interval=4) == uninterrupted
-
-
-class KeepsItsPlace(pl.LightningDataModule):
-    """The data order is the data module's state: restored before anything loads the training data."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loader = StatefulLoader(batches_of(BATCHES))
-
-    def train_dataloader(self) -> StatefulLoader:
-        return self.loader
-
-    def state_dict(self) -> dict[str, int]:
-        return self.loader.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        self.loader.load_state_dict(state_dict)
-
-
-def test_a_schedule_from_estimated_stepping_batches_resumes_exactly(uninterrupted: Run, tmp_path: Path) -> None:
-    assert Run(datamodule=KeepsItsPlace(), callbacks=[SavesEveryBatch(tmp_path)]) == uninterrupted
-    for path in sorted(tmp_path.glob("*.ckpt"))[::5]:
-        assert Run(datamodule=KeepsItsPlace(), resume_from=path) == uninterrupted
 
 
 class SavesInsideABatch(pl.Callback):

@@ -227,20 +227,6 @@ def test_a_checkpoint_that_is_saved_while_a_step_runs_holds_the_schedulers_rates
     assert [group["lr"] for group in saved["optimizer_states"][0]["param_groups"]] == [0.01, 0.03]
 
 
-def test_training_that_fails_in_a_step_leaves_the_rates_and_the_trainer_as_they_were() -> None:
-    class Fails(TwoGroups):
-        def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-            if self.trainer.global_step == 3:
-                assert self.trainer.accumulate_grad_batches > 1
-                raise RuntimeError("out of luck")
-
-    module = Fails(gamma=1.0)
-    with pytest.raises(RuntimeError, match="out of luck"):
-        fit(module, "linear")
-    assert [group["lr"] for group in module.optimizers().param_groups] == [0.01, 0.03]  # type: ignore[union-attr]
-    assert module.trainer.accumulate_grad_batches == 1
-
-
 class CallsItsBase(torch.optim.AdamW):
     def step(self, closure: Any = None) -> Any:
         return super().step(closure)

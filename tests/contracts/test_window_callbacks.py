@@ -19,13 +19,13 @@ from harness.scripted_masking import (
     ScriptedMasking,
     batches_of,
     loader_of,
+    one_cycle,
     quiet_trainer,
 )
 from harness.stateful_loader import StatefulLoader
 from harness.token_batches import MaskedTagger, SumTagger, Tagger, token_batches, tokens_in
 from lightning.pytorch.callbacks import OnExceptionCheckpoint
 from lightning.pytorch.plugins.precision import MixedPrecision
-from torch.optim.lr_scheduler import OneCycleLR
 
 from as_lightning import AccumulationSchedule, AdaptiveGradientAccumulation, MaskingMonitor, TokenBudget
 
@@ -33,10 +33,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 EPOCHS, BATCHES = 2, 9
 RESTLESS = (1, 3, 2, 8, 5, 2, 1, 4, 4, 3)
-
-
-def one_cycle(optimizer: torch.optim.Optimizer, steps: int) -> dict[str, Any]:
-    return {"scheduler": OneCycleLR(optimizer, max_lr=0.1, total_steps=steps), "interval": "step"}
 
 
 def scripted() -> ScriptedMasking:
@@ -58,6 +54,7 @@ class Row:
     callbacks: Callable[[], list[Any]]
     data: list[Any] = field(default_factory=lambda: PLAIN)
     settings: dict[str, Any] = field(default_factory=dict)
+    datamodule: bool = False
     exact: bool = True  # whether a run that is resumed inside a window has its gradients
 
 
@@ -76,6 +73,12 @@ ROWS = {
     ),
     "a schedule, the rate scaled": Row(
         scripted, lambda: [AdaptiveGradientAccumulation(AccumulationSchedule({0: 1, 2: 3, 5: 4}), lr_scale="linear")]
+    ),
+    "a schedule of the estimated steps": Row(  # Lightning does not restore a loader that asking for them has loaded
+        lambda: ScriptedMasking(RESTLESS, dtype=torch.float64, scheduler=one_cycle),
+        lambda: [AdaptiveGradientAccumulation(max_steps=5, monotone=False)],
+        settings={"val_check_interval": None},
+        datamodule=True,
     ),
     "items, by samples": Row(Tagger, lambda: by_items(AccumulationSchedule({0: 1, 6: 3, 14: 5}, by="samples")), TOKENS),
     "items": Row(Tagger, lambda: by_items(FOUR), TOKENS),
@@ -105,6 +108,18 @@ WAYS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
+class KeepsItsPlace(pl.LightningDataModule):
+    """The data order is the data module's state: restored before anything loads the training data."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        super().__init__()
+        self.loader = StatefulLoader(batches)
+        self.state_dict, self.load_state_dict = self.loader.state_dict, self.loader.load_state_dict  # type: ignore[method-assign]
+
+    def train_dataloader(self) -> StatefulLoader:
+        return self.loader
+
+
 class Run:
     """One training of a row; equal to another if it ends with the same bits, and what it saw ends the other's."""
 
@@ -119,7 +134,9 @@ class Run:
         validation = loader_of(row.data[:1]) if hasattr(row.module(), "validation_step") else None
         self.error: Exception | None = None
         try:
-            self.trainer.fit(self.module, StatefulLoader(row.data), validation, ckpt_path=resume_from)
+            data = KeepsItsPlace(row.data) if row.datamodule else StatefulLoader(row.data)
+            loaders = (None, None, data) if row.datamodule else (data, validation)
+            self.trainer.fit(self.module, *loaders, ckpt_path=resume_from)
         except ArithmeticError as error:
             self.error = error
 
@@ -147,13 +164,14 @@ class Run:
 def test_a_run_resumed_after_any_batch_ends_with_the_same_bits_and_has_seen_the_same(
     name: str, way: str, tmp_path: Path
 ) -> None:
-    saves = SavesEveryBatch(tmp_path)
+    saves = SavesEveryBatch(tmp_path, between=way == "plain")
     whole = Run(ROWS[name], way, saves)
     lengths = {window.length for c in whole.ours for window in getattr(c, "history", []) if hasattr(window, "length")}
     assert not lengths or max(lengths) > 1
     checkpoints = saves.checkpoints()
-    assert len(checkpoints) == EPOCHS * BATCHES
-    for path in checkpoints[: -1 : 1 if way == "plain" else 4]:  # the last leaves nothing to train
+    assert len([path for path in checkpoints if path.stem[-1].isdigit()]) == EPOCHS * BATCHES
+    last = f"{EPOCHS - 1}-{BATCHES - 1:02d}"  # it leaves nothing to train
+    for path in [path for path in checkpoints if not path.stem.startswith(last)][:: 1 if way == "plain" else 4]:
         Run(ROWS[name], way, resume_from=path).assert_ends_as(whole)
 
 
@@ -190,6 +208,8 @@ def test_an_exception_at_any_place_leaves_nothing_behind_and_its_checkpoint_goes
             continue
         assert failed.trainer.accumulate_grad_batches == row.settings.get("accumulate_grad_batches", 1)
         assert not failed.trainer.optimizers[0]._optimizer_step_pre_hooks
+        for scheduler in (config.scheduler for config in failed.trainer.lr_scheduler_configs):
+            assert scheduler.get_last_lr() == [group["lr"] for group in scheduler.optimizer.param_groups]
         assert not any(parameter._backward_hooks for parameter in failed.module.parameters())
         Run(row, "clipped", ours=failed.ours).assert_ends_as(whole)  # another training by the same callbacks
         resumed = Run(row, "clipped", resume_from=folder / "on_exception.ckpt")

@@ -91,6 +91,7 @@ KINDS = {
     "classes": (
         "plain",
         "ignored",
+        "all ignored",
         "weighted",
         "ignored, not finite",
         "empty",
@@ -98,7 +99,7 @@ KINDS = {
         "infinity in a row",
         *OUT,
     ),
-    "labels": ("plain", "ignored", "ignored, not finite", "empty", "NaN in a row", *OUT),
+    "labels": ("plain", "ignored", "all ignored", "ignored, not finite", "empty", "NaN in a row", *OUT),
     "transform": ("plain", "empty", "NaN in a row"),
 }
 KINDS["head"] = tuple(
@@ -132,6 +133,8 @@ def case_of(function: Function, kind: str, dtype: torch.dtype, rows: int = ROWS)
         target[:3] = -100
         if function.kind == "labels":
             target[4, ::7] = -100
+    if kind == "all ignored":  # the mean over no row is NaN, its gradient 0
+        target[:] = -100
     if kind == "ignored, not finite":
         x[0], x[1], x[2] = torch.nan, torch.inf, -torch.inf
         if function.kind == "labels":
@@ -264,7 +267,7 @@ def kinds_of(way: str, function: Function) -> list[str]:
         set() if way == "eager" else {"empty"}
     )  # torch.func.vmap takes no batch of 0, and the graph is another one
     left_out |= (
-        {"NaN in a row", "infinity in a row", *OUT} if way == "linearize" else set()
+        {"all ignored", "NaN in a row", "infinity in a row", *OUT} if way == "linearize" else set()
     )  # it knows only derivatives
     left_out |= (
         {*OUT} if way == "vmap" and function.kind == "labels" else set()

@@ -12,6 +12,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from as_lightning.functional import MaskingCounts
@@ -111,6 +112,11 @@ def loader_of(batches: Sequence[Any], *, length_known: bool = True) -> DataLoade
     return DataLoader(Batches(batches) if length_known else BatchStream(batches), batch_size=None)
 
 
+def one_cycle(optimizer: Optimizer, steps: int) -> dict[str, Any]:
+    """A scheduler whose rate is another one at each step, for a module."""
+    return {"scheduler": OneCycleLR(optimizer, max_lr=0.1, total_steps=steps), "interval": "step"}
+
+
 def quiet_trainer(**kwargs: Any) -> pl.Trainer:
     """A trainer on the CPU that writes nothing."""
     settings: dict[str, Any] = {
@@ -132,11 +138,22 @@ def same_weights(module: nn.Module, other: nn.Module) -> bool:
 class SavesEveryBatch(pl.Callback):
     """Not a ``Checkpoint``, so Lightning leaves it where it stands in the list."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, between: bool = False) -> None:
+        self.folder, self.between = folder, between  # whether validations and epochs that end are saved too
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        trainer.save_checkpoint(self.folder / f"{trainer.current_epoch}-{batch_idx:02d}.ckpt")
+    def _save(self, trainer: pl.Trainer, place: str = "") -> None:
+        trainer.save_checkpoint(self.folder / f"{trainer.current_epoch}-{trainer.fit_loop.batch_idx:02d}{place}.ckpt")
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+        self._save(trainer)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if self.between and not trainer.sanity_checking:
+            self._save(trainer, "-validated")
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if self.between:
+            self._save(trainer, "-whole")
 
     def checkpoints(self) -> list[Path]:
         return sorted(self.folder.glob("*.ckpt"))

@@ -129,7 +129,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self.update_every = check_count("update_every", update_every, least=1)
         self.lr_interval, self.lr_scale = lr_interval, lr_scale
         self._weights, self._rates = ItemWeights(items, loss_is), ScaledRates(self._batches_in_step)
-        self._ranks, self._is_first_rank = 1, True
+        self._ranks = 1
         self._given = 1  # trainer.accumulate_grad_batches before fit
         self._reads = self._counts_sizes = self._needs_masking = False
         self._training = False  # a search of the learning rate may load a checkpoint while it is
@@ -170,7 +170,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         super().on_fit_start(trainer, pl_module)
         self._weights.start(pl_module)
         refuse(trainer, pl_module, self, self._weights.source)
-        _, self._ranks, self._is_first_rank = windows.ranks_with_own_batches(trainer)
+        self._ranks = windows.ranks_with_own_batches(trainer)[1]
         counts_masking = windows.find_counter(pl_module) is not None
         self._needs_masking = self._by == "samples" or self._weights.source == "masking_counter"
         self._counts_sizes = self._by == "samples" and not counts_masking
@@ -197,13 +197,12 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             )
             window.accumulated, counter.items, counter.loss = 0, 0.0, torch.zeros(())
             return
+        counter.weigh(0.0, torch.zeros(()))  # one of the ranks goes on with the sums of all
         if saved["meaning"] != self._meaning:
             raise MisconfigurationException(
                 f"The checkpoint lies inside a window of {saved['meaning']}, whose gradients do not add to those of "
                 f"{self._meaning}: resume with its settings, or from a checkpoint between two windows."
             )
-        counter.items = saved["items"] if self._is_first_rank else 0.0
-        counter.loss = torch.zeros(()) if counter.loss is None else counter.loss
         # the mean over the ranks that have saved it counts once for each of them
         ranks = 1.0 if self._weights.source is None else saved["ranks"] / self._ranks
         for name, parameter in pl_module.named_parameters():
@@ -470,14 +469,17 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         if not windows.can_save_open_window(trainer, self._open_length(trainer)):
             return
         if isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):  # each rank holds whole gradients
-            items = checkpoint[windows.COUNTS][4].item() if self._weights.source else 0.0
-            of_ranks = {"items": items, "gradients": mean_gradients(trainer, pl_module), "ranks": self._ranks}
-            checkpoint[GRADIENTS] = {"meaning": self._meaning} | of_ranks
+            gradients = mean_gradients(trainer, pl_module)
+            checkpoint[GRADIENTS] = {"meaning": self._meaning, "gradients": gradients, "ranks": self._ranks}
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(trainer, pl_module, checkpoint)
-        if self._fitting:
-            self._saved = checkpoint.get(GRADIENTS)
+        if not self._fitting:
+            return
+        self._saved = checkpoint.get(GRADIENTS)
+        if self._saved is not None and "items" in self._saved:  # version 0.3 had them here
+            items = torch.tensor([self._saved["items"], 0.0], dtype=torch.float64)
+            self._saved_sums = torch.cat([checkpoint[windows.COUNTS][:4].double(), items])
 
 
 def mean_gradients(trainer: Trainer, pl_module: LightningModule) -> dict[str, Tensor]:

@@ -98,7 +98,6 @@ class TemperatureScaling(ValidationCallback):
         self.validation_nll = math.nan
         self._undefined = False  # whether the last validation had a logit that is NaN
         self._weights: dict[str, int] | None = None  # digests of those that were validated last
-        self.multilabel: bool | None = None
         self.diagrams: dict[str, Reliability] = {}
         self._gathered: list[LogitsAndTarget] = []
         self._test_sums: dict[str, list[Tensor]] = {}  # losses, how many, and the bins
@@ -106,6 +105,10 @@ class TemperatureScaling(ValidationCallback):
     @property
     def temperature(self) -> float | None:
         return self._fitted.value
+
+    @property
+    def multilabel(self) -> bool | None:
+        return self._fitted.multilabel
 
     def predict_proba(self, logits: Tensor) -> Tensor:
         """The calibrated probabilities of logits, classes last: softmax, or sigmoid for several labels."""
@@ -133,7 +136,7 @@ class TemperatureScaling(ValidationCallback):
 
     def _known_of(self, pl_module: LightningModule, batch: Any) -> LogitsAndTarget:
         """What of the batch takes part: rows, so that token lengths may differ between batches, or single labels."""
-        logits, target, self.multilabel = self.source.of(pl_module, batch)
+        logits, target, self._fitted.multilabel = self.source.of(pl_module, batch)
         return known_entries(logits, target, self.ignore_index)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -153,7 +156,7 @@ class TemperatureScaling(ValidationCallback):
         if not ranks:
             return
         if not self._gathered:
-            self.multilabel, self._weights = bool(of_labels), _digest(trainer, pl_module)
+            self._fitted.multilabel, self._weights = bool(of_labels), _digest(trainer, pl_module)
             self._gathered.append((torch.zeros(0 if of_labels else (0, 1)), torch.zeros(0, dtype=torch.int64)))
         logits, target = (torch.cat(parts) for parts in zip(*self._gathered, strict=True))
         self._gathered.clear()
@@ -163,10 +166,8 @@ class TemperatureScaling(ValidationCallback):
         loss, count = (sum_over_ranks(trainer, part) for part in self._nll_sums(in_float64(logits) / fitted, target))
         self.validation_nll = float(loss / count)
         self._undefined = math.isnan(fitted)
-        self._fitted.set(None if self._undefined else fitted, self.multilabel, self._weights)
+        self._fitted.set(None if self._undefined else fitted, self._weights)
         self._fitted.compare(pl_module, _digest(trainer, pl_module))  # a callback may have put others in place by now
-        if isinstance(pl_module, ASSoftmaxMixin):
-            pl_module.as_softmax_multilabel = bool(self.multilabel)
 
     def _nll_sums(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of the negative log-likelihoods, and of how many."""
@@ -238,8 +239,8 @@ class TemperatureScaling(ValidationCallback):
         return {"temperature": self.temperature, "multilabel": self.multilabel, "weights": self._fitted.weights}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.multilabel = state_dict["multilabel"]
-        self._own.set(state_dict["temperature"], self.multilabel, state_dict.get("weights"))
+        self._own.multilabel = state_dict["multilabel"]
+        self._own.set(state_dict["temperature"], state_dict.get("weights"))
 
 
 def _digest(trainer: Trainer, pl_module: LightningModule) -> dict[str, int] | None:

@@ -152,13 +152,8 @@ class WindowCallback(Callback):
         return find_counter(pl_module) or self._sizes
 
     def _drives(self, trainer: Trainer) -> bool:
-        first = None
-        for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, WindowCallback):
-                if callback.sets_length:
-                    return callback is self
-                first = first or callback
-        return first is self
+        callbacks = window_callbacks(trainer)
+        return self is next((callback for callback in callbacks if callback.sets_length), callbacks[0])
 
     def close_window(self, trainer: Trainer, pl_module: LightningModule) -> WindowSums:
         """The sums of the window that ends with this batch, on their device: the first call adds up the ranks'."""

@@ -15,7 +15,8 @@ Shapes and dtypes are checked everywhere, values of the target where they can be
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -241,13 +242,15 @@ def loss_of_rows(
     weight: Tensor | None,
     ignore_index: int,
     reduction: str,
+    reduce: Callable[[Tensor, ClassRows, Tensor | None, str], Tensor] = reduce_batch,
 ) -> Tensor:
     """Shapes, ``ignore_index`` and reductions of ``F.cross_entropy`` around a loss of single rows."""
-
-    def reduced(rows: Tensor, batch: ClassRows) -> Tensor:
-        return reduce_batch(row_loss(rows, batch.target), batch, weight, reduction)
-
-    return _around_rows(reduced, logits, target, weight, ignore_index, reduction)
+    batch = class_rows(logits, target, ignore_index)
+    check_reduction(reduction)
+    check_class_weight(weight, batch.classes)
+    loss = reduce(row_loss(clean_logits(batch), batch.target), batch, weight, reduction)
+    loss = loss.reshape(target.shape) if reduction == "none" else loss
+    return loss.to(loss_dtype(logits.dtype, logits.device))
 
 
 def cross_entropy_of(
@@ -255,33 +258,12 @@ def cross_entropy_of(
     logits: Tensor,
     target: Tensor,
     *,
-    weight: Tensor | None,
-    ignore_index: int,
-    reduction: str,
     label_smoothing: float = 0.0,
+    **settings: Any,
 ) -> Tensor:
-    """``F.cross_entropy`` of the scores of rows and their targets, for class indices only."""
-
-    def reduced(rows: Tensor, batch: ClassRows) -> Tensor:
-        return cross_entropy_of_rows(scores(rows, batch.target), batch, weight, reduction, label_smoothing)
-
-    return _around_rows(reduced, logits, target, weight, ignore_index, reduction)
-
-
-def _around_rows(
-    reduced: Callable[[Tensor, ClassRows], Tensor],
-    logits: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-) -> Tensor:
-    batch = class_rows(logits, target, ignore_index)
-    check_reduction(reduction)
-    check_class_weight(weight, batch.classes)
-    loss = reduced(clean_logits(batch), batch)
-    loss = loss.reshape(target.shape) if reduction == "none" else loss
-    return loss.to(loss_dtype(logits.dtype, logits.device))
+    """``F.cross_entropy`` of the scores of rows and their targets, for class indices only, as `loss_of_rows`."""
+    reduce = partial(cross_entropy_of_rows, label_smoothing=label_smoothing)
+    return loss_of_rows(scores, logits, target, reduce=reduce, **settings)
 
 
 class HeadOperands(NamedTuple):

@@ -97,17 +97,12 @@ def as_linear_cross_entropy(
         hidden: shape ``(..., d)``: float32, float64, bfloat16 or float16. Half types accumulate in float32.
         head_weight: the head, shape ``(C, d)``, of the dtype of ``hidden``.
         target: class indices, shape ``(...)``.
-        delta: the margin, in [0, 1]; the default is 0.1.
         bias: shape ``(C)``.
-        weight: a weight per class, shape ``(C)``.
-        ignore_index: target value of rows that count neither in the loss nor in the counts.
-        reduction: ``"none"`` (backward computes live rows again), ``"mean"`` (weighted, over the rows not ignored) or
-            ``"sum"``.
-        return_counts: also return the `MaskingCounts`: ``(loss, counts)``.
+        delta, weight, ignore_index, reduction, return_counts: as in `as_cross_entropy`. With ``"none"`` backward
+            computes live rows again.
 
     Returns:
-        The loss in the dtype of ``hidden`` (float32 under autocast): a scalar, or of the shape of ``target`` with
-        ``"none"``.
+        As `as_cross_entropy` of logits of the dtype of ``hidden``.
 
     Raises:
         ValueError: if ``delta`` or ``reduction`` is out of range, the shapes or devices do not fit, or DTensors are not

@@ -24,7 +24,7 @@ def results(folder: Path) -> list[Result]:
 def reported(folder: Path) -> list[tuple[str, int]]:
     """Method and number of runs of each row of the report."""
     rows = pd.read_csv(folder / "multirun/digits/report/report.csv")
-    return list(zip(rows["method"], rows["seeds"], strict=True))
+    return list(zip(rows["candidate"], rows["seeds"], strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_optuna_looks_for_the_margin_of_the_best_validation_score(search):
 def test_the_report_of_jobs_in_other_processes_has_a_row_a_margin_and_the_command_with_the_number_of_trials(search):
     folder, printed = search
     deltas = [run.config["method"]["delta"] for run in results(folder)]
-    assert sorted(reported(folder)) == sorted((f"as_softmax (delta={delta})", 1) for delta in deltas)
+    assert sorted(reported(folder)) == sorted((f"as_softmax (delta={delta:.4g})", 1) for delta in deltas)
     assert "multirun/digits/report/report.html" in printed
     report = (folder / "multirun/digits/report/report.md").read_text()
     command = "as-lightning -m experiment=digits trainer.max_epochs=1 hparams_search=delta_optuna"
@@ -93,7 +93,8 @@ def test_a_comparison_whose_runs_go_side_by_side_has_the_scores_of_one_whose_run
     side_by_side = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=sides")
     in_an_interpreter("compare", tmp_path, *short, *plan, *side_by_side)
     scores = {
-        name: {(run.method, run.seed): run.metrics for run in results(tmp_path / name)} for name in ("turns", "sides")
+        name: {(run.candidate, run.seed): run.metrics for run in results(tmp_path / name)}
+        for name in ("turns", "sides")
     }
     assert len(scores["turns"]) == 2
     assert scores["turns"] == scores["sides"]

@@ -23,8 +23,8 @@ def comparison(result, tmp_path) -> Path:
     folder = tmp_path / "comparisons" / "digits"
     record = ComparisonRecord("digits", "accuracy", "softmax", ["softmax", "as_softmax"], Design(looks=(3,)))
     record.commands = ["as-lightning-compare experiment=digits"]
-    record.settings = {method: {} for method in record.methods}
-    for number, (method, seed) in enumerate((method, seed) for method in record.methods for seed in range(3)):
+    record.settings = {method: {} for method in record.candidates}
+    for number, (method, seed) in enumerate((method, seed) for method in record.candidates for seed in range(3)):
         about: dict[str, Any] = {"phase": "final", "budget": 1.0, "epochs": 4, "settings": {}}
         made = result(method, seed, 0.8 + number / 100, **about)
         (folder / run_folder(method, 1.0, seed)).mkdir(parents=True)
@@ -109,7 +109,7 @@ def test_a_table_is_judged_without_writing_a_file_unless_a_folder_is_given(tmp_p
     asked = [str(tmp_path / "scores.csv"), "--baseline", "wide", "--columns", "method=model", "seed=run"]
     main(asked)
     printed = capsys.readouterr().out
-    assert "which does not say whether the methods were tuned alike: no advice." in printed
+    assert "which does not say whether the candidates were tuned alike: no advice." in printed
     assert "8 runs were read: method from model, seed from run, score from test_acc." in printed
     assert [path.name for path in tmp_path.iterdir()] == ["scores.csv"]
     main([*asked, "--output", str(tmp_path / "page")])

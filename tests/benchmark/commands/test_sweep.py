@@ -70,7 +70,7 @@ def test_a_second_call_skips_what_is_finished_runs_what_is_new_and_reports_its_o
     assert len(after) == 3
     assert before.items() <= after.items()
     rows = pd.read_csv(folder / "multirun/digits/report/report.csv")
-    assert rows["method"].tolist() == ["softmax", "as_softmax"]
+    assert rows["candidate"].tolist() == ["softmax", "as_softmax"]
 
 
 def files_of(run: Path) -> Counter[str]:
@@ -117,7 +117,7 @@ def test_two_equal_sweeps_at_once_make_each_run_once_with_the_results_of_one_swe
         assert found(folder / name) == found(alone)
         assert Result.read(folder / name / "result.json").command == shlex.join(["as-lightning", *command])
     rows = pd.read_csv(folder / "report" / "report.csv")
-    assert list(zip(rows["method"], rows["seeds"], strict=True)) == [("softmax", 1), ("as_speed", 1)]
+    assert list(zip(rows["candidate"], rows["seeds"], strict=True)) == [("softmax", 1), ("as_speed", 1)]
 
 
 def test_tensorboard_finds_the_masking_curves_of_the_run(sweep):
@@ -167,7 +167,7 @@ def test_a_sweep_with_a_failed_run_ends_with_its_report_and_a_status_that_says_s
 def test_in_a_sweep_over_methods_a_setting_of_one_leaves_the_others_to_run_once(failing):
     folder, finished = failing
     rows = pd.read_csv(folder / "multirun/a/b/report/report.csv")
-    assert sorted(zip(rows["method"], rows["seeds"], strict=True)) == [("as_softmax", 1), ("softmax", 1)]
+    assert sorted(zip(rows["candidate"], rows["seeds"], strict=True)) == [("as_softmax", 1), ("softmax", 1)]
     assert finished.stdout.count("already finished") == 1
     assert finished.stdout.count("method.delta is no setting of softmax") == 2
 
@@ -197,6 +197,6 @@ def test_the_wheel_carries_the_app_and_its_configs(tmp_path):
     settings = ("experiment=digits", "trainer.max_epochs=1", "hydra.run.dir=out")
     finished = python("-m", "as_lightning.benchmark.commands.train", *settings)
     assert finished.returncode == 0, finished.stderr
-    assert json.loads((tmp_path / "out" / "result.json").read_text())["method"] == "as_softmax"
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["candidate"] == "as_softmax"
     where = python("-c", "from as_lightning.benchmark.packages import config_dir; print(config_dir())")
     assert Path(where.stdout.strip()) == installed / "as_lightning" / "conf"

@@ -87,7 +87,7 @@ def test_a_comparison_ends_with_the_report_and_the_same_command_writes_it_again_
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in folder.rglob("result.json")]
     assert len(runs) == 2 * 2
     # the margin reaches the method that has one, and the baseline was added
-    margins = {run["method"]: run["config"]["method"].get("delta") for run in runs}
+    margins = {run["candidate"]: run["config"]["method"].get("delta") for run in runs}
     assert margins == {"softmax": None, "as_softmax": 0.01}
     assert all(run["config"]["data"]["split_seed"] == run["seed"] for run in runs)
     assert "softmax, as_softmax: 4 runs" in done.printed
@@ -116,7 +116,7 @@ def test_a_given_learning_rate_is_where_the_search_begins_and_is_fixed_on_reques
     assert (rates[0], len(set(rates))) == (0.008, 2)
     assert as_lightning_compare(*asked, "search.lr_factor=null", "name=fixed").error == 0
     fixed = ComparisonRecord.read(tmp_path / "comparisons" / "fixed")
-    assert fixed.notes == ["The learning rate was not tuned: all methods ran at 0.008."]
+    assert fixed.notes == ["The learning rate was not tuned: all candidates ran at 0.008."]
     assert [run.config["optimizer"]["lr"] for run in fixed.results] == [0.008, 0.008]
 
 
@@ -223,7 +223,7 @@ def test_a_module_and_a_loss_of_ones_own_in_the_working_directory_are_compared(
     folder = tmp_path / "comparisons" / "own"
     assert len(list((folder / "tuning").rglob("result.json"))) == 3 * 2
     scores = ComparisonRecord.read(folder).scores()
-    assert {arm.method: len(seeds) for arm, seeds in scores.items()} == {"softmax": 1, "as_softmax": 1, "focal": 1}
+    assert {arm.candidate: len(seeds) for arm, seeds in scores.items()} == {"softmax": 1, "as_softmax": 1, "focal": 1}
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
     again = as_lightning_compare(*OWN, "+module.hidden=4")
     assert again.error == 0, again
@@ -298,12 +298,12 @@ def test_any_settings_are_candidates_of_which_the_report_says_what_each_changes(
     done = as_lightning_compare(*command)
     assert done.error == 0, done
     record = ComparisonRecord.read(tmp_path / "comparisons" / "digits")
-    assert record.methods == ["baseline", "sgd", "wide"]
+    assert record.candidates == ["baseline", "sgd", "wide"]
     assert {run.config["method"]["name"] for run in record.results} == {"softmax"}
     assert record.changes["baseline"] == {}
     assert record.changes["wide"] == {"model.channels": ["[32, 64]", "[48, 96]"]}
     assert record.changes["sgd"]["optimizer.lr"] == ["0.003", "0.1"]
-    parameters = {run.method: run.parameters for run in record.results}
+    parameters = {run.candidate: run.parameters for run in record.results}
     assert parameters["baseline"] == parameters["sgd"] < parameters["wide"]
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
     assert as_lightning_compare(*command[:-1]).error == 0  # in one process the same runs
@@ -363,7 +363,7 @@ OF_OWN = [
             ["module._target_=harness.own_modules.WithCriterion", "data._target_=harness.own_modules.Points"],
             'as in replaces="criterion"',
         ),
-        (["baseline=softmax,label_smoothing"], "baseline must be the name of one method, got ['softmax', 'label"),
+        (["baseline=softmax,label_smoothing"], "baseline must be the name of one candidate, got ['softmax', 'label"),
         (["baseline=softmx"], "no candidate is called softmx: did you mean softmax"),
         (["candidates={wide: [model.chanels=9]}"], "there is no model.chanels: did you mean channels"),
         (["candidates={wide: model.width=9}"], "candidates.wide must be a list of overrides, as ["),

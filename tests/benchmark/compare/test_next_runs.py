@@ -109,7 +109,7 @@ def test_an_arm_that_is_not_worse_goes_on_seed_by_seed_and_one_that_is_worse_doe
     comparison = made(score, ("as_softmax", "sparsemax"))
     assert comparison.seeds("sparsemax") == 5
     assert comparison.seeds("as_softmax") == comparison.seeds("softmax") == 20
-    words = {verdict.arm.method: verdict.word for verdict in comparison.record.verdicts() if verdict.arm.budget == 1}
+    words = {verdict.arm.candidate: verdict.word for verdict in comparison.record.verdicts() if verdict.arm.budget == 1}
     assert words == {"as_softmax": "not worse", "sparsemax": "worse"}
     assert comparison.record.stopped == "max_seeds=20 was reached with as_softmax at budget 1 still open."
     finals = [(run.seed, run.candidate) for run in comparison.runs if run.phase == "final" and run.budget == 1]
@@ -234,7 +234,7 @@ def test_a_folder_keeps_the_design_of_its_first_run_and_a_method_that_comes_late
     assert begun("sparsemax").verdicts() == before.verdicts()
     for _ in range(2):
         (note,) = begun("sparsemax", "as_softmax").notes
-        assert note.startswith("as_softmax came to the comparison after its first runs: a new family of 2 methods")
+        assert note.startswith("as_softmax came to the comparison after its first runs: a new family of 2 candidates")
     with pytest.raises(ValueError, match=re.escape("(now without as_softmax)")):
         begun("sparsemax")
 

@@ -102,12 +102,12 @@ def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(fact
     asked = {"replaces": replaces, "methods": ["as_softmax", "entmax"], "losses": {"focal": Focal()}}
     report = compare(factory, data(), folder=tmp_path, **(QUICK | asked))
     record = report.record
-    assert {arm.method: len(seeds) for arm, seeds in record.scores().items()} == dict.fromkeys(
+    assert {arm.candidate: len(seeds) for arm, seeds in record.scores().items()} == dict.fromkeys(
         ["softmax", "as_softmax", "entmax", "focal"], 3
     )
     assert record.failures == []
     assert (record.split, record.splits) == ("test", "fixed")
-    masked = [run.masking for run in record.results if run.method == "as_softmax"]
+    masked = [run.masking for run in record.results if run.candidate == "as_softmax"]
     assert all(len(epochs) == 2 and epochs[-1]["samples"] > 0 for epochs in masked)
     stored = [Predictions.read(file.parent) for file in tmp_path.rglob("predictions.npz")]
     assert all(found.ids.tolist() == list(range(len(found.ids))) for found in stored if found is not None)
@@ -235,7 +235,7 @@ def test_every_run_trains_with_the_learning_rate_that_its_result_names(factory, 
     asked = {"trials": 3, "tuning_seeds": 1, "seeds": 2, "methods": ["entmax"], "equal_within": 100}
     trainer = QUICK["trainer"] | {"callbacks": [Rates()]}
     record = compare(factory, Points(), **(QUICK | asked | {"trainer": trainer})).record
-    final = [run.settings["lr"] for run in record.results if run.method not in record.same_as]
+    final = [run.settings["lr"] for run in record.results if run.candidate not in record.same_as]
     tried = [trial.settings["lr"] for trials in record.tuning.values() for trial in trials if not trial.shared]
     looks = [2e-3, 2e-3, 2e-3, 4e-3]  # a batch in search of the target, of each method, and at another learning rate
     assert sorted(Rates.seen) == pytest.approx(sorted(looks + tried + final))
@@ -534,7 +534,7 @@ def test_modules_are_compared_as_they_are_in_two_processes_as_in_one(tmp_path: P
     found = []
     for jobs in (1, 2):
         record = compare(factories, Points, tuning_seeds=1, n_jobs=jobs, folder=tmp_path / str(jobs), **SEVERAL).record
-        found.append([(run.method, run.seed, run.metrics, run.parameters) for run in record.results])
+        found.append([(run.candidate, run.seed, run.metrics, run.parameters) for run in record.results])
         assert (record.baseline, record.failures) == ("small", [])
         assert record.changes["large"] == {"hidden": ["4", "64"]}
         assert {trial.settings["hidden"] for trial in record.tuning["large"]} <= {32, 64}

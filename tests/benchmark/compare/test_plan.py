@@ -19,7 +19,7 @@ def test_by_default_seeds_are_added_look_by_look_and_the_baseline_alone_has_a_sm
     found = plan("as_softmax", "as_speed")
     assert found.candidates == ("softmax", "as_softmax", "as_speed")
     assert found.design.looks == tuple(range(5, 21))
-    assert found.design.methods == found.candidates
+    assert found.design.candidates == found.candidates
     assert found.seeds == tuple(range(20))
     assert found.tuning_seeds == (1000, 1001)
     assert (found.budgets_of("softmax"), found.budgets_of("as_speed")) == ((0.5, 1.0), (1.0,))
@@ -82,7 +82,7 @@ def test_the_folders_of_runs_name_what_they_are() -> None:
         ({"candidates": ["softmax"], "budgets": 1}, "nothing is compared with softmax: name another candidate, or a"),
         (
             {"budgets": {"baseline": [0.5], "methods": [1]}},
-            "baseline's budgets must hold the largest of the methods, 1",
+            "baseline's budgets must hold the largest of the others, 1",
         ),
         ({"budgets": [0]}, r"in \(0, 2\].* got 0"),
         ({"budgets": "half"}, "budgets must be a share"),

@@ -10,7 +10,6 @@ from harness.data_settings import AUDIO, IMAGES, TEXT
 from as_lightning.benchmark.data.audio.chords import Chords
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.data.digits import Digits
-from as_lightning.benchmark.data.extreme import Extreme
 from as_lightning.benchmark.data.image.image_folder import ImageFolder
 from as_lightning.benchmark.data.text.published import SST5, WNUT17, GoEmotions
 from as_lightning.benchmark.data.text.standard_library import PythonCode
@@ -34,7 +33,6 @@ PATH = {"path": "set"}
         (Digits, {}, {"imbalance": 2, "shots": 3}, "shots=3 and imbalance=2 both set how many samples a class has"),
         (GoEmotions, TEXT, {"imbalance": 2}, "not for multilabel data, whose samples belong to several classes"),
         (WNUT17, TEXT, {"imbalance": 2}, "not for token data, whose samples belong to several classes"),
-        (Extreme, {"batch_size": 8}, {"classes": 1}, "classes must be an integer of at least 2, got 1"),
         (Chords, AUDIO, {"features": "mfcc"}, "features must be one of 'log_mel', 'waveform', got 'mfcc'"),
         (Chords, AUDIO, {"n_fft": 0}, "n_fft must be an integer of at least 1"),
         (Chords, AUDIO, {"freq_mask": -1}, "freq_mask must be an integer of at least 0"),

@@ -1,4 +1,4 @@
-"""The embedded and the synthetic data: digits, docstrings, and very many classes."""
+"""The embedded data: digits and docstrings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from harness.data_settings import TEXT
 
 from as_lightning.benchmark.data.digits import Digits
-from as_lightning.benchmark.data.extreme import Extreme
 from as_lightning.benchmark.data.text.data_module import Sentence
 from as_lightning.benchmark.data.text.standard_library import Docstrings, docstring_paragraphs, source_files
 
@@ -62,28 +61,3 @@ def test_paragraphs_are_read_without_importing_and_leave_out_tests_and_other_gra
     )
     paragraphs = [text for file in source_files(tmp_path) for text in docstring_paragraphs(file) if text]
     assert sorted(paragraphs) == ["Another.", "Of a class.", "Of a method.", "One paragraph."]
-
-
-SMALL_EXTREME = {"batch_size": 256, "classes": 50, "features": 8, "train_samples": 20_000, "evaluation_samples": 500}
-
-
-def extreme(**arguments) -> Extreme:
-    data = Extreme(**(SMALL_EXTREME | arguments))
-    data.setup()
-    return data
-
-
-@pytest.mark.parametrize("exponent", [0.0, 1.0])
-def test_frequencies_follow_zipfs_law(exponent):
-    counts = extreme(exponent=exponent).splits["train"].targets.bincount(minlength=50).double()
-    expected = torch.arange(1, 51).double().pow(-exponent)
-    expected *= 20_000 / expected.sum()
-    # Pearson's chi-square with 49 degrees of freedom exceeds 85.4 once in a thousand
-    assert float(((counts - expected) ** 2 / expected).sum()) < 85.4
-
-
-def test_without_noise_a_class_is_one_vector_in_all_splits():
-    data = extreme(noise=0.0)
-    inputs = torch.cat([data.splits[split].inputs for split in data.splits])
-    targets = torch.cat([data.splits[split].targets for split in data.splits])
-    assert len(inputs.unique(dim=0)) == len(targets.unique())

@@ -58,58 +58,62 @@ def test_a_folder_lists_its_files_in_order_without_the_hidden_ones_and_an_archiv
     assert [path.name for path in archive.parent.iterdir()] == [archive.name]  # nothing was unpacked beside it
 
 
-def test_links_that_lead_nowhere_into_the_folder_or_to_one_that_holds_it_are_named_and_not_followed(folder):
-    (folder / "a" / "itself").symlink_to(folder / "a")
-    (folder / "a" / "above").symlink_to(folder.parent)
-    (folder / "a" / "root").symlink_to("..")
-    (folder / "again").symlink_to("a/deeper")
-    with pytest.warns(UserWarning, match=r"set: 4 links are not followed: .*a/above \(a link to .*part of the folder"):
-        assert contents(folder) == FILES
-    (folder / "a" / "gone.txt").symlink_to("nothing.txt")
-    with pytest.warns(UserWarning, match=r"gone.txt \(a link to nothing.txt, which does not exist\)"):
-        FileTree(folder)
-
-
-def test_a_loop_of_links_outside_the_folder_is_followed_once(folder, tmp_path):
-    for name, other in (("left", "right"), ("right", "left")):
+def test_links_that_lead_nowhere_or_in_a_loop_are_named_and_not_followed(folder, tmp_path):
+    for name, other in (("left", "right"), ("right", "left")):  # a loop outside the folder is followed once
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{name}.txt").write_bytes(b"")
         (tmp_path / name / "loop").symlink_to(tmp_path / other)
-    (folder / "linked").symlink_to(tmp_path / "left")
-    with pytest.warns(UserWarning, match=r"1 links are not followed"):
+    links = {"linked": tmp_path / "left", "again": "a/deeper", "a/gone.txt": "nothing.txt"}
+    links |= {"a/itself": folder / "a", "a/above": tmp_path, "a/root": ".."}
+    for link, target in links.items():
+        (folder / link).symlink_to(target)
+    with pytest.warns(UserWarning, match=r"set: 6 links are not followed: ") as warned:
         assert FileTree(folder).names == sorted([*FILES, "linked/left.txt", "linked/loop/right.txt"])
+    assert "a/above (a link to " in str(warned[0].message)
+    assert "gone.txt (a link to nothing.txt, which does not exist)" in str(warned[0].message)
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../outside.txt", "b.txt", "a"])
 def test_a_link_in_an_archive_is_refused_by_name(folder, target):
-    (folder / "link.txt").symlink_to(target)
-    with pytest.raises(ValueError, match=r"set.tar.gz/link.txt is a link: pack the files themselves"):
-        FileTree(packed(folder, ".tar.gz"))
-    link = zipfile.ZipInfo("link.txt")
-    link.external_attr = (stat.S_IFLNK | 0o777) << 16  # as zip --symlinks stores it
     with zipfile.ZipFile(folder / "set.zip", "w") as archive:
+        link = zipfile.ZipInfo("link.txt")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16  # as zip --symlinks stores it
         archive.writestr(link, target)
     with pytest.raises(ValueError, match=r"set.zip/link.txt is a link: pack the files themselves"):
         FileTree(folder / "set.zip")
-
-
-def test_a_hard_link_in_an_archive_is_refused_by_name(folder):
+    (folder / "link.txt").symlink_to(target)
+    with pytest.raises(ValueError, match=r"set.tar.gz/link.txt is a link: pack the files themselves"):
+        FileTree(packed(folder, ".tar.gz"))
+    (folder / "link.txt").unlink()
     os.link(folder / "b.txt", folder / "hard.txt")
     with pytest.raises(ValueError, match=r"set.tar/(b|hard).txt is a link: .*--hard-dereference"):
         FileTree(packed(folder, ".tar"))
 
 
-def test_an_encrypted_zip_is_named_as_such(tmp_path):
-    # an entry whose flags say that it is encrypted, in the local header and in the directory
+def encrypted() -> bytes:
+    """A zip archive of one entry whose flags say that it is encrypted, in the local header and in the directory."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("a.txt", b"secret")
     content = bytearray(file.getvalue())
     content[6] |= 1
     content[content.index(b"PK\x01\x02") + 8] |= 1
-    (tmp_path / "set.zip").write_bytes(content)
-    with pytest.raises(ValueError, match=r"set.zip: File 'a.txt' is encrypted.*: unpack the archive"):
-        FileTree(tmp_path / "set.zip")
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("set.zip", encrypted(), "set.zip: File 'a.txt' is encrypted.*: unpack the archive"),
+        ("set.rar", b"content", "set.rar: expected a folder or a .tar, .tar.gz"),
+        ("set.gz", b"content", "set.gz: expected a folder or a .tar, .tar.gz"),
+        ("set", b"content", "set: expected a folder or a .tar, .tar.gz"),
+    ],
+)
+def test_what_cannot_be_read_as_an_archive_is_named_as_such(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        FileTree(tmp_path / name)
 
 
 def cut(content: bytes) -> Iterator[bytes]:
@@ -142,108 +146,85 @@ def test_an_archive_that_is_cut_or_changed_anywhere_is_refused_or_whole(folder, 
     assert refused > least
 
 
-@pytest.mark.parametrize("name", ["set.rar", "set.gz", "set"])
-def test_a_file_that_is_no_archive_is_refused_by_its_ending(tmp_path, name):
-    (tmp_path / name).write_bytes(b"content")
-    with pytest.raises(ValueError, match=rf"{name}: expected a folder or a .tar, .tar.gz"):
-        FileTree(tmp_path / name)
-
-
 def test_a_relative_path_is_looked_for_in_the_working_directory_and_then_in_data_dir(tmp_path, monkeypatch):
-    for folder in ("work", "data"):
-        (tmp_path / folder).mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    in_data, in_work = tmp_path / "data" / "set.csv", tmp_path / "work" / "set.csv"
-    in_data.touch()
-    assert find_path("set.csv", tmp_path / "data") == in_data
-    in_work.touch()
-    assert find_path("set.csv", tmp_path / "data") == in_work
-    assert find_path(in_data, tmp_path) == in_data
+    work, data = tmp_path / "work", tmp_path / "data"
+    for folder in (work, data):
+        folder.mkdir()
+    monkeypatch.chdir(work)
+    (data / "set.csv").touch()
+    assert find_path("set.csv", data) == data / "set.csv"
+    (work / "set.csv").touch()
+    assert find_path("set.csv", data) == work / "set.csv"
+    assert find_path(data / "set.csv", tmp_path) == data / "set.csv"
     (tmp_path / "2024").mkdir()
     assert find_path(2024, tmp_path) == tmp_path / "2024"  # as Hydra reads data.path=2024
     with pytest.raises(ValueError, match=r"is null: set data.path"):
-        find_path(None, tmp_path)
-    message = rf"there is no {tmp_path}/work/b.csv and no {tmp_path}/data/b.csv: give its full path"
-    with pytest.raises(FileNotFoundError, match=message):
-        find_path("b.csv", tmp_path / "data")
+        find_path(None, data)
+    with pytest.raises(FileNotFoundError, match=rf"there is no {work}/b.csv and no {data}/b.csv: give its full path"):
+        find_path("b.csv", data)
     with pytest.raises(FileNotFoundError, match=rf"^there is no {tmp_path}/b.csv: give"):
-        find_path(tmp_path / "b.csv", tmp_path / "data")
+        find_path(tmp_path / "b.csv", data)
 
 
-def test_a_file_is_told_by_its_content_and_not_by_its_time_or_place(tmp_path: Path) -> None:
-    first, second = tmp_path / "a.csv", tmp_path / "b.csv"
-    first.write_text("good,1\n")
-    second.write_text("good,1\n")
-    os.utime(second, (1, 1))
-    before = checksum([first])
-    assert checksum([second]) == before
-    first.write_text("good,0\n")
-    os.utime(first, (2, 2))  # a clock of the file system ticks every few milliseconds
-    assert checksum([first]) != before
-    assert checksum([first, second]) != checksum([second, first])
+def test_files_and_folders_are_told_by_names_and_contents_and_not_by_time_or_place(tmp_path, monkeypatch):
+    def written(name: str, content: bytes, time: int) -> str:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        os.utime(path, (time, time))  # a clock of the file system ticks every few milliseconds
+        return checksum([path])
 
+    one = written("a.csv", b"good,1\n", 1)
+    assert written("b.csv", b"good,1\n", 2) == one
+    assert written("b.csv", b"good,0\n", 3) != one
+    assert checksum([tmp_path / "a.csv", tmp_path / "b.csv"]) != checksum([tmp_path / "b.csv", tmp_path / "a.csv"])
 
-def test_a_folder_is_told_by_the_names_and_contents_of_its_files(tmp_path: Path) -> None:
-    for name in ("cat/1.png", "dog/2.png"):
-        (tmp_path / "set" / name).parent.mkdir(parents=True)
-        (tmp_path / "set" / name).write_bytes(name.encode() * 1000)
-    before = checksum([tmp_path / "set"])
-    assert checksum([tmp_path / "set"]) == before
-    (tmp_path / "set" / ".hidden").write_text("of the file manager")
-    assert checksum([tmp_path / "set"]) == before
-    (tmp_path / "set" / "cat" / "1.png").write_bytes(b"cat/2.png" * 1000)
-    os.utime(tmp_path / "set" / "cat" / "1.png", (2, 2))
-    changed = checksum([tmp_path / "set"])
-    assert changed != before
-    (tmp_path / "set" / "cat" / "1.png").rename(tmp_path / "set" / "dog" / "1.png")
-    assert checksum([tmp_path / "set"]) not in (before, changed)
-
-
-def test_what_has_not_changed_is_not_read_again(tmp_path: Path, monkeypatch) -> None:
-    file = tmp_path / "a.csv"
-    file.write_text("good,1\n")
-    before = checksum([file])
+    folder = tmp_path / "set"
+    written("set/cat/1.png", b"one", 1)
+    written("set/dog/2.png", b"two", 1)
+    digests = [checksum([folder])]
+    written("set/.hidden", b"of the file manager", 1)
+    assert checksum([folder]) == digests[0]
+    written("set/cat/1.png", b"another", 2)
+    digests.append(checksum([folder]))
+    (folder / "cat" / "1.png").rename(folder / "dog" / "1.png")
+    digests.append(checksum([folder]))
+    assert len(set(digests)) == 3
     monkeypatch.setattr("pooch.file_hash", lambda *arguments: pytest.fail("read again"))
-    assert checksum([file]) == before
+    assert checksum([folder]) == digests[2]
 
 
 CONTENT = b"a small data set\n" * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
-@pytest.fixture
-def published(server) -> FileServer:
-    """A server that has ``set.txt``."""
+def remote(server: FileServer, checksum: str = SHA256, below: str = "") -> RemoteFile:
     (server.home / "set.txt").write_bytes(CONTENT)
-    return server
+    return RemoteFile("set.txt", f"{server.url}/{below}set.txt", checksum)
 
 
-def test_a_missing_file_is_downloaded_and_a_second_fetch_asks_nobody(published, tmp_path):
-    remote = RemoteFile("set.txt", f"{published.url}/set.txt", SHA256)
-    for _ in range(2):
-        assert fetch(remote, tmp_path / "data").read_bytes() == CONTENT
-    assert published.requests == ["/set.txt"]
+def test_a_missing_file_is_downloaded_once_and_read_from_a_folder_that_cannot_be_written(server, tmp_path):
+    file = remote(server)
+    assert fetch(file, tmp_path / "data").read_bytes() == CONTENT
+    (tmp_path / "data").chmod(0o555)
+    assert fetch(file, tmp_path / "data").read_bytes() == CONTENT
+    assert server.requests == ["/set.txt"]
 
 
-def test_a_file_that_is_there_with_a_wrong_checksum_is_refused_and_kept(published, tmp_path):
+def test_a_file_that_is_there_with_a_wrong_checksum_is_refused_and_kept(server, tmp_path):
     (tmp_path / "set.txt").write_bytes(b"something else")
     with pytest.raises(ValueError, match=f"wrong checksum: expected SHA-256 {SHA256}, got .*delete it"):
-        fetch(RemoteFile("set.txt", f"{published.url}/set.txt", SHA256), tmp_path)
+        fetch(remote(server), tmp_path)
     assert (tmp_path / "set.txt").read_bytes() == b"something else"
-    assert published.requests == []
+    assert server.requests == []
 
 
-def test_a_download_with_a_wrong_checksum_is_refused_and_leaves_nothing(published, tmp_path):
-    with pytest.raises(ValueError, match=r"hash of downloaded file .* does not match"):
-        fetch(RemoteFile("set.txt", f"{published.url}/set.txt", "0" * 64), tmp_path / "data")
+@pytest.mark.parametrize(("wrong", "message"), [({"checksum": "0" * 64}, "not match"), ({"below": "cut/"}, None)])
+def test_a_wrong_or_broken_download_leaves_nothing_and_can_be_tried_again(server, tmp_path, wrong, message):
+    with pytest.raises((RuntimeError, ValueError), match=message):
+        fetch(remote(server, **wrong), tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
-
-
-def test_a_download_that_breaks_off_leaves_nothing_under_the_final_name_and_can_be_tried_again(published, tmp_path):
-    with pytest.raises((RuntimeError, ValueError)):
-        fetch(RemoteFile("set.txt", f"{published.url}/cut/set.txt", SHA256), tmp_path / "data")
-    assert list((tmp_path / "data").iterdir()) == []
-    assert fetch(RemoteFile("set.txt", f"{published.url}/set.txt", SHA256), tmp_path / "data").read_bytes() == CONTENT
+    assert fetch(remote(server), tmp_path / "data").read_bytes() == CONTENT
 
 
 def test_without_a_connection_the_error_says_where_to_put_the_file(tmp_path):

@@ -51,32 +51,27 @@ def test_a_text_file_is_read_in_any_encoding_with_and_without_a_mark_and_with_an
 
 
 @pytest.mark.parametrize("ending", TABLES)
-@pytest.mark.parametrize(("encoding", "line"), [("latin-1", 1), ("utf-16", 1)])
-def test_another_encoding_is_named_with_its_line_and_one_that_nobody_knows_too(tmp_path, ending, encoding, line):
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_another_encoding_is_named_with_its_line_and_one_that_nobody_knows_too(tmp_path, ending, encoding):
     path = tmp_path / f"set.{ending}"
     path.write_bytes(TABLES[ending].encode(encoding))
-    line += encoding == "latin-1" and ending in ("csv", "TSV")  # behind the header
+    line = 1 + (encoding == "latin-1" and ending in ("csv", "TSV"))  # behind the header
     with pytest.raises(ValueError, match=rf"set.{ending}:{line}: .* not UTF-8: set data.encoding \(perhaps {encoding}"):
         rows(path, None)
     with pytest.raises(ValueError, match=r"encoding='utf-9' is not known: expected one like"):
         rows(path, "utf-9")
 
 
-def test_two_forms_of_a_label_are_one_class_and_of_a_column_one_column(tmp_path):
-    texts = [f"text {number}" for number in range(40)]
-    lines = [f"{text},{(NFC, NFD, 'b')[number % 3]}\n" for number, text in enumerate(texts)]
+def test_two_forms_of_a_label_are_one_class_and_of_a_column_one_column_and_of_a_tag_one_tag(tmp_path):
+    lines = [f"text {number},{(NFC, NFD, 'b')[number % 3]}\n" for number in range(40)]
     (tmp_path / "set.csv").write_text(f"text,{NFD}\n" + "".join(lines))
-    data = TextFile("set.csv", label_column=NFC, data_dir=tmp_path, **TEXT)
-    data.setup()
-    assert data.class_names == [NFC, "b"]
-
-
-def test_two_forms_of_a_tag_are_one_tag(tmp_path):
+    texts = TextFile("set.csv", label_column=NFC, data_dir=tmp_path, **TEXT)
     for split in ("train", "validation", "test"):
         (tmp_path / split).write_text(f"a B-{NFC if split == 'train' else NFD}\nb O\n")
-    data = Conll("train", "validation", "test", data_dir=tmp_path, **TEXT)
-    data.setup()
-    assert data.class_names == [f"B-{NFC}", "O"]
+    tags = Conll("train", "validation", "test", data_dir=tmp_path, **TEXT)
+    for data, names in ((texts, [NFC, "b"]), (tags, [f"B-{NFC}", "O"])):
+        data.setup()
+        assert data.class_names == names
 
 
 @pytest.mark.parametrize("packed", [None, "zip", "tar"])

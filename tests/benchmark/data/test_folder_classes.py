@@ -29,48 +29,32 @@ def split(path: Path, validation_share: float = 0.1, split_seed: int = 0) -> dic
     return split_classes(tree, find_classes(tree, (".txt",), "files"), "files", validation_share, split_seed)
 
 
-def counts(path: Path, **arguments) -> dict[str, dict[str, int]]:
-    found = split(path, **arguments)
-    return {name: {label: len(files) for label, files in classes.items()} for name, classes in found.items()}
-
-
 def names(path: Path, name: str, **arguments) -> set[str]:
     """The files of a split, without the folders around them."""
     return {PurePosixPath(file).name for files in split(path, **arguments)[name].values() for file in files}
 
 
-def test_train_and_test_folders_are_those_splits_and_a_share_of_each_class_is_validation(tmp_path):
-    root = write_files(tmp_path / "set", SPLIT_COUNTS)
-    expected = {"train": {"cat": 18, "dog": 9}, "validation": {"cat": 2, "dog": 1}, "test": {"cat": 4, "dog": 3}}
-    assert counts(root) == expected
-    assert counts(root, validation_share=0.5)["validation"] == {"cat": 10, "dog": 5}
-
-
-@pytest.mark.parametrize("name", ["validation", "val"])
-def test_a_validation_folder_is_the_validation_split(tmp_path, name):
-    root = write_files(tmp_path / "set", {**SPLIT_COUNTS, f"{name}/cat": 5})
-    assert counts(root) == {"train": {"cat": 20, "dog": 10}, "validation": {"cat": 5}, "test": {"cat": 4, "dog": 3}}
-
-
-@pytest.mark.parametrize("layout", [SPLIT_COUNTS, FLAT_COUNTS])
-def test_every_file_is_in_one_split_under_the_class_of_its_folder(tmp_path, layout):
+@pytest.mark.parametrize(
+    ("layout", "validation_share", "expected"),
+    [
+        (SPLIT_COUNTS, 0.1, {"train": {"cat": 18, "dog": 9}, "validation": {"cat": 2, "dog": 1}}),
+        (SPLIT_COUNTS, 0.5, {"train": {"cat": 10, "dog": 5}, "validation": {"cat": 10, "dog": 5}}),
+        (SPLIT_COUNTS | {"val/cat": 5}, 0.1, {"train": {"cat": 20, "dog": 10}, "validation": {"cat": 5}}),
+        (SPLIT_COUNTS | {"Validation/dog": 5}, 0.1, {"train": {"cat": 20, "dog": 10}, "validation": {"dog": 5}}),
+        (FLAT_COUNTS, 0.1, {"train": {"cat": 16, "dog": 8, "emu": 24}, "test": {"cat": 2, "dog": 1, "emu": 3}}),
+        ({"bus": 10, "car": 10, "train": 10}, 0.2, {"test": {"bus": 1, "car": 1, "train": 1}}),  # a class called train
+    ],
+)
+def test_split_folders_are_the_splits_and_those_that_are_missing_take_their_share_of_each_class(
+    tmp_path, layout, validation_share, expected
+):
     root = write_files(tmp_path / "set", layout)
-    found = [(label, file) for classes in split(root).values() for label, files in classes.items() for file in files]
-    assert len({file for _, file in found}) == len(found) == sum(layout.values())
-    assert all(PurePosixPath(file).parent.name == label for label, file in found)
-
-
-def test_class_folders_alone_are_split_80_10_10_by_class(tmp_path):
-    assert counts(write_files(tmp_path / "set", FLAT_COUNTS)) == {
-        "train": {"cat": 16, "dog": 8, "emu": 24},
-        "validation": {"cat": 2, "dog": 1, "emu": 3},
-        "test": {"cat": 2, "dog": 1, "emu": 3},
-    }
-
-
-def test_a_class_folder_may_be_called_train_without_being_a_split(tmp_path):
-    root = write_files(tmp_path / "set", {"bus": 10, "car": 10, "train": 10})
-    assert list(split(root)["train"]) == ["bus", "car", "train"]
+    found = split(root, validation_share)
+    sizes = {name: {label: len(files) for label, files in classes.items()} for name, classes in found.items()}
+    assert {name: sizes[name] for name in expected} == expected
+    files = [(label, file) for classes in found.values() for label, names in classes.items() for file in names]
+    assert len({file for _, file in files}) == len(files) == sum(layout.values())
+    assert all(PurePosixPath(file).parent.name == label for label, file in files)
 
 
 @pytest.mark.parametrize("layout", [SPLIT_COUNTS, FLAT_COUNTS])
@@ -92,18 +76,14 @@ def test_a_new_class_leaves_the_split_of_the_others_as_it_was(tmp_path):
     assert len(after) == len(before) + 1
 
 
-def test_class_folders_that_hold_folders_of_the_same_names_are_warned_of(tmp_path):
-    folds = {f"fold{number}/{colour}": 10 for number in (1, 2) for colour in ("Blue", "Red")}
-    root = write_files(tmp_path / "set", folds)
+@pytest.mark.parametrize("splits", [[""], ["train/", "test/"]])
+def test_class_folders_that_hold_folders_of_the_same_names_are_warned_of_and_no_others(tmp_path, recwarn, splits):
+    folds = [f"{name}fold{number}/{colour}" for name in splits for number in (1, 2) for colour in ("Blue", "Red")]
+    root = write_files(tmp_path / "set", dict.fromkeys(folds, 5))
     with pytest.warns(UserWarning, match=r"the classes are fold1; fold2, .* folders of the same names \(Blue; Red\)"):
         assert list(split(root)["train"]) == ["fold1", "fold2"]
-    inner = write_files(tmp_path / "splits", {f"{name}/{fold}": 5 for name in ("train", "test") for fold in folds})
-    with pytest.warns(UserWarning, match=r"the classes are fold1; fold2"):
-        split(inner)
-
-
-def test_folders_below_one_class_alone_are_not_warned_of(tmp_path, recwarn):
-    split(write_files(tmp_path / "set", {**FLAT_COUNTS, "dog/puppies": 10, "cat/kittens": 10}))
+    recwarn.clear()
+    split(write_files(tmp_path / "other", {**FLAT_COUNTS, "dog/puppies": 10, "cat/kittens": 10}))
     assert not recwarn.list
 
 
@@ -156,6 +136,6 @@ def test_hidden_folders_and_those_of_macos_are_left_out_with_a_note(tmp_path, pa
     (root / ".DS_Store").touch()
     path = Path(shutil.make_archive(str(tmp_path / "set"), "zip", root)) if packed else root
     with collected_messages() as messages:
-        found = counts(path)
-    assert {label: sum(found[name][label] for name in found) for label in found["train"]} == FLAT_COUNTS
+        found = split(path)
+    assert {label: sum(len(found[name][label]) for name in found) for label in found["train"]} == FLAT_COUNTS
     assert messages == [f"{path}: hidden folders are left out: .cache; .thumbs; __MACOSX"]

@@ -17,13 +17,11 @@ from harness.made_files import write_images
 from as_lightning.benchmark.data.audio.chords import Chords
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.data.digits import Digits
-from as_lightning.benchmark.data.extreme import Extreme
 from as_lightning.benchmark.data.image.image_folder import ImageFolder
 from as_lightning.benchmark.data.text.text_file import TextFile
 
 MODULES: dict[str, Callable[..., BenchmarkDataModule]] = {
     "digits": Digits,
-    "extreme": partial(Extreme, batch_size=256, classes=50, features=8, train_samples=2000, evaluation_samples=500),
     "images": partial(ImageFolder, "set", **IMAGES),
     "chords": partial(Chords, **AUDIO),
     "texts": partial(TextFile, "set.csv", **TEXT),

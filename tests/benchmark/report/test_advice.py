@@ -96,7 +96,7 @@ def test_worse_calibration_is_said_with_what_a_temperature_makes_of_it():
 
 def test_what_weakens_a_verdict_is_said():
     early = row(A, "better", SAME_TIME, difference=1.0)
-    assert "The difference of a method that stopped early as better is on average too large." in advice(found(early))
+    assert "The difference of a candidate that stopped early as better is on average too large." in advice(found(early))
     late = replace(early, verdict=replace(early.verdict, look=16))
     assert not any("too large" in sentence for sentence in advice(found(late)))
     hopeless = row(A, "not worse", SAME_TIME)
@@ -120,7 +120,7 @@ def test_where_validation_chose_the_baseline_it_is_said_by_how_much_the_best_oth
 def test_a_line_without_seeds_says_why():
     nan = math.nan
     verdict = Verdict(A, SOFTMAX, 2, 0, nan, nan, nan, "undecided", nan, 0.5, reason="2 seeds in common")
-    assert in_words(verdict) == "no difference measured: undecided (2 seeds in common)"
+    assert in_words(verdict) == "no difference measured: 2 seeds in common"
 
 
 def test_the_time_ratio_is_a_geometric_mean_over_shared_seeds_with_the_interval_of_the_logarithms():
@@ -161,7 +161,7 @@ def test_findings_are_those_of_the_runs(result):
     base = [0.80, 0.81, 0.79, 0.82, 0.80]
     record = comparison(result, softmax=base, quick=[score + 0.0001 * i for i, score in enumerate(base)])
     both = findings(record)
-    assert [each.arm.method for each in both.rows] == ["softmax", "quick"]
+    assert [each.arm.candidate for each in both.rows] == ["softmax", "quick"]
     assert both.reference.mean == pytest.approx(80.4)
     assert both.full("quick").verdict.word == "equal"
     assert both.full("quick").time.clearly_less

@@ -93,7 +93,7 @@ def record(result):
             score = 0.8 + 0.01 * seed + lead * (1 + 0.1 * (seed % 2))
             run = result(method, seed, score, seconds=9.0 * budget, **about, machine={"processor": HOSTILE})
             made.results.append(run)
-    for method in made.methods:
+    for method in made.candidates:
         made.tuning[method] = [Trial({"lr": lr}, 0.7 + lr) for lr in (0.01, 0.03, 0.1)]
     made.disagreed = {(Arm(HOSTILE), Arm("softmax")): (0.125, 360)}
     made.examples = [Example(f"{HOSTILE} {number}", {HOSTILE: 5}) for number in range(20)]
@@ -151,7 +151,7 @@ def test_markdown_and_csv_hold_the_same_numbers_all_commands_and_figures_with_li
         assert len(drawing.findall(".//{http://www.w3.org/2000/svg}path")) > 5
     assert "as-lightning -m x\nas-lightning -m method=as_speed\n" in markdown
     assert re.search(r"\| as_speed \| 4 \| 83\.33 ± 1\.63 \| \+2\.00 \(.* to .*\) \| better \|", markdown)
-    row = pd.read_csv(report.csv).set_index(["name", "method"]).loc[("set", "as_speed")]
+    row = pd.read_csv(report.csv).set_index(["name", "candidate"]).loc[("set", "as_speed")]
     assert row["verdict"] == "better"
     assert row[["difference", "time_ratio", "masked samples, last epoch"]].tolist() == pytest.approx([2.0, 0.8, 0.3])
 
@@ -233,14 +233,14 @@ def test_an_arm_of_fewer_seeds_is_drawn_at_its_paired_difference_and_time_ratio(
     runs = [result("softmax", seed, value, seconds=10.0 + 10.0 * (seed > 2)) for seed, value in enumerate(drift)]
     runs += [result("m", seed, value + 0.04, seconds=20.0) for seed, value in enumerate(drift[:3])]
     record = replace(sweep_records(runs)[0][0], mode=mode)
-    lines = report_figures(findings(record), 1)[0].lines.set_index("method")
+    lines = report_figures(findings(record), 1)[0].lines.set_index("candidate")
     assert lines.y.to_dict() == pytest.approx({"softmax": 79.0, "m": 83.0})
     assert lines.x.to_dict() == pytest.approx({"softmax": 14.0, "m": 28.0})
 
 
 def test_methods_beyond_the_colours_are_told_apart_by_their_markers():
     colors = dict(zip("abcdefghijkl", itertools.cycle(PALETTE), strict=False))
-    lines = pd.DataFrame([(method, 0.0, place) for place, method in enumerate(colors)], columns=["method", "x", "y"])
+    lines = pd.DataFrame([(method, 0.0, place) for place, method in enumerate(colors)], columns=["candidate", "x", "y"])
     figure = PageFigure("many", "many methods", lines, colors, {"xlabel": "x", "ylabel": "y"})
     drawn = ElementTree.fromstring(figure.svg).iter("{http://www.w3.org/2000/svg}use")
     link = "{http://www.w3.org/1999/xlink}href"
@@ -257,24 +257,24 @@ def test_experiments_of_like_names_have_a_figure_each(result, tmp_path):
 def test_runs_without_validation_or_training_time_are_reported(result, tmp_path):
     results = [result(method, seed, 0.8, seconds=0.0, evaluations=[]) for method in ("softmax", "m") for seed in (0, 1)]
     markdown = write_sweep(results, tmp_path).markdown.read_text()
-    assert "| undecided (2 seeds in common, at least 3 are needed) | 2 |" in markdown
+    assert "| – (2 seeds in common, at least 3 are needed) | 2 |" in markdown
 
 
 def test_an_arm_whose_runs_have_all_failed_changes_no_verdict_of_the_others(record):
     record.design = Design(looks=(3, 5))
     before = record.verdicts()
-    record.methods.append("failed")
+    record.candidates.append("failed")
     record.missing = [("failed", 1.0, seed) for seed in range(5)]
-    after = [verdict for verdict in record.verdicts() if verdict.arm.method != "failed"]
+    after = [verdict for verdict in record.verdicts() if verdict.arm.candidate != "failed"]
     assert [(verdict.seeds, verdict.look, verdict.difference) for verdict in after] == [
         (verdict.seeds, verdict.look, verdict.difference) for verdict in before
     ]
 
 
 def test_the_figure_of_times_is_of_those_that_can_be_compared(record):
-    assert set(report_figures(findings(record), 0)[0].lines["method"]) == {"softmax", HOSTILE}
-    record.results = [replace(run, session=run.method) for run in record.results]
-    assert set(report_figures(findings(record), 0)[0].lines["method"]) == {"softmax"}  # for two numbers of epochs
+    assert set(report_figures(findings(record), 0)[0].lines["candidate"]) == {"softmax", HOSTILE}
+    record.results = [replace(run, session=run.candidate) for run in record.results]
+    assert set(report_figures(findings(record), 0)[0].lines["candidate"]) == {"softmax"}  # for two numbers of epochs
     record.results = record.results[:10]
     assert [figure.name for figure in report_figures(findings(record), 0)] == ["learning-rate-0"]
 
@@ -343,7 +343,7 @@ def test_runs_without_predictions_leave_the_others_to_be_compared(record):
     predictions = {}
     for arm in (Arm("softmax"), Arm(HOSTILE)):
         for seed in range(5):
-            guess = np.array([0, 1, seed % 2 if arm.method == HOSTILE else 0, 0])
+            guess = np.array([0, 1, seed % 2 if arm.candidate == HOSTILE else 0, 0])
             predictions[arm, seed] = Predictions(np.arange(4), guess, np.zeros(4))
     del predictions[Arm(HOSTILE), 1]  # whose file could not be read
     record.compare_predictions(predictions, {2: "the third"})

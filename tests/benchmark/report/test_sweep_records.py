@@ -23,13 +23,15 @@ def config(seed: int = 0, *, epochs: int = 4, lr: float = 0.1, noise: float = 0.
 
 
 def tables(results) -> dict[str, list[str]]:
-    return {record.name: sorted(record.methods) for record in sweep_records(results)[0]}
+    return {record.name: sorted(record.candidates) for record in sweep_records(results)[0]}
 
 
 def test_runs_of_one_setting_share_a_row_and_a_table(result):
     runs = [result(method, seed, 0.8, config=config(seed)) for method in ("softmax", "m") for seed in range(3)]
     ((record,), notes) = sweep_records(runs)
-    assert [(run.name, run.method, run.seed) for run in record.results] == [("set", r.method, r.seed) for r in runs]
+    assert [(run.name, run.candidate, run.seed) for run in record.results] == [
+        ("set", r.candidate, r.seed) for r in runs
+    ]
     assert not notes
 
 
@@ -56,6 +58,14 @@ def test_runs_of_a_method_that_differ_in_its_settings_have_a_row_each_also_with_
     assert tables(runs) == {"set": ["as_softmax (delta=0.1)", "as_softmax (delta=0.2)"]}
     runs = [result("m", 0, 0.8, config=config(k=k, tau=tau)) for k in (1, 2) for tau in (3, 4)]
     assert tables(runs) == {"set": [f"m (k={k}, tau={tau})" for k in (1, 2) for tau in (3, 4)]}
+
+
+@pytest.mark.parametrize(
+    ("deltas", "shown"), [((0.123456789, 0.25), ("0.1235", "0.25")), ((0.5, 0.50001), ("0.5", "0.50001"))]
+)
+def test_names_have_rounded_numbers_where_these_tell_them_apart(result, deltas, shown):
+    runs = [result("m", 0, 0.8, config=config(delta=delta)) for delta in deltas]
+    assert tables(runs) == {"set": [f"m (delta={delta})" for delta in shown]}
 
 
 @pytest.mark.parametrize(
@@ -122,5 +132,5 @@ def test_seeds_that_the_baseline_lacks_leave_those_of_the_others_their_verdict(r
 
 
 def test_a_baseline_that_no_run_has_is_refused_with_the_nearest(result):
-    with pytest.raises(SettingError, match=r"no run is of the method sofmax: did you mean softmax\?"):
+    with pytest.raises(SettingError, match=r"no run is of the candidate sofmax: did you mean softmax\?"):
         sweep_records([result("softmax", 0, 0.8)], baseline="sofmax")

@@ -153,7 +153,7 @@ def test_copies_of_a_method_count_once_and_a_copy_of_the_baseline_is_equal():
     scores = runs(0.7, noise=0.5, seeds=6, state=2)
     alone = judge(scores)[0]
     copied = scores | {Arm("copy"): dict(scores[OTHER]), Arm("baseline again"): dict(scores[SOFTMAX])}
-    found = {verdict.arm.method: verdict for verdict in judge(copied)}
+    found = {verdict.arm.candidate: verdict for verdict in judge(copied)}
     for method in ("other", "copy"):
         assert (found[method].word, found[method].low) == (alone.word, alone.low)
     assert (found["baseline again"].word, found["baseline again"].difference) == ("equal", 0.0)
@@ -179,7 +179,7 @@ def test_a_method_that_is_as_often_right_on_other_examples_is_not_a_copy():
 def test_smaller_budgets_are_a_family_of_their_own_and_compared_at_the_full_and_at_their_own_budget():
     scores = runs(0.4, noise=0.4, seeds=8)
     full = judge(scores)
-    half = {Arm(arm.method, 0.5): {seed: value - 2 for seed, value in by.items()} for arm, by in scores.items()}
+    half = {Arm(arm.candidate, 0.5): {seed: value - 2 for seed, value in by.items()} for arm, by in scores.items()}
     found = judge(scores | half)
     assert found[: len(full)] == full
     pairs = {(v.arm, v.against): v for v in found[len(full) :]}
@@ -250,16 +250,16 @@ def test_skewed_differences_are_named():
     assert judge(scores)[0].skewed
 
 
-BEGUN = Design(looks=(5,), seeds=(0, 1, 2, 3, 4), methods=("softmax", "a", "b"))
+BEGUN = Design(looks=(5,), seeds=(0, 1, 2, 3, 4), candidates=("softmax", "a", "b"))
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({}, []),
-        ({"methods": ("softmax", "a", "b", "c")}, []),
-        ({"methods": ("softmax", "b")}, ["methods softmax, a, b (now without a)"]),
-        ({"methods": ("a", "softmax", "b")}, ["baseline softmax (now a)"]),
+        ({"candidates": ("softmax", "a", "b", "c")}, []),
+        ({"candidates": ("softmax", "b")}, ["candidates softmax, a, b (now without a)"]),
+        ({"candidates": ("a", "softmax", "b")}, ["baseline softmax (now a)"]),
         ({"equal_within": 1.0}, ["equal_within 0.5 (now 1.0)"]),
         ({"looks": (5, 6, 7)}, ["looks 5 (now 5 to 7)"]),
         ({"looks": (6,), "seeds": (0, 1, 2, 3, 4, 9)}, ["looks 5 (now 6)", "seeds 0 to 4 (now 0, 1, 2, 3, 4, 9)"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,12 @@ import pytest
 import torch
 from harness.data_settings import TEXT
 from harness.tiny_encoder import save_encoder
+from torch import Tensor
 from transformers import BertModel
 
 from as_lightning.benchmark.data.base import collected_messages
-from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
+from as_lightning.benchmark.data.files import LabelledFile
+from as_lightning.benchmark.data.image.data_module import ImageDataModule
 from as_lightning.benchmark.data.text.text_file import TextFile
 from as_lightning.benchmark.encoders.auto_model import AutoModelEncoder
 from as_lightning.benchmark.encoders.torchvision_encoder import TorchvisionEncoder
@@ -168,12 +171,12 @@ def test_a_folder_that_cannot_be_written_leaves_the_outputs_in_memory_and_says_s
 class TinyImages(ImageDataModule):
     """Eight random images a split."""
 
-    def read_images(self) -> Images:
+    decode = property(lambda self: Tensor.clone)
+
+    def index(self) -> dict[str, list[LabelledFile]]:
         images = torch.randint(0, 255, (8, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-        self.class_names = ["a", "b"]
-        splits = ("train", "validation", "test")
-        sums = torch.stack([torch.full((3,), 8 * 1024.0), *2 * [torch.full((3,), 1e6)]])
-        return Images(dict.fromkeys(splits, images), dict.fromkeys(splits, torch.arange(8) % 2), sums)
+        files = [LabelledFile("ab"[row % 2], str(row), partial(images.select, 0, row)) for row in range(8)]
+        return dict.fromkeys(("train", "validation", "test"), files)
 
 
 def test_images_are_kept_unless_they_are_augmented(tmp_path):

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 import as_lightning
 from as_lightning import functional
 from as_lightning.benchmark.commands.mistakes import in_words
-from as_lightning.benchmark.commands.train import open_method_settings
+from as_lightning.benchmark.commands.train import seed_by_seed
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import SettingError, checked_settings, run_folder
 from as_lightning.benchmark.run.train import train
@@ -84,7 +84,7 @@ def test_a_setting_of_another_method_is_taken_away(composed):
 def test_in_a_sweep_a_setting_of_some_methods_is_no_error_for_the_others(arguments, opened):
     words = arguments.split()
     expected = [opened if "method." in word else word for word in words]
-    assert open_method_settings(words) == expected
+    assert seed_by_seed(words) == expected
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -40,16 +41,25 @@ def run_job(config: DictConfig) -> float:
     return max((evaluation["score"] for evaluation in result.evaluations), default=math.nan)
 
 
-def open_method_settings(arguments: Sequence[str]) -> list[str]:
-    """The command's arguments, of which a setting of some methods does not stop the others in a sweep."""
-    multirun = not {"-m", "--multirun"}.isdisjoint(arguments)
+def seed_by_seed(arguments: Sequence[str]) -> list[str]:
+    """The command's arguments; in a sweep a setting of some methods does not stop the others, and seeds come first:
+    all methods run with a seed before the next one, so that a machine that slows down slows all of them.
+
+    >>> seed_by_seed(["-m", "method=softmax,as_softmax", "method.delta=0.1", "seed=0,1"])
+    ['-m', 'seed=0,1', 'method=softmax,as_softmax', '++method.delta=0.1']
+    """
+    if {"-m", "--multirun"}.isdisjoint(arguments):
+        return [*arguments]
     of_methods = {f"method.{name}" for name in method_settings()}  # a misspelt one stays, for Hydra to refuse
-    return [f"++{word}" if multirun and word.partition("=")[0] in of_methods else word for word in arguments]
+    words = [f"++{word}" if word.partition("=")[0] in of_methods else word for word in arguments]
+    first = next((place for place, word in enumerate(words) if re.match("[^-]+=", word)), len(words))
+    options, settings = words[:first], words[first:]
+    return options + sorted(settings, key=lambda word: re.match(r"\+*seed=.*[,(]", word) is None)
 
 
 def main() -> None:
     """The console script `as-lightning`."""
-    sys.argv[1:] = open_method_settings(sys.argv[1:])
+    sys.argv[1:] = seed_by_seed(sys.argv[1:])
     run_command("train", run_job, finish_sweep)
 
 

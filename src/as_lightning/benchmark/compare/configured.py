@@ -69,7 +69,7 @@ class ConfiguredComparison:
         self.n_jobs = check_count("n_jobs", self.settings.pop("n_jobs"), least=1)
         methods, baseline = self.settings.pop("methods"), self.settings.pop("baseline")
         if baseline is not None and not isinstance(baseline, str):
-            raise SettingError(f"baseline must be the name of one method, got {baseline!r}")
+            raise SettingError(f"baseline must be the name of one candidate, got {baseline!r}")
         methods = [methods] if isinstance(methods, str) and methods else methods
         self.own: OwnModules | None = None
         given = plain(self.sample.candidates)
@@ -177,7 +177,7 @@ class ConfiguredComparison:
             self.swept[key.rpartition(".")[2]] = values
         else:
             raise SettingError(
-                f"{key} cannot be swept in a comparison: its runs differ in method, seed, tuned settings and budget. "
+                f"{key} cannot be swept in a comparison: runs differ in candidate, seed, tuned settings and budget. "
                 "Make one comparison for each value (a value that holds a comma needs quotes inside the shell's)"
             )
 
@@ -223,7 +223,7 @@ class ConfiguredComparison:
         facts: dict[str, Any] = {"name": str(self.sample.name), "score": self.sample.data.score, "splits": splits}
         spaces = {name: self.space(name) for name in self.configured}
         if not any(RATE in space for space in spaces.values()):
-            facts["notes"] = [f"The learning rate was not tuned: all methods ran at {self.sample.optimizer.lr:g}."]
+            facts["notes"] = [f"The learning rate was not tuned: all candidates ran at {self.sample.optimizer.lr:g}."]
         facts["changes"] = {name: self.changes(name) for name in self.configured}
         shared = dict(identity_of(self.sample).config) | {key: str(values) for key, values in self.swept.items()}
         settings = {key: value for key, value in shared.items() if not key.startswith("method.")}
@@ -348,7 +348,7 @@ def run_job(config: DictConfig) -> Result:
 def _own_run(config: DictConfig) -> Result:
     """Make a run of modules of one's own in a process that has not looked at them: what a look has found is given."""
     about: dict[str, Any] = plain(config.comparison)
-    found, name = about["found"], about["method"]
+    found, name = about["found"], about["candidate"]
     composed = {} if name in {BASELINE, *config.losses} or name in names("method") else {name: config}
     own = configured_modules(config, composed, [] if name in config.losses else [name], found["given"])
     own.test_metric, own.target = found["test_metric"], found["target"]

@@ -19,7 +19,7 @@ from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.report.verdicts import Design
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.predictions import Predictions
-from as_lightning.benchmark.run.result import RESULT_FILE, SESSION, Result, whole_file
+from as_lightning.benchmark.run.result import RESULT_FILE, SESSION, Result, renamed, whole_file
 from as_lightning.benchmark.run.runner import quiet_training
 
 INPUTS_FILE = "inputs.json"
@@ -68,10 +68,10 @@ def _kept(directory: Path, subject: Subject) -> list[str]:
     first = design
     if path.exists() and any(directory.rglob(RESULT_FILE)):
         try:
-            content = json.loads(path.read_bytes())
+            content = renamed(json.loads(path.read_bytes()))
             before = RunIdentity(content["settings"], {"data": content["data"]})
             changed, planned = before.changed(subject.identity), Design.read(content.get("design", design.stored()))
-            first = replace(planned, methods=tuple(content.get("first_methods", planned.methods)))
+            first = replace(planned, candidates=tuple(content.get("first_candidates", planned.candidates)))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} cannot be read ({error}): choose another name or folder, or delete it") from None
         if changed:
@@ -86,11 +86,11 @@ def _kept(directory: Path, subject: Subject) -> list[str]:
             )
     with whole_file(path) as unfinished:
         content = {"data": subject.identity.inputs.get("data", ""), "settings": dict(subject.identity.config)}
-        content |= {"design": design.stored(), "first_methods": first.methods}
+        content |= {"design": design.stored(), "first_candidates": first.candidates}
         unfinished.write_text(json.dumps(content) + "\n", encoding="utf-8")
-    if added := [name for name in design.methods if name not in first.methods]:
+    if added := [name for name in design.candidates if name not in first.candidates]:
         said = f"{', '.join(added)} came to the comparison after its first runs: a new family of "
-        return [f"{said}{len(design.methods) - 1} methods begins, and all verdicts are its own."]
+        return [f"{said}{len(design.candidates) - 1} candidates begins, and all verdicts are its own."]
     return []
 
 

@@ -45,7 +45,7 @@ class Replay:
         facts["notes"] = [*facts.get("notes", ())]
         facts |= {} if plan.tunes else {"untuned": UNTUNED}
         self.record = ComparisonRecord(
-            baseline=plan.baseline, methods=list(plan.candidates), design=plan.design, **facts
+            baseline=plan.baseline, candidates=list(plan.candidates), design=plan.design, **facts
         )
         self.record.failures = [outcome for outcome in finished.values() if isinstance(outcome, str)]
         self.runs: list[Run] = []
@@ -56,7 +56,7 @@ class Replay:
         self._gather()
         self._looks([Arm(name, plan.full_budget) for name in self.record.settings if name != plan.baseline])
         if not self.runs:
-            worse = {verdict.arm.method for verdict in self.record.verdicts() if verdict.word == "worse"}
+            worse = {verdict.arm.candidate for verdict in self.record.verdicts() if verdict.word == "worse"}
             rest = [Arm(m, b) for m in self.record.settings if m not in worse for b in reversed(plan.budgets_of(m))]
             self._looks([arm for arm in rest if arm.budget != plan.full_budget])
 
@@ -150,7 +150,7 @@ class Replay:
     def _looks(self, arms: Sequence[Arm]) -> None:
         """The runs of the next look of those of these arms that are open, with the baseline's; none if none is."""
         plan, looks = self.plan, self.plan.design.looks
-        open_arms = [arm for arm in arms if arm.method not in self.record.same_as]
+        open_arms = [arm for arm in arms if arm.candidate not in self.record.same_as]
         reached = [look for look in looks if any(not self._missing([arm], look) for arm in open_arms)]
         if reached:  # an arm without the runs of the last look was stopped before
             open_arms = [arm for arm in open_arms if not self._missing([arm], reached[-1])]
@@ -185,11 +185,11 @@ class Replay:
         bases = [Arm(self.plan.baseline, arm.budget) for arm in arms if arm.budget in self.plan.baseline_budgets]
         needed = dict.fromkeys([self.record.reference, *bases, *arms])
         settings = self.record.settings
-        return [Run("final", a.method, settings[a.method], a.budget, seed) for seed in seeds for a in needed]
+        return [Run("final", a.candidate, settings[a.candidate], a.budget, seed) for seed in seeds for a in needed]
 
     def _stop(self, open_arms: Sequence[Arm], cap: str, look: int, runs: Sequence[Run]) -> None:
         """Say that a cap was reached, and what it costs to lift."""
-        names = ", ".join(f"{arm.method} at budget {arm.budget:g}" for arm in open_arms)
+        names = ", ".join(f"{arm.candidate} at budget {arm.budget:g}" for arm in open_arms)
         price = f"; {look} seeds would take {len(runs)} more runs, {self._hours(runs):.2g} hours of training"
         said = f"{cap} was reached with {names} still open{price if runs else ''}."
         self.record.stopped = f"{self.record.stopped} {said}".lstrip()
@@ -216,7 +216,7 @@ class Replay:
         """Put the final runs into the record: budgets from the largest, candidates and seeds in their order."""
         record, plan = self.record, self.plan
         predictions: dict[tuple[Arm, int], Predictions] = {}
-        budgets = sorted({*plan.baseline_budgets, *plan.method_budgets}, reverse=True)
+        budgets = sorted({*plan.baseline_budgets, *plan.candidate_budgets}, reverse=True)
         for budget, name, seed in product(budgets, record.settings, plan.seeds):
             stands_for = record.same_as.get(name, name)
             run = Run("final", stands_for, record.settings[stands_for], budget, seed)

@@ -135,6 +135,7 @@ class OwnLosses:
             module.as_softmax_validation = "softmax"
             module.as_softmax_delta = 1.0 if delta is None else delta
             if loss is not None:
+                module.masking_counter.may_be_silent = True
                 module.__dict__["as_softmax_loss"] = TrainingLoss(name, loss, F.cross_entropy, module)
             return
         if name == BASELINE:
@@ -173,8 +174,6 @@ class TrainingLoss(nn.Module):
         # a trainer knows better than train(): parts in evaluation mode are trained too
         if not (module.training if module._trainer is None else module._trainer.training):
             return self.outside(logits, target, **settings)
-        if isinstance(module, ASSoftmaxMixin):
-            module.masking_counter.counted = True  # a loss that masks nothing is no mistake here
         loss = self.loss(logits, target, **settings)
         if not isinstance(self.loss, CountedLoss) and (not isinstance(loss, Tensor) or loss.dim() > 0):
             shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__

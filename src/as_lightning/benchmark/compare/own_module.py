@@ -292,7 +292,7 @@ class OwnModules:
                 reason += " (configure_optimizers must read the lr that is tuned)"
             else:
                 continue
-            whose = "all methods" if self.losses is not None else f"all runs of {name}"
+            whose = "all candidates" if self.losses is not None else f"all runs of {name}"
             self.notes.append(f"The learning rate was not tuned: {reason}, so {whose} had its own.")
 
     def _look_at(self, name: str, **settings: float) -> list[Any]:

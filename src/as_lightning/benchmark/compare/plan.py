@@ -55,7 +55,7 @@ class Run:
         """The fields of the run's result that say what run it is of."""
         epochs = epochs_of(self.budget, full_epochs)
         about = {"phase": self.phase, "budget": self.budget, "epochs": epochs, "settings": dict(self.settings)}
-        return {"method": self.candidate, **about}
+        return {"candidate": self.candidate, **about}
 
     def __str__(self) -> str:
         chosen = [f"{name}={v:.3g}" if isinstance(v, float) else f"{name}={v}" for name, v in self.settings.items()]
@@ -89,9 +89,9 @@ class ComparisonPlan:
         if not isinstance(budgets, Mapping):
             budgets = {"baseline": budgets, "methods": budgets}
         self.baseline_budgets = _budgets(budgets["baseline"], full_epochs)  # shares of the full training, ascending
-        self.method_budgets = _budgets(budgets["methods"], full_epochs)
+        self.candidate_budgets = _budgets(budgets["methods"], full_epochs)
         if self.full_budget not in self.baseline_budgets:
-            raise ValueError(f"the baseline's budgets must hold the largest of the methods, {self.full_budget:g}")
+            raise ValueError(f"the baseline's budgets must hold the largest of the others, {self.full_budget:g}")
         if len(self.candidates) == len(self.baseline_budgets) == 1:
             raise ValueError(f"nothing is compared with {self.baseline}: name another candidate, or a second budget")
         self.trials = check_count("trials", asked["trials"], least=1)
@@ -111,7 +111,7 @@ class ComparisonPlan:
         else:
             self.seeds = _seeds("seeds", asked["seeds"], 0)
             looks = (len(self.seeds),)
-        self.design = replace(design, looks=looks, seeds=self.seeds, methods=self.candidates)
+        self.design = replace(design, looks=looks, seeds=self.seeds, candidates=self.candidates)
         self.tuning_seeds = _seeds("tuning_seeds", asked["tuning_seeds"], FIRST_TUNING_SEED)
         if shared := set(self.seeds) & set(self.tuning_seeds):
             raise ValueError(
@@ -142,12 +142,12 @@ class ComparisonPlan:
 
     @property
     def full_budget(self) -> float:
-        """The largest budget: methods are tuned at it, and compared at it first."""
-        return self.method_budgets[-1]
+        """The largest budget: candidates are tuned at it, and compared at it first."""
+        return self.candidate_budgets[-1]
 
     def budgets_of(self, candidate: str) -> tuple[float, ...]:
         """The budgets of a candidate, ascending."""
-        return self.baseline_budgets if candidate == self.baseline else self.method_budgets
+        return self.baseline_budgets if candidate == self.baseline else self.candidate_budgets
 
     def runs(self) -> tuple[int, int]:
         """The fewest and the most runs.
@@ -160,7 +160,7 @@ class ComparisonPlan:
         tuned = sum(map(bool, spaces))
         repeated = FINALISTS * (len(self.tuning_seeds) - 1)  # trainings of a candidate beyond the first tuning seed
         baseline, others, looks = len(self.baseline_budgets), len(self.candidates) - 1, self.design.looks
-        most, contained = baseline + others * len(self.method_budgets), len(self.containing)
+        most, contained = baseline + others * len(self.candidate_budgets), len(self.containing)
         least = trials + repeated * (tuned - contained) + looks[0] * (baseline + others - contained)
         return least, trials + repeated * tuned + looks[-1] * most
 

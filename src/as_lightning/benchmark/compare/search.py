@@ -1,4 +1,4 @@
-"""Which settings are tried for a method: first a spread, then around the best, beyond it where it lies at an edge."""
+"""Which settings are tried: first a spread, then around the best, beyond it where it lies at an edge."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from as_lightning.benchmark.report.record import Trial
 
 RATE = "lr"
-FINALISTS = 2  # the trials of a method that get the tuning seeds after the first one
+FINALISTS = 2  # the trials of a candidate that get the tuning seeds after the first one
 
 
 @dataclass(frozen=True)
 class Range:
     """Numbers from ``low`` to ``high``, which the search leaves for up to ``limits`` where the best lies at an edge.
 
-    ``log`` spreads them evenly in the logarithm. At ``neutral`` the method is the baseline.
+    ``log`` spreads them evenly in the logarithm. At ``neutral`` the candidate is the baseline.
     """
 
     low: float
@@ -121,7 +121,7 @@ def setting_range(description: Any, default: Any = None) -> Range | Choice:
 
 
 def as_neutral(space: Space, trial: Trial) -> Trial:
-    """A trial of the baseline as one of a method that contains it; what both tune keeps its value."""
+    """A trial of the baseline as one of a candidate that contains it; what both tune keeps its value."""
     knobs = {name: d.default if d.neutral is None else d.neutral for name, d in space.items() if name != RATE}
     return trial._replace(settings={**knobs, **trial.settings}, shared=True)
 
@@ -152,8 +152,8 @@ def next_trials(
     The first half spreads over the knobs at the best learning rate of the baseline (or, without a knob, over learning
     rates; a list of these is tried whole at first, unless the baseline has tried it). The others go around the best so
     far, by turns along the learning rate and along the knob: beyond it where it is the smallest or largest tried,
-    otherwise between it and its neighbours. ``own`` has the trials of the method in the order in which they were
-    proposed, ``shared`` those of the baseline as trials of this method.
+    otherwise between it and its neighbours. ``own`` has the trials of the candidate in the order in which they were
+    proposed, ``shared`` those of the baseline as trials of this candidate.
     """
     defaults = {name: dimension.default for name, dimension in space.items()}
     if not space:

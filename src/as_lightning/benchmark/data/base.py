@@ -30,27 +30,27 @@ from as_lightning.functional.variants.class_counts import class_counts_of
 log = logging.getLogger(__name__)
 
 
+COLLECTORS: list[list[str]] = []  # of the blocks that take what is said
+
+
 @rank_zero_only
 def say(message: str) -> None:
-    """Log a message of the data that are read."""
-    log.info(message)
+    """Log a message of the data that are read, or give it to the block that collects messages."""
+    if COLLECTORS:
+        COLLECTORS[-1].append(message)
+    else:
+        log.info(message)
 
 
 @contextmanager
 def collected_messages() -> Iterator[list[str]]:
     """What is said in this block, in the place of a log; for a command whose log is off."""
     messages: list[str] = []
-    handler, level, disabled = logging.Handler(), log.level, log.disabled
-    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    log.propagate = log.disabled = False
+    COLLECTORS.append(messages)
     try:
         yield messages
     finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
-        log.propagate, log.disabled = True, disabled
+        COLLECTORS.pop()
 
 
 class LabelledDataset(Dataset[tuple[Any, Tensor]]):
@@ -137,10 +137,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
         check_number("label_noise", label_noise, lambda share: 0 <= share <= 1, "a share in [0, 1]")
         label_noise_kind = label_noise_kind or "uniform"
         check_choice("label_noise_kind", label_noise_kind, get_args(NoiseKind))
-        if imbalance is not None:
-            check_number(
-                "imbalance", imbalance, lambda ratio: ratio >= 1, "a number of at least 1, largest to smallest class"
-            )
+        ratio = "a number of at least 1, largest to smallest class"
+        check_number("imbalance", 1 if imbalance is None else imbalance, lambda number: number >= 1, ratio)
         for name, value in (("label_noise", label_noise), ("shots", shots), ("imbalance", imbalance)):
             if value and self.task != "multiclass":
                 raise ValueError(
@@ -222,7 +220,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
             raise ValueError(f"{kind}: expected at least 2 classes, found {', '.join(self.class_names)} alone")
         self.splits = splits
         if self.first is not None:
-            of_all = self.splits["train"].targets
+            of_all = splits["train"].targets
             self._keep(list(range(len(of_all)))[: self.first])
             lost = set(map(int, of_all)) - set(map(int, of_all[: self.first])) if self.task == "multiclass" else ()
             if names := [self.class_names[label] for label in sorted(lost)]:
@@ -248,20 +246,19 @@ class BenchmarkDataModule(pl.LightningDataModule):
         """Leave ``shots`` samples of each class in the training split, or as many as ``imbalance`` leaves it."""
         train, counts = self.splits["train"], self.class_counts
         assert isinstance(train.targets, Tensor)
-        smallest = int(counts.argmin())
-        least = f"class {self.class_names[smallest]!r} has {int(counts[smallest])} training samples"
+        fewest, most = int(counts.min()), int(counts.max())
+        least = f"class {self.class_names[int(counts.argmin())]!r} has {fewest} training samples"
         generator = torch.Generator().manual_seed(torch.initial_seed())
-        if self.imbalance is None:
-            assert self.shots is not None
-            if int(counts[smallest]) < self.shots:
+        if self.shots is not None:
+            if fewest < self.shots:
                 raise ValueError(f"data.shots is {self.shots}, but {least}: set data.shots to that or less")
             sizes = [self.shots] * self.num_classes
         else:
+            assert self.imbalance is not None
             sizes = long_tail_sizes(counts, self.imbalance, generator).tolist()
             if not min(sizes):
-                largest = int(counts.max())
-                enough = f"the largest class has {largest}: set data.imbalance to that or less"
-                reason = enough if counts[smallest] else f"{least}: leave it out of the data"
+                enough = f"the largest class has {most}: set data.imbalance to that or less"
+                reason = enough if fewest else f"{least}: leave it out of the data"
                 raise ValueError(f"data.imbalance={self.imbalance} leaves a class without a training sample; {reason}")
             say(f"data.imbalance={self.imbalance}: a class has {max(sizes)} to {min(sizes)} training samples")
         self._keep(drawn_rows(train.targets, sizes, generator))

@@ -1,45 +1,47 @@
-"""Files of a data set, decoded once before training, and the mean and deviation of what they hold."""
+"""Data of a file or a made clip a sample: decoded once before training, and their training split's mean and spread."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from as_lightning.benchmark.data.base import BenchmarkDataModule
+from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset
 from as_lightning.benchmark.data.files import LabelledFile, shortened
 
 CONSTANT = 1e-9  # variance below which values count as all equal
 
 
 def value_sums(values: Tensor) -> Tensor:
-    """Number, sum and sum of squares ``(3, C)`` of each channel's values ``(..., C, H, W)``; ``(N)`` is one channel's.
+    """Number, sum and sum of squares ``(3, C)`` of each channel's values ``(C, H, W)``; ``(N)`` is one channel's.
 
     They are ``float64``, and so exact for bytes.
     """
-    channels = (values.movedim(-3, 0) if values.ndim > 2 else values[None]).flatten(1).double()
+    channels = (values if values.ndim > 2 else values[None]).flatten(1).double()
     count = torch.full((len(channels),), channels.shape[1], dtype=torch.float64)
     return torch.stack([count, channels.sum(1), channels.square().sum(1)])
 
 
-def mean_and_std(sums: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Each channel's mean and standard deviation of ``x / scale``, of shape ``(C,)``; a constant channel's is 1."""
+def mean_and_std(sums: Tensor, scale: float = 1.0) -> tuple[list[float], list[float]]:
+    """Each channel's mean and standard deviation of ``x / scale``; a constant channel's is 1."""
     number, total, squares = sums
     mean = total / number
     variance = squares / number - mean.square()
-    return mean / scale, torch.where(variance > CONSTANT, variance, scale**2).sqrt() / scale
+    std = torch.where(variance > CONSTANT, variance, scale**2).sqrt()
+    return (mean / scale).tolist(), (std / scale).tolist()
 
 
 class DecodedFiles(Sequence[Tensor]):
     """Files of one split, each decoded when it is taken; a ValueError names the place of one that cannot be used."""
 
-    def __init__(self, files: Sequence[LabelledFile]) -> None:
-        self.files = files
+    def __init__(self, files: Sequence[LabelledFile], decode: Callable[[Any], Tensor]) -> None:
+        self.files, self.decode = files, decode
         self.shape: tuple[int, ...] | None = None  # that all have to have
 
     def __len__(self) -> int:
@@ -48,7 +50,7 @@ class DecodedFiles(Sequence[Tensor]):
     def __getitem__(self, index: int) -> Tensor:  # type: ignore[override]  # one at a time, no slices
         file = self.files[index]
         try:
-            decoded = file.read()
+            decoded = self.decode(file.read())
             if self.shape not in (None, decoded.shape):
                 sizes = f"its shape is {tuple(decoded.shape)}, not {tuple(self.shape or ())}"
                 raise ValueError(f"{sizes}: set data.image_size")
@@ -61,50 +63,77 @@ class DecodedFiles(Sequence[Tensor]):
 
 Cache = bool | Literal["auto"]
 CACHE_LIMIT = 2**30  # bytes of decoded files that cache="auto" keeps in memory
+Transform = Callable[[Tensor], Tensor] | None
 
 
-def decode_once(
-    data: BenchmarkDataModule, labelled: Mapping[str, Sequence[LabelledFile]], cache: Cache, kind: str
-) -> tuple[dict[str, Tensor | DecodedFiles], dict[str, Tensor], Tensor]:
-    """Decode each file once, on several threads, and tell ``data`` the names of the classes and of the files.
+class DecodedDataModule(BenchmarkDataModule):
+    """Samples that are read one by one, and decoded once before training, on several threads.
 
-    Returns the inputs and the targets of each split, and `value_sums` of the training split. ``cache`` keeps what is
-    decoded as one tensor a split (True), decodes each time (False), or keeps all splits below 1 GiB (``"auto"``). A
-    ValueError names the files, of this ``kind``, that cannot be decoded or are of another size than the first.
+    ``cache`` keeps what is decoded as one tensor a split (True), decodes each time (False), or keeps all splits below
+    1 GiB (``"auto"``). A ValueError names the files that cannot be decoded or are of another size than the first.
     """
-    if cache not in (True, False, "auto"):
-        raise ValueError(f"cache must be True, False or 'auto', got {cache!r}")
-    targets = data.encode_labels({split: [file.label for file in rows] for split, rows in labelled.items()})
-    data.texts = {split: [file.name for file in rows] for split, rows in labelled.items()}
-    files = {split: DecodedFiles(rows) for split, rows in labelled.items()}
-    places = [(split, index) for split, rows in files.items() for index in range(len(rows))]
-    first = None
-    for index in sorted(range(len(files["train"])), key=lambda index: files["train"].files[index].place):
-        with suppress(ValueError):
-            first = files["train"][index]
-            break
-    inputs: dict[str, Tensor | DecodedFiles] = dict(files)
-    if first is not None:
-        for of_split in files.values():
-            of_split.shape = first.shape
-        if cache and (cache is True or len(places) * first.nbytes < CACHE_LIMIT):
-            inputs = {split: torch.empty(len(rows), *first.shape, dtype=first.dtype) for split, rows in files.items()}
-    unusable: list[str] = []
 
-    def decode_one(place: tuple[str, int]) -> Tensor | None:
-        """Keep a file where files are kept, and give the sums of one of the training split."""
-        split, index = place
-        try:
-            decoded = files[split][index]
-        except ValueError as error:
-            unusable.append(str(error))
-            return None
-        if isinstance(kept := inputs[split], Tensor):
-            kept[index] = decoded
-        return value_sums(decoded) if split == "train" else None
+    kind: ClassVar[str]  # what the files are, in the plural, for messages
 
-    with ThreadPoolExecutor() as pool:  # Pillow, libsndfile and PyTorch let go of the interpreter's lock
-        training_sums = [sums for sums in pool.map(decode_one, places) if sums is not None]
-    if unusable:
-        raise ValueError(f"{len(unusable)} of {len(places)} {kind} cannot be used: {shortened(sorted(unusable))}")
-    return inputs, targets, functools.reduce(torch.add, training_sums)
+    def __init__(self, *, cache: Cache = "auto", **loader: Any) -> None:
+        super().__init__(**loader)
+        if cache not in (True, False, "auto"):
+            raise ValueError(f"cache must be True, False or 'auto', got {cache!r}")
+        self.cache = cache
+
+    @abstractmethod
+    def index(self) -> dict[str, list[LabelledFile]]:
+        """The samples of the splits ``train``, ``validation`` and ``test``."""
+
+    @property
+    @abstractmethod
+    def decode(self) -> Callable[[Any], Tensor]:
+        """What makes an input of what a sample is read as; without the data module, so that it can be pickled."""
+
+    @abstractmethod
+    def transforms(self, sums: Tensor, shape: torch.Size) -> tuple[Transform, Transform]:
+        """The transforms of training and other inputs of this shape, by `value_sums` of the training split."""
+
+    def load_splits(self) -> dict[str, LabelledDataset]:
+        labelled = self.index()
+        targets = self.encode_labels({split: [file.label for file in rows] for split, rows in labelled.items()})
+        self.texts = {split: [file.name for file in rows] for split, rows in labelled.items()}
+        files = {split: DecodedFiles(rows, self.decode) for split, rows in labelled.items()}
+        places = [(split, index) for split, rows in files.items() for index in range(len(rows))]
+        first = None
+        for index in sorted(range(len(files["train"])), key=lambda index: labelled["train"][index].place):
+            with suppress(ValueError):
+                first = files["train"][index]
+                break
+        inputs: dict[str, Tensor | DecodedFiles] = dict(files)
+        if first is not None:
+            for of_split in files.values():
+                of_split.shape = first.shape
+            if self.cache is True or (self.cache and len(places) * first.nbytes < CACHE_LIMIT):
+                inputs = {
+                    split: torch.empty(len(rows), *first.shape, dtype=first.dtype) for split, rows in files.items()
+                }
+        unusable: list[str] = []
+
+        def decode_one(place: tuple[str, int]) -> Tensor | None:
+            """Keep a file where files are kept, and give the sums of one of the training split."""
+            split, index = place
+            try:
+                decoded = files[split][index]
+            except ValueError as error:
+                unusable.append(str(error))
+                return None
+            if isinstance(kept := inputs[split], Tensor):
+                kept[index] = decoded
+            return value_sums(decoded) if split == "train" else None
+
+        with ThreadPoolExecutor() as pool:  # Pillow, libsndfile and PyTorch let go of the interpreter's lock
+            sums = [of_file for of_file in pool.map(decode_one, places) if of_file is not None]
+        if unusable:
+            raise ValueError(
+                f"{len(unusable)} of {len(places)} {self.kind} cannot be used: {shortened(sorted(unusable))}"
+            )
+        assert first is not None
+        training, other = self.transforms(functools.reduce(torch.add, sums), first.shape)
+        by_split = {split: training if split == "train" else other for split in files}
+        return {split: LabelledDataset(inputs[split], targets[split], by_split[split]) for split in files}

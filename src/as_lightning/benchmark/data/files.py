@@ -76,11 +76,12 @@ class FileTree:
             below = walk(root, unfollowed)
             entries = ((path.relative_to(root).as_posix(), FOLDER if path.is_dir() else path) for path in below)
         for name, content in entries:
-            above = [*map(str, PurePosixPath(name).parents)][:-1] + [name] * (content is FOLDER)
-            self.hidden.update(folder for place in above if is_hidden(folder := PurePosixPath(place).name))
-            if any(map(is_hidden, PurePosixPath(name).parts)):
+            parts = PurePosixPath(name).parts  # of the root of some archives none
+            folders = parts if content is FOLDER else parts[:-1]
+            self.hidden.update(filter(is_hidden, folders))
+            if any(map(is_hidden, parts)):
                 continue
-            self.folders.update(above)
+            self.folders.update("/".join(folders[:depth]) for depth in range(1, len(folders) + 1))
             if content is LINK:
                 raise ValueError(
                     f"{self.where(name)} is a link: pack the files themselves (tar --dereference "
@@ -88,19 +89,18 @@ class FileTree:
                 )
             if content is not FOLDER:
                 self._contents[name] = content
-        self.folders.discard(".")  # the root, in some archives
         self.names = sorted(self._contents, key=lambda name: (normal_form(name), name))
         if unfollowed:
             rank_zero_warn(f"{root}: {len(unfollowed)} links are not followed: {shortened(unfollowed)}")
 
-    def read(self, name: str, decode: Callable[[bytes], Any] = bytes) -> Any:
-        """What ``decode`` makes of a file's content."""
+    def read(self, name: str) -> bytes:
+        """A file's content."""
         content = self._contents[name]
-        return decode(content if isinstance(content, bytes) else content.read_bytes())
+        return content if isinstance(content, bytes) else content.read_bytes()
 
-    def labelled(self, name: str, label: str, decode: Callable[[bytes], Any]) -> LabelledFile:
-        """A file with its class, to be read by ``decode``."""
-        return LabelledFile(label, normal_form(name), functools.partial(self.read, name, decode), f"{self.root}/")
+    def labelled(self, name: str, label: str) -> LabelledFile:
+        """A file with its class."""
+        return LabelledFile(label, normal_form(name), functools.partial(self.read, name), f"{self.root}/")
 
     def where(self, name: str) -> str:
         """The file as an error message names it."""
@@ -121,7 +121,7 @@ FOLDER, LINK = object(), object()  # in the place of an entry's content
 
 def is_hidden(name: str) -> bool:
     """Whether a file or folder is none of the user's: macOS packs ``__MACOSX`` into its archives."""
-    return (name.startswith(".") and name != ".") or name == "__MACOSX"
+    return name.startswith(".") or name == "__MACOSX"
 
 
 def walk(folder: Path, unfollowed: list[str], real: tuple[Path, ...] = ()) -> Iterator[Path]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-from as_lightning.benchmark.data.base import SPLITS, BenchmarkDataModule, Limit, say, split_limits
+from as_lightning.benchmark.data.base import SPLITS, Limit, say, split_limits
+from as_lightning.benchmark.data.decoded_files import DecodedDataModule
 from as_lightning.benchmark.data.files import FileTree, LabelledFile, normal_form, shortened
 from as_lightning.functional.argument_checks import check_number
 
@@ -21,11 +22,10 @@ TEST_SHARE = 0.1  # of each class, where there are no split folders
 ClassFiles = dict[str, list[str]]  # the files of each class
 
 
-class ClassFolder(BenchmarkDataModule):
+class ClassFolder(DecodedDataModule):
     """A user's own files in a folder for each class; comes before `ImageDataModule` or `AudioDataModule`."""
 
     suffixes: ClassVar[tuple[str, ...]]
-    kind: ClassVar[str]  # what the files are, in the plural, for messages
 
     def __init__(
         self, path: str | Path, validation_share: float = 0.1, max_per_class: Limit = None, **settings: Any
@@ -35,14 +35,13 @@ class ClassFolder(BenchmarkDataModule):
         self.paths, self.validation_share = {"all": path}, validation_share
         self.max_per_class = split_limits("max_per_class", max_per_class)
 
-    def labelled_files(self, decode: Callable[[bytes], Any]) -> dict[str, list[LabelledFile]]:
-        """The files of each split, class by class."""
+    def index(self) -> dict[str, list[LabelledFile]]:
         tree = FileTree(*self.user_paths)
         found = find_classes(tree, self.suffixes, self.kind)
         self.splits_by_seed = "all" in found
         return {
             split: [
-                tree.labelled(name, label, decode)
+                tree.labelled(name, label)
                 for label, names in classes.items()
                 for name in names[: self.max_per_class[split]]
             ]

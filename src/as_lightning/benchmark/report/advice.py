@@ -26,7 +26,7 @@ def recommended(findings: Findings) -> Row:
     """What to train: the baseline at its full budget, unless another arm is shown to be a better choice.
 
     Of the arms that are better the one with the largest difference. If there is none: of those that are surely not
-    worse and take clearly less time the cheapest; a method wins over fewer epochs of the baseline only where the
+    worse and take clearly less time the cheapest; a candidate wins over fewer epochs of the baseline only where the
     intervals of their times do not meet.
     """
     compared = [(row, row.verdict) for row in findings.rows if row.verdict is not None]
@@ -35,7 +35,7 @@ def recommended(findings: Findings) -> Row:
         return max(better, key=lambda found: found[0])[1]
     good = [row for row, verdict in compared if verdict.sure and verdict.not_worse and row.time.clearly_less]
     cheaper = sorted(good, key=lambda row: row.time)
-    fewer_epochs = [row for row in cheaper if row.arm.method == findings.reference.arm.method]
+    fewer_epochs = [row for row in cheaper if row.arm.candidate == findings.reference.arm.candidate]
     if fewer_epochs and cheaper[0].time.high >= fewer_epochs[0].time.low:
         return fewer_epochs[0]
     return cheaper[0] if cheaper else findings.reference
@@ -44,11 +44,11 @@ def recommended(findings: Findings) -> Row:
 def advice(findings: Findings) -> list[str]:
     """What to do, and what the comparison shows, as plain sentences; the recommendation is the first."""
     record, reference = findings.record, findings.reference
-    rows = [findings.full(method) for method in findings.methods[1:]]
+    rows = [findings.full(candidate) for candidate in findings.candidates[1:]]
     sentences = [record.untuned or _recommendation(findings)]
-    sentences += [f"{row.arm.method}: {in_words(row.verdict, row.time)}." for row in rows if row.verdict is not None]
+    sentences += [f"{row.arm.candidate}: {in_words(row.verdict, row.time)}." for row in rows if row.verdict is not None]
     sentences += [_calibration(row, reference) for row in rows]
-    sentences += [_lost_on_validation(record, method) for method in record.same_as]
+    sentences += [_lost_on_validation(record, candidate) for candidate in record.same_as]
     sentences += _reservations(findings)
     sizes = [found.detectable for found in findings.verdicts if found.arm.budget == reference.arm.budget]
     if sizes := [size for size in sizes if math.isfinite(size)]:
@@ -71,11 +71,11 @@ def _recommendation(findings: Findings) -> str:
         names = "; ".join(f"{row.name}{row.time.in_words}" for row in close)
         return f"Stay with {reference.name}, for now: not worse, but not surely enough to change for it: {names}."
     shown = in_words(chosen.verdict, chosen.time)
-    if chosen.arm.method == reference.arm.method:
-        return f"Train {chosen.arm.method} for {chosen.length} in place of {reference.epochs:g}: {shown}."
+    if chosen.arm.candidate == reference.arm.candidate:
+        return f"Train {chosen.arm.candidate} for {chosen.length} in place of {reference.epochs:g}: {shown}."
     own, (size, before) = _knobs(chosen.settings), (chosen.parameters, reference.parameters)
     larger = f" It has {size / before:.2g} times the parameters." if size and before and size != before else ""
-    return f"Use {chosen.arm.method}{f' ({settings(own)})' if own else ''}, {chosen.length}: {shown}.{larger}"
+    return f"Use {chosen.arm.candidate}{f' ({settings(own)})' if own else ''}, {chosen.length}: {shown}.{larger}"
 
 
 def _reservations(findings: Findings) -> list[str]:
@@ -83,7 +83,7 @@ def _reservations(findings: Findings) -> list[str]:
     looks = findings.record.design.looks
     compared = [(row, row.verdict) for row in findings.rows if row.verdict is not None and not row.verdict.reason]
     early = [verdict for _, verdict in compared if verdict.word == "better" and verdict.look < len(looks)]
-    sentences = ["The difference of a method that stopped early as better is on average too large."] if early else []
+    sentences = ["The difference of a candidate that stopped early as better is on average too large."] if early else []
     for row, verdict in compared:
         if verdict.word in ("undecided", "not worse") and not verdict.in_reach and verdict.look < len(looks):
             reach = f"{looks[-1]} are unlikely to show a gain, or that there is none"
@@ -93,12 +93,12 @@ def _reservations(findings: Findings) -> list[str]:
     return sentences
 
 
-def _lost_on_validation(record: ComparisonRecord, method: str) -> str:
-    """By how much the best setting of a method that is not the baseline's lost on validation; empty if not known."""
-    sign, chosen = (1.0 if record.mode == "max" else -1.0), _knobs(record.settings[method])
+def _lost_on_validation(record: ComparisonRecord, candidate: str) -> str:
+    """By how much the best setting of a candidate that is not the baseline's lost on validation; empty if not known."""
+    sign, chosen = (1.0 if record.mode == "max" else -1.0), _knobs(record.settings[candidate])
     best: list[Trial] = []  # at the baseline's setting, and at another
     for of_baseline in (True, False):
-        trials = [trial for trial in record.tuning.get(method, ()) if math.isfinite(trial.score)]
+        trials = [trial for trial in record.tuning.get(candidate, ()) if math.isfinite(trial.score)]
         trials = [trial for trial in trials if (trial.shared or _knobs(trial.settings) == chosen) == of_baseline]
         best += sorted(trials, key=lambda trial: (-trial.seeds, -sign * trial.score))[:1]
     if len(best) < 2:
@@ -107,9 +107,8 @@ def _lost_on_validation(record: ComparisonRecord, method: str) -> str:
     at_baseline, other = (fmean(trial.by_seed[:both] or [trial.score]) for trial in best)
     lost = record.points * sign * (at_baseline - other)
     shown = settings(_knobs(best[1].settings))
-    return (
-        f"{method}: validation chose {record.same_as[method]}; the best other setting ({shown}) lost {lost:.2f} points."
-    )
+    chose = f"{candidate}: validation chose {record.same_as[candidate]}"
+    return f"{chose}; the best other setting ({shown}) lost {lost:.2f} points."
 
 
 def _knobs(chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,7 +121,7 @@ def _calibration(row: Row, reference: Row) -> str:
     (own, scaled), (base, of_base) = ([found.metrics.get(n, math.nan) for n in names] for found in (row, reference))
     if not own - base > WORSE_CALIBRATED:  # NaN: not known
         return ""
-    said = f"The probabilities of {row.arm.method} are worse calibrated ({own:.2f} against {base:.2f})"
+    said = f"The probabilities of {row.arm.candidate} are worse calibrated ({own:.2f} against {base:.2f})"
     if not math.isnan(scaled + of_base):
         said += "; the softmax of the logits at one temperature, fitted on validation, has "
         said += f"{scaled:.3f} against {of_base:.3f}"
@@ -143,7 +142,8 @@ def in_words(verdict: Verdict, time: TimeRatio = UNKNOWN) -> str:
     within = f"{verdict.equal_within:g} points"
     long = {"equal": "equal within", "not worse": "not worse by", "no gain": "no gain of"}
     word = f"{long[verdict.word]} {within}" if verdict.word in long else verdict.word
-    return f"{difference}{time.in_words}: {word}{f' ({verdict.reason})' if verdict.reason else ''}"
+    word = f"{word} ({verdict.reason})" if verdict.reason and verdict.decided else verdict.reason or word
+    return f"{difference}{time.in_words}: {word}"
 
 
 def settings(values: Mapping[str, Any]) -> str:

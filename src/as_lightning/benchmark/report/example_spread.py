@@ -1,4 +1,4 @@
-"""What the test examples say of the difference of two methods: how much it scatters at least, and on new examples."""
+"""What test examples say of the difference of two candidates: how much it scatters at least, and on new examples."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from as_lightning.benchmark.run.predictions import Predictions
 
 
 class ExampleSpread(NamedTuple):
-    """Of the difference of two methods' scores, in points; 0 where it is not known."""
+    """Of the difference of two candidates' scores, in points; 0 where it is not known."""
 
     floor: float = 0.0  # the standard deviation over the seeds that flips of single examples make
     error: float = 0.0  # the standard error of the mean difference that comes from the choice of the examples
 
 
 def example_spread(pairs: Sequence[tuple[Predictions, Predictions]]) -> ExampleSpread:
-    r"""The spread of a difference, from the predictions of both methods in each seed.
+    r"""The spread of a difference, from the predictions of both candidates in each seed.
 
     The floor is of the accuracy of classes: where one run is right on a share q of N examples on which the other is
     wrong, or the other way round, $100 \sqrt{q / N}$ points. Two different wrong answers are no flip.

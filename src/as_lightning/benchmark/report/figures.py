@@ -1,4 +1,4 @@
-"""The figures of a report, as SVG: a method keeps its colour and marker; the ink is the page's text colour."""
+"""The figures of a report, as SVG: a candidate keeps its colour and marker; the ink is the page's text colour."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ STYLE |= dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtic
 
 @dataclass(frozen=True)
 class PageFigure:
-    """A figure of a line for each method; its file's name, its title, and the arguments of ``Axes.set``.
+    """A figure of a line for each candidate; its file's name, its title, and the arguments of ``Axes.set``.
 
-    ``lines`` has the columns ``method``, ``x`` and ``y``, and ``std`` where a spread is drawn. ``level`` are the ends
-    of what counts as equal to the first method.
+    ``lines`` has the columns ``candidate``, ``x`` and ``y``, and ``std`` where a spread is drawn. ``level`` are the
+    ends of what counts as equal to the first candidate.
     """
 
     name: str
@@ -54,9 +54,11 @@ class PageFigure:
     @property
     def alt(self) -> str:
         """The figure in words, for those who do not see it."""
-        last = self.lines.groupby("method")[["x", "y"]].last()
-        shown = [method for method in self.colors if method in last.index]
-        ends = "; ".join(f"{method}: {last.at[method, 'y']:.4g} at {last.at[method, 'x']:.4g}" for method in shown)
+        last = self.lines.groupby("candidate")[["x", "y"]].last()
+        shown = [candidate for candidate in self.colors if candidate in last.index]
+        ends = "; ".join(
+            f"{candidate}: {last.at[candidate, 'y']:.4g} at {last.at[candidate, 'x']:.4g}" for candidate in shown
+        )
         return f"{self.title}. {self.axes['ylabel']} at the last {self.axes['xlabel']}: {ends}."
 
     @cached_property
@@ -67,11 +69,11 @@ class PageFigure:
             axes = figure.subplots()
             if self.level:
                 axes.axhspan(*self.level, color=next(iter(self.colors.values())), alpha=0.12, linewidth=0)
-            for number, (method, color) in enumerate(self.colors.items()):
+            for number, (candidate, color) in enumerate(self.colors.items()):
                 look: Any = {"fmt": MARKERS[number // len(PALETTE) % len(MARKERS)], "markersize": 4, "elinewidth": 1}
-                line = self.lines[self.lines["method"] == method]
+                line = self.lines[self.lines["candidate"] == candidate]
                 if not line.empty:
-                    axes.errorbar(line.x, line.y, line.get("std"), color=color, label=method, **look)
+                    axes.errorbar(line.x, line.y, line.get("std"), color=color, label=candidate, **look)
             axes.set(**self.axes)
             if self.axes.get("xscale") == "log":  # its own labels are TeX
                 axes.xaxis.set_major_formatter("{x:g}")
@@ -80,7 +82,7 @@ class PageFigure:
             axes.grid(alpha=0.25, color=INK)
             # below the axes: inside it would lie on the curves
             longest = 8 + max(map(len, self.colors))
-            columns = min(LEGEND_COLUMNS, self.lines["method"].nunique(), max(1, LEGEND_CHARACTERS // longest))
+            columns = min(LEGEND_COLUMNS, self.lines["candidate"].nunique(), max(1, LEGEND_CHARACTERS // longest))
             figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
             text = StringIO()
             figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
@@ -103,8 +105,8 @@ def score_name(score: str) -> str:
 def report_figures(findings: Findings, number: int) -> list[PageFigure]:
     """All figures that the runs and trials of a comparison give, the main one first; ``number`` is its place."""
     record, base, m = findings.record, findings.reference.mean, findings.record.design.equal_within
-    colors = dict(zip(dict.fromkeys([*findings.methods, *record.tuning]), itertools.cycle(PALETTE), strict=False))
-    runs = [run for run in record.results if arm_of(run) == findings.full(run.method).arm]
+    colors = dict(zip(dict.fromkeys([*findings.candidates, *record.tuning]), itertools.cycle(PALETTE), strict=False))
+    runs = [run for run in record.results if arm_of(run) == findings.full(run.candidate).arm]
     score, by_time = score_name(record.score), _by_time(findings)
     points, validation = f"{record.split} {score} (points)", f"validation {score}"
     of_time = {"xlabel": "training time (s)", "ylabel": points, "xlim": (0, 1.05 * by_time["x"].max() or 1.0)}
@@ -120,7 +122,7 @@ def report_figures(findings: Findings, number: int) -> list[PageFigure]:
 
 
 def _table(rows: Sequence[tuple[Any, ...]], *columns: str) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=["method", *columns]).astype(dict.fromkeys(columns, float))
+    return pd.DataFrame(rows, columns=["candidate", *columns]).astype(dict.fromkeys(columns, float))
 
 
 def _by_time(findings: Findings) -> pd.DataFrame:
@@ -130,7 +132,7 @@ def _by_time(findings: Findings) -> pd.DataFrame:
     for row in findings.rows:
         lead = 0.0 if row.verdict is None else sign * row.verdict.difference
         y = row.mean if math.isnan(lead) else base.mean + lead
-        rows.append((row.arm.method, base.seconds * row.time.ratio, y, row.std))
+        rows.append((row.arm.candidate, base.seconds * row.time.ratio, y, row.std))
     known = _table(rows, "x", "y", "std").dropna(subset="x")
     if len(known) < min(2, len(rows)):  # the baseline alone compares nothing
         known = known.head(0)
@@ -138,19 +140,19 @@ def _by_time(findings: Findings) -> pd.DataFrame:
 
 
 def _by_learning_rate(record: ComparisonRecord) -> pd.DataFrame:
-    """At each learning rate the best of a method's trials, where there is more than one rate."""
-    trials = [(method, trial) for method, tried in record.tuning.items() for trial in tried]
-    rows = [(method, trial.settings["lr"], trial.score) for method, trial in trials if "lr" in trial.settings]
-    best = _table(rows, "x", "y").dropna().groupby(["method", "x"], as_index=False).agg(record.mode)
-    return best[best.groupby("method")["x"].transform("size") > 1]
+    """At each learning rate the best of a candidate's trials, where there is more than one rate."""
+    trials = [(candidate, trial) for candidate, tried in record.tuning.items() for trial in tried]
+    rows = [(candidate, trial.settings["lr"], trial.score) for candidate, trial in trials if "lr" in trial.settings]
+    best = _table(rows, "x", "y").dropna().groupby(["candidate", "x"], as_index=False).agg(record.mode)
+    return best[best.groupby("candidate")["x"].transform("size") > 1]
 
 
 def _masked(runs: Sequence[Result]) -> pd.DataFrame:
     """The masked share of each epoch, as mean and spread over the runs."""
     rows = [
-        (run.method, epoch, float(masking_ratio(counts["masked_samples"], counts["samples"])))
+        (run.candidate, epoch, float(masking_ratio(counts["masked_samples"], counts["samples"])))
         for run in runs
         for epoch, counts in enumerate(run.masking, start=1)
     ]
-    shares = _table(rows, "x", "y").groupby(["method", "x"])["y"]
+    shares = _table(rows, "x", "y").groupby(["candidate", "x"])["y"]
     return shares.agg(y="mean", std="std").reset_index()

@@ -78,14 +78,14 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The method and how long it was trained, as far as it is known."""
+        """The candidate and how long it was trained, as far as it is known."""
         known = not math.isnan(self.epochs) or self.arm.budget != 1.0
-        return f"{self.arm.method}, {self.length}" if known else self.arm.method
+        return f"{self.arm.candidate}, {self.length}" if known else self.arm.candidate
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a comparison has found: the baseline at its full budget first, then method by method, budgets descending."""
+    """What was found: the baseline at its full budget first, then candidate by candidate, budgets descending."""
 
     record: ComparisonRecord
     rows: tuple[Row, ...]
@@ -101,13 +101,13 @@ class Findings:
         return [found for row in self.rows for found in (row.verdict, row.same_budget) if found is not None]
 
     @property
-    def methods(self) -> list[str]:
-        """The methods that have runs, the baseline first."""
-        return list(dict.fromkeys(row.arm.method for row in self.rows))
+    def candidates(self) -> list[str]:
+        """The candidates that have runs, the baseline first."""
+        return list(dict.fromkeys(row.arm.candidate for row in self.rows))
 
-    def full(self, method: str) -> Row:
-        """The row of a method at its largest budget."""
-        return next(row for row in self.rows if row.arm.method == method)
+    def full(self, candidate: str) -> Row:
+        """The row of a candidate at its largest budget."""
+        return next(row for row in self.rows if row.arm.candidate == candidate)
 
 
 def findings(record: ComparisonRecord) -> Findings:
@@ -118,16 +118,18 @@ def findings(record: ComparisonRecord) -> Findings:
     reference = record.reference
     if reference not in runs:
         failures = "".join(f"\n  {failure}" for failure in record.failures[:10])
-        raise ValueError(f"no run of the baseline {reference.method!r} has finished: nothing to compare with{failures}")
+        raise ValueError(
+            f"no run of the baseline {reference.candidate!r} has finished: nothing to compare with{failures}"
+        )
     by_pair = {(verdict.arm, verdict.against): verdict for verdict in record.verdicts()}
     # a machine is not equally fast at all times: a run is compared with the baseline's that the same command has made
     seconds = {
         arm: {(run.seed, run.session or run.command): run.train_seconds for run in made} for arm, made in runs.items()
     }
     rows, points = [], record.points
-    for arm in sorted(runs, key=lambda arm: (arm != reference, record.methods.index(arm.method), -arm.budget)):
+    for arm in sorted(runs, key=lambda arm: (arm != reference, record.candidates.index(arm.candidate), -arm.budget)):
         scores = pd.Series([points * run.metrics[run.score] for run in runs[arm]])
-        about, same = runs[arm][0], Arm(reference.method, arm.budget)
+        about, same = runs[arm][0], Arm(reference.candidate, arm.budget)
         row = Row(
             arm=arm,
             epochs=math.nan if about.epochs is None else about.epochs,

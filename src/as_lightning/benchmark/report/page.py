@@ -26,10 +26,10 @@ from as_lightning.benchmark.run.result import whole_file
 
 POINTS = {"share": "a point is 0.01", "percent": "in percent", "raw": "a point is 1"}
 LEGEND = (
-    "{} in points ({}; {} is better): mean ± standard deviation of each method's own runs. Differences are to {}, "
-    "paired by {}, positive where the method is better. With probability 95% all intervals at the full budget hold, "
-    "whenever a method stops, and so do all at smaller ones; the verdicts are read off them. Equal, not worse and no "
-    "gain mean by {:g} points.{}"
+    "{} in points ({}; {} is better): mean ± standard deviation of each candidate's own runs. Differences are to "
+    "{}, paired by {}, positive where the candidate is better. With probability 95% all intervals at the full budget "
+    "hold, whenever a candidate stops, and so do all at smaller ones; the verdicts are read off them. Equal, not worse "
+    "and no gain mean by {:g} points.{}"
 )
 NEW_DATA = (
     " The verdicts are about these test examples; the interval for new data is about others like them, one at a time."
@@ -135,9 +135,10 @@ def rendered(records: Sequence[ComparisonRecord], form: str, notes: Sequence[str
 
 def cells(found: Findings, row: Row) -> dict[str, Cell]:
     """One arm as the deciding table shows it: headings and texts."""
-    chosen = found.record.same_as.get(row.arm.method)  # its runs are those of this method
+    chosen = found.record.same_as.get(row.arm.candidate)  # its runs are those of this candidate
     verdict, time, same = None if chosen else row.verdict, row.time, row.same_budget
     notes = [] if verdict is None else [verdict.reason]
+    word = "–" if verdict and verdict.reason and not verdict.decided else getattr(verdict, "word", "")
     notes += [] if same is None else [f"at this budget: {in_words(same)}"]
     advised = row is recommended(found) and verdict is not None and not found.record.untuned
     difference = "–" if verdict is None or math.isnan(verdict.difference) else f"{verdict.difference:+.2f}"
@@ -148,13 +149,13 @@ def cells(found: Findings, row: Row) -> dict[str, Cell]:
     sizes = {each.parameters for each in found.rows}
     pairs = "not paired" if independent else f"{verdict.seeds} paired" if verdict and verdict.seeds < row.seeds else ""
     return {
-        "method": Cell(row.arm.method, "advised" if advised else ""),
+        "candidate": Cell(row.arm.candidate, "advised" if advised else ""),
         "epochs": Cell("–" if math.isnan(row.epochs) else f"{row.epochs:g}"),
         score_name(found.record.score): Cell(f"{row.mean:.2f}{'' if math.isnan(row.std) else f' ± {row.std:.2f}'}"),
         "difference, points (95%)": Cell(difference, interval),
         "for new data (95%)": Cell(for_new or "–"),
         "verdict": Cell(
-            verdict.word if verdict else f"tuning chose {chosen}" if chosen else "baseline",
+            word or (f"tuning chose {chosen}" if chosen else "baseline"),
             "; ".join(filter(None, notes)),
         ),
         "parameters": Cell("–" if len(sizes) == 1 or row.parameters is None else f"{row.parameters:,}"),
@@ -214,19 +215,19 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
     about = (score[:1].upper() + score[1:], POINTS[record.known_unit], "more" if record.mode == "max" else "less")
     new = NEW_DATA if any(math.isfinite(verdict.new_low) for verdict in found.verdicts) else ""
     shares = {
-        arm.method: DIFFER.format(arm.method, record.baseline, 100 * share, examples)
+        arm.candidate: DIFFER.format(arm.candidate, record.baseline, 100 * share, examples)
         for (arm, against), (share, examples) in record.disagreed.items()
         if against == record.reference and arm.budget == against.budget
     }
     examples = [
         {"most often on these": example.name}
-        | {f"runs of {method} that differ": example.differing.get(method, 0) for method in shares}
+        | {f"runs of {candidate} that differ": example.differing.get(candidate, 0) for candidate in shares}
         for example in record.examples
     ]
     trials = [
-        {"trials of": method}
+        {"trials of": candidate}
         | {"settings": Cell(settings(trial.settings), SHARED * trial.shared), VALIDATED: f"{trial.score:.4f}"}
-        for method, tried in record.tuning.items()
+        for candidate, tried in record.tuning.items()
         for trial in tried
     ]
     own = {row.name: {"settings": settings(row.settings), "seconds": row.seconds, **row.metrics} for row in found.rows}
@@ -249,7 +250,7 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
         "legend": LEGEND.format(*about, found.reference.name, record.pairs, record.design.equal_within, new),
         "figures": figures,
         "folds": [
-            Fold("What it shows, method by method", bullets=said),
+            Fold("What it shows, candidate by candidate", bullets=said),
             Fold("More figures", figures=figures[1:]),
             Fold("Where predictions differ", texts=list(shares.values()), rows=examples),
             Fold("Trials", rows=trials),

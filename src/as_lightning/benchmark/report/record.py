@@ -15,7 +15,7 @@ from as_lightning.benchmark.report.example_spread import ExampleSpread, example_
 from as_lightning.benchmark.report.pairing import TEST_SHARE, paired_differences, unpaired
 from as_lightning.benchmark.report.verdicts import Arm, Design, Verdict, verdicts
 from as_lightning.benchmark.run.predictions import Predictions
-from as_lightning.benchmark.run.result import Result, read_runs, whole_file
+from as_lightning.benchmark.run.result import Result, read_runs, renamed, whole_file
 
 COMPARISON_FILE = "comparison.json"
 FORMAT = 2
@@ -27,9 +27,9 @@ EXAMPLES, SHOWN = 20, 300  # how many examples a page lists, and how many charac
 class Trial(NamedTuple):
     """Settings that were tried, and the means over its tuning seeds of the best validation score and its loss.
 
-    The loss is one that all methods share, cross-entropy at the best temperature. Score and loss are NaN where a run
-    failed or did not record them. ``shared`` says that it is a trial of the baseline, at the value at which the method
-    is the baseline.
+    The loss is one that all candidates share, cross-entropy at the best temperature. Score and loss are NaN where a
+    run failed or did not record them. ``shared`` says that it is a trial of the baseline, at the value at which the
+    candidate is the baseline.
     """
 
     settings: Mapping[str, Any]
@@ -45,7 +45,7 @@ class Trial(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A test example: its text or file, and of each method how many runs predict it otherwise than the baseline's."""
+    """A test example: its text or file, and of each candidate how many runs predict it unlike the baseline's."""
 
     name: str
     differing: dict[str, int]
@@ -58,10 +58,10 @@ class ComparisonRecord:
     name: str
     score: str  # what the arms are compared by
     baseline: str
-    methods: list[str]  # the baseline first
+    candidates: list[str]  # the baseline first
     design: Design
-    full_budget: float = 1.0  # at which methods are tuned, and compared first
-    trials: int = 1  # of each method
+    full_budget: float = 1.0  # at which candidates are tuned, and compared first
+    trials: int = 1  # of each candidate
     mode: Literal["max", "min"] = "max"  # whether more or less of the score is better
     split: str = "test"  # that the score is of
     # whether each seed has a split of its own; empty: not known
@@ -70,14 +70,16 @@ class ComparisonRecord:
     pairs: str = "seed"  # what runs are paired by
     unit: Literal["auto", "share", "percent", "raw"] = "auto"  # of the score
     untuned: str = ""  # why there is no advice
-    settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # the chosen ones of each method
-    same_as: dict[str, str] = field(default_factory=dict)  # methods that these make another one, whose runs are theirs
+    settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # the chosen ones of each candidate
+    same_as: dict[str, str] = field(
+        default_factory=dict
+    )  # candidates that these make another one, whose runs are theirs
     tuning: dict[str, list[Trial]] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)  # final runs
     # of each candidate what it changes: names of settings with the baseline's value and its own
     changes: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)  # runs that have ended in an error, in words
-    missing: list[tuple[str, float, int]] = field(default_factory=list)  # the final ones: method, budget and seed
+    missing: list[tuple[str, float, int]] = field(default_factory=list)  # the final ones: candidate, budget and seed
     notes: list[str] = field(default_factory=list)  # sentences for the page
     stopped: str = ""  # why the comparison ended before all was decided
     commands: list[str] = field(default_factory=list)
@@ -85,30 +87,30 @@ class ComparisonRecord:
     spreads: dict[tuple[Arm, Arm], ExampleSpread] = field(default_factory=dict)
     # the mean share of test examples on which they differ, and of how many
     disagreed: dict[tuple[Arm, Arm], tuple[float, int]] = field(default_factory=dict)
-    examples: list[Example] = field(default_factory=list)  # on which methods differ most often from the baseline
+    examples: list[Example] = field(default_factory=list)  # on which candidates differ most often from the baseline
 
     @classmethod
     def of_runs(
         cls, runs: Sequence[Result], baseline: str, *, equal_within: float = Design.equal_within, **facts: Any
     ) -> ComparisonRecord:
-        """The comparison, by a fixed design, of runs that differ in nothing but method, budget and seed."""
+        """The comparison, by a fixed design, of runs that differ in nothing but candidate, budget and seed."""
         made = Counter((arm_of(run), run.seed) for run in runs)
         (arm, seed), most = made.most_common(1)[0]
         if most > 1:
             raise ValueError(
-                f"two results are of {runs[0].name}, {arm.method}, seed {seed}, with the same settings: a report "
+                f"two results are of {runs[0].name}, {arm.candidate}, seed {seed}, with the same settings: a report "
                 "compares one run of each; leave one of their folders out"
             )
-        methods = sorted(dict.fromkeys(run.method for run in runs), key=lambda method: method != baseline)
+        candidates = sorted(dict.fromkeys(run.candidate for run in runs), key=lambda candidate: candidate != baseline)
         seeds = sorted({run.seed for run in runs})
-        full = max(arm.budget for arm, _ in made if arm.method == baseline)
+        full = max(arm.budget for arm, _ in made if arm.candidate == baseline)
         design = Design(equal_within=equal_within, looks=(len(seeds),))
-        record = cls(runs[0].name, runs[0].score, baseline, methods, design, full_budget=full, **facts)
+        record = cls(runs[0].name, runs[0].score, baseline, candidates, design, full_budget=full, **facts)
         record.results = list(runs)
         arms = dict.fromkeys(arm for arm, _ in made)
         record.missing = [(*arm, seed) for arm in arms for seed in seeds if (arm, seed) not in made]
         record.commands = list(dict.fromkeys(" ".join(run.command.split()) for run in runs if run.command))
-        if independent := ", ".join(sorted({arm.method for arm in record.unpaired})):
+        if independent := ", ".join(sorted({arm.candidate for arm in record.unpaired})):
             said = f"Without a seed in common with {baseline}, and compared as independent samples (Welch's t-test)"
             record.notes.append(f"{said}: {independent}.")
         return record
@@ -141,8 +143,8 @@ class ComparisonRecord:
         points = self.points
         for result in self.results:
             scores.setdefault(arm_of(result), {})[result.seed] = points * result.metrics[result.score]
-        for method, budget, seed in self.missing:
-            scores.setdefault(Arm(method, budget), {})[seed] = math.nan
+        for candidate, budget, seed in self.missing:
+            scores.setdefault(Arm(candidate, budget), {})[seed] = math.nan
         return scores
 
     def verdicts(self) -> list[Verdict]:
@@ -181,7 +183,7 @@ class ComparisonRecord:
                 shares.setdefault((arm, against), []).append(float(rows.mean()))
                 if arm.budget == self.full_budget:
                     for number in set(own.ids[rows].tolist()):  # equal texts have one id
-                        differing.setdefault(number, Counter())[arm.method] += 1
+                        differing.setdefault(number, Counter())[arm.candidate] += 1
                 self.disagreed[arm, against] = fmean(shares[arm, against]), len(rows)
                 pairs = ((arm, own), (against, other))
                 if all(abs(each.score - scores.get((of, seed), math.nan)) < ROUNDING for of, each in pairs):
@@ -191,17 +193,19 @@ class ComparisonRecord:
         most = sorted(differing, key=lambda number: (-differing[number].total(), number))[:EXAMPLES]
         self.examples = [Example(names.get(n, f"test example {n}")[:SHOWN], dict(differing[n])) for n in most]
 
-    def add(self, result: Result, method: str, score: float) -> None:
-        """Add a final run as one of ``method``, with the score that it counts by."""
+    def add(self, result: Result, candidate: str, score: float) -> None:
+        """Add a final run as one of ``candidate``, with the score that it counts by."""
         metrics = {**result.metrics, result.score: score}
-        settings = dict(self.settings[method]) if method in self.same_as else result.settings
-        self.results.append(replace(result, name=self.name, method=method, metrics=metrics, settings=settings))
+        settings = dict(self.settings[candidate]) if candidate in self.same_as else result.settings
+        self.results.append(replace(result, name=self.name, candidate=candidate, metrics=metrics, settings=settings))
 
     def write(self, directory: str | Path) -> None:
         """Write ``comparison.json``; the final runs have their own ``result.json`` below ``runs/``."""
         content = {name: value for name, value in vars(self).items() if name != "results"}
         content["design"] = self.design.stored()
-        content["tuning"] = {method: [trial._asdict() for trial in tried] for method, tried in self.tuning.items()}
+        content["tuning"] = {
+            candidate: [trial._asdict() for trial in tried] for candidate, tried in self.tuning.items()
+        }
         for name in ("disagreed", "spreads"):
             content[name] = [[*pair, *numbers] for pair, numbers in content[name].items()]
         content["runs"] = [[*arm_of(run), run.seed, run.metrics[run.score]] for run in self.results]
@@ -213,14 +217,14 @@ class ComparisonRecord:
         """Read a comparison's folder: its ``comparison.json``, and the runs that it lists; errors name a bad file."""
         path = Path(directory) / COMPARISON_FILE
         try:
-            content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            content = renamed(json.loads(path.read_text(encoding="utf-8")))
             if content.pop("format", None) != FORMAT:
                 raise ValueError(f"expected format {FORMAT}: make the comparison again with this version")
             runs = content.pop("runs")
             content["design"] = Design.read(content["design"])
             content["tuning"] = {
-                method: [Trial(**trial | {"by_seed": tuple(trial.get("by_seed", ()))}) for trial in tried]
-                for method, tried in content["tuning"].items()
+                candidate: [Trial(**trial | {"by_seed": tuple(trial.get("by_seed", ()))}) for trial in tried]
+                for candidate, tried in content["tuning"].items()
             }
             content["missing"] = list(map(tuple, content["missing"]))
             content["disagreed"] = {(Arm(*a), Arm(*b)): (share, n) for a, b, share, n in content["disagreed"]}
@@ -231,19 +235,19 @@ class ComparisonRecord:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{path} is not a comparison of as-lightning: {error}") from error
         results = read_runs(directory)
-        for method, budget, seed, score in runs:
-            folder = run_folder(record.same_as.get(method, method), budget, seed)
+        for candidate, budget, seed, score in runs:
+            folder = run_folder(record.same_as.get(candidate, candidate), budget, seed)
             if folder not in results:
                 raise FileNotFoundError(f"{path} lists the run {folder}, which is not below {directory}")
-            record.add(results[folder], method, score)
+            record.add(results[folder], candidate, score)
         return record
 
 
 def arm_of(result: Result) -> Arm:
-    """The method and the budget of a final run."""
-    return Arm(result.method, result.budget)
+    """The candidate and the budget of a final run."""
+    return Arm(result.candidate, result.budget)
 
 
-def run_folder(method: str, budget: float, seed: int) -> str:
+def run_folder(candidate: str, budget: float, seed: int) -> str:
     """Where a final run's files lie, below the comparison's folder."""
-    return f"runs/{method}/budget={budget:g},seed={seed}"
+    return f"runs/{candidate}/budget={budget:g},seed={seed}"

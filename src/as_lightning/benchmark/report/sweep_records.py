@@ -29,14 +29,14 @@ def sweep_records(
 
     * Runs of one experiment that differ in more than method, seed and the method's settings, as in their data, encoder
       or checkpoint, get a record each: ``digits (trainer.max_epochs=1)``.
-    * Runs of one method that differ in its settings get a method each: ``as_softmax (delta=0.2)``.
+    * Runs of one method that differ in its settings are a candidate each: ``as_softmax (delta=0.2)``.
     * The same run twice, from two sweeps, counts once; runs without test metrics are left out.
     """
     runs = [run for run in results if run.metrics]
-    untested = [f"{run.method}, seed {run.seed}" for run in results if not run.metrics]
+    untested = [f"{run.candidate}, seed {run.seed}" for run in results if not run.metrics]
     notes = [f"Without test metrics, as made with test=false, and left out: {'; '.join(untested)}."] if untested else []
     table, titles = _settings(runs), pd.Series([run.name for run in runs], dtype=object)
-    methods, scores = pd.Series([run.method for run in runs], dtype=object), [str(run.metrics) for run in runs]
+    methods, scores = pd.Series([run.candidate for run in runs], dtype=object), [str(run.metrics) for run in runs]
     table = table[~table.assign(name=titles, of=methods, seed=[run.seed for run in runs], found=scores).duplicated()]
     records = []
     for name, of_name in table.groupby(titles[table.index], sort=False):
@@ -54,14 +54,14 @@ def sweep_records(
                         "epochs": len(runs[place].epoch_seconds) or None,
                         "settings": {},
                     }
-                    of_record.append(replace(runs[place], name=title, method=label, **about))
-            labels = [run.method for run in of_record]
+                    of_record.append(replace(runs[place], name=title, candidate=label, **about))
+            labels = [run.candidate for run in of_record]
             base = next((str(known) for known in (baseline, *BASELINES) if known in labels), labels[0])
             untuned = UNTUNED.format(_tuned(name, of_record[0].command, methods[alike.index].unique()))
             records.append(ComparisonRecord.of_runs(of_record, base, untuned=untuned, **design))
-    present = {method for record in records for method in record.methods}
+    present = {name for record in records for name in record.candidates}
     if baseline is not None and present and baseline not in present:
-        raise SettingError(f"no run is of the method {baseline}: {nearest(baseline, present)}")
+        raise SettingError(f"no run is of the candidate {baseline}: {nearest(baseline, present)}")
     return records, notes
 
 
@@ -90,9 +90,15 @@ def _varying(table: pd.DataFrame) -> list[str]:
 
 
 def _titled(name: str, settings: pd.DataFrame) -> pd.Series:
-    """The name with the settings of each row in brackets."""
+    """The name with the settings of each row in brackets, their numbers rounded where that keeps all rows apart."""
+    short = settings.map(_rounded)
+    settings = short if len(short.drop_duplicates()) == len(settings.drop_duplicates()) else settings
     rows = [", ".join(f"{key}={value}" for key, value in row.items()) for _, row in settings.iterrows()]
     return pd.Series([f"{name} ({row})" if row else name for row in rows], index=settings.index, dtype=object)
+
+
+def _rounded(value: str) -> str:
+    return f"{float(value):.4g}" if re.fullmatch(r"-?\d*\.\d{2,}(e-?\d+)?", value) else value
 
 
 def _kept_apart(name: str, apart: pd.DataFrame) -> str:

@@ -38,7 +38,7 @@ TRACKED = re.compile(
     "|source_type|source_name|status|experiment_id|artifact_uri"
 )
 LEFT_OUT = "Left out, since"  # how a sentence on rows begins that are in no verdict
-GIVEN = "Read from a table, which does not say whether the methods were tuned alike: no advice."
+GIVEN = "Read from a table, which does not say whether the candidates were tuned alike: no advice."
 
 OF_VERDICT = ("difference", "low", "high", "new_low", "new_high", "detectable", "look", "skewed", "reason")
 SHOWN = ["group", "candidate", "budget", "difference", "low", "high", "word", "pairs", "reason"]
@@ -49,7 +49,7 @@ def write_runs(results: Sequence[Result], path: str | Path) -> Path:
     """Write a table of runs: what each is of, its score and training time, its settings (JSON) and all its metrics."""
     rows = []
     for run in results:
-        row = {"group": run.name, "candidate": run.method, "seed": run.seed, "budget": run.budget}
+        row = {"group": run.name, "candidate": run.candidate, "seed": run.seed, "budget": run.budget}
         row |= {"epochs": run.epochs or len(run.epoch_seconds) or None, "phase": run.phase or "final"}
         row |= {"metric": run.score, "score": run.metrics.get(run.score), "seconds": run.train_seconds}
         row |= {"parameters": run.parameters, "settings": json.dumps(dict(run.settings), default=str)}
@@ -62,7 +62,7 @@ def write_runs(results: Sequence[Result], path: str | Path) -> Path:
 def read_table(path: str | Path) -> pd.DataFrame:
     """A table in CSV, TSV, JSON or JSON lines; a ValueError names the file, and the line.
 
-    The cells of CSV stay text, so that a method of the name ``None`` is one. The index has the lines, of a JSON list
+    The cells of CSV stay text, so that a candidate of the name ``None`` is one. The index has the lines, of a JSON list
     the places.
     """
     path, rows, line = Path(path), {}, 1
@@ -98,18 +98,18 @@ def verdicts(
     splits: Literal["fixed", "repeated"] = "fixed",
     test_share: float = TEST_SHARE,
 ) -> pd.DataFrame:
-    r"""What results that you already have allow one to say: each method against the baseline.
+    r"""What results that you already have allow one to say: each candidate against the baseline.
 
-    Runs of the same seed are paired. Without a common seed a method and the baseline are independent samples (Welch's
-    t-test, its degrees of freedom rounded down). Repeated random splits of the same examples share most of what they
-    train on: with ``splits="repeated"`` the mean of $n$ differences has the variance $(1/n + \rho) s^2$, where $\rho$
-    is the ratio of test to training examples.
+    Runs of the same seed are paired. Without a common seed a candidate and the baseline are independent samples
+    (Welch's t-test, its degrees of freedom rounded down). Repeated random splits of the same examples share most of
+    what they train on: with ``splits="repeated"`` the mean of $n$ differences has the variance $(1/n + \rho) s^2$, with
+    $\rho$ the ratio of test to training examples.
 
     Args:
-        frame: a row a run, with columns of methods, seeds and scores; or a row a seed, with a column for each method.
-        baseline: the method to compare with; ``softmax`` or ``baseline``, where there is one.
+        frame: a row a run, with columns of candidates, seeds and scores; or a row a seed, with a column for each.
+        baseline: the candidate to compare with; ``softmax`` or ``baseline``, where there is one.
         columns: the column of the ``method``, ``seed``, ``score``, ``group`` (data set) or ``seconds``, where its name
-            does not say it. Several columns, with commas, are a method together.
+            does not say it. Several columns, with commas, are a candidate together.
         equal_within: the difference that counts as equal, in points.
         mode: ``"max"`` if more of the score is better, or ``"min"``.
         unit: ``"share"`` for scores of 0 to 1 (a point is 0.01), ``"percent"`` for 0 to 100, ``"raw"`` for others (a
@@ -118,15 +118,15 @@ def verdicts(
         test_share: the share of the examples in such a test split; 0.2, as of five folds, makes $\rho$ 0.25.
 
     Returns:
-        A row for each method but the baseline: ``candidate``, ``difference`` with ``low`` and ``high`` (points, more is
-        better), ``word``, ``pairs`` (0: independent samples), ``reason`` (why there is no word). Several groups have a
-        column ``group``; the last rows are of the means over the groups.
+        A row for each candidate but the baseline: ``candidate``, ``difference`` with ``low`` and ``high`` (points, more
+        is better), ``word``, ``pairs`` (0: independent samples), ``reason`` (why there is no word). Several groups have
+        a column ``group``; the last rows are of the means over the groups.
 
     Raises:
         ValueError: for what cannot be read or would mislead; it names the row.
 
     Warns:
-        UserWarning: of rows that are left out: runs that have not finished, empty cells, groups without the baseline.
+        UserWarning: of the rows that are left out: runs that have not finished, empty cells, groups without baseline.
 
     Source: Nadeau and Bengio, "Inference for the Generalization Error", Machine Learning 52, 2003.
 
@@ -146,7 +146,7 @@ def verdicts(
 def numbers(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
     """All numbers of comparisons, a row for each arm."""
     rows = [
-        {"name": record.name, "method": row.arm.method, "budget": row.arm.budget, "epochs": row.epochs}
+        {"name": record.name, "candidate": row.arm.candidate, "budget": row.arm.budget, "epochs": row.epochs}
         | {f"setting_{name}": value for name, value in row.settings.items()}
         | {"seeds": row.seeds, "mean": row.mean, "std": row.std, "seconds": row.seconds}
         | {"verdict": getattr(row.verdict, "word", None)}
@@ -163,7 +163,7 @@ def numbers(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
 
 def verdict_table(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
     """The verdicts of records, a row each, as `verdicts` returns them."""
-    table = numbers(records).rename(columns={"name": "group", "method": "candidate", "verdict": "word"})
+    table = numbers(records).rename(columns={"name": "group", "verdict": "word"})
     alike = [name for name in ("group", "budget") if table[name].nunique() == 1]
     table = table.loc[table["word"].notna(), SHOWN].drop(columns=alike).reset_index(drop=True)
     return table.astype({"difference": float, "low": float, "high": float, "pairs": int})
@@ -185,14 +185,14 @@ def table_records(
     runs, score, notes = _runs(frame, dict(columns or {}))
     methods = list(runs["method"].unique())
     if baseline is not None and baseline not in methods:
-        raise ValueError(f"no run is of the method {baseline}: {nearest(baseline, methods)}")
+        raise ValueError(f"no run is of the candidate {baseline}: {nearest(baseline, methods)}")
     base = baseline or next((known for known in (*BASELINES, "baseline") if known in methods), None)
     if base is None or len(runs.groupby(["method", "budget"])) == 1:
-        lacks = "there is one method alone" if base else "name what the others are compared with, as baseline"
+        lacks = "there is one candidate alone" if base else "name what the others are compared with, as baseline"
         raise ValueError(f"nothing is compared: {lacks}; there are: {', '.join(methods)}")
     groups = [group for group, own in runs.groupby("group", sort=False) if base in set(own["method"])]
     if runs.groupby(["group", "method", "budget"]).size().max() == 1 and len(groups) < MIN_GROUPS:
-        raise ValueError("each method has one score, of which nobody knows the spread: give at least 3 runs of each")
+        raise ValueError("each candidate has one score, of which nobody knows the spread: give at least 3 runs of each")
     if left_out := [str(group) for group in runs["group"].unique() if group not in groups]:
         notes.append(f"{LEFT_OUT} there is no run of {base}: {', '.join(left_out)}.")
     check_number("test_share", facts.get("test_share", TEST_SHARE), lambda s: 0 < s < 1, "a share above 0 and below 1")
@@ -203,7 +203,7 @@ def table_records(
         own = runs[runs["group"] == group]
         record = ComparisonRecord.of_runs(_results(own, str(group) or name, score), base, **facts)
         if facts["splits"] == "repeated" and record.unpaired:
-            raise ValueError(f"repeated splits are compared in pairs, and not all methods have a seed of {base}'s")
+            raise ValueError(f"repeated splits are compared in pairs, and not all candidates have a seed of {base}'s")
         records.append(record)
     if len(groups) >= MIN_GROUPS:
         means = runs[runs["group"].isin(groups)].groupby(["method", "budget", "group"], sort=False, as_index=False)
@@ -289,7 +289,7 @@ def _roles(frame: pd.DataFrame, plain: Mapping[Any, str], given: dict[str, str])
             roles.setdefault(role, []).extend(of_name)
     for role, known in ROLES.items():
         found = [column for column in plain if plain[column] == role] or [c for c in plain if plain[c] in known]
-        if len(found) > 1:  # a constant is no choice, and numbers are no methods
+        if len(found) > 1:  # a constant is no choice, and numbers are no candidates
             found = [column for column in found if frame[column].astype(str).nunique() > 1]
             found = [c for c in found if role != "method" or pd.to_numeric(frame[c], errors="coerce").isna().any()]
         if role not in given and found:
@@ -304,7 +304,7 @@ def _roles(frame: pd.DataFrame, plain: Mapping[Any, str], given: dict[str, str])
 def _melted(
     frame: pd.DataFrame, own: Sequence[Any], roles: dict[str, list[Any]]
 ) -> tuple[pd.DataFrame, dict[str, Any], pd.Index]:
-    """A table with a column for each method, as a row a run; and the rows with an empty cell, which is of no run."""
+    """A table with a column for each candidate, as a row a run; and the rows with an empty cell, which is of no run."""
     used = [column for of_role in roles.values() for column in of_role]
     rest = [column for column in own if column not in used]
     methods = [column for column in rest if pd.to_numeric(frame[column], errors="coerce").notna().any()]

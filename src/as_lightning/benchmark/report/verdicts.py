@@ -1,4 +1,4 @@
-"""What a comparison allows one to say of each method, look by look: six words, each read off an interval."""
+"""What a comparison allows one to say of each candidate, look by look: six words, each read off an interval."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from scipy import special
 
 from as_lightning.benchmark.report.boundaries import nominal_levels
+from as_lightning.benchmark.run.result import renamed
 from as_lightning.functional.argument_checks import check_number
 
 WORDS = ("better", "worse", "equal", "not worse", "no gain", "undecided")
@@ -26,9 +27,9 @@ IDENTICAL = 1e-7  # points: scores are means of float32 numbers
 
 
 class Arm(NamedTuple):
-    """A tuned method at a share of the full training."""
+    """A tuned candidate at a share of the full training."""
 
-    method: str
+    candidate: str
     budget: float = 1.0
 
 
@@ -44,7 +45,7 @@ class Design:
     alpha: float = 0.05  # the probability that any interval of a family of comparisons misses the true difference
     looks: tuple[int, ...] = tuple(range(5, 21))  # numbers of seeds, ascending; a fixed design has one look
     seeds: tuple[int, ...] = ()  # in their order; empty where any are taken
-    methods: tuple[str, ...] = ()  # the baseline, and the family that is compared with it
+    candidates: tuple[str, ...] = ()  # the baseline, and the family that is compared with it
 
     def __post_init__(self) -> None:
         check_number("equal_within", self.equal_within, lambda points: points > 0, "a positive number of points")
@@ -56,14 +57,14 @@ class Design:
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Design:
         """The design that `stored` has written."""
-        known: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in stored.items()}
+        known: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in renamed(stored).items()}
         return cls(**known)
 
     def changed(self, before: Design) -> list[str]:
-        """What differs from the design ``before`` and cannot be changed, in words. Methods can be added, not left out.
+        """What differs from ``before`` and cannot be changed, in words. Candidates may be added, not left out.
 
-        >>> Design(equal_within=1.0, methods=("softmax", "b")).changed(Design(methods=("softmax", "a")))
-        ['equal_within 0.5 (now 1.0)', 'methods softmax, a (now without a)']
+        >>> Design(equal_within=1.0, candidates=("softmax", "b")).changed(Design(candidates=("softmax", "a")))
+        ['equal_within 0.5 (now 1.0)', 'candidates softmax, a (now without a)']
         """
 
         def shown(value: Any) -> str:
@@ -73,12 +74,12 @@ class Design:
             in_row = numbers and value == tuple(range(value[0], value[-1] + 1))
             return f"{value[0]} to {value[-1]}" if in_row else ", ".join(map(str, value))
 
-        names = [name for name in vars(self) if name != "methods" and vars(self)[name] != vars(before)[name]]
+        names = [name for name in vars(self) if name != "candidates" and vars(self)[name] != vars(before)[name]]
         said = [f"{name} {shown(vars(before)[name])} (now {shown(vars(self)[name])})" for name in names]
-        if self.methods[:1] != before.methods[:1]:
-            return [*said, f"baseline {shown(before.methods[:1])} (now {shown(self.methods[:1])})"]
-        left = [method for method in before.methods if method not in self.methods]
-        return [*said, f"methods {shown(before.methods)} (now without {', '.join(left)})"] if left else said
+        if self.candidates[:1] != before.candidates[:1]:
+            return [*said, f"baseline {shown(before.candidates[:1])} (now {shown(self.candidates[:1])})"]
+        left = [candidate for candidate in before.candidates if candidate not in self.candidates]
+        return [*said, f"candidates {shown(before.candidates)} (now without {', '.join(left)})"] if left else said
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ def verdicts(
     """
     full_budget = {reference: [arm for arm in scores if arm.budget == reference.budget and arm != reference]}
     smaller = [arm for arm in scores if arm.budget != reference.budget]
-    bases = [arm for arm in smaller if arm.method == reference.method]
+    bases = [arm for arm in smaller if arm.candidate == reference.candidate]
     at_same_budget = {base: [arm for arm in smaller if arm.budget == base.budget and arm != base] for base in bases}
     found: list[Verdict] = []
     for family in (full_budget, {reference: smaller} | at_same_budget):

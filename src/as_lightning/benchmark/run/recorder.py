@@ -86,7 +86,7 @@ class RunRecorder(pl.Callback):
             about = {"epoch": epoch, "step": trainer.global_step, "train_seconds": self.train_seconds}
             losses = [over_ranks(trainer, logged[name]) for name in ("val/loss", "val_loss") if name in logged]
             loss = {"loss": losses[0]} if losses else {}
-            # the same loss for all methods, at the temperature that suits each: it decides between equal scores
+            # the same loss for all candidates, at the temperature that suits each: it decides between equal scores
             callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
             scaled = [callback.validation_nll for callback in callbacks if isinstance(callback, TemperatureScaling)]
             if scaled and math.isfinite(scaled[0]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -17,6 +17,13 @@ RESULT_FILE = "result.json"
 RUNS_FILE = "runs.jsonl"
 SESSION = "AS_LIGHTNING_SESSION"  # in the environment, which the jobs of a launcher have too
 FORMAT = 2
+# what older versions have called it
+RENAMED = {"method": "candidate", "methods": "candidates", "first_methods": "first_candidates"}
+
+
+def renamed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file of this or an older version holds, by the names of this one."""
+    return {RENAMED.get(name, name): value for name, value in content.items()}
 
 
 def new_session() -> None:
@@ -43,9 +50,9 @@ class Result:
     """One finished run."""
 
     name: str  # the experiment, a column of the report
-    method: str  # the method, a row of the report
+    candidate: str  # what is compared, a row of the report
     score: str  # the metric that runs are compared by, a key of `metrics`; higher is better
-    seed: int  # what the runs of different methods are paired by
+    seed: int  # what the runs of different candidates are paired by
     metrics: dict[str, float]  # of the test split, at the weights of the best validation score
     train_seconds: float  # training time, validation excluded
     epoch_seconds: list[float]  # the same, per epoch
@@ -89,8 +96,9 @@ class Result:
             content = json.loads(text)
             if content.get("format") != FORMAT:
                 raise ValueError(f"expected format {FORMAT}, got {content.get('format')!r}")
+            content = renamed(content)
             _check(content)
-            content |= content["config"].pop("comparison", {})  # where older versions have these fields
+            content |= renamed(content["config"].pop("comparison", {}))  # where older versions have these fields
             known = {entry.name for entry in fields(cls)}  # older versions have written more
             return cls(**{"session": ""} | {name: value for name, value in content.items() if name in known})
         except (ValueError, TypeError, AttributeError, LookupError) as error:

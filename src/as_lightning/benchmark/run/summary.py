@@ -20,7 +20,7 @@ def tensorboard_lines(directory: str | Path) -> list[str]:
 
 def summary(result: Result, directory: Path) -> list[tuple[str, str]]:
     """Name and value of each line."""
-    lines = [("run", f"{result.name}, {result.method}, seed {result.seed}")]
+    lines = [("run", f"{result.name}, {result.candidate}, seed {result.seed}")]
     if result.score in result.metrics:
         lines.append((f"test {result.score}", f"{result.metrics[result.score]:.4f}"))
     if result.evaluations:

@@ -167,7 +167,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
         config=settings,
         resumed=checkpoint is not None,
         inputs=inputs,
-        **({"method": config.method.name, "epochs": config.trainer.max_epochs} | about),
+        **({"candidate": config.method.name, "epochs": config.trainer.max_epochs} | about),
     )
     log_settings(loggers, config, result)
     return result, predicted

@@ -13,7 +13,8 @@ import torchaudio
 from harness.data_settings import AUDIO
 from harness.made_files import tone, write_clip
 
-from as_lightning.benchmark.data.audio.data_module import AudioDataModule, LogMel, clip_features, decode
+from as_lightning.benchmark.data.audio.audio_folder import AudioFolder
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule, LogMel, clip_features, decode_clip
 from as_lightning.benchmark.data.files import LabelledFile
 
 
@@ -21,14 +22,15 @@ class Tones(AudioDataModule):
     """Clips that are made when they are read; ``pitches_read`` are those of the clips that were."""
 
     def __init__(self, **arguments) -> None:
-        super().__init__(**arguments)
+        super().__init__(**(AUDIO | arguments))
         self.pitches_read: list[float] = []
+        self.setup()
 
     def read(self, hz: float) -> tuple[torch.Tensor, int]:
         self.pitches_read.append(hz)
         return tone(hz), 8000
 
-    def index_clips(self) -> dict[str, list[LabelledFile]]:
+    def index(self) -> dict[str, list[LabelledFile]]:
         pitches = {"train": [300, 500, 1000, 2000], "validation": [310, 990], "test": [320, 980]}
         return {
             split: [LabelledFile("low" if hz < 800 else "high", f"{hz} Hz", partial(self.read, hz)) for hz in row]
@@ -36,14 +38,8 @@ class Tones(AudioDataModule):
         }
 
 
-def small(**arguments) -> Tones:
-    data = Tones(**{**AUDIO, **arguments})
-    data.setup()
-    return data
-
-
 def test_log_mel_inputs_are_standardised_by_the_training_split_alone():
-    data = small()
+    data = Tones()
     train = torch.stack([features for features, _ in data.splits["train"]])
     assert (train.shape, train.dtype) == ((4, 1, 24, 41), torch.float32)
     assert train.mean().item() == pytest.approx(0.0, abs=1e-5)
@@ -55,7 +51,7 @@ def test_log_mel_inputs_are_standardised_by_the_training_split_alone():
 
 
 def test_waveform_inputs_are_the_samples_themselves():
-    data = small(features="waveform")
+    data = Tones(features="waveform")
     waveforms, targets = next(iter(data.test_dataloader()))
     torch.testing.assert_close(waveforms, torch.stack([tone(320), tone(980)]))
     assert [data.class_names[target] for target in targets] == ["low", "high"]
@@ -64,27 +60,25 @@ def test_waveform_inputs_are_the_samples_themselves():
 
 @pytest.mark.parametrize("features", ["log_mel", "waveform"])
 def test_features_are_the_same_kept_and_computed_at_access(features):
-    kept, computed = small(features=features, cache=True), small(features=features, cache=False)
+    kept, computed = Tones(features=features, cache=True), Tones(features=features, cache=False)
     read_in_setup = len(computed.pitches_read)
     assert set(kept.pitches_read) == set(computed.pitches_read) == {300, 310, 320, 500, 980, 990, 1000, 2000}
     kept.pitches_read.clear()
     for split in ("train", "validation", "test"):
-        for index in range(len(kept.splits[split])):
-            assert torch.equal(kept.splits[split][index][0], computed.splits[split][index][0])
+        for (a, _), (b, _) in zip(kept.splits[split], computed.splits[split], strict=True):
+            assert torch.equal(a, b)
     assert kept.pitches_read == []
     assert len(computed.pitches_read) == read_in_setup + 8
 
 
-def masked(image: torch.Tensor, clean: torch.Tensor) -> torch.Tensor:
-    assert torch.equal(image[image != clean], torch.zeros(int((image != clean).sum())))
-    return (image != clean).squeeze(0)
-
-
 def test_spec_augment_sets_bands_and_frames_to_zero_in_the_training_split_alone():
-    data, plain = small(freq_mask=8, time_mask=12), small()
+    data, plain = Tones(freq_mask=8, time_mask=12), Tones()
     bands, frames = set(), set()
+    clean = plain.splits["train"][0][0]
     for _ in range(100):
-        mask = masked(data.splits["train"][0][0], plain.splits["train"][0][0])
+        taken = data.splits["train"][0][0]
+        mask = (taken != clean).squeeze(0)
+        assert not taken.squeeze(0)[mask].any()
         rows, columns = mask.all(dim=1), mask.all(dim=0)
         assert torch.equal(mask, rows[:, None] | columns[None, :])
         for positions in (rows.nonzero().flatten(), columns.nonzero().flatten()):
@@ -96,16 +90,20 @@ def test_spec_augment_sets_bands_and_frames_to_zero_in_the_training_split_alone(
     for split in ("validation", "test"):
         for index in range(2):
             assert torch.equal(data.splits[split][index][0], plain.splits[split][index][0])
-    assert torch.equal(data.splits["train"].inputs, plain.splits["train"].inputs)
 
 
 @pytest.mark.parametrize(("name", "subtype"), [("a.wav", "FLOAT"), ("a.wav", "PCM_16"), ("a.flac", "PCM_16")])
 def test_a_file_is_decoded_to_the_mean_of_its_channels(tmp_path, name, subtype):
     stereo = torch.stack([tone(440), tone(600)], dim=1)
-    path = write_clip(tmp_path / name, stereo, subtype=subtype)
-    waveform, rate = decode(path.read_bytes())
+    waveform, rate = decode_clip(write_clip(tmp_path / name, stereo, subtype=subtype).read_bytes())
     assert (rate, waveform.shape, waveform.dtype) == (8000, (4000,), torch.float32)
     torch.testing.assert_close(waveform, stereo.mean(1), atol=1e-7 if subtype == "FLOAT" else 2**-15, rtol=0)
+
+
+def wav(samples: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, 8000, format="WAV", subtype="FLOAT")
+    return file.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -113,19 +111,14 @@ def test_a_file_is_decoded_to_the_mean_of_its_channels(tmp_path, name, subtype):
     [
         (b"", "no readable audio"),
         (b"not audio at all" * 100, "no readable audio"),
-        ("no samples", "no samples"),
-        ("nan", "samples that are not finite"),
-        ("cut", "no readable audio"),
+        (wav(np.zeros(9))[:30], "no readable audio"),
+        (wav(np.zeros(0)), "no samples"),
+        (wav(np.full(9, np.nan)), "samples that are not finite"),
     ],
 )
 def test_what_is_no_audio_is_refused(content, message):
-    if isinstance(content, str):
-        samples = {"no samples": np.zeros(0), "nan": np.full(9, np.nan), "cut": np.zeros(9)}[content]
-        file = io.BytesIO()
-        soundfile.write(file, samples, 8000, format="WAV", subtype="FLOAT")
-        content = file.getvalue()[:30] if content == "cut" else file.getvalue()
     with pytest.raises(ValueError, match=message):
-        decode(content)
+        decode_clip(content)
 
 
 @pytest.mark.parametrize("rate", [44_100, 8001, 22_051, 192_001, 3000])
@@ -135,7 +128,7 @@ def test_a_clip_of_another_rate_is_resampled_with_filters_of_bounded_size(monkey
         torchaudio.functional, "resample", lambda x, *rates: (terms.extend(rates), resample(x, *rates))[1]
     )
     clip = tone(100.0, rate=rate, seconds=3.0)
-    waveform = clip_features(lambda: (clip, rate), sample_rate=8000, samples=4000, log_mel=None)
+    waveform = clip_features((clip, rate), sample_rate=8000, samples=4000, log_mel=None)
     inner = slice(100, None)  # the filter of the resampling rings at the start; the clip goes on behind the end
     torch.testing.assert_close(waveform[inner], tone(100.0)[inner], atol=0.03, rtol=0)
     assert max(terms) <= 3000
@@ -143,18 +136,38 @@ def test_a_clip_of_another_rate_is_resampled_with_filters_of_bounded_size(monkey
 
 def test_a_rate_that_no_clip_has_is_refused():
     with pytest.raises(ValueError, match="a rate of 4294967295 Hz, from which no 8000 Hz can be made"):
-        clip_features(lambda: (torch.zeros(9), 2**32 - 1), sample_rate=8000, samples=4000, log_mel=None)
+        clip_features((torch.zeros(9), 2**32 - 1), sample_rate=8000, samples=4000, log_mel=None)
 
 
 @pytest.mark.parametrize("hz", [300.0, 1000.0, 2500.0])
 def test_the_log_mel_spectrum_of_a_tone_peaks_in_its_mel_band(hz):
-    n_mels, rate = 40, 8000
-    spectrum = LogMel(rate, n_mels, n_fft=512, hop_length=128)(tone(hz))
-    assert spectrum.shape == (1, n_mels, 4000 // 128 + 1)
+    spectrum = LogMel(8000, 40, n_fft=512, hop_length=128)(tone(hz))
+    assert spectrum.shape == (1, 40, 4000 // 128 + 1)
+    mel = [2595 * np.log10(1 + frequency / 700) for frequency in (4000, hz)]
+    centres = np.linspace(0, mel[0], 42)[1:-1]
+    assert spectrum[0, :, 5:-5].argmax(dim=0).unique().tolist() == [int(np.abs(centres - mel[1]).argmin())]
 
-    def mel(frequency: float) -> float:
-        return 2595 * np.log10(1 + frequency / 700)
 
-    centres = np.linspace(0, mel(rate / 2), n_mels + 2)[1:-1]
-    expected = int(np.abs(centres - mel(hz)).argmin())
-    assert spectrum[0, :, 5:-5].argmax(dim=0).unique().tolist() == [expected]
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("features", ["log_mel", "waveform"])
+def test_bad_files_are_counted_and_the_first_five_named_before_training(tmp_path, cache, features):
+    for index in range(50):
+        write_clip(tmp_path / ("low", "high")[index % 2] / f"{index}.{'wav' if index else 'flac'}", tone(200))
+    for index in range(7):
+        (tmp_path / "low" / f"bad{index}.wav").write_bytes(b"RIFF" if index else b"")
+    message = r"^7 of 57 clips cannot be used: (.*/low/bad\d.wav: no readable audio[^;]*; ){5}and 2 more$"
+    with pytest.raises(ValueError, match=message):
+        AudioFolder(tmp_path, features=features, cache=cache, **AUDIO).setup()
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_a_clip_of_finite_samples_whose_features_are_not_is_named_and_silence_is_no_such_clip(tmp_path, cache):
+    for index in range(24):
+        write_clip(tmp_path / "ab"[index % 2] / f"{index:02}.wav", torch.zeros(4000))
+    silence = AudioFolder(tmp_path, cache=cache, **AUDIO)
+    silence.setup()
+    assert max(features.abs().max() for features, _ in silence.splits["train"]) < 1e-3
+    for index in (3, 10):
+        write_clip(tmp_path / "ab"[index % 2] / f"{index:02}.wav", 1e20 * tone(200), subtype="FLOAT")
+    with pytest.raises(ValueError, match=r"2 of 24 clips .*a/10.wav: features that are not finite: .*b/03.wav"):
+        AudioFolder(tmp_path, cache=cache, **AUDIO).setup()

@@ -80,5 +80,5 @@ def test_a_clip_has_the_length_asked_for_and_a_largest_sample_of_a_half():
 
 def test_class_names_are_root_and_quality(chords):
     assert set(chords.class_names) == {f"{root} {quality}" for root in ROOTS for quality in QUALITIES}
-    row = chords.index_clips()["test"][0]
+    row = chords.index()["test"][0]
     assert (row.label, row.place) == ("C major", "the chord C major of seed (0, 0, 0, 38)")

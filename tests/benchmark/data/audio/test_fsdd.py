@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from harness.data_settings import AUDIO
 from harness.made_files import tone, write_clip
 
-from as_lightning.benchmark.data.audio.data_module import LogMel
+from as_lightning.benchmark.data.audio.data_module import LogMel, decode_clip
 from as_lightning.benchmark.data.audio.published import FSDD
 
 
@@ -33,15 +33,15 @@ def test_fsdd_has_its_published_split(fsdd):
     assert fsdd.class_names == list("0123456789")
     for split in fsdd.splits.values():
         assert split.targets.bincount().tolist() == [len(split) // 10] * 10
-    clips = {split: {row.place for row in rows} for split, rows in fsdd.index_clips().items()}
+    clips = {split: {row.place for row in rows} for split, rows in fsdd.index().items()}
     assert len(set.union(*clips.values())) == 3000
     assert {name.rpartition("_")[2] for name in clips["test"]} == {f"{index}.wav" for index in range(5)}
     assert {name.rpartition("_")[2] for name in clips["validation"]} == {f"{index}.wav" for index in range(5, 10)}
 
 
 def test_an_fsdd_input_is_that_of_its_recording(fsdd):
-    row = fsdd.index_clips()["test"][123]
-    waveform, rate = row.read()
+    row = fsdd.index()["test"][123]
+    waveform, rate = decode_clip(row.read())
     assert rate == 8000
     log_mel = LogMel(8000, 24, 256, 200)(F.pad(waveform, (0, 6400 - len(waveform))))
     features, target = fsdd.splits["test"][123]
@@ -60,7 +60,7 @@ def test_a_missing_fsdd_is_downloaded_whatever_its_root_folder_is_called(server,
     data = partial(FSDD, **AUDIO)(data_dir=tmp_path / "data")
     data.prepare_data()
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["fsdd.tar.gz"]
-    assert sizes(data.index_clips()) == [2400, 300, 300]
+    assert sizes(data.index()) == [2400, 300, 300]
 
 
 def test_a_downloaded_fsdd_that_is_another_is_refused(server, tmp_path, monkeypatch):

@@ -1,10 +1,9 @@
-"""Speech Commands: its lists, and downloads that break off."""
+"""Speech Commands: the splits of its lists, unpacked and packed."""
 
 from __future__ import annotations
 
-import io
-import tarfile
-from functools import partial
+import hashlib
+import shutil
 from pathlib import Path
 
 import pytest
@@ -30,36 +29,22 @@ def speech_commands(root: Path) -> Path:
     return root
 
 
-def test_speech_commands_has_the_splits_of_its_lists(tmp_path):
-    speech_commands(tmp_path / "SpeechCommands" / "speech_commands_v0.02")
-    data = partial(SpeechCommands, **AUDIO)(data_dir=tmp_path, hop_length=320)
+@pytest.mark.parametrize("packed", [False, True])
+def test_speech_commands_has_the_splits_of_its_lists(tmp_path, monkeypatch, packed):
+    made = speech_commands(tmp_path / "SpeechCommands" / "speech_commands_v0.02")
+    if packed:
+        archive = Path(shutil.make_archive(str(tmp_path / "speech_commands_v0.02"), "gztar", made))
+        shutil.rmtree(made)
+        sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+        monkeypatch.setitem(SpeechCommands.FILES, "all", SpeechCommands.FILES["all"]._replace(checksum=sha256))
+    data = SpeechCommands(data_dir=tmp_path, **(AUDIO | {"hop_length": 320}))
     data.prepare_data()
     data.setup()
     assert data.class_names == ["no", "yes"]
-    speakers = {split: sorted({Path(row.place).name[:8] for row in rows}) for split, rows in data.index_clips().items()}
+    speakers = {split: sorted({Path(row.place).name[:8] for row in rows}) for split, rows in data.index().items()}
     assert speakers == {
         "train": [f"{speaker:08x}" for speaker in range(2, 6)],
         "validation": ["00000000"],
         "test": ["00000001"],
     }
-
-
-def test_missing_speech_commands_are_downloaded_and_unpacked(server, tmp_path, monkeypatch):
-    with tarfile.open(server.home / "speech_commands_v0.02.tar.gz", "w:gz") as archive:
-        archive.add(speech_commands(tmp_path / "made"), arcname=".")
-    monkeypatch.setattr(SpeechCommands, "URL", f"{server.url}/speech_commands_v0.02.tar.gz")
-    data = partial(SpeechCommands, **AUDIO)(data_dir=tmp_path / "data")
-    data.prepare_data()
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["SpeechCommands"]
-    assert [len(rows) for rows in data.index_clips().values()] == [8, 2, 2]
-
-
-def test_a_broken_download_of_speech_commands_leaves_no_folder_that_passes_for_whole(server, tmp_path, monkeypatch):
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as archive:
-        archive.add(speech_commands(tmp_path / "made"), arcname=".")
-    (server.home / "speech_commands_v0.02.tar.gz").write_bytes(made.getvalue()[: len(made.getvalue()) // 2])
-    monkeypatch.setattr(SpeechCommands, "URL", f"{server.url}/speech_commands_v0.02.tar.gz")
-    with pytest.raises(RuntimeError, match=r"Speech Commands could not be downloaded: .* AS_LIGHTNING_DATA"):
-        partial(SpeechCommands, **AUDIO)(data_dir=tmp_path / "data").prepare_data()
-    assert list((tmp_path / "data").iterdir()) == []
+    assert [len(split) for split in data.splits.values()] == [8, 2, 2]

@@ -61,25 +61,20 @@ def test_each_target_is_the_token_after_its_input(tokens, length):
     assert targets.flatten().tolist() == tokens[1 : count + 1]
 
 
-def test_the_classes_are_the_tokens_that_the_training_files_have_twice_by_their_counts(code):
-    counts = Counter(
-        token for file in code.split_files()["train"] for token in TOKEN.findall(file.read_text(errors="replace"))
-    )
+def test_the_classes_are_the_tokens_that_the_training_files_have_twice_and_the_splits_are_their_files(code):
+    files = {
+        split: [[*TOKEN.findall(file.read_text(errors="replace")), END_OF_FILE] for file in of_split]
+        for split, of_split in code.split_files().items()
+    }
+    counts = Counter(token for file in files["train"] for token in file[:-1])
     names = code.class_names
-    assert names[:2] == [UNKNOWN, END_OF_FILE]
-    assert len(set(names)) == len(names)
-    assert min(counts[name] for name in names[2:]) >= 2
-    ranked = [counts[name] for name in names[2:]]
-    assert ranked == sorted(ranked, reverse=True)
-    assert sum(count >= 2 for count in counts.values()) == len(names) - 2
-
-
-def test_the_tokens_of_a_split_are_those_of_its_files_one_after_another(code):
-    file = code.split_files()["test"][0]
-    tokens = [*TOKEN.findall(file.read_text()), END_OF_FILE]
-    known = set(code.class_names)
-    found = code.splits["test"].inputs.flatten()[: len(tokens)].tolist()
-    assert [code.class_names[number] for number in found] == [token if token in known else UNKNOWN for token in tokens]
+    ranked = sorted((-count, token) for token, count in counts.items() if count >= 2)
+    assert names == [UNKNOWN, END_OF_FILE, *(token for _, token in ranked)]
+    for split, of_split in files.items():
+        tokens = [token if token in set(names) else UNKNOWN for file in of_split for token in file]
+        found = [names[number] for number in code.splits[split].inputs.flatten().tolist()]
+        assert found == tokens[: len(found)]
+        assert len(tokens) - LENGTH <= len(found) < len(tokens)
 
 
 def test_no_file_is_in_two_splits_and_the_split_depends_on_its_own_seed_alone(code):
@@ -92,27 +87,22 @@ def test_no_file_is_in_two_splits_and_the_split_depends_on_its_own_seed_alone(co
     assert code_of(split_seed=1).split_files() != files
 
 
-def test_a_folder_of_too_few_files_is_refused(tmp_path):
-    (tmp_path / "one.py").touch()
-    with pytest.raises(ValueError, match=r"expected at least 10 files that end in .py, found 1"):
-        code_of(root=tmp_path)
-
-
-def test_files_that_fill_no_block_of_a_split_are_refused(tmp_path):
-    for number in range(20):
-        (tmp_path / f"{number}.py").write_text("a = 1\n" * 7)
-    with pytest.raises(ValueError, match=r"PythonCode: nothing is left for validation and test"):
+@pytest.mark.parametrize(
+    ("files", "lines", "message"),
+    [(1, 20, "expected at least 10 files that end in .py, found 1"), (20, 7, "is left for validation and test")],
+)
+def test_too_few_files_and_files_that_fill_no_block_of_a_split_are_refused(tmp_path, files, lines, message):
+    for number in range(files):
+        (tmp_path / f"{number}.py").write_text("a = 1\n" * lines)
+    with pytest.raises(ValueError, match=message):
         code_of(root=tmp_path)
 
 
 def test_a_file_that_cannot_be_decoded_is_left_out(tmp_path):
     for number in range(20):
         (tmp_path / f"{number}.py").write_text("a = 1\n" * 20)
-    clean = code_of(root=tmp_path).splits["train"].inputs
     (tmp_path / "bad.py").write_bytes(b"b = '\xff'\n" * 20)
-    files = code_of(root=tmp_path)
-    assert files.class_names == [UNKNOWN, END_OF_FILE, "1", "=", "a"]
-    assert len(files.splits["train"].inputs) <= len(clean) + 1
+    assert code_of(root=tmp_path).class_names == [UNKNOWN, END_OF_FILE, "1", "=", "a"]
 
 
 def test_validation_and_test_take_batches_of_at_most_1024_tokens(code):

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from as_lightning.benchmark.data.base import collected_messages
 from as_lightning.benchmark.data.text.data_module import IGNORED, TaggedSentence
 from as_lightning.benchmark.data.text.published import WNUT17
-from as_lightning.benchmark.data.text.tagging import Conll, TaggingDataModule, read_conll
+from as_lightning.benchmark.data.text.tagging import Conll, TaggingDataModule
 
 SPLITS = ("train", "validation", "test")
 
@@ -31,8 +31,7 @@ class Small(TaggingDataModule):
 @pytest.fixture(scope="module")
 def wnut(real_data) -> WNUT17:
     data = WNUT17(data_dir=real_data, **(TEXT | {"max_length": 256, "lowercase": False}))
-    data.prepare_data()
-    data.setup("fit")
+    data.setup()
     return data
 
 
@@ -104,11 +103,6 @@ def test_words_past_max_length_are_left_out_and_counted():
     assert "6 words of the train split lie past max_length=4" in messages
 
 
-def test_sentences_with_a_single_tag_are_refused():
-    with pytest.raises(ValueError, match="expected at least 2 classes, found O alone"):
-        Small([TaggedSentence(("no", "name"), ("O", "O"))]).setup()
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -118,30 +112,29 @@ def test_sentences_with_a_single_tag_are_refused():
         ("a O\nb B\n", r"set.conll:2: expected a tag O"),
         ("", r"set.conll: expected sentences in columns, found none"),
         ("\n-DOCSTART- -X- O\n\n", r"set.conll: expected sentences in columns, found none"),
+        ("no O\nname O\n", "expected at least 2 classes, found O alone"),
     ],
 )
 def test_malformed_columns_are_refused_with_file_and_line(tmp_path, content, message):
-    path = tmp_path / "set.conll"
-    path.write_text(content)
+    (tmp_path / "set.conll").write_text(content)
     with pytest.raises(ValueError, match=message):
-        read_conll(path, tag_column=2 if "NN" in content else -1)
+        Conll(*["set.conll"] * 3, tag_column=2 if "NN" in content else -1, data_dir=tmp_path, **TEXT).setup()
 
 
 CONLL2003 = "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\r\n\n\nPeter NNP B-NP B-PER\n"
 
 
-def test_conll_reads_the_columns_it_is_told_and_skips_what_parts_documents(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "settings", "expected"),
+    [
+        (CONLL2003, {}, [(("EU", "rejects"), ("B-ORG", "O")), (("Peter",), ("B-PER",))]),
+        (CONLL2003, {"tag_column": 2}, [(("EU", "rejects"), ("B-NP", "B-VP")), (("Peter",), ("B-NP",))]),
+        ("New York\tB-loc\n", {}, [(("New York",), ("B-loc",))]),  # tabs part the columns
+    ],
+)
+def test_conll_reads_the_columns_it_is_told_and_skips_what_parts_documents(tmp_path, content, settings, expected):
     for split in SPLITS:
-        (tmp_path / f"{split}.txt").write_bytes(CONLL2003.encode())
+        (tmp_path / f"{split}.txt").write_bytes(content.encode())
     paths = {"path": "train.txt", "validation_path": tmp_path / "validation.txt", "test_path": "test.txt"}
-    rows = Conll(**paths, data_dir=tmp_path, **TEXT).read_splits()
-    assert rows["train"] == rows["validation"] == rows["test"]
-    assert rows["train"] == [(("EU", "rejects"), ("B-ORG", "O")), (("Peter",), ("B-PER",))]
-    chunks = Conll(**paths, data_dir=tmp_path, tag_column=2, **TEXT).read_splits()["test"]
-    assert chunks == [(("EU", "rejects"), ("B-NP", "B-VP")), (("Peter",), ("B-NP",))]
-
-
-def test_words_with_spaces_are_kept_where_tabs_part_the_columns(tmp_path):
-    path = tmp_path / "set.conll"
-    path.write_text("New York\tB-loc\n")
-    assert read_conll(path) == [(("New York",), ("B-loc",))]
+    rows = Conll(**paths, data_dir=tmp_path, **settings, **TEXT).read_splits()
+    assert rows == dict.fromkeys(SPLITS, expected)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import logging
 import sys
 from functools import partial
 from pathlib import Path
@@ -26,24 +25,32 @@ def write_table(path: Path, sizes: dict[str, int]) -> Path:
     return path
 
 
-def test_classes_that_are_too_small_are_counted_and_named_and_left_out_on_demand(tmp_path, caplog):
+def test_classes_that_are_too_small_are_counted_and_named_and_left_out_on_demand(tmp_path):
     path = write_table(tmp_path / "set.csv", {"a": 30, "b": 20, "c": 9, "d": 1})
     named = r"2 of 4 classes have fewer than 10 .*: 'c' has 9; 'd' has 1: leave them out \(data.min_per_class=10\)"
     with pytest.raises(ValueError, match=named):
         TextFile(path).setup()
     data = TextFile(path, min_per_class=10)
-    with caplog.at_level(logging.INFO):
+    with collected_messages() as messages:
         data.setup()
     assert data.class_names == ["a", "b"]
-    assert "set.csv: 2 classes with fewer than 10 rows are left out: 'c' (9); 'd' (1)" in caplog.text
-    assert "TextFile: 2 classes (a, b); train / validation / test 40 / 5 / 5" in caplog.text
+    assert messages == [
+        f"{path}: 2 classes with fewer than 10 rows are left out: 'c' (9); 'd' (1)",
+        "TextFile: 2 classes (a, b); train / validation / test 40 / 5 / 5",
+    ]
 
 
-def test_a_class_that_is_left_out_is_left_out_of_every_file(tmp_path):
-    for split in ("train", "validation", "test"):
-        write_table(tmp_path / f"{split}.csv", {"a": 5, "b": 5, "c": 2})
-    data = TextFile("train.csv", "validation.csv", "test.csv", min_per_class=3, data_dir=tmp_path)
-    assert {row.label for rows in data.read_splits().values() for row in rows} == {"a", "b"}
+def test_given_splits_lose_a_class_that_is_left_out_and_rows_of_train_that_lie_in_others_are_named(tmp_path):
+    for split, texts in (("train", "abcdef"), ("validation", "ghijkl"), ("test", "axyzbc")):
+        rows = "".join(f"text {text},{label}\n" for text, label in zip(texts, "010102", strict=True))
+        (tmp_path / f"{split}.csv").write_text(f"text,label\n{rows}")
+    data = TextFile("train.csv", "validation.csv", "test.csv", min_per_class=2, data_dir=tmp_path)
+    with collected_messages() as messages:
+        data.setup()
+    assert data.class_names == ["0", "1"]
+    assert {split: len(rows) for split, rows in data.splits.items()} == {"train": 5, "validation": 5, "test": 5}
+    repeated = [message for message in messages if "in train too" in message]
+    assert repeated == ["2 of 5 rows in test are in train too: 'text a'; 'text b'"]
 
 
 @pytest.mark.parametrize(
@@ -61,22 +68,17 @@ def test_fewer_than_two_classes_are_refused_with_the_count(tmp_path, sizes, argu
 
 
 @pytest.mark.parametrize("rows", [10, 11, 14, 19])
-def test_small_tables_are_split_with_every_class_in_every_split(tmp_path, rows):
-    data = TextFile(write_table(tmp_path / "set.csv", {"a": rows, "b": 10, "c": 13}))
+def test_small_tables_are_split_with_every_class_in_every_split_and_columns_may_be_named_by_numbers(tmp_path, rows):
+    path = write_table(tmp_path / "set.csv", {"a": rows, "b": 10, "c": 13})
+    path.write_text(path.read_text().replace("text,label", "0,1"))
+    data = TextFile(path, text_column=0, label_column=1)
     data.setup()
     for split in data.splits.values():
         assert split.targets.unique().tolist() == [0, 1, 2]
 
 
-ROWS = [("plain words", "a"), ('with, comma and "quotes"', "b"), ("with\ta tab", "a"), ("two\nlines", "b")]
-
-
-def test_columns_may_be_named_by_numbers(tmp_path):
-    path = write_table(tmp_path / "set.csv", {"a": 10, "b": 10})
-    path.write_text(path.read_text().replace("text,label", "0,1"))
-    data = TextFile(path, text_column=0, label_column=1)
-    data.setup()
-    assert data.class_names == ["a", "b"]
+LONG = 200_000 * "x"
+ROWS = [("plain words", "a"), (LONG, "a"), ('with, comma and "quotes"', "b"), ("with\ta tab", "a"), ("two\nlines", "b")]
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
@@ -92,47 +94,34 @@ def test_a_table_gives_its_rows_back_in_every_format_and_blank_lines_are_none(tm
     assert read_table(path, "text", "label") == ROWS
 
 
+HEAD = "text,label\n"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("set.csv", "text,label\na,b\n,b\n ,b\n", r"set.csv:3: expected a text and a label; 2 of 3 rows lack one"),
-        ("set.csv", "text,label\na\n", r"set.csv:2: expected a text and a label; 1 of 1 rows lack one"),
-        ("set.jsonl", '{"text": "a", "label": null}\n', r"set.jsonl:1: expected a text and a label; 1 of 1 rows"),
-        ("set.jsonl", '{"text": "a", "label": NaN}\n', r"set.jsonl:1: expected a text and a label; 1 of 1 rows"),
-        ("set.jsonl", '{"text": 3, "label": "a"}\n', r"set.jsonl:1: expected a text in column 'text', got 3"),
-        (
-            "set.jsonl",
-            '{"text": "a", "label": ["b", "c"]}\n',
-            r"set.jsonl:1: expected one label in column 'label', got",
-        ),
-        (
-            "set.jsonl",
-            '{"text": "a \\ud800", "label": 1}\n',
-            r"set.jsonl:1: half of a pair of surrogates is no char",
-        ),
-        (
-            "set.jsonl",
-            '{"text": "a", "label": "\\udfff"}\n',
-            r"set.jsonl:1: half of a pair of surrogates is no char",
-        ),
-        ("set.csv", "label,text,label\na,b,c\n", r"set.csv:1: several columns are called 'label': rename all but one"),
-        ("set.csv", "text,label\na,b,c\n", r"set.csv:2: more fields than the 2 of the first"),
-        (
-            "set.csv",
-            'text,label\n"a,b\n',
-            r"set.csv:2: unexpected end of data: a quotation mark at its start opens a field",
-        ),
-        ("set.tsv", 'text\tlabel\n"a\tb\nc"\tb\n', r"set.tsv:3: a field holds tabs and line ends: a quotation mark"),
-        ("set.csv", "sentence;label\na;b\n", r"set.csv:2: no column 'text', there are .*: set data.text_column"),
-        ("set.jsonl", '{"text": "a", "label": 1}\n{"text"\n', r"set.jsonl:2: expected a JSON object, got .*"),
-        ("set.jsonl", '["a", 1]\n', r"set.jsonl:1: expected a JSON object, got"),
-        ("set.csv", "text,label\n", r"set.csv: expected rows of texts and labels, got none"),
-        ("set.txt", "", r"set.txt: expected a file that ends in .csv, .tsv, .jsonl, .parquet"),
+        ("set.csv", HEAD + "a,b\n,b\n ,b\n", "3: expected a text and a label; 2 of 3 rows lack one"),
+        ("set.csv", HEAD + "a\n", "2: expected a text and a label; 1 of 1 rows lack one"),
+        ("set.jsonl", '{"text": "a", "label": null}\n', "1: expected a text and a label; 1 of 1 rows"),
+        ("set.jsonl", '{"text": "a", "label": NaN}\n', "1: expected a text and a label; 1 of 1 rows"),
+        ("set.jsonl", '{"text": 3, "label": "a"}\n', "1: expected a text in column 'text', got 3"),
+        ("set.jsonl", '{"text": "a", "label": ["b", "c"]}\n', "1: expected one label in column 'label', got"),
+        ("set.jsonl", '{"text": "a \\ud800", "label": 1}\n', "1: half of a pair of surrogates is no char"),
+        ("set.jsonl", '{"text": "a", "label": "\\udfff"}\n', "1: half of a pair of surrogates is no char"),
+        ("set.jsonl", '{"text": "a", "label": 1}\n{"text"\n', "2: expected a JSON object, got .*"),
+        ("set.jsonl", '["a", 1]\n', "1: expected a JSON object, got"),
+        ("set.csv", "label,text,label\na,b,c\n", "1: several columns are called 'label': rename all but one"),
+        ("set.csv", HEAD + "a,b,c\n", "2: more fields than the 2 of the first"),
+        ("set.csv", HEAD + '"a,b\n', "2: unexpected end of data: a quotation mark at its start opens a field"),
+        ("set.tsv", 'text\tlabel\n"a\tb\nc"\tb\n', "3: a field holds tabs and line ends: a quotation mark"),
+        ("set.csv", "sentence;label\na;b\n", "2: no column 'text', there are .*: set data.text_column"),
+        ("set.csv", HEAD, " expected rows of texts and labels, got none"),
+        ("set.txt", "", " expected a file that ends in .csv, .tsv, .jsonl, .parquet"),
     ],
 )
 def test_a_malformed_table_is_refused_with_file_and_line(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"/{name}:{message}"):
         read_table(tmp_path / name, "text", "label")
 
 
@@ -143,12 +132,6 @@ def test_the_delimiter_is_the_one_that_makes_the_columns_of_the_first_line(tmp_p
     with path.open("w", newline="") as file:
         csv.writer(file, delimiter=delimiter).writerows([("id, or so", "text", "label"), (1, "a; b, c\td|e", "x")])
     assert read_table(path, "text", "label") == [("a; b, c\td|e", "x")]
-
-
-def test_a_text_may_be_of_any_length(tmp_path):
-    long = 200_000 * "x"
-    (tmp_path / "set.csv").write_text(f"text,label\n{long},a\n")
-    assert read_table(tmp_path / "set.csv", "text", "label") == [(long, "a")]
 
 
 def test_a_parquet_table_gives_its_rows_and_names_the_row_of_what_is_missing(tmp_path):
@@ -170,20 +153,8 @@ def test_without_pyarrow_a_parquet_table_says_what_to_install(tmp_path, monkeypa
         read_table(tmp_path / "set.parquet", "text", "label")
 
 
-def test_blank_rows_are_left_out_on_demand_and_counted(tmp_path, caplog):
+def test_blank_rows_are_left_out_on_demand_and_counted(tmp_path):
     (tmp_path / "set.csv").write_text("text,label\na,x\n,x\nb, \nc,y\nd\n")
-    with caplog.at_level(logging.INFO):
-        assert read_table(tmp_path / "set.csv", "text", "label", drop_blank=True) == [("a", "x"), ("c", "y")]
-    assert "3 rows without text or label are left out, the first in line 3" in caplog.text
-
-
-def test_rows_of_train_that_lie_in_test_too_are_counted_and_named(tmp_path):
-    for name, texts in (("train", "abcd"), ("validation", "efgh"), ("test", "axyb")):
-        rows = [f"text {text},{label}\n" for text, label in zip(texts, "0101", strict=True)]
-        (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(rows))
-    data = TextFile("train.csv", "validation.csv", "test.csv", data_dir=tmp_path)
     with collected_messages() as messages:
-        data.setup()
-    assert [message for message in messages if "in train too" in message] == [
-        "2 of 4 rows in test are in train too: 'text a'; 'text b'"
-    ]
+        assert read_table(tmp_path / "set.csv", "text", "label", drop_blank=True) == [("a", "x"), ("c", "y")]
+    assert messages == [f"{tmp_path}/set.csv: 3 rows without text or label are left out, the first in line 3"]

@@ -22,12 +22,6 @@ def clinc(real_data) -> Clinc150:
     return data
 
 
-def test_clinc150_has_its_published_sizes_and_classes(clinc):
-    assert [len(clinc.splits[split]) for split in ("train", "validation", "test")] == [15_100, 3_100, 5_500]
-    assert clinc.num_classes == 151
-    assert "oos" in clinc.class_names
-
-
 def test_a_clinc150_batch_decodes_to_its_sentences(clinc, real_data):
     parts = json.loads((real_data / "clinc150.json").read_text())
     rows = parts["test"] + parts["oos_test"]
@@ -39,6 +33,18 @@ def test_a_clinc150_batch_decodes_to_its_sentences(clinc, real_data):
             assert clinc.class_names[target] == label
             decoded = clinc.tokenizer.decode([token for token in tokens if token])
             assert decoded.replace(" ", "") == text.lower().replace(" ", "")
+
+
+def test_published_texts_have_their_sizes_and_classes(clinc, real_data):
+    sst5 = SST5(data_dir=real_data, **TEXT)
+    sst5.setup()
+    sizes = {data: [len(rows) for rows in data.splits.values()] for data in (clinc, sst5)}
+    assert sizes == {clinc: [15_100, 3_100, 5_500], sst5: [8_544, 1_101, 2_210]}
+    assert clinc.num_classes == 151
+    assert "oos" in clinc.class_names
+    assert sst5.class_names == ["1", "2", "3", "4", "5"]
+    with pytest.raises(ValueError, match=r"SST5 has an official test split: leave data.split_seed out"):
+        SST5(data_dir=real_data, split_seed=3, **TEXT).setup()
 
 
 def test_without_length_buckets_the_batches_keep_the_order_of_the_file(clinc, monkeypatch):
@@ -59,44 +65,18 @@ def test_the_most_frequent_characters_are_kept_where_there_are_more_than_tokens(
     assert kept == {"[PAD]": 0, "[UNK]": 1, "a": 2, "b": 3, "c": 4, "e": 5}  # é too
 
 
-def test_a_split_seed_of_data_with_an_official_split_is_refused(real_data):
-    with pytest.raises(ValueError, match=r"SST5 has an official test split: leave data.split_seed out"):
-        SST5(data_dir=real_data, split_seed=3, **TEXT).setup()
-
-
-def test_sst5_has_its_published_sizes_and_classes(real_data):
-    data = SST5(data_dir=real_data, **TEXT)
-    data.setup()
-    assert [len(data.splits[split]) for split in ("train", "validation", "test")] == [8_544, 1_101, 2_210]
-    assert data.class_names == ["1", "2", "3", "4", "5"]
-
-
-@pytest.fixture(scope="module")
-def emotions(real_data) -> GoEmotions:
-    return GoEmotions(data_dir=real_data, **TEXT)
-
-
-@pytest.fixture(scope="module")
-def targets(emotions) -> dict[str, torch.Tensor]:
-    """Of all comments; their texts need not be tokenised for that."""
-    return emotions.encode_targets(emotions.read_splits())
-
-
-def test_goemotions_has_its_published_sizes_and_labels(emotions, targets):
-    assert [len(targets[split]) for split in ("train", "validation", "test")] == [43_410, 5_426, 5_427]
+def test_goemotions_has_its_labels_and_targets_are_ones_at_the_labels_of_the_file_alone(real_data):
+    emotions = GoEmotions(data_dir=real_data, **TEXT)
+    targets = emotions.encode_targets(emotions.read_splits())  # the texts need not be tokenised for that
+    assert [len(rows) for rows in targets.values()] == [43_410, 5_426, 5_427]
     assert (emotions.num_classes, emotions.class_names[0], emotions.class_names[-1]) == (28, "admiration", "neutral")
-
-
-@pytest.mark.parametrize(("split", "part"), [("train", "train"), ("validation", "dev"), ("test", "test")])
-def test_targets_are_ones_at_the_labels_of_the_file_alone(targets, real_data, split, part):
-    with (real_data / f"goemotions_{part}.tsv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    targets = targets[split]
-    assert targets.shape == (len(rows), 28)
-    assert targets.dtype == torch.int64
-    expected = [(number, int(label)) for number, row in enumerate(rows) for label in row[1].split(",")]
-    assert sorted(expected) == [tuple(place) for place in targets.nonzero().tolist()]
-    assert set(targets.unique().tolist()) == {0, 1}
+    for split, part in (("train", "train"), ("validation", "dev"), ("test", "test")):
+        with (real_data / f"goemotions_{part}.tsv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        expected = torch.zeros(len(rows), 28, dtype=torch.int64)
+        for number, row in enumerate(rows):
+            expected[number, [int(label) for label in row[1].split(",")]] = 1
+        assert torch.equal(targets[split], expected)
 
 
 class Small(TextDataModule):
@@ -117,17 +97,13 @@ SPLITS = {
 }
 
 
-def test_the_tokenizer_sees_the_training_split_alone():
-    data = Small({**SPLITS, "validation": [Sentence("zzz", "on")]})
+def test_the_tokenizer_sees_the_training_split_alone_and_no_text_becomes_padding():
+    rows = [Sentence(text, "on") for text in ("zzz", "[PAD]", "light [PAD] on")]
+    data = Small({**SPLITS, "validation": rows})
     data.setup()
     assert "z" not in data.tokenizer.get_vocab()
     assert data.splits["validation"][0][0].unique().tolist() == [1]  # unknown, and not the padding
-
-
-def test_a_text_that_reads_like_a_special_token_is_text():
-    data = Small({**SPLITS, "test": [Sentence("[PAD]", "on"), Sentence("light [PAD] on", "on")]})
-    data.setup()
-    assert all(0 not in data.splits["test"][index][0].tolist() for index in range(2))
+    assert all(0 not in data.splits["validation"][index][0].tolist() for index in range(3))
 
 
 @pytest.mark.parametrize(("max_length", "lengths"), [(64, [4, 5]), (2, [2, 2])])

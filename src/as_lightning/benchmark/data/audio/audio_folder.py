@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from as_lightning.benchmark.data.audio.data_module import AudioDataModule, decode
-from as_lightning.benchmark.data.files import LabelledFile
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule
 from as_lightning.benchmark.data.folder_classes import ClassFolder
 
 
@@ -11,7 +10,3 @@ class AudioFolder(ClassFolder, AudioDataModule):
     """A user's own clips (``.wav``, ``.flac``, ``.ogg``) in a folder for each class; arguments as of `ImageFolder`."""
 
     suffixes = (".wav", ".flac", ".ogg")
-    kind = "clips"
-
-    def index_clips(self) -> dict[str, list[LabelledFile]]:
-        return self.labelled_files(decode)

@@ -79,7 +79,7 @@ class Chords(AudioDataModule):
         super().__init__(sample_rate=sample_rate, seconds=seconds, **audio)
         self.seconds = seconds
 
-    def index_clips(self) -> dict[str, list[LabelledFile]]:
+    def index(self) -> dict[str, list[LabelledFile]]:
         splits: dict[str, list[LabelledFile]] = {split: [] for split in self.CLIPS_A_CLASS}
         of_class = [split for split, clips in self.CLIPS_A_CLASS.items() for _ in range(clips)]
         for root, quality, (number, split) in product(range(len(ROOTS)), QUALITIES, enumerate(of_class)):

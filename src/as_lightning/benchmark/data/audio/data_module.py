@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any, Literal
@@ -14,9 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least
-from as_lightning.benchmark.data.decoded_files import Cache, decode_once, mean_and_std
-from as_lightning.benchmark.data.files import LabelledFile
+from as_lightning.benchmark.data.base import check_least
+from as_lightning.benchmark.data.decoded_files import DecodedDataModule, Transform, mean_and_std
 from as_lightning.benchmark.packages import loading
 from as_lightning.functional.argument_checks import check_choice, check_number
 
@@ -52,7 +50,7 @@ class LogMel(nn.Module):
         return self.mel(waveform).clamp(min=LOG_FLOOR).log().unsqueeze(0)
 
 
-def decode(content: bytes) -> tuple[Tensor, int]:
+def decode_clip(content: bytes) -> tuple[Tensor, int]:
     """The samples of an audio file, its channels averaged, ``float32`` of shape ``(samples,)``, and their rate in Hz.
 
     A ValueError refuses what is no audio, has no samples, or some that are not finite; a WAV file that was cut short is
@@ -68,11 +66,12 @@ def decode(content: bytes) -> tuple[Tensor, int]:
     return waveform, rate
 
 
-def clip_features(
-    read: Callable[[], tuple[Tensor, int]], sample_rate: int, samples: int, log_mel: LogMel | None
-) -> Tensor:
-    """A clip as a waveform of this rate and length, cut off or padded with zeros, or the log-mel spectrogram of it."""
-    waveform, rate = read()
+def clip_features(clip: bytes | tuple[Tensor, int], sample_rate: int, samples: int, log_mel: LogMel | None) -> Tensor:
+    """A clip as a waveform of this rate and length, cut off or padded with zeros, or the log-mel spectrogram of it.
+
+    ``clip`` is an audio file, or the samples ``(samples,)`` in [-1, 1] and their rate in Hz.
+    """
+    waveform, rate = decode_clip(clip) if isinstance(clip, bytes) else clip
     # between two rates without a common factor the filters would take gigabytes; the nearest ratio of small numbers is
     # that of every pair of usual rates, and changes the pitch of others by less than a cent
     ratio = Fraction(sample_rate, rate).limit_denominator(1000)
@@ -92,7 +91,7 @@ def standardised(features: Tensor, mean: float, std: float, masks: Sequence[nn.M
     return features
 
 
-class AudioDataModule(BenchmarkDataModule):
+class AudioDataModule(DecodedDataModule):
     """Clips of one class each, mixed to mono, resampled to ``sample_rate`` and brought to ``seconds``.
 
     Inputs are ``float32``: log-mel spectrograms ``(1, n_mels, samples // hop_length + 1)``, normalised by mean and
@@ -103,6 +102,8 @@ class AudioDataModule(BenchmarkDataModule):
 
     Source of SpecAugment: Park et al., Interspeech 2019 (arXiv 1904.08779), without time warping.
     """
+
+    kind = "clips"
 
     def __init__(
         self,
@@ -115,7 +116,6 @@ class AudioDataModule(BenchmarkDataModule):
         freq_mask: int,
         time_mask: int,
         features: Literal["log_mel", "waveform"] = "log_mel",
-        cache: Cache = "auto",
         **loader: Any,
     ) -> None:
         super().__init__(**loader)
@@ -124,7 +124,7 @@ class AudioDataModule(BenchmarkDataModule):
         check_least(0, freq_mask=freq_mask, time_mask=time_mask)
         check_number("seconds", seconds, lambda length: length > 0, "a positive number")
         self.sample_rate, self.samples = sample_rate, round(seconds * sample_rate)
-        self.cache, self.freq_mask, self.time_mask = cache, freq_mask, time_mask
+        self.freq_mask, self.time_mask = freq_mask, time_mask
         is_waveform = features == "waveform"
         if is_waveform and self.random_inputs:
             raise ValueError("freq_mask and time_mask are for features='log_mel', got features='waveform'")
@@ -139,13 +139,6 @@ class AudioDataModule(BenchmarkDataModule):
                 raise ValueError(f"{name}={mask} is more than a clip's {size}: set it to that or less")
         self.log_mel = None if is_waveform else LogMel(sample_rate, n_mels, n_fft, hop_length)
 
-    @abstractmethod
-    def index_clips(self) -> dict[str, list[LabelledFile]]:
-        """The clips of the splits ``train``, ``validation`` and ``test``.
-
-        They are read as the samples, ``float32`` ``(samples,)`` in [-1, 1], and their rate in Hz.
-        """
-
     @property
     def input_spec(self) -> dict[str, Any]:
         return {} if self.log_mel is None else {"in_channels": 1}
@@ -154,18 +147,15 @@ class AudioDataModule(BenchmarkDataModule):
     def random_inputs(self) -> bool:
         return bool(self.freq_mask or self.time_mask)
 
-    def load_splits(self) -> dict[str, LabelledDataset]:
-        features = partial(clip_features, sample_rate=self.sample_rate, samples=self.samples, log_mel=self.log_mel)
-        clips = {
-            split: [clip._replace(read=partial(features, clip.read)) for clip in of_split]
-            for split, of_split in self.index_clips().items()
-        }
-        inputs, targets, training_sums = decode_once(self, clips, self.cache, "audio files")
-        transforms: Mapping[str, Callable[[Tensor], Tensor]] = {}
-        if self.log_mel is not None:
-            mean, std = (value.item() for value in mean_and_std(training_sums))
-            masking = load_torchaudio().transforms
-            masks = [masking.FrequencyMasking(self.freq_mask), masking.TimeMasking(self.time_mask)]
-            plain = partial(standardised, mean=mean, std=std)
-            transforms = dict.fromkeys(clips, plain) | {"train": partial(plain, masks=masks)}
-        return {split: LabelledDataset(inputs[split], targets[split], transforms.get(split)) for split in clips}
+    @property
+    def decode(self) -> Callable[[bytes | tuple[Tensor, int]], Tensor]:
+        return partial(clip_features, sample_rate=self.sample_rate, samples=self.samples, log_mel=self.log_mel)
+
+    def transforms(self, sums: Tensor, shape: torch.Size) -> tuple[Transform, Transform]:
+        if self.log_mel is None:
+            return None, None
+        (mean,), (std,) = mean_and_std(sums)
+        masking = load_torchaudio().transforms
+        masks = [masking.FrequencyMasking(self.freq_mask), masking.TimeMasking(self.time_mask)]
+        plain = partial(standardised, mean=mean, std=std)
+        return partial(plain, masks=masks), plain

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import random
-import tarfile
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from as_lightning.benchmark.data.audio.data_module import AudioDataModule, decode, load_torchaudio
+from as_lightning.benchmark.data.audio.data_module import AudioDataModule
 from as_lightning.benchmark.data.base import SPLITS
-from as_lightning.benchmark.data.files import HINT, FileTree, LabelledFile, RemoteFile
+from as_lightning.benchmark.data.files import FileTree, LabelledFile, RemoteFile
 
 RECORDINGS = 50  # of each digit by each speaker
 
@@ -41,7 +39,7 @@ class FSDD(AudioDataModule):
         super().__init__(sample_rate=sample_rate, split_seed=split_seed or 0, **audio)
         self.split_seed = split_seed
 
-    def index_clips(self) -> dict[str, list[LabelledFile]]:
+    def index(self) -> dict[str, list[LabelledFile]]:
         tree = FileTree(self.fetch_files()["all"])
         recordings = [path for path in map(PurePosixPath, tree.names) if path.match("recordings/*.wav")]
         sums = (f"{hashlib.sha256(tree.read(str(path))).hexdigest()}  {path.name}\n" for path in recordings)
@@ -60,46 +58,41 @@ class FSDD(AudioDataModule):
             digit, _, number = path.stem.split("_")
             place = order.index(int(number))
             split = "test" if place < 5 else "validation" if place < 10 else "train"
-            splits[split].append(tree.labelled(str(path), digit, decode))
+            splits[split].append(tree.labelled(str(path), digit))
         return splits
 
 
 class SpeechCommands(AudioDataModule):
     """Speech Commands 0.02: 35 spoken words in clips of a second, 16 kHz, 84,843 / 9,981 / 11,005 clips, CC BY 4.0.
 
-    torchaudio downloads it (2.3 GB, checked) where ``data_dir`` has no ``SpeechCommands/speech_commands_v0.02``.
+    ``data_dir`` holds ``SpeechCommands/speech_commands_v0.02``, as torchaudio unpacks it, or the archive (2.3 GB, which
+    takes 3.4 GB of memory); otherwise that is downloaded.
 
     Raises:
+        ValueError: if the archive has another checksum.
         RuntimeError: if it is not in ``data_dir`` and cannot be downloaded.
 
-    Source: Warden 2018 (arXiv 1804.03209); `torchaudio.datasets.SPEECHCOMMANDS`.
+    Source: Warden 2018 (arXiv 1804.03209).
     """
 
-    URL: ClassVar[str] = "speech_commands_v0.02"
-    SUBSETS: ClassVar[dict[str, str]] = {"train": "training", "validation": "validation", "test": "testing"}
+    FILES: ClassVar[dict[str, RemoteFile]] = {
+        "all": RemoteFile(
+            "speech_commands_v0.02.tar.gz",
+            "http://download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
+            "af14739ee7dc311471de98f5f9d2c9191b18aedfe957f4a6ff791c709868ff58",
+        )
+    }
 
-    def prepare_data(self) -> None:
+    def fetch_files(self) -> dict[str, Path]:
         folder = self.data_dir / "SpeechCommands" / "speech_commands_v0.02"
-        if folder.is_dir():
-            return
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        # torchaudio takes a folder that is there for complete: it must not see one that was unpacked by half
-        with TemporaryDirectory(dir=self.data_dir, prefix=".speech_commands_") as unpacked:
-            try:
-                load_torchaudio().datasets.SPEECHCOMMANDS(unpacked, url=self.URL, download=True)
-            # no connection; another checksum; an archive that ends half-way
-            except (OSError, RuntimeError, EOFError, tarfile.TarError) as error:
-                raise RuntimeError(
-                    f"{folder} does not exist and Speech Commands could not be downloaded: {error}. {HINT}"
-                ) from error
-            folder.parent.mkdir(exist_ok=True)
-            (Path(unpacked) / "SpeechCommands" / folder.name).rename(folder)
+        return {"all": folder} if folder.is_dir() else super().fetch_files()
 
-    def index_clips(self) -> dict[str, list[LabelledFile]]:
-        tree = FileTree(self.data_dir / "SpeechCommands")
-        splits = {}
-        for split, subset in self.SUBSETS.items():
-            listed = load_torchaudio().datasets.SPEECHCOMMANDS(self.data_dir, url=self.URL, subset=subset)
-            rows = (listed.get_metadata(index) for index in range(len(listed)))
-            splits[split] = [tree.labelled(name, word, decode) for name, _, word, _, _ in rows]
+    def index(self) -> dict[str, list[LabelledFile]]:
+        tree = FileTree(self.fetch_files()["all"])
+        listed = {"validation": "validation_list.txt", "test": "testing_list.txt"}
+        split_of = {name: split for split, of in listed.items() for name in tree.read(of).decode().split()}
+        splits: dict[str, list[LabelledFile]] = {split: [] for split in SPLITS}
+        for path in map(PurePosixPath, tree.names):
+            if path.match("*/*_nohash_*.wav"):  # the others are noise
+                splits[split_of.get(str(path), "train")].append(tree.labelled(str(path), path.parent.name))
         return splits

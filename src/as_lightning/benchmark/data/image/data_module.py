@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least
-from as_lightning.benchmark.data.decoded_files import DecodedFiles, mean_and_std
+from as_lightning.benchmark.data.base import check_least
+from as_lightning.benchmark.data.decoded_files import DecodedDataModule, Transform, mean_and_std
 from as_lightning.benchmark.packages import loading
 
 with loading("torchvision"):
     from torchvision.transforms import v2
 
 
-class Images(NamedTuple):
-    """The images (``uint8``, ``(3, H, W)``) and class indices of each split, and `value_sums` of the training split."""
-
-    images: Mapping[str, Tensor | DecodedFiles]
-    targets: Mapping[str, Tensor]
-    training_sums: Tensor
-
-
-class ImageDataModule(BenchmarkDataModule):
+class ImageDataModule(DecodedDataModule):
     """Image classification: images are held as bytes and normalised when they are taken; training ones are augmented.
 
-    A batch is ``(images (N, 3, H, W) float32, class indices (N) int64)``.
+    Images are decoded to ``(3, H, W)`` ``uint8``; batches are ``(images (N, 3, H, W) float32, classes (N) int64)``.
 
     The settings are described in ``conf/data/image_folder.yaml``. A training image gets a black border, is cut to its
     size at random and mirrored with probability 1/2.
     """
+
+    kind = "images"
 
     def __init__(
         self,
@@ -50,10 +43,6 @@ class ImageDataModule(BenchmarkDataModule):
         self.crop_padding, self.horizontal_flip = crop_padding, horizontal_flip
         self.mean, self.std = (None if values is None else list(values) for values in (mean, std))
 
-    @abstractmethod
-    def read_images(self) -> Images:
-        """Read the splits ``train``, ``validation`` and ``test``, and set `class_names`."""
-
     @property
     def input_spec(self) -> dict[str, Any]:
         return {"in_channels": 3}
@@ -62,19 +51,13 @@ class ImageDataModule(BenchmarkDataModule):
     def random_inputs(self) -> bool:
         return bool(self.crop_padding or self.horizontal_flip)
 
-    def load_splits(self) -> dict[str, LabelledDataset]:
-        splits = self.read_images()
+    def transforms(self, sums: Tensor, shape: torch.Size) -> tuple[Transform, Transform]:
         if self.mean is None or self.std is None:
-            self.mean, self.std = (values.tolist() for values in mean_and_std(splits.training_sums, scale=255.0))
-        normalise = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(self.mean, self.std)]
+            self.mean, self.std = mean_and_std(sums, scale=255.0)
         augment: list[Any] = []
         if self.crop_padding:
-            augment.append(v2.RandomCrop(tuple(splits.images["train"][0].shape[-2:]), padding=self.crop_padding))
+            augment.append(v2.RandomCrop(tuple(shape[-2:]), padding=self.crop_padding))
         if self.horizontal_flip:
             augment.append(v2.RandomHorizontalFlip())
-        return {
-            split: LabelledDataset(
-                images, splits.targets[split], v2.Compose([*(augment if split == "train" else []), *normalise])
-            )
-            for split, images in splits.images.items()
-        }
+        normalise = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(self.mean, self.std)]
+        return v2.Compose([*augment, *normalise]), v2.Compose(normalise)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from as_lightning.benchmark.data.base import check_least
-from as_lightning.benchmark.data.decoded_files import Cache, decode_once
+from as_lightning.benchmark.data.files import LabelledFile
 from as_lightning.benchmark.data.folder_classes import ClassFolder
-from as_lightning.benchmark.data.image.data_module import ImageDataModule, Images
+from as_lightning.benchmark.data.image.data_module import ImageDataModule
 
 
 def decode_image(content: bytes, image_size: int | None = None) -> Tensor:
@@ -55,15 +56,18 @@ class ImageFolder(ClassFolder, ImageDataModule):
     """
 
     suffixes = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif")
-    kind = "images"
 
-    def __init__(self, path: str | Path, image_size: int | None = None, cache: Cache = "auto", **images: Any) -> None:
+    def __init__(self, path: str | Path, image_size: int | None = None, **images: Any) -> None:
         super().__init__(path, **images)
         check_least(1, image_size=1 if image_size is None else image_size)
-        self.image_size, self.cache = image_size, cache
+        self.image_size = image_size
 
-    def read_images(self) -> Images:
-        files = self.labelled_files(partial(decode_image, image_size=self.image_size))
+    @property
+    def decode(self) -> Callable[[bytes], Tensor]:
+        return partial(decode_image, image_size=self.image_size)
+
+    def index(self) -> dict[str, list[LabelledFile]]:
+        files = super().index()
         for of_split in files.values():
             random.Random(self.split_seed).shuffle(of_split)  # a loader may be cut short
-        return Images(*decode_once(self, files, self.cache, self.kind))
+        return files
