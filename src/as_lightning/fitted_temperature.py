@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from as_lightning.functional.calibration import same_weights
+from as_lightning.functional.calibration import same_weights, weights_digest
 
 OTHER_WEIGHTS = (-1,)
 
@@ -59,6 +59,15 @@ class FittedTemperature:
         """The weights of a value that was `set` before are there."""
         if self._versions == ():
             self._versions = versions(module)
+
+    def reloaded(self, module: nn.Module) -> None:
+        """Weights have been loaded: those of a value that was `set` before, or perhaps the same ones again."""
+        whole = all(type(weight) is nn.Parameter for weight in module.parameters())  # not a part of each
+        if self._versions == ():
+            self.loaded(module)
+            self.weights = self.weights or (weights_digest(module.state_dict(), least=2) if whole else None)
+        elif self.weights is not None and whole:
+            self.compare(module, weights_digest(module.state_dict(), least=2))
 
 
 def versions(module: nn.Module) -> tuple[int, ...]:

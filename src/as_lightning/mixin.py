@@ -339,7 +339,7 @@ class ASSoftmaxMixin(_Base):
 
 
 def _weights_are_loaded(module: nn.Module, incompatible_keys: Any) -> None:
-    module._as_softmax_fitted.loaded(module)  # type: ignore[union-attr, operator]
+    module._as_softmax_fitted.reloaded(module)  # type: ignore[union-attr, operator]
 
 
 def _is_of_profiler(hook: Any) -> bool:

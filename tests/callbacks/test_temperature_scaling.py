@@ -252,6 +252,9 @@ def test_a_temperature_goes_with_its_weights_and_stays_with_copies_of_them(tmp_p
             assert copy.deepcopy(module.double()).as_softmax_temperature == trained.as_softmax_temperature
             change(module.float())
             assert module.as_softmax_temperature is None, name
+            for _ in range(2):  # a test may load a checkpoint's weights once more
+                module.load_state_dict(trained.state_dict())
+                assert module.as_softmax_temperature == trained.as_softmax_temperature
 
 
 def test_logits_that_are_nan_leave_no_temperature(tmp_path: Path) -> None:

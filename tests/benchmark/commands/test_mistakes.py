@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -70,6 +71,16 @@ def test_a_setting_without_a_value_is_named(composed):
 def test_words_that_are_no_settings_are_told_with_what_was_meant(words, meant):
     with pytest.raises(SettingError, match=re.escape(f"did you mean {meant}?")):
         check_words(words)
+
+
+def test_a_name_that_is_not_utf_8_is_refused(tmp_path, monkeypatch):
+    bad = os.fsdecode(b"caf\xe9")
+    with pytest.raises(SettingError, match=r"'name=caf\\udce9' is not written in UTF-8"):
+        check_words([f"name={bad}"])
+    (tmp_path / bad).mkdir()
+    monkeypatch.chdir(tmp_path / bad)
+    with pytest.raises(SettingError, match=r"caf\\udce9' is not written in UTF-8"):
+        check_words(["experiment=digits", "name=café"])
 
 
 @pytest.mark.parametrize("words", ["-m experiment=digits seed=0", "--cfg job ~trainer", "-cd here", "--multi a=1", "a"])

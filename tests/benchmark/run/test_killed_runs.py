@@ -16,9 +16,11 @@ from harness.killed_run import CALLS_FILE, hold_the_lock, run
 from harness.prepared_processes import context, exit_status
 from harness.run_findings import found
 
+from as_lightning.benchmark.commands.mistakes import is_mistake
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.resume import WholeFileCheckpointIO
 from as_lightning.benchmark.run.runner import LOCK_FILE, run_lock
+from as_lightning.benchmark.run.settings import SettingError
 from as_lightning.benchmark.run.train import train
 
 SETTINGS = [
@@ -113,9 +115,13 @@ def test_unreadable_checkpoints_are_named_and_set_aside_and_the_one_before_is_ta
     assert found(tmp_path / "copy") == undisturbed[0]
 
 
-def test_a_truncated_result_is_set_aside_and_the_run_made_again(composed, tmp_path, caplog):
+def test_a_truncated_result_is_set_aside_and_the_run_made_again(composed, tmp_path, caplog, monkeypatch):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "result.json").write_text('{"format": 2, "na')
+    monkeypatch.chdir(tmp_path / "run")
+    with pytest.raises(SettingError, match="not renamed in the working directory"):
+        train(composed(*SETTINGS, "trainer.max_epochs=1"))
+    monkeypatch.chdir(tmp_path)
     result = train(composed(*SETTINGS, "trainer.max_epochs=1"))
     assert "result.json cannot be read" in caplog.text
     assert Result.read(tmp_path / "run" / "result.json") == result
@@ -125,8 +131,9 @@ def test_a_full_disk_leaves_the_checkpoint_before_as_it_was(tmp_path, full_disk)
     path = tmp_path / "last.ckpt"
     files = WholeFileCheckpointIO()
     files.save_checkpoint({"step": 1}, path)
-    with full_disk(), pytest.raises((OSError, RuntimeError)):
+    with full_disk(), pytest.raises(OSError, match="File too large") as error:
         files.save_checkpoint({"step": 2, "weights": torch.zeros(100_000)}, path)
+    assert is_mistake(error.value)
     assert torch.load(path) == {"step": 1}
     assert [entry.name for entry in tmp_path.iterdir()] == ["last.ckpt"]
 

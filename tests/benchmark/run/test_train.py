@@ -28,6 +28,7 @@ def test_a_result_holds_every_epoch_also_where_the_tested_weights_are_early_ones
     assert sum(result.epoch_seconds) == pytest.approx(result.train_seconds)
     assert len(result.accumulation) == result.optimizer_steps
     assert sum(window[2] for window in result.accumulation) == 5 * 10
+    assert result.metrics["nll_scaled"] < result.metrics["nll_unscaled"]  # at the temperature of these weights
 
 
 def test_the_result_on_disk_is_the_one_returned_and_names_no_path(composed, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import traceback
 from collections.abc import Sequence
@@ -17,6 +19,7 @@ from as_lightning.benchmark.packages import config_dir, how_to_install, package_
 from as_lightning.benchmark.run.settings import GROUPS, SettingError, known_settings, method_settings, names, nearest
 
 NO_NAME = "Config group override must be a string"  # as Hydra says of logger=null
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of a disk, a quota, a limit on files
 AMBIGUOUS = re.compile(r"Ambiguous value for argument '(.*)'")  # as Hydra says of method=a,b without -m
 
 
@@ -27,6 +30,9 @@ def check_words(words: Sequence[str]) -> None:
     Traceback (most recent call last):
     as_lightning.benchmark.run.settings.SettingError: ...settings as name=value...: did you mean experiment=digits?
     """
+    for text in (os.getcwd(), *words):
+        if not text.isascii() and text != text.encode(errors="replace").decode():
+            raise SettingError(f"{text!a} is not written in UTF-8, and TensorBoard can write no such name")
     options = [option for action in get_args_parser()._actions for option in action.option_strings]
     bare = re.compile(r"[^-~=][^=]*")
     for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
@@ -42,8 +48,8 @@ def is_mistake(error: BaseException) -> bool:
     """Whether an error is the user's to mend: one of Hydra's, of a file, or one that a line of this package raises."""
     if isinstance(error, (HydraException, OmegaConfBaseException, SettingError)) or package_of(error) is not None:
         return True
-    if isinstance(error, OSError) and error.filename is not None:  # as where a folder is given for a file
-        return True
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in FULL):
+        return True  # as where a folder is given for a file
     if str(error).startswith(NO_NAME):
         return True
     frames = traceback.extract_tb(error.__traceback__)

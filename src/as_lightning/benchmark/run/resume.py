@@ -36,8 +36,11 @@ class WholeFileCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
         place, start = Path(path), time.perf_counter()
         place.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(place) as partial:
-            torch.save(checkpoint, partial)
+        with whole_file(place) as partial, partial.open("wb") as file:
+            try:
+                torch.save(checkpoint, file)
+            except RuntimeError as error:  # of PyTorch's writer, which an error of the disk has stopped
+                raise error.__context__ if isinstance(error.__context__, OSError) else error from None
         self.seconds += time.perf_counter() - start
 
 
@@ -56,7 +59,12 @@ def _reason(error: Exception) -> str:
     return ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
 
 
-def _set_aside(path: Path, reason: object) -> None:
+def _set_aside(path: Path, run: Path, reason: object) -> None:
+    if Path.cwd().is_relative_to(run.resolve()):  # it may be of the project that the command is called in
+        raise SettingError(
+            f"{path} cannot be read ({reason}), and is not renamed in the working directory: give the run a folder of "
+            "its own, as in hydra.run.dir=runs/mine, or remove the file"
+        )
     aside = path.with_name(f"{path.name}.unreadable")
     os.replace(path, aside)
     log.warning("%s cannot be read (%s): set aside as %s", path, reason, aside.name)
@@ -70,7 +78,7 @@ def readable_result(directory: Path) -> Result | None:
     try:
         return Result.read(path)
     except ValueError as error:
-        _set_aside(path, error)
+        _set_aside(path, directory, error)
         return None
 
 
@@ -87,7 +95,7 @@ def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
             changed, step = written_identity(content).changed(identity), int(content["global_step"])
         except Exception as error:  # whatever a damaged file makes the reader say
-            _set_aside(path, _reason(error))
+            _set_aside(path, folder.parent, _reason(error))
             continue
         if changed:
             log.warning("%s is of another configuration (%s): removed, the run starts anew", path, changed[0])
