@@ -90,9 +90,9 @@ def answer() -> str:
     seen = re.search(r"better at \+0.5.*?\| ([\d.]+)%", SIMULATION.read_text(encoding="utf-8"))
     share = f"{float(seen[1]):.0f}" if seen else "?"
     text = (
-        f"With both losses tuned, AS-Softmax is *better* than softmax {told[True]}. Where training is cut short (half "
-        f"the epochs cost more than a point), it is better {told[False]}. A true gain of half a point would be found "
-        f"in {share}% of such comparisons or more."
+        f"In networks trained from scratch or fine-tuned, AS-Softmax is *better* than softmax {told[True]}. Where "
+        f"training is cut short (half the epochs cost more than a point), it is better {told[False]}. Both losses are "
+        f"tuned alike. A true gain of half a point would be found in {share}% of such comparisons or more."
     )
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
 
