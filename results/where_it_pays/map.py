@@ -1,4 +1,4 @@
-"""Write which loss pays where: the tables of README.md and of docs/which_loss.md, ``map.svg``, a part of the first page.
+"""Write which loss pays where: the tables of README.md, docs/which_loss.md and the first page, and ``map.svg``.
 
     python results/where_it_pays/map.py                # from what is committed
     python results/where_it_pays/map.py COMPARISON ... # first take over these folders of `as-lightning-compare`

@@ -46,7 +46,8 @@ def advice(findings: Findings) -> list[str]:
     record, reference = findings.record, findings.reference
     rows = [findings.full(method) for method in findings.methods[1:]]
     sentences = [record.untuned or _recommendation(findings)]
-    sentences += [f"{row.arm.method}: {in_words(row.verdict, row.time)}." for row in rows if row.verdict is not None]
+    own = [(row, row.verdict) for row in rows if row.verdict and row.arm.method not in record.same_as]
+    sentences += [f"{row.arm.method}: {in_words(verdict, row.time)}." for row, verdict in own]
     sentences += [_calibration(row, reference) for row in rows]
     sentences += [_lost_on_validation(record, method) for method in record.same_as]
     sentences += _reservations(findings)
@@ -107,9 +108,8 @@ def _lost_on_validation(record: ComparisonRecord, method: str) -> str:
     at_baseline, other = (fmean(trial.by_seed[:both] or [trial.score]) for trial in best)
     lost = record.points * sign * (at_baseline - other)
     shown = settings(_knobs(best[1].settings))
-    return (
-        f"{method}: validation chose {record.same_as[method]}; the best other setting ({shown}) lost {lost:.2f} points."
-    )
+    baseline = record.same_as[method]
+    return f"{method}: tuning chose {baseline}; the best other setting ({shown}) lost {lost:.2f} points in validation."
 
 
 def _knobs(chosen: Mapping[str, Any]) -> dict[str, Any]:
