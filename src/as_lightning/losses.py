@@ -24,8 +24,8 @@ class ASSoftmaxLoss(MaskedLoss):
     Its ``weight`` is a buffer of that name, so state dicts of the two modules load into one another.
 
     Args:
-        delta: the margin, in [0, 1], by default the paper's 0.1, which tuning seldom chooses; 1 is plain cross-entropy. It may
-            be changed between calls.
+        delta: the margin, in [0, 1]; 1 is plain cross-entropy. It may be changed between calls. The default of 0.1 is
+            the paper's; tuning seldom chooses it.
         weight: a weight per class, shape ``(C)``.
         ignore_index: target value of rows that take no part.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
@@ -60,8 +60,8 @@ class MultiLabelASSoftmaxLoss(MaskedLoss):
     r"""Multi-label AS-Softmax cross-entropy.
 
     Args:
-        delta: the margin, in [0, 1], by default the paper's 0.1, which tuning seldom chooses; 1 masks nothing. It may be changed
-            between calls.
+        delta: the margin, in [0, 1]; 1 masks nothing. It may be changed between calls. The default of 0.1 is the
+            paper's; tuning seldom chooses it.
         ignore_index: target value of unknown labels, which are left out.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
