@@ -165,16 +165,15 @@ class BenchmarkDataModule(pl.LightningDataModule):
         """Keyword arguments that the data gives to the encoder, e.g. ``{"in_channels": 1}``."""
 
     def prepare_data(self) -> None:
-        self.fetch_files()
+        self.files()
 
-    def fetch_files(self) -> dict[str, Path]:
-        """The paths of `FILES`; what is not in ``data_dir`` is downloaded."""
-        return {name: fetch(file, self.data_dir) for name, file in self.FILES.items()}
+    def files(self) -> dict[str, Path]:
+        """What the splits are read from: `FILES`, downloaded if not in ``data_dir``, and the user's own `paths`.
 
-    @property
-    def user_paths(self) -> list[Path]:
-        """The user's own files and folders that the splits are read from; a FileNotFoundError if one is missing."""
-        return [find_path(path, self.data_dir) for path in self.paths.values()]
+        A FileNotFoundError says if one of the user's is missing.
+        """
+        fetched = {name: fetch(file, self.data_dir) for name, file in self.FILES.items()}
+        return fetched | {name: find_path(path, self.data_dir) for name, path in self.paths.items()}
 
     @property
     def random_inputs(self) -> bool:

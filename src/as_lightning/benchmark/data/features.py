@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from as_lightning.benchmark.data.base import SPLITS, BenchmarkDataModule, LabelledDataset
-from as_lightning.benchmark.data.files import find_path
 
 
 class Features(BenchmarkDataModule):
@@ -30,7 +29,7 @@ class Features(BenchmarkDataModule):
         return {"in_features": self.splits["train"].inputs[0].numel()}
 
     def load_splits(self) -> dict[str, LabelledDataset]:
-        path = find_path(str(self.paths["all"]), self.data_dir)
+        path = self.files()["all"]
         try:
             with np.load(path, allow_pickle=False) as file:
                 inputs, labels = ({split: file[f"{split}_{kind}"] for split in SPLITS} for kind in ("inputs", "labels"))

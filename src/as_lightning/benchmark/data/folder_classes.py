@@ -43,7 +43,7 @@ class ClassFolder(DecodedDataModule):
         self.max_per_class = split_limits("max_per_class", max_per_class)
 
     def index(self) -> dict[str, list[LabelledFile]]:
-        tree = FileTree(*self.user_paths)
+        tree = FileTree(self.files()["all"])
         found = self.find_classes(tree)
         self.splits_by_seed = "all" in found
         if tree.hidden:

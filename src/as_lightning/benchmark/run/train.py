@@ -93,8 +93,8 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
     if data.from_standard_library:
         inputs["python"] = f"{platform.python_implementation()} {platform.python_version()}"
     with suppress(OSError):  # the run itself says what is missing; a finished one needs it no more
-        if data.user_paths:
-            inputs["data"] = checksum(data.user_paths)
+        if data.paths:
+            inputs["data"] = checksum(data.files().values())
     if config.model._target_.endswith("AutoModelEncoder") and Path(config.model.name).is_dir():
         inputs["model"] = checksum([Path(config.model.name)])
     if config.get("ckpt_path") is not None:

@@ -40,7 +40,7 @@ class FSDD(AudioDataModule):
         self.split_seed = split_seed
 
     def index(self) -> dict[str, list[LabelledFile]]:
-        tree = FileTree(self.fetch_files()["all"])
+        tree = FileTree(self.files()["all"])
         recordings = [path for path in map(PurePosixPath, tree.names) if path.match("recordings/*.wav")]
         sums = (f"{hashlib.sha256(tree.read(str(path))).hexdigest()}  {path.name}\n" for path in recordings)
         found = hashlib.sha256("".join(sums).encode()).hexdigest()
@@ -83,12 +83,12 @@ class SpeechCommands(AudioDataModule):
         )
     }
 
-    def fetch_files(self) -> dict[str, Path]:
+    def files(self) -> dict[str, Path]:
         folder = self.data_dir / "SpeechCommands" / "speech_commands_v0.02"
-        return {"all": folder} if folder.is_dir() else super().fetch_files()
+        return {"all": folder} if folder.is_dir() else super().files()
 
     def index(self) -> dict[str, list[LabelledFile]]:
-        tree = FileTree(self.fetch_files()["all"])
+        tree = FileTree(self.files()["all"])
         listed = {"validation": "validation_list.txt", "test": "testing_list.txt"}
         split_of = {name: split for split, of in listed.items() for name in tree.read(of).decode().split()}
         splits: dict[str, list[LabelledFile]] = {split: [] for split in SPLITS}

@@ -184,7 +184,7 @@ class TextDataModule(TokenizedDataModule):
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         texts = self.read_splits()
-        if self.user_paths:
+        if self.paths:
             say_of_repeats(texts)
         targets = self.encode_targets(texts)
         self.texts = {split: [row.text for row in rows] for split, rows in texts.items()}

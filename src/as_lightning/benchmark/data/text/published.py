@@ -35,7 +35,7 @@ class SST5(TextDataModule):
 
     def read_splits(self) -> dict[str, list[Sentence]]:
         splits = {}
-        for split, path in self.fetch_files().items():
+        for split, path in self.files().items():
             rows = (line.partition("\t") for line in path.read_text(encoding="utf-8").splitlines())
             splits[split] = [Sentence(text.strip(), label.removeprefix("__label__")) for label, _, text in rows]
         return splits
@@ -61,7 +61,7 @@ class Clinc150(TextDataModule):
         self.out_of_scope = out_of_scope
 
     def read_splits(self) -> dict[str, list[Sentence]]:
-        parts = json.loads(self.fetch_files()["all"].read_text(encoding="utf-8"))  # lists of [text, label]
+        parts = json.loads(self.files()["all"].read_text(encoding="utf-8"))  # lists of [text, label]
         return {
             split: [Sentence(*row) for row in parts[part] + (parts[f"oos_{part}"] if self.out_of_scope else [])]
             for split, part in (("train", "train"), ("validation", "val"), ("test", "test"))
@@ -88,7 +88,7 @@ class GoEmotions(TextDataModule):
     FILES["labels"] = FILES["labels"]._replace(url=FILES["train"].url.replace("train.tsv", "emotions.txt"))
 
     def read_splits(self) -> dict[str, list[Sentence]]:
-        paths = self.fetch_files()
+        paths = self.files()
         self.class_names = paths.pop("labels").read_text(encoding="utf-8").split()
         splits = {}
         for split, path in paths.items():
@@ -121,4 +121,4 @@ class WNUT17(TaggingDataModule):
     )
 
     def read_splits(self) -> dict[str, list[TaggedSentence]]:
-        return {split: read_conll(path) for split, path in self.fetch_files().items()}
+        return {split: read_conll(path) for split, path in self.files().items()}

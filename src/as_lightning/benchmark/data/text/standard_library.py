@@ -128,12 +128,12 @@ class PythonCode(BenchmarkDataModule):
         super().__init__(batch_size=batch_tokens // block_length, **loader)
         self.block_length = block_length
         self.from_standard_library = root is None
+        self.paths = {} if root is None else {"root": root}
         self.root = library_folder() if root is None else Path(root).expanduser()
         self.max_tokens = split_limits("max_tokens", max_tokens)
 
-    @property
-    def user_paths(self) -> list[Path]:
-        return [] if self.from_standard_library else source_files(self.root)
+    def files(self) -> dict[str, Path]:
+        return {str(file): file for file in source_files(self.root)}
 
     @property
     def input_spec(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class PythonCode(BenchmarkDataModule):
 
     def split_files(self) -> dict[str, list[Path]]:
         """The source files of each split, in random order."""
-        files = source_files(self.root)
+        files = list(self.files().values())
         if len(files) < LEAST_FILES:
             raise ValueError(f"{self.root}: expected at least {LEAST_FILES} files that end in .py, found {len(files)}")
         held_out = max(1, round(HELD_OUT * len(files)))

@@ -77,10 +77,8 @@ class Conll(TaggingDataModule):
         self.word_column, self.tag_column, self.encoding = word_column, tag_column, encoding
 
     def read_splits(self) -> dict[str, list[TaggedSentence]]:
-        return {
-            split: read_conll(path, self.word_column, self.tag_column, self.encoding)
-            for split, path in zip(self.paths, self.user_paths, strict=True)
-        }
+        reading = self.word_column, self.tag_column, self.encoding
+        return {split: read_conll(path, *reading) for split, path in self.files().items()}
 
 
 def read_conll(

@@ -155,10 +155,7 @@ class TextFile(TextDataModule):
         self.splits_by_seed = validation_path is None
 
     def read_splits(self) -> dict[str, list[Sentence]]:
-        splits = {
-            split: read_table(path, *self.columns, **self.reading)
-            for split, path in zip(self.paths, self.user_paths, strict=True)
-        }
+        splits = {split: read_table(path, *self.columns, **self.reading) for split, path in self.files().items()}
         sizes = Counter(row.label for row in splits["train"])
         rare = sorted(label for label, size in sizes.items() if size < (self.min_per_class or 0))
         place = self.paths["train"]
